@@ -1,0 +1,46 @@
+"""Synthetic batches: seeded, the same on every device, resident on the device when a model gets them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class SyntheticData:
+    """Random batches from one seeded CPU generator, moved to `device`: the same seed gives the same data anywhere."""
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        self.device = device
+        self.generator = torch.Generator(device="cpu").manual_seed(seed)
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Standard normal numbers of `shape`."""
+        return torch.randn(shape, generator=self.generator, dtype=dtype, device="cpu").to(self.device)
+
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Numbers of `shape`, uniform in [low, high)."""
+        unit = torch.rand(shape, generator=self.generator, dtype=dtype, device="cpu")
+        return (low + (high - low) * unit).to(self.device)
+
+    def integers(self, low: int, high: int, *shape: int) -> Tensor:
+        """int64 numbers of `shape`, uniform in [low, high)."""
+        return torch.randint(low, high, shape, generator=self.generator, device="cpu").to(self.device)
+
+    def images(self, batch_size: int, channels: int, height: int, width: int) -> Tensor:
+        """(B, C, H, W) standard normal, as images look after the usual normalisation."""
+        return self.normal(batch_size, channels, height, width)
+
+    def labels(self, batch_size: int, num_classes: int) -> Tensor:
+        """(B,) int64 class numbers."""
+        return self.integers(0, num_classes, batch_size)
+
+    def tokens(self, batch_size: int, length: int, vocabulary_size: int) -> Tensor:
+        """(B, T) int64 token numbers."""
+        return self.integers(0, vocabulary_size, batch_size, length)
+
+    def boxes(self, count: int, height: int, width: int) -> Tensor:
+        """(count, 4) boxes as x1, y1, x2, y2 inside an image, each side 1/20 to 1/2 of the image's."""
+        size = torch.tensor([width, height], dtype=torch.float32, device=self.device)
+        extent = self.uniform(count, 2, low=0.05, high=0.5)
+        corner = self.uniform(count, 2) * (1.0 - extent)
+        return torch.cat([corner * size, (corner + extent) * size], dim=1)

@@ -1,0 +1,137 @@
+"""What must be known about a model before its code is imported: `metadata.yaml` as a `ModelSpec`."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+
+import msgspec
+
+
+class Mode(enum.StrEnum):
+    TRAIN = "train"
+    EVAL = "eval"
+
+
+class Precision(enum.StrEnum):
+    """A precision label; `torchzoo.prepare` applies it and checks that it was reached."""
+
+    DEFAULT = "default"  # what PyTorch does out of the box: fp32, TF32 in convolutions only
+    FP32 = "fp32"  # no TF32 anywhere
+    TF32 = "tf32"  # TF32 in matrix products and convolutions
+    FP16 = "fp16"  # weights and inputs cast
+    BF16 = "bf16"
+    AMP = "amp"  # autocast at the device's default dtype
+    AMP_FP16 = "amp_fp16"
+    AMP_BF16 = "amp_bf16"
+    FP64 = "fp64"
+
+
+class MemoryFormat(enum.StrEnum):
+    CONTIGUOUS = "contiguous"
+    CHANNELS_LAST = "channels_last"
+
+
+class CompileScope(enum.StrEnum):
+    NETWORK = "network"  # what a user does with torch.compile(model)
+    STEP = "step"  # the whole step: loss, backward and optimizer too
+
+
+class Domain(enum.StrEnum):
+    COMPUTER_VISION = "computer_vision"
+    NLP = "nlp"
+    RECOMMENDATION = "recommendation"
+    REINFORCEMENT_LEARNING = "reinforcement_learning"
+    SPEECH = "speech"
+    OTHER = "other"
+
+
+class NativeDtype(enum.StrEnum):
+    """The dtype a model computes in when nothing is cast."""
+
+    FP32 = "fp32"
+    FP64 = "fp64"
+
+
+class SkipRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Cases a model can't run, and why. A field left out matches everything; all fields given must match."""
+
+    reason: str
+    mode: Mode | None = None
+    device: tuple[str, ...] = ()  # device types: cpu, cuda, ...
+    backend: tuple[str, ...] = ()
+    precision: tuple[Precision, ...] = ()
+    memory_format: MemoryFormat | None = None
+    compile_scope: CompileScope | None = None
+
+
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model folder's `metadata.yaml`.
+
+    `batch_size` has one entry per mode the model runs in; a mode without one needs a skip that says why.
+    `parameters` counts the elements of all parameters of `Model.networks()`, frozen and target copies included.
+    """
+
+    domain: Domain
+    task: str
+    paper: str
+    source: str  # the library that has the model, or "written here after <paper>"
+    requirements: tuple[str, ...]  # pip requirements beyond torch
+    parameters: int
+    batch_size: dict[Mode, int]
+    smoke_batch_size: int
+    skips: tuple[SkipRule, ...] = ()
+    native_dtype: NativeDtype = NativeDtype.FP32
+    syncs: dict[Mode, str] = {}  # steps that wait for the device or copy to the host by nature, and why
+    unchanged_parameters: dict[str, str] = {}  # glob of "network.parameter" names a train step leaves alone: why
+    name: str = ""
+    folder: str = ""
+
+    def modes(self) -> tuple[Mode, ...]:
+        return tuple(mode for mode in Mode if mode in self.batch_size)
+
+
+class SpecError(ValueError):
+    """A `metadata.yaml` that can't be used; the message is one line and names the file."""
+
+
+def read_spec(folder: Path) -> ModelSpec:
+    """The spec of one model folder.
+
+    Raises:
+        SpecError: no `metadata.yaml`, bad YAML, or fields that are missing, unknown or of the wrong type.
+    """
+    import yaml
+
+    path = folder / "metadata.yaml"
+    try:
+        fields = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if not isinstance(fields, dict):
+            raise SpecError(f"{path}: expected a mapping of fields, found {type(fields).__name__}")
+        spec = msgspec.convert({**fields, "name": folder.name, "folder": str(folder)}, ModelSpec)
+    except OSError as error:
+        raise SpecError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not UTF-8 text: {error.reason}") from error
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" in line {where.line + 1}" if where else ""
+        raise SpecError(f"{path}: not valid YAML{line}: {getattr(error, 'problem', None) or error}") from error
+    except msgspec.ValidationError as error:
+        raise SpecError(f"{path}: {error}") from error
+    _check(spec, path)
+    return spec
+
+
+def _check(spec: ModelSpec, path: Path) -> None:
+    for mode, size in {**spec.batch_size, "smoke": spec.smoke_batch_size}.items():
+        if size < 1:
+            raise SpecError(f"{path}: the {mode} batch size must be at least 1, found {size}")
+    for mode in Mode:
+        has_reason = any(rule.mode in (mode, None) and rule == _of_mode_only(rule) for rule in spec.skips)
+        if mode not in spec.batch_size and not has_reason:
+            raise SpecError(f"{path}: batch_size has no '{mode}', and no entry of skips says why")
+
+
+def _of_mode_only(rule: SkipRule) -> SkipRule:
+    return SkipRule(reason=rule.reason, mode=rule.mode)
