@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torchzoo.model import Model
 
 
-class UnknownModel(ValueError):
-    """A name that no model folder, domain or glob answers to; the message suggests the nearest names."""
+class CatalogError(ValueError):
+    """A name that no model folder, domain or glob answers to (the message suggests the nearest), or a missing folder."""
 
 
 class Catalog:
@@ -50,13 +50,13 @@ class Catalog:
         """Names that match `patterns`: a name, a glob (`hf_*`) or a domain (`nlp`), in the order given, once each.
 
         Raises:
-            UnknownModel: a pattern that matches nothing.
+            CatalogError: a pattern that matches nothing.
         """
         chosen: dict[str, None] = {}
         for pattern in patterns:
             matches = self._matches(pattern)
             if not matches:
-                raise UnknownModel(_unknown(pattern, self.names))
+                raise CatalogError(_unknown(pattern, self.names))
             chosen.update(dict.fromkeys(matches))
         return list(chosen)
 
@@ -86,13 +86,13 @@ def find_models(extra_folders: Iterable[Path] = ()) -> Catalog:
     """The zoo's models, then those under `TORCHZOO_PATH` and `extra_folders`; a later name takes an earlier one's place.
 
     Raises:
-        ValueError: an extra folder that does not exist.
+        CatalogError: an extra folder that does not exist.
     """
     from_environment = [Path(part) for part in os.environ.get("TORCHZOO_PATH", "").split(os.pathsep) if part]
     folders: dict[str, Path] = {}
     for root in [bundled("models"), *from_environment, *extra_folders]:
         if not root.is_dir():
-            raise ValueError(f"no such models folder: {root}")
+            raise CatalogError(f"no such models folder: {root}")
         folders.update(
             {
                 entry.name: entry.resolve()

@@ -171,6 +171,23 @@ class ImageClassifier(SupervisedModel):
         return F.cross_entropy(outputs, targets)
 
 
+class TimmClassifier(ImageClassifier):
+    """A timm model at its own default image size and number of classes, with timm's own SGD: Nesterov, decaying weights.
+
+    (Momentum 0.9, learning rate and weight decay 1e-4; biases and normalisations are not decayed.)
+    """
+
+    def build_batch(self) -> Batch:
+        cfg: dict[str, Any] = self.network.default_cfg  # type: ignore[assignment]
+        images = self.data.images(self.batch_size, *cfg["input_size"])
+        return Batch((images,), self.data.labels(self.batch_size, cfg["num_classes"]))
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        from timm.optim import create_optimizer_v2
+
+        return create_optimizer_v2(self.network, "sgd", lr=1e-4, weight_decay=1e-4, momentum=0.9)
+
+
 class LanguageModel(SupervisedModel):
     """A transformers model on random tokens (B, T): its own LM loss in training, logits (B, T, V) in evaluation."""
 

@@ -1,0 +1,8 @@
+"""`python run.py MODEL ...` is `torchzoo run MODEL ...`."""
+
+import sys
+
+from torchzoo.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["run", *sys.argv[1:]]))

@@ -1,0 +1,28 @@
+"""`torch.compile` with inductor, cudagraphs, aot_eager or any backend registered with Dynamo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchzoo.backends.call import Call
+from torchzoo.record import Backend
+
+
+def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
+    """What `network.compile()` installs: the module's call, hooks included, under Dynamo."""
+    del call
+    return _compiled(network._call_impl, backend)
+
+
+def compile_step(step: Callable[[], Any], backend: Backend) -> Callable[[], Any]:
+    return _compiled(step, backend)
+
+
+def _compiled(function: Callable[..., Any], backend: Backend) -> Callable[..., Any]:
+    if backend.option in (None, "default"):
+        return torch.compile(function, backend=backend.name)
+    return torch.compile(function, backend=backend.name, mode=backend.option)

@@ -1,0 +1,18 @@
+"""`torch.export`: the whole forward as one graph, run as the module it unlifts to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchzoo.backends.call import Call
+from torchzoo.record import Backend
+
+
+def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
+    del backend
+    exported: Callable[..., Any] = torch.export.export(network, call.args, call.kwargs).module()
+    return exported

@@ -1,0 +1,58 @@
+"""ONNX Runtime: the network exported to ONNX, inputs and outputs bound where they live (no copies in a step)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import onnxruntime
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from torchzoo.backends import NotRunnable
+from torchzoo.backends.call import Call
+from torchzoo.record import Backend
+
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+
+def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
+    """A function of the network's tensors, in the order they are given; outputs land in buffers made once.
+
+    Raises:
+        NotRunnable: the installed onnxruntime has no provider for the device.
+    """
+    del backend
+    inputs = [leaf for leaf in tree_flatten((call.args, call.kwargs))[0] if isinstance(leaf, Tensor)]
+    device = inputs[0].device
+    provider = PROVIDERS[device.type]
+    if provider not in onnxruntime.get_available_providers():
+        raise NotRunnable(f"the installed onnxruntime has no {provider}: pip install onnxruntime-gpu")
+    with torch.no_grad():
+        example_outputs, structure = tree_flatten(network(*call.args, **call.kwargs))
+    program = torch.onnx.export(network, call.args, kwargs=call.kwargs, dynamo=True)
+    assert program is not None
+    buffer = io.BytesIO()
+    program.save(buffer)
+    session = onnxruntime.InferenceSession(buffer.getvalue(), providers=[provider])
+    outputs = [torch.empty_like(output) for output in example_outputs]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        binding = session.io_binding()
+        tensors = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
+        for value, tensor in zip(session.get_inputs(), tensors, strict=True):
+            _bind(binding.bind_input, value.name, tensor.contiguous())
+        for value, tensor in zip(session.get_outputs(), outputs, strict=True):
+            _bind(binding.bind_output, value.name, tensor)
+        session.run_with_iobinding(binding)
+        return tree_unflatten(outputs, structure)
+
+    return run
+
+
+def _bind(bind: Callable[..., None], name: str, tensor: Tensor) -> None:
+    index = tensor.device.index or 0
+    dtype = torch.zeros((), dtype=tensor.dtype).numpy().dtype.type
+    bind(name, tensor.device.type, index, dtype, tuple(tensor.shape), tensor.data_ptr())

@@ -1,0 +1,404 @@
+"""The command line: `torchzoo run | list | report | doctor | install`. Torch is never imported in this process."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+import torchzoo
+from torchzoo import backends, plan, store
+from torchzoo.catalog import Catalog, CatalogError, find_models
+from torchzoo.install import distribution_name, is_installed
+from torchzoo.plan import Axes, Plan, UsageError
+from torchzoo.record import Failed, Manifest, Measured, Record, Settings
+from torchzoo.scheduler import TorchUnusable, WorkerPool, run_plan
+from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, ModelSpec, Precision, SpecError
+from torchzoo.store import RunStore, StoreError
+
+OK, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
+_Choice = TypeVar("_Choice", bound=str)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0 all well, 1 a case failed, 2 wrong usage, 130 interrupted."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["install"]:
+        from torchzoo import install
+
+        return install.main(arguments[1:], prog="torchzoo install")
+    parsed = _parser().parse_args(arguments)
+    try:
+        status: int = parsed.command(parsed)
+    except (UsageError, CatalogError, StoreError, TorchUnusable) as error:
+        print(f"torchzoo: error: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print("torchzoo: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+        sys.stderr.close()
+        return OK
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="torchzoo", description="Measure PyTorch models: time, memory, speedups.")
+    parser.add_argument("--version", action="version", version=f"torchzoo {torchzoo.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_run(commands)
+    _add_list(commands)
+    _add_report(commands)
+    doctor = commands.add_parser("doctor", help="say what this machine can run")
+    doctor.set_defaults(command=_doctor)
+    commands.add_parser("install", help="install models' libraries; see `torchzoo install --help`")
+    return parser
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="measure models",
+        description="Measure models over modes x devices x backends x precisions. A backend other than eager is "
+        "measured beside eager, on the same weights, in turns. Exit status: 0 all measured or skipped with a reason, "
+        "1 a case failed, 2 wrong usage.",
+    )
+    run.add_argument("models", nargs="+", metavar="MODEL", help="a name, a glob ('hf_*'), a domain (nlp), or all")
+    run.add_argument("-t", "--mode", default="eval", metavar="M[,M]", help="train, eval (default: eval)")
+    run.add_argument(
+        "-d", "--device", metavar="D[,D]", help="cpu, cuda, cuda:1 ... (default: the accelerator, else cpu)"
+    )
+    run.add_argument(
+        "--backend",
+        default="eager",
+        metavar="B[,B]",
+        help=f"{', '.join(backends.BACKENDS)}, or any that Dynamo has registered; modes as in inductor:reduce-overhead "
+        "and torchscript:script (default: eager)",
+    )
+    run.add_argument("--precision", default="default", metavar="P[,P]", help=f"{', '.join(Precision)}")
+    run.add_argument("--memory-format", default="contiguous", metavar="F[,F]", help=f"{', '.join(MemoryFormat)}")
+    run.add_argument(
+        "--compile-scope",
+        choices=[scope.value for scope in CompileScope],
+        default=CompileScope.NETWORK.value,
+        help="what a backend is given: each network, as by torch.compile(model), or the whole step (default: network)",
+    )
+    run.add_argument("--bs", "--batch-size", metavar="N", help="batch size, or smoke (default: each model's own)")
+    run.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")
+    run.add_argument("--threads", type=_positive_int, metavar="N", help="CPU threads (default: PyTorch's choice)")
+    run.add_argument("-o", "--output", type=Path, metavar="DIR", help="keep the run: records, logs, environment")
+    run.add_argument("--json", action="store_true", help="print the records, a JSON object a line, instead of a table")
+    run.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    run.add_argument("--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders")
+    defaults = Settings()
+    run.add_argument(
+        "--time-limit",
+        type=_positive_float,
+        default=defaults.time_limit_s,
+        metavar="S",
+        help=f"seconds of timing at most, if the interval stays wide (default: {defaults.time_limit_s:g})",
+    )
+    run.add_argument(
+        "--timeout",
+        type=_positive_float,
+        default=defaults.stage_limit_s,
+        metavar="S",
+        help=f"seconds any one stage may take before it is killed (default: {defaults.stage_limit_s:g})",
+    )
+    run.add_argument("--host-memory-limit", type=_size, metavar="SIZE", help="of a worker's data, such as 8GiB")
+    run.set_defaults(command=_run)
+
+
+def _add_list(commands: Any) -> None:
+    listing = commands.add_parser("list", help="list the models")
+    listing.add_argument("--domain", choices=[domain.value for domain in Domain])
+    listing.add_argument("--json", action="store_true", help="all metadata as a JSON array")
+    listing.add_argument(
+        "--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders"
+    )
+    listing.set_defaults(command=_list)
+
+
+def _add_report(commands: Any) -> None:
+    report = commands.add_parser("report", help="show a run that was kept with -o")
+    report.add_argument("path", type=Path, metavar="RUN")
+    report.add_argument("--format", choices=["table", "md", "json"], default="table")
+    report.set_defaults(command=_report)
+
+
+def _positive_int(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found '{text}'")
+    return value
+
+
+def _positive_float(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a positive number of seconds, found '{text}'")
+
+
+def _size(text: str) -> int:
+    for suffix, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("", 1)):
+        number = text.removesuffix(suffix)
+        if number.isascii() and number.isdigit() and int(number) > 0:
+            return int(number) * factor
+    raise argparse.ArgumentTypeError(f"expected a size such as 8GiB or 500MiB, found '{text}'")
+
+
+def _choices(text: str, kind: type[_Choice], what: str) -> tuple[_Choice, ...]:
+    """A comma list as members of an enum, each once."""
+    members = {member.value: member for member in kind}  # type: ignore[attr-defined]
+    chosen = []
+    for word in filter(None, text.split(",")):
+        if word not in members:
+            raise UsageError(f"unknown {what} '{word}'{plan.nearest(word, members)}; known: {', '.join(members)}")
+        chosen.append(members[word])
+    if not chosen:
+        raise UsageError(f"no {what} given; known: {', '.join(members)}")
+    return tuple(dict.fromkeys(chosen))
+
+
+def _batch_size(text: str | None) -> int | str | None:
+    if text is None or text == plan.SMOKE:
+        return text
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise UsageError(f"the batch size must be a whole number of at least 1, or '{plan.SMOKE}': found '{text}'")
+    return int(text)
+
+
+def _devices(text: str) -> tuple[str, ...]:
+    devices = tuple(dict.fromkeys(filter(None, text.split(","))))
+    for device in devices:
+        kind, colon, index = device.partition(":")
+        if not kind.isalpha() or (colon and not (index.isascii() and index.isdigit())):
+            raise UsageError(f"not a device: '{device}'; write cpu, cuda or cuda:1")
+    if not devices:
+        raise UsageError("no device given; write cpu, cuda or cuda:1")
+    return devices
+
+
+# --- run ---
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Check everything that can be checked, ask the machine what it has, plan, run, show."""
+    catalog = find_models(arguments.models_dir)
+    names = catalog.names if arguments.models == ["all"] else catalog.select(arguments.models)
+    settings = _settings(arguments)
+    devices = _devices(arguments.device) if arguments.device is not None else ()
+    axes = _axes(arguments, devices or ("cpu",))
+    models = [_spec_or_error(catalog, name) for name in names]
+    with _run_store(arguments.output) as (run_store, is_kept):
+        pool = WorkerPool(_libraries(models), settings)
+        facts = pool.facts()
+        if not devices:
+            axes = msgspec.structs.replace(axes, devices=(list(facts.devices)[-1],))
+        plan.check_axes(axes, facts)
+        cases = plan.make_plan(models, axes, _missing(models, axes))
+        run_store.begin(_manifest(facts.environment, settings, cases))
+        records = _measure(cases, pool, run_store, settings, quiet=arguments.quiet)
+        _show(records, as_json=arguments.json)
+        failed = any(isinstance(record.outcome, Failed) for record in records)
+        if failed and not is_kept:
+            print(f"logs are kept in {run_store.path}", file=sys.stderr)
+        if is_kept:
+            print(f"run kept in {run_store.path}", file=sys.stderr)
+    return FAILURE if failed else OK
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    return Settings(
+        time_limit_s=arguments.time_limit,
+        stage_limit_s=arguments.timeout,
+        threads=arguments.threads,
+        host_memory_limit_bytes=arguments.host_memory_limit,
+    )
+
+
+def _axes(arguments: argparse.Namespace, devices: tuple[str, ...]) -> Axes:
+    words = [word for word in arguments.backend.split(",") if word]
+    if not words:
+        raise UsageError("no backend given, such as eager or inductor")
+    return Axes(
+        modes=_choices(arguments.mode, Mode, "mode"),
+        devices=devices,
+        backends=tuple(dict.fromkeys(plan.parse_backend(word) for word in words)),
+        precisions=_choices(arguments.precision, Precision, "precision"),
+        memory_formats=_choices(arguments.memory_format, MemoryFormat, "memory format"),
+        compile_scope=CompileScope(arguments.compile_scope),
+        batch_size=_batch_size(arguments.bs),
+        seed=arguments.seed,
+    )
+
+
+def _spec_or_error(catalog: Catalog, name: str) -> ModelSpec | tuple[str, SpecError]:
+    try:
+        return catalog.spec(name)
+    except SpecError as error:
+        return name, error
+
+
+def _libraries(models: Sequence[ModelSpec | tuple[str, SpecError]]) -> list[str]:
+    """Top modules of what the chosen models require, for the fork server to load."""
+    requirements = {r for spec in models if isinstance(spec, ModelSpec) for r in spec.requirements}
+    return sorted(distribution_name(requirement).replace("-", "_") for requirement in requirements)
+
+
+def _missing(models: Sequence[ModelSpec | tuple[str, SpecError]], axes: Axes) -> dict[str, str]:
+    """Why a model or a backend's package can't be used here: what is not installed, and what to do."""
+    missing = {}
+    for spec in models:
+        if isinstance(spec, ModelSpec):
+            lacking = [requirement for requirement in spec.requirements if not is_installed(requirement)]
+            if lacking:
+                missing[spec.name] = f"{', '.join(lacking)} not installed: python install.py {spec.name}"
+    for backend in axes.backends:
+        info = backends.info(backend.name)
+        if info.package is not None and importlib.util.find_spec(info.package) is None:
+            missing[info.package] = f"{backend.name} needs {info.package}, which is not installed: {info.install}"
+    return missing
+
+
+@contextlib.contextmanager
+def _run_store(path: Path | None) -> Iterator[tuple[RunStore, bool]]:
+    """The run's folder and whether it was asked for; one that was not is kept only where its logs may be wanted."""
+    if path is not None:
+        yield RunStore(path), True
+        return
+    folder = Path(tempfile.mkdtemp(prefix="torchzoo-run-"))
+    keep = False
+    try:
+        run_store = RunStore(folder)
+        yield run_store, False
+        keep = run_store.has_failures
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _manifest(environment: dict[str, Any], settings: Settings, cases: Plan) -> Manifest:
+    return Manifest(
+        torchzoo_version=torchzoo.__version__,
+        command=tuple(shlex.quote(word) for word in sys.argv),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        environment=environment,
+        settings=settings,
+        cases=tuple(entry.case for entry in cases),
+    )
+
+
+def _measure(cases: Plan, pool: Any, run_store: RunStore, settings: Settings, *, quiet: bool) -> list[Record]:
+    from torchzoo.report.progress import Progress
+
+    records = []
+    with Progress(total=len(cases), quiet=quiet) as progress:
+        for record in run_plan(
+            cases,
+            pool.launch,
+            lambda number, case: run_store.log_path(number, case.label()),
+            settings.stage_limit_s,
+            on_stage=progress.stage,
+        ):
+            run_store.append(record)
+            records.append(record)
+            progress.done(record)
+    return records
+
+
+def _show(records: Sequence[Record], *, as_json: bool) -> None:
+    if as_json:
+        for record in records:
+            print(msgspec.json.encode(record).decode())
+        return
+    from rich.console import Console
+
+    from torchzoo.report import rows, tables
+
+    console = Console(highlight=False)
+    if len(records) > 1:
+        console.print(tables.terminal_table(records))
+    elif isinstance(records[0].outcome, Measured):
+        console.print(tables.case_table(records[0]))
+    else:
+        console.print(f"{records[0].case.label()}: {rows.in_a_line(records[0])}", markup=False)
+        if isinstance(records[0].outcome, Failed):
+            console.print(records[0].outcome.traceback.rstrip(), markup=False)
+
+
+# --- list, report, doctor ---
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    specs, errors = find_models(arguments.models_dir).specs()
+    for error in errors:
+        print(f"torchzoo: left out: {error}", file=sys.stderr)
+    chosen = [spec for spec in specs if arguments.domain in (None, spec.domain)]
+    if arguments.json:
+        print(msgspec.json.format(msgspec.json.encode(chosen), indent=1).decode())
+        return OK
+    width = max((len(spec.name) for spec in chosen), default=0)
+    for spec in chosen:
+        batches = " ".join(f"{mode} {size:,}" for mode, size in spec.batch_size.items())
+        print(f"{spec.name:{width}}  {spec.domain:22}  {spec.task:22}  {batches:28}  {spec.source}")
+    return OK
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    run = store.read_run(arguments.path)
+    if run.damaged_lines:
+        print(f"torchzoo: {run.damaged_lines} lines of {arguments.path} could not be read", file=sys.stderr)
+    if not run.records:
+        raise StoreError(f"{arguments.path} holds no records yet")
+    if arguments.format == "md":
+        from torchzoo.report.tables import write_markdown
+
+        write_markdown(run.manifest, run.records, sys.stdout)
+    else:
+        _show(run.records, as_json=arguments.format == "json")
+    return OK
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    """Devices, versions, backends and models: what can run here, and what to do about the rest."""
+    del arguments
+    facts = WorkerPool([], Settings()).facts()
+    environment = facts.environment
+    print(f"torchzoo {environment['torchzoo']}, Python {environment['python']}, {environment['platform']}")
+    print(f"torch {environment['torch']}, CUDA {environment['cuda']}, cuDNN {environment['cudnn']}")
+    memory_gib = environment["host_memory_bytes"] / 2**30
+    print(
+        f"{environment['cpu']}, {environment['cpu_usable']} of {environment['cpu_count']} cores, {memory_gib:.0f} GiB"
+    )
+    for gpu in environment["gpus"]:
+        print(f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB, driver {gpu['driver']}")
+    print("devices: " + ", ".join(f"{kind} x {count}" for kind, count in facts.devices.items()))
+    print("\nbackends")
+    for name, info in backends.BACKENDS.items():
+        absent = info.package is not None and importlib.util.find_spec(info.package) is None
+        other_device = info.devices and not set(info.devices) & set(facts.devices)
+        state = info.install if absent else info.why_limited if other_device else "ready"
+        print(f"  {name:12} {state}")
+    print(f"  also, registered with Dynamo: {', '.join(sorted(set(facts.dynamo_backends) - set(backends.BACKENDS)))}")
+    specs, errors = find_models().specs()
+    ready = [spec for spec in specs if all(is_installed(requirement) for requirement in spec.requirements)]
+    print(f"\nmodels: {len(ready)} of {len(specs) + len(errors)} ready")
+    for spec in specs:
+        if spec not in ready:
+            lacking = [requirement for requirement in spec.requirements if not is_installed(requirement)]
+            print(f"  {spec.name:24} {', '.join(lacking)} not installed: python install.py {spec.name}")
+    for error in errors:
+        print(f"  {error}")
+    return OK

@@ -1,0 +1,183 @@
+"""What machine and software this is; and what can run on it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import psutil
+
+import torchzoo
+from torchzoo.record import DeviceState
+
+if TYPE_CHECKING:
+    import torch
+
+PACKAGES = ("torchvision", "timm", "transformers", "diffusers", "opacus", "triton", "numpy")
+VARIABLE_PREFIXES = ("TORCH", "PYTORCH_", "CUDA_", "CUDNN_", "NVIDIA_TF32", "OMP_", "MKL_", "KMP_", "CUBLAS_")
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What `plan` must know of the machine: read by a worker, which has torch; `plan` itself has not."""
+
+    devices: dict[str, int]  # device type: how many
+    dynamo_backends: tuple[str, ...]
+    environment: dict[str, Any]
+
+
+def collect_facts() -> Facts:
+    """Device types with their counts, Dynamo's backends and the environment. No device is initialised."""
+    import torch
+    import torch._dynamo
+
+    devices = {"cpu": 1}
+    if torch.accelerator.is_available():
+        accelerator = torch.accelerator.current_accelerator()
+        assert accelerator is not None
+        devices[accelerator.type] = torch.accelerator.device_count()
+    return Facts(
+        devices=devices,
+        dynamo_backends=tuple(torch._dynamo.list_backends(exclude_tags=())),  # type: ignore[arg-type, no-untyped-call]
+        environment=collect_environment(),
+    )
+
+
+def collect_environment() -> dict[str, Any]:
+    """Machine and software as plain data. Versions, counts, names; memory in bytes."""
+    import torch
+
+    versions = {name: _version(name) for name in PACKAGES}
+    return {
+        "torchzoo": torchzoo.__version__,
+        "torchzoo_commit": _git_commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": _cpu_name(),
+        "cpu_count": os.cpu_count(),
+        "cpu_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "host_memory_bytes": psutil.virtual_memory().total,
+        "torch": str(torch.__version__),
+        "torch_commit": torch.version.git_version,
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+        "packages": {name: version for name, version in versions.items() if version},
+        "gpus": _gpus(),
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLE_PREFIXES)},
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """The checkout's commit, with `+` where files differ from it; None outside a checkout."""
+    root = Path(torchzoo.__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        described = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip()
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+@functools.cache
+def _nvml_is_ready() -> bool:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return False
+    return True
+
+
+def _gpus() -> list[dict[str, Any]]:
+    import pynvml
+
+    if not _nvml_is_ready():
+        return []
+    gpus = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        gpus.append(
+            {
+                "name": pynvml.nvmlDeviceGetName(handle),
+                "memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).total,
+                "driver": pynvml.nvmlSystemGetDriverVersion(),
+            }
+        )
+    return gpus
+
+
+def nvml_device(device: torch.device) -> Any:
+    """NVML's handle of a CUDA device (matched by UUID: NVML ignores CUDA_VISIBLE_DEVICES); None elsewhere."""
+    import torch
+
+    if device.type != "cuda" or torch.version.hip or not _nvml_is_ready():
+        return None
+    import pynvml
+
+    uuid = torch.cuda.get_device_properties(device).uuid
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    except pynvml.NVMLError:
+        return None
+
+
+def device_state(device: torch.device) -> DeviceState | None:
+    """Clocks, temperature, power and throttle reasons now; None without NVML, a field None where NVML refuses it."""
+    handle = nvml_device(device)
+    if handle is None:
+        return None
+    import pynvml
+
+    def read(function: Any, *args: Any) -> Any:
+        try:
+            return function(handle, *args)
+        except pynvml.NVMLError:
+            return None
+
+    power_mw = read(pynvml.nvmlDeviceGetPowerUsage)
+    return DeviceState(
+        sm_clock_mhz=read(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
+        memory_clock_mhz=read(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
+        temperature_c=read(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
+        power_w=None if power_mw is None else power_mw / 1000,
+        throttle_reasons=read(pynvml.nvmlDeviceGetCurrentClocksEventReasons),
+    )
+
+
+def device_name(device: torch.device) -> str:
+    """The CPU's or the accelerator's own name."""
+    import torch
+
+    if device.type == "cpu":
+        return _cpu_name()
+    return str(torch.get_device_module(device).get_device_name(device))

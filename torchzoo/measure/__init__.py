@@ -1,0 +1,1 @@
+"""Measuring: the clock, the stopping rule, interleaving, memory; each a small file."""

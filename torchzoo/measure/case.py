@@ -1,0 +1,202 @@
+"""Measure one case: build, prepare, warm up, compile, measure, in that order and for the reasons of design.md, 4 and 5."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch.utils._pytree import tree_leaves
+
+from torchzoo import backends, environment, prepare
+from torchzoo.catalog import load_model_class
+from torchzoo.measure.clock import Clock, DeviceClock
+from torchzoo.measure.latency import Variant, back_to_back, measure_latency, quiet_python, steps_in, timed_step_s
+from torchzoo.measure.memory import measure_memory
+from torchzoo.record import (
+    EAGER,
+    Backend,
+    BackToBack,
+    Block,
+    Case,
+    Compilation,
+    Measured,
+    Settings,
+    Stage,
+    VariantResult,
+)
+from torchzoo.spec import Mode, ModelSpec
+
+Tell = Callable[[Stage], None]
+
+
+def measure_case(case: Case, spec: ModelSpec, settings: Settings, tell: Tell) -> Measured:
+    """Build, prepare, warm up and measure one case.
+
+    Eager is warmed up, and its memory read, before anything is compiled: what a compiler keeps is not eager's.
+    """
+    stages = _Stages(tell)
+    device = _use_device(case.device, settings.threads)
+
+    stages.enter(Stage.IMPORT)
+    model_class = load_model_class(spec)
+
+    stages.enter(Stage.BUILD)
+    assert case.batch_size is not None
+    model = model_class(case.mode, device, case.batch_size, seed=case.seed)
+    step = model.train_step if case.mode is Mode.TRAIN else model.eval_step
+
+    stages.enter(Stage.PREPARE)
+    flags = prepare.apply_precision(model, case.precision)
+    prepare.apply_memory_format(model, case.memory_format)
+
+    stages.enter(Stage.WARM_UP)
+    clock = DeviceClock(device)
+    eager = prepare.eager_variant(model, step)
+    warm = {eager.name: warm_up(eager, clock, settings)}
+    memory = {eager.name: measure_memory(step, settings.memory_steps, device)}
+    inspection = prepare.inspect_step(model, step)
+    prepare.check_precision(model, case.precision, spec.native_dtype, inspection)
+    operator_dtypes = inspection.operator_dtypes
+    variants = [eager]
+    compilation: dict[str, Compilation] = {}
+
+    if case.backend != EAGER:
+        stages.enter(Stage.COMPILE)
+        candidate = prepare.candidate_variant(model, step, case, inspection)
+        del inspection  # the calls it holds are not the candidate's memory
+        warm[candidate.name] = warm_up(candidate, clock, settings)
+        compilation[candidate.name] = dynamo_counts()
+        check_compiled(case.backend, compilation[candidate.name])
+        memory[candidate.name] = measure_memory(candidate.step, settings.memory_steps, device)
+        variants.append(candidate)
+
+    stages.enter(Stage.MEASURE)
+    step_s = [result.steps_s[-1] for result in warm.values()]
+    with quiet_python():
+        state_before = environment.device_state(device)
+        steps_per_block = steps_in(settings.block_s, min(step_s))
+        blocks, stop_reason = measure_latency(variants, clock, settings, steps_per_block=steps_per_block)
+        state_after = environment.device_state(device)
+        throughput = {variant.name: _back_to_back(variant, clock, blocks, max(step_s)) for variant in variants}
+        device_time_s = {variant.name: _device_times_s(variant, clock, max(step_s)) for variant in variants}
+    stages.close()
+
+    return Measured(
+        blocks=blocks,
+        stop_reason=stop_reason,
+        variants={
+            name: VariantResult(
+                first_step_s=warm[name].first_step_s,
+                warmup_s=warm[name].steps_s,
+                memory=memory[name],
+                back_to_back=throughput[name],
+                device_time_s=device_time_s[name],
+                result_is_finite=warm[name].result_is_finite,
+                compilation=compilation.get(name),
+            )
+            for name in warm
+        },
+        samples_per_step=model.samples_per_step,
+        sample_unit=model.sample_unit,
+        parameters=sum(p.numel() for network in model.networks().values() for p in network.parameters()),
+        operator_dtypes=operator_dtypes,
+        precision_flags=flags,
+        host_syncs=spec.syncs.get(case.mode),
+        threads=torch.get_num_threads(),
+        device_name=environment.device_name(device),
+        device_state_before=state_before,
+        device_state_after=state_after,
+        stage_seconds=stages.seconds,
+    )
+
+
+class _Stages:
+    """Tells the parent which stage begins, and keeps how long each took."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._current: Stage | None = None
+        self._began = 0.0
+        self.seconds: dict[str, float] = {}
+
+    def enter(self, stage: Stage) -> None:
+        self.close()
+        self._current, self._began = stage, time.perf_counter()
+        self._tell(stage)
+
+    def close(self) -> None:
+        if self._current is not None:
+            self.seconds[self._current] = time.perf_counter() - self._began
+
+
+def _use_device(name: str, threads: int | None) -> torch.device:
+    device = torch.device(name)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if device.type != "cpu":
+        device = torch.device(device.type, device.index or 0)
+        torch.accelerator.set_device_index(device)
+    return device
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmUp:
+    """The first step (which compiles), the steps after it until they are steady, and whether the last was finite."""
+
+    first_step_s: float
+    steps_s: tuple[float, ...]
+    result_is_finite: bool
+
+
+def warm_up(variant: Variant, clock: Clock, settings: Settings) -> WarmUp:
+    """Steps until the last three are within 10% of each other, or the settings' limits; at least the minimum."""
+    variant.select()
+    first_step_s = timed_step_s(variant.step, clock)
+    steps_s: list[float] = []
+    while len(steps_s) < settings.warmup_min_steps or not (
+        max(steps_s[-3:]) <= 1.1 * min(steps_s[-3:])
+        or len(steps_s) >= settings.warmup_max_steps
+        or sum(steps_s) >= settings.warmup_limit_s
+    ):
+        steps_s.append(timed_step_s(variant.step, clock))
+    return WarmUp(first_step_s=first_step_s, steps_s=tuple(steps_s), result_is_finite=_is_finite(variant.step()))
+
+
+def _is_finite(result: Any) -> bool:
+    floating = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    return all(bool(tensor.isfinite().all()) for tensor in floating)
+
+
+def dynamo_counts() -> Compilation:
+    """What Dynamo has counted in this process."""
+    counters = torch._dynamo.utils.counters
+    return Compilation(
+        graphs=counters["stats"]["unique_graphs"],
+        graph_breaks=dict(counters["graph_break"]),
+        cudagraph_skips=counters["inductor"]["cudagraph_skips"],
+    )
+
+
+def check_compiled(backend: Backend, counts: Compilation) -> None:
+    """Raises `LabelNotReached` where a backend behind Dynamo was given not a single graph."""
+    if backends.info(backend.name).uses_dynamo and counts.graphs == 0:
+        raise prepare.LabelNotReached(f"Dynamo gave {backend} nothing to compile: the step would run as eager")
+
+
+def _back_to_back(
+    variant: Variant, clock: DeviceClock, blocks: tuple[Block, ...], step_s: float
+) -> tuple[BackToBack, ...]:
+    """On the CPU, where a step is over when it returns, the latency blocks are back-to-back runs already."""
+    if clock.is_asynchronous:
+        return back_to_back(variant, clock, step_s=step_s)
+    own = [block.samples_s for block in blocks if block.variant == variant.name]
+    return tuple(BackToBack(len(samples_s), sum(samples_s)) for samples_s in own)
+
+
+def _device_times_s(variant: Variant, clock: DeviceClock, step_s: float) -> tuple[float, ...]:
+    variant.select()
+    return clock.device_times_s(variant.step, steps=min(10, max(3, steps_in(1.0, step_s))))

@@ -1,0 +1,95 @@
+"""Latency: synchronised steps in blocks, eager and candidate taking turns A B B A."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchzoo import stats
+from torchzoo.measure.clock import Clock
+from torchzoo.measure.stopping import stop_reason
+from torchzoo.record import BackToBack, Block, Settings, StopReason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One way to run the same model's step. `select` makes the model use it; it is called outside the timed region."""
+
+    name: str
+    step: Callable[[], Any]
+    select: Callable[[], None]
+
+
+@contextlib.contextmanager
+def quiet_python() -> Iterator[None]:
+    """No garbage collection inside: what is alive now is frozen out of later collections."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def timed_step_s(step: Callable[[], Any], clock: Clock) -> float:
+    """Wall time of one step, the device synchronised before and after."""
+    clock.synchronize()
+    start = clock.now_ns()
+    step()
+    clock.synchronize()
+    return (clock.now_ns() - start) / 1e9
+
+
+def measure_latency(
+    variants: Sequence[Variant], clock: Clock, settings: Settings, *, steps_per_block: int
+) -> tuple[tuple[Block, ...], StopReason]:
+    """Blocks of one variant (A A A ...) or of two (A B B A  A B B A ...), until the stopping rule says so.
+
+    At least one block, or one whole quad, is run whatever the time limit. Garbage is collected between rounds.
+    """
+    turns = variants if len(variants) == 1 else [variants[i] for i in (0, 1, 1, 0)]
+    blocks: list[Block] = []
+    began = clock.now_ns()
+    while True:
+        for variant in turns:
+            variant.select()
+            blocks.append(Block(variant.name, tuple(timed_step_s(variant.step, clock) for _ in range(steps_per_block))))
+        gc.collect()
+        values = stats.block_times_s(blocks, variants[0].name) if len(variants) == 1 else stats.quad_ratios(blocks)
+        samples = len(blocks) * steps_per_block // len(variants)
+        elapsed_s = (clock.now_ns() - began) / 1e9
+        reason = stop_reason(values, samples=samples, elapsed_s=elapsed_s, settings=settings)
+        if reason is not None:
+            return tuple(blocks), reason
+
+
+def steps_in(seconds: float, step_s: float) -> int:
+    """How many steps of `step_s` make `seconds`: at least one."""
+    return max(1, round(seconds / step_s))
+
+
+def back_to_back(
+    variant: Variant, clock: Clock, *, step_s: float, runs: int = 7, run_s: float = 0.05, budget_s: float = 2.0
+) -> tuple[BackToBack, ...]:
+    """Runs of many steps with one synchronisation at the end: throughput as a training loop sees it.
+
+    A run is about `run_s` long but at least three steps, so that the host can run ahead of the device; at least two runs, at
+    most `runs`, and as many as `budget_s` allows.
+    """
+    variant.select()
+    steps = max(3, steps_in(run_s, step_s))
+    runs = max(2, min(runs, steps_in(budget_s, steps * step_s)))
+    measured = []
+    for _ in range(runs):
+        clock.synchronize()
+        start = clock.now_ns()
+        for _ in range(steps):
+            variant.step()
+        clock.synchronize()
+        measured.append(BackToBack(steps, (clock.now_ns() - start) / 1e9))
+    return tuple(measured)

@@ -1,0 +1,70 @@
+"""Memory of a few steady steps, in their own pass: the device allocator's peaks, NVML's view, the host's RSS and USS."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from torchzoo.environment import nvml_device
+from torchzoo.measure.clock import DeviceClock
+from torchzoo.record import Memory
+
+
+def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) -> Memory:
+    """Run `steps` steps and read the peaks. Cached device blocks of earlier work are freed first."""
+    clock = DeviceClock(device)
+    on_device = device.type != "cpu"
+    if on_device:
+        torch.accelerator.empty_cache()
+        torch.accelerator.reset_peak_memory_stats(device)
+    is_of_pass = _reset_host_peak()
+    for _ in range(steps):
+        step()
+    clock.synchronize()
+    return Memory(
+        device_peak_allocated_bytes=torch.accelerator.max_memory_allocated(device) if on_device else None,
+        device_peak_reserved_bytes=torch.accelerator.max_memory_reserved(device) if on_device else None,
+        device_process_bytes=_device_process_bytes(device),
+        host_peak_rss_bytes=_host_peak_bytes(),
+        host_peak_is_of_pass=is_of_pass,
+        host_uss_bytes=psutil.Process().memory_full_info().uss,
+    )
+
+
+def _reset_host_peak() -> bool:
+    """Set the kernel's high-water mark back to what is resident now (proc(5), clear_refs); False where it can't be."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _host_peak_bytes() -> int:
+    try:
+        status = Path("/proc/self/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if os.uname().sysname == "Darwin" else peak * 1024
+
+
+def _device_process_bytes(device: torch.device) -> int | None:
+    """Device memory of this process, CUDA context included; None where NVML can't tell (no NVML, a PID namespace)."""
+    import pynvml
+
+    handle = nvml_device(device)
+    if handle is None:
+        return None
+    try:
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except pynvml.NVMLError:
+        return None
+    used = [process.usedGpuMemory for process in processes if process.pid == os.getpid()]
+    return used[0] if used else None

@@ -1,0 +1,163 @@
+"""Selection x axes -> a `Plan` of fully resolved cases and of those that can't run, with reasons. Pure functions."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from torchzoo import backends
+from torchzoo.environment import Facts
+from torchzoo.record import Backend, Case, Failed, FailureKind, Skipped, Stage
+from torchzoo.spec import CompileScope, MemoryFormat, Mode, ModelSpec, Precision, SkipRule, SpecError
+
+SMOKE = "smoke"
+
+
+class UsageError(ValueError):
+    """What the user asked for can't be: one line that says what to do."""
+
+
+class Axes(msgspec.Struct, frozen=True, kw_only=True):
+    """The axes of a run; a case is made for each combination. `batch_size`: a number, `smoke`, or None for defaults."""
+
+    modes: tuple[Mode, ...]
+    devices: tuple[str, ...]
+    backends: tuple[Backend, ...]
+    precisions: tuple[Precision, ...] = (Precision.DEFAULT,)
+    memory_formats: tuple[MemoryFormat, ...] = (MemoryFormat.CONTIGUOUS,)
+    compile_scope: CompileScope = CompileScope.NETWORK
+    batch_size: int | str | None = None
+    seed: int = 0
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One case of a plan, with its spec to run it by, or settled before anything runs."""
+
+    case: Case
+    spec: ModelSpec | None = None
+    settled: Skipped | Failed | None = None
+
+
+Plan = tuple[Entry, ...]
+
+
+def make_plan(models: Iterable[ModelSpec | tuple[str, SpecError]], axes: Axes, missing: dict[str, str]) -> Plan:
+    """Every combination of `models` and `axes`, in that order: all of one model's cases stand together.
+
+    Args:
+        models: specs; or, for a folder whose spec can't be read, its name and the error, which becomes failed entries.
+        axes: checked by `check_axes` before.
+        missing: why a model (by name) or a backend's package (by package) can't be used on this machine.
+    """
+    combinations = list(
+        itertools.product(axes.modes, axes.devices, axes.precisions, axes.memory_formats, axes.backends)
+    )
+    entries = []
+    for model in models:
+        for mode, device, precision, memory_format, backend in combinations:
+            name = model.name if isinstance(model, ModelSpec) else model[0]
+            case = Case(
+                model=name,
+                mode=mode,
+                device=device,
+                backend=backend,
+                precision=precision,
+                memory_format=memory_format,
+                compile_scope=axes.compile_scope,
+                batch_size=_batch_size(model, mode, axes.batch_size) if isinstance(model, ModelSpec) else None,
+                seed=axes.seed,
+            )
+            if not isinstance(model, ModelSpec):
+                failed = Failed(kind=FailureKind.ERROR, stage=Stage.PLAN, message=str(model[1]))
+                entries.append(Entry(case=case, settled=failed))
+                continue
+            reason = skip_reason(case, model, missing)
+            settled = None if reason is None else Skipped(reason=reason)
+            entries.append(Entry(case=case, spec=model, settled=settled))
+    return tuple(entries)
+
+
+def _batch_size(spec: ModelSpec, mode: Mode, asked: int | str | None) -> int | None:
+    if mode not in spec.batch_size:
+        return None
+    if asked is None:
+        return spec.batch_size[mode]
+    return spec.smoke_batch_size if isinstance(asked, str) else asked
+
+
+def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | None:
+    """Why `case` can't run here, or None: the model's own rules first, then what the machine lacks."""
+    for rule in spec.skips:
+        if _matches(rule, case):
+            return rule.reason
+    backend = backends.info(case.backend.name)
+    device_type = case.device.partition(":")[0]
+    if (
+        case.mode not in backend.modes
+        or case.compile_scope not in backend.scopes
+        or (backend.devices and device_type not in backend.devices)
+    ):
+        return f"{case.backend}: {backend.why_limited}"
+    if backend.package in missing:
+        return missing[backend.package]
+    return missing.get(spec.name)
+
+
+def _matches(rule: SkipRule, case: Case) -> bool:
+    return (
+        rule.mode in (None, case.mode)
+        and (not rule.device or case.device.partition(":")[0] in rule.device)
+        and (not rule.backend or bool({case.backend.name, str(case.backend)} & set(rule.backend)))
+        and (not rule.precision or case.precision in rule.precision)
+        and rule.memory_format in (None, case.memory_format)
+        and rule.compile_scope in (None, case.compile_scope)
+    )
+
+
+def parse_backend(text: str) -> Backend:
+    """`inductor:reduce-overhead` as a `Backend`. Whether Dynamo knows an unlisted name is checked with the facts.
+
+    Raises:
+        UsageError: an option that a listed backend does not have.
+    """
+    name, _, option = text.partition(":")
+    options = backends.info(name).options
+    if option and option not in options:
+        known = ", ".join(options) or "none"
+        raise UsageError(f"backend {name} has no mode '{option}': it has {known}")
+    return Backend(name, option or None)
+
+
+def check_axes(axes: Axes, facts: Facts) -> None:
+    """That the machine has the devices and PyTorch the backends.
+
+    Raises:
+        UsageError: it has not; the message says what there is.
+    """
+    for device in axes.devices:
+        kind, _, index = device.partition(":")
+        count = facts.devices.get(kind, 0)
+        if count == 0:
+            present = ", ".join(facts.devices)
+            raise UsageError(f"no {kind} device: PyTorch {facts.environment.get('torch')} sees only {present} here")
+        if index and int(index) >= count:
+            raise UsageError(f"no device {device}: there are {count} of {kind}, counted from 0")
+    known = {*backends.BACKENDS, *facts.dynamo_backends}
+    for backend in axes.backends:
+        if backend.name not in known:
+            raise UsageError(
+                f"unknown backend '{backend.name}'{nearest(backend.name, known)}; known: {', '.join(sorted(known))}"
+            )
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`: did you mean x or y?`, or nothing where no name is near."""
+    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f": did you mean {' or '.join(near)}?" if near else ""
+
+
+def runnable(plan: Plan) -> Sequence[Entry]:
+    return [entry for entry in plan if entry.settled is None]

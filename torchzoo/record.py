@@ -1,0 +1,213 @@
+"""The frozen data of a run, and its JSON form (msgspec): cases, outcomes, records, the run's manifest.
+
+Times are in seconds, memory in bytes, and samples are raw; medians, units and rounding belong to `stats` and `report`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from torchzoo.spec import CompileScope, MemoryFormat, Mode, Precision
+
+SCHEMA_VERSION = 1
+
+
+class Backend(msgspec.Struct, frozen=True):
+    """A backend and its mode: `Backend("inductor", "reduce-overhead")`, written `inductor:reduce-overhead`."""
+
+    name: str
+    option: str | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.option is None else f"{self.name}:{self.option}"
+
+
+EAGER = Backend("eager")
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to measure, fully resolved. Its fields are its identity; no label is ever parsed back."""
+
+    model: str
+    mode: Mode
+    device: str
+    backend: Backend = EAGER
+    precision: Precision = Precision.DEFAULT
+    memory_format: MemoryFormat = MemoryFormat.CONTIGUOUS
+    compile_scope: CompileScope = CompileScope.NETWORK
+    batch_size: int | None  # None only where nothing can run: no metadata, or a mode the model does not have
+    seed: int = 0
+
+    def label(self) -> str:
+        """For people: `resnet18 train cuda inductor fp32 bs16`, defaults left out."""
+        parts = [self.model, self.mode, self.device, str(self.backend)]
+        if self.precision is not Precision.DEFAULT:
+            parts.append(self.precision)
+        if self.memory_format is not MemoryFormat.CONTIGUOUS:
+            parts.append(self.memory_format)
+        if self.compile_scope is not CompileScope.NETWORK:
+            parts.append(f"scope={self.compile_scope}")
+        if self.batch_size is not None:
+            parts.append(f"bs{self.batch_size}")
+        return " ".join(parts)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How every case of a run is measured."""
+
+    target_half_width: float = 0.01  # of the 95% interval, relative to the value
+    min_samples: int = 10
+    min_time_s: float = 0.5
+    time_limit_s: float = 10.0  # of the interleaved latency pass
+    block_s: float = 0.02  # one variant runs this long (or one step) before the other has its turn
+    warmup_min_steps: int = 3
+    warmup_max_steps: int = 10
+    warmup_limit_s: float = 10.0
+    memory_steps: int = 3
+    threads: int | None = None  # None: PyTorch's own choice
+    stage_limit_s: float = 900.0
+    host_memory_limit_bytes: int | None = None
+
+
+class Stage(enum.StrEnum):
+    """Where a worker is; on a failure, where it was."""
+
+    PLAN = "plan"
+    START = "start"
+    IMPORT = "import"
+    BUILD = "build"
+    PREPARE = "prepare"
+    WARM_UP = "warm_up"
+    COMPILE = "compile"
+    MEASURE = "measure"
+
+
+class StopReason(enum.StrEnum):
+    CONVERGED = "converged"
+    STABLY_NOISY = "stably_noisy"
+    TIME_LIMIT = "time_limit"
+
+
+class FailureKind(enum.StrEnum):
+    OOM_DEVICE = "oom_device"
+    OOM_HOST = "oom_host"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    ERROR = "error"
+    INCORRECT = "incorrect"
+    NONDETERMINISTIC = "nondeterministic"
+
+
+class Block(msgspec.Struct, frozen=True, array_like=True):
+    """Consecutive steps of one variant, each timed with the device synchronised before and after."""
+
+    variant: str
+    samples_s: tuple[float, ...]
+
+
+class BackToBack(msgspec.Struct, frozen=True, array_like=True):
+    """Steps run with one synchronisation at the end."""
+
+    steps: int
+    elapsed_s: float
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """Peaks over a few steady steps, in their own pass. None where the platform can't tell."""
+
+    device_peak_allocated_bytes: int | None = None
+    device_peak_reserved_bytes: int | None = None
+    device_process_bytes: int | None = None  # what NVML sees: CUDA context and libraries included
+    host_peak_rss_bytes: int | None = None
+    host_peak_is_of_pass: bool = (
+        False  # False: the kernel's mark could not be reset, so it is the process's peak so far
+    )
+    host_uss_bytes: int | None = None
+
+
+class Compilation(msgspec.Struct, frozen=True, kw_only=True):
+    """What Dynamo counted while a variant was compiled and warmed up; zeros for backends without Dynamo."""
+
+    graphs: int = 0
+    graph_breaks: dict[str, int] = {}  # reason: how often
+    cudagraph_skips: int = 0
+
+
+class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured of eager, or of the candidate beside it."""
+
+    first_step_s: float  # compilation included
+    warmup_s: tuple[float, ...]
+    memory: Memory
+    back_to_back: tuple[BackToBack, ...]
+    device_time_s: tuple[float, ...]  # per step by device events; empty on the CPU
+    result_is_finite: bool  # loss (train) or outputs (eval) after warm-up
+    compilation: Compilation | None = None
+
+
+class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
+    """NVML's view of the device at one moment."""
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    throttle_reasons: int | None = None  # NVML's bit mask
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
+    """Raw results. `blocks` are in the order they ran: A only for eager, A B B A and so on beside a candidate."""
+
+    blocks: tuple[Block, ...]
+    stop_reason: StopReason
+    variants: dict[str, VariantResult]  # "eager", and "candidate" for another backend
+    samples_per_step: int
+    sample_unit: str
+    parameters: int
+    operator_dtypes: dict[str, int]  # floating results of one eager step's operators, by dtype
+    precision_flags: dict[str, str]
+    host_syncs: str | None = None  # the model's declared reason for waiting for the device inside its step
+    threads: int
+    device_name: str
+    device_state_before: DeviceState | None = None
+    device_state_after: DeviceState | None = None
+    stage_seconds: dict[str, float] = {}
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True, tag="skipped"):
+    reason: str
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    kind: FailureKind
+    stage: Stage
+    message: str  # one line
+    traceback: str = ""  # its tail
+    log: str = ""  # the worker's output, a path
+
+
+Outcome = Measured | Skipped | Failed
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One case and what came of it; times are UTC, ISO 8601."""
+
+    case: Case
+    outcome: Outcome
+    started_at: str
+    finished_at: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """`run.json`: what a run was asked to do, where."""
+
+    schema_version: int = SCHEMA_VERSION
+    torchzoo_version: str
+    command: tuple[str, ...]
+    created_at: str
+    environment: dict[str, Any]
+    settings: Settings
+    cases: tuple[Case, ...]

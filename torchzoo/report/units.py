@@ -1,0 +1,56 @@
+"""Figures with units, rounded for people."""
+
+from __future__ import annotations
+
+from torchzoo.stats import Estimate
+
+
+def seconds(value_s: float) -> str:
+    """`1.23 s`, `45.6 ms`, `789 µs`."""
+    for unit, factor in (("s", 1.0), ("ms", 1e-3)):
+        if value_s >= factor:
+            return f"{_three_digits(value_s / factor)} {unit}"
+    return f"{_three_digits(value_s / 1e-6)} µs"
+
+
+def size(value_bytes: int | None) -> str:
+    """`1.50 GiB`, `12.0 MiB`; `-` for None."""
+    if value_bytes is None:
+        return "-"
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20)):
+        if value_bytes >= factor:
+            return f"{_three_digits(value_bytes / factor)} {unit}"
+    return f"{_three_digits(value_bytes / 2**10)} KiB"
+
+
+def rate(value_per_s: float, unit: str) -> str:
+    """`1,234 images/s`."""
+    return f"{_three_digits(value_per_s)} {unit}/s"
+
+
+def latency(estimate: Estimate) -> str:
+    """`45.6 ms ±0.4%`: half of the 95% interval's width; another confidence is named, one sample has no interval."""
+    return f"{seconds(estimate.value)} {spread(estimate)}"
+
+
+def spread(estimate: Estimate) -> str:
+    """`±0.4%`, with the confidence where it is not 95%."""
+    if estimate.count < 2:
+        return "(one sample)"
+    text = f"±{100 * estimate.relative_half_width:.1f}%"
+    return text if estimate.confidence >= 0.95 else f"{text} (at {100 * estimate.confidence:.0f}%)"
+
+
+def speedup(estimate: Estimate) -> str:
+    """`1.32x [1.30, 1.34]`, with the confidence where it is not 95%."""
+    if estimate.count < 2:
+        return f"{estimate.value:.2f}x (one sample)"
+    digits = 3 if estimate.relative_half_width < 0.01 else 2
+    text = f"{estimate.value:.{digits}f}x [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+    return text if estimate.confidence >= 0.95 else f"{text} (at {100 * estimate.confidence:.0f}%)"
+
+
+def _three_digits(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
