@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CatalogError(ValueError):
-    """A name that no model folder, domain or glob answers to (the message suggests the nearest), or a missing folder."""
+    """A name that no model, domain or glob answers to (the message suggests the nearest), or a missing folder."""
 
 
 class Catalog:
@@ -83,7 +83,7 @@ def bundled(kind: str) -> Path:
 
 
 def find_models(extra_folders: Iterable[Path] = ()) -> Catalog:
-    """The zoo's models, then those under `TORCHZOO_PATH` and `extra_folders`; a later name takes an earlier one's place.
+    """The zoo's models, then those under `TORCHZOO_PATH` and `extra_folders`; of equal names the last one counts.
 
     Raises:
         CatalogError: an extra folder that does not exist.
@@ -116,7 +116,8 @@ def load_model_class(spec: ModelSpec) -> type[Model]:
         raise ImportError(f"{spec.folder} has no __init__.py")
     full_name = f"torchzoo_models.{spec.name}"
     module_spec = importlib.util.spec_from_file_location(full_name, init, submodule_search_locations=[spec.folder])
-    assert module_spec is not None and module_spec.loader is not None
+    assert module_spec is not None
+    assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[full_name] = module
     try:

@@ -89,8 +89,13 @@ class Model(abc.ABC):
         """Gradients of `loss`, scaled where autocast runs at fp16."""
         (loss if self.scaler is None else self.scaler.scale(loss)).backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """One update by `optimizer`."""
+    def step(self, optimizer: torch.optim.Optimizer, *, max_grad_norm: float | None = None) -> None:
+        """One update by `optimizer`, where asked for with the norm of all its gradients clipped (unscaled before)."""
+        if max_grad_norm is not None:
+            if self.scaler is not None:
+                self.scaler.unscale_(optimizer)
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            nn.utils.clip_grad_norm_(parameters, max_grad_norm)
         if self.scaler is None:
             optimizer.step()
         else:
@@ -189,7 +194,7 @@ class TimmClassifier(ImageClassifier):
 
 
 class LanguageModel(SupervisedModel):
-    """A transformers model on random tokens (B, T): its own LM loss in training, logits (B, T, V) in evaluation."""
+    """A transformers model on random tokens (B, T): its own loss in training, logits (B, T, V) in evaluation."""
 
     sample_unit = "sequences"
     train_length: ClassVar[int] = 512

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -157,7 +157,3 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """`: did you mean x or y?`, or nothing where no name is near."""
     near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f": did you mean {' or '.join(near)}?" if near else ""
-
-
-def runnable(plan: Plan) -> Sequence[Entry]:
-    return [entry for entry in plan if entry.settled is None]

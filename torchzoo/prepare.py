@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -121,11 +122,11 @@ class Inspection:
     operator_dtypes: dict[str, int]  # floating results of operators, by dtype
 
 
-class _OperatorDtypes(TorchDispatchMode):
+class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the floating results of all operators by dtype."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -139,7 +140,7 @@ def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
     calls: dict[str, Call] = {}
     with contextlib.ExitStack() as stack:
         for name, network in model.networks().items():
-            stack.enter_context(_recording(network, lambda call, name=name: calls.setdefault(name, call)))
+            stack.enter_context(_recording(network, partial(calls.setdefault, name)))
         dtypes = stack.enter_context(_OperatorDtypes())
         step()
     return Inspection(calls=calls, operator_dtypes=dict(dtypes.counts))
@@ -184,6 +185,7 @@ def check_precision(model: Model, precision: Precision, native: NativeDtype, ins
 
 
 def eager_variant(model: Model, step: Callable[[], Any]) -> Variant:
+    """The step with every network running its own code."""
     return Variant(name=EAGER_VARIANT, step=step, select=lambda: _install(model, {}))
 
 
@@ -226,4 +228,4 @@ def _install(model: Model, compiled: dict[str, Callable[..., Any]]) -> None:
     This is where `nn.Module.compile()` puts its result: references to the network anywhere keep working.
     """
     for name, network in model.networks().items():
-        network._compiled_call_impl = compiled.get(name)  # type: ignore[assignment]
+        network._compiled_call_impl = compiled.get(name)

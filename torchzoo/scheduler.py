@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from torchzoo import preload, worker
+from torchzoo import worker
 from torchzoo.environment import Facts
 from torchzoo.plan import Plan
 from torchzoo.record import Case, Failed, FailureKind, Outcome, Record, Settings, Stage
@@ -59,7 +59,7 @@ def run_plan(
     launch: Launch,
     log_path: Callable[[int, Case], Path],
     stage_limit_s: float,
-    on_stage: Callable[[Case, Stage], None] = lambda case, stage: None,
+    on_stage: Callable[[Case, Stage], None] = lambda *_: None,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Iterator[Record]:
     """One case after the other; yields each record as its case is settled, and never raises for what a case does."""
@@ -135,9 +135,9 @@ class WorkerPool:
     def __init__(self, libraries: Sequence[str], settings: Settings) -> None:
         self._settings = settings
         can_fork = "forkserver" in multiprocessing.get_all_start_methods()
-        self._context = multiprocessing.get_context("forkserver" if can_fork else "spawn")
+        self._context: Any = multiprocessing.get_context("forkserver" if can_fork else "spawn")
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-        os.environ[preload.VARIABLE] = ",".join(libraries)
+        os.environ[worker.PRELOAD_VARIABLE] = ",".join(libraries)
         root = str(Path(__file__).resolve().parent.parent)
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         if can_fork:

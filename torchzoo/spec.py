@@ -105,7 +105,8 @@ def read_spec(folder: Path) -> ModelSpec:
 
     path = folder / "metadata.yaml"
     try:
-        fields = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        fields = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506  a safe loader, the fast one
         if not isinstance(fields, dict):
             raise SpecError(f"{path}: expected a mapping of fields, found {type(fields).__name__}")
         spec = msgspec.convert({**fields, "name": folder.name, "folder": str(folder)}, ModelSpec)
@@ -124,9 +125,9 @@ def read_spec(folder: Path) -> ModelSpec:
 
 
 def _check(spec: ModelSpec, path: Path) -> None:
-    for mode, size in {**spec.batch_size, "smoke": spec.smoke_batch_size}.items():
+    for what, size in [*spec.batch_size.items(), ("smoke", spec.smoke_batch_size)]:
         if size < 1:
-            raise SpecError(f"{path}: the {mode} batch size must be at least 1, found {size}")
+            raise SpecError(f"{path}: the {what} batch size must be at least 1, found {size}")
     for mode in Mode:
         has_reason = any(rule.mode in (mode, None) and rule == _of_mode_only(rule) for rule in spec.skips)
         if mode not in spec.batch_size and not has_reason:

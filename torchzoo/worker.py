@@ -15,6 +15,9 @@ from torchzoo.backends import NotRunnable
 from torchzoo.record import Case, Failed, FailureKind, Outcome, Settings, Skipped, Stage
 from torchzoo.spec import ModelSpec
 
+#: Names the modules, by commas, that `torchzoo.preload` loads into the fork server.
+PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
+
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """All that a worker needs to know."""

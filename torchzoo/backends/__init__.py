@@ -1,4 +1,4 @@
-"""The backends torchzoo knows, as facts that need no torch; each one's code is a module of this package, by its name."""
+"""The backends torchzoo knows, as facts that need no torch; their code is in this package's modules."""
 
 from __future__ import annotations
 

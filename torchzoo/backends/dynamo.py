@@ -19,6 +19,7 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
 
 
 def compile_step(step: Callable[[], Any], backend: Backend) -> Callable[[], Any]:
+    """The whole step under Dynamo: loss, backward and optimizer too."""
     return _compiled(step, backend)
 
 

@@ -13,6 +13,7 @@ from torchzoo.record import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
+    """The exported program's module; its weights are the network's own tensors."""
     del backend
     exported: Callable[..., Any] = torch.export.export(network, call.args, call.kwargs).module()
     return exported

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import io
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import onnxruntime
@@ -34,9 +35,10 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
         example_outputs, structure = tree_flatten(network(*call.args, **call.kwargs))
     program = torch.onnx.export(network, call.args, kwargs=call.kwargs, dynamo=True)
     assert program is not None
-    buffer = io.BytesIO()
-    program.save(buffer)
-    session = onnxruntime.InferenceSession(buffer.getvalue(), providers=[provider])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.onnx"
+        program.save(path)
+        session = onnxruntime.InferenceSession(path, providers=[provider])
     outputs = [torch.empty_like(output) for output in example_outputs]
 
     def run(*args: Any, **kwargs: Any) -> Any:

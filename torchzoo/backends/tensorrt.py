@@ -14,5 +14,6 @@ from torchzoo.record import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
+    """The module's call under Dynamo with the backend `torch_tensorrt`."""
     del call, backend
     return torch.compile(network._call_impl, backend="torch_tensorrt")

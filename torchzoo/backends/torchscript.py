@@ -13,6 +13,7 @@ from torchzoo.record import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
+    """The network traced with its recorded call, or scripted; it shares the network's weights."""
     if backend.option == "script":
         scripted: Callable[..., Any] = torch.jit.script(network)
         return scripted
@@ -24,7 +25,7 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
 
 
 def with_output_type(function: Callable[..., Any], output_type: type) -> Callable[..., Any]:
-    """Give back a mapping as the class the network itself gives (transformers' ModelOutput): tracing makes it a dict."""
+    """Give back a mapping as the class the network gives (transformers' ModelOutput); tracing makes it a dict."""
     if not (issubclass(output_type, dict) and output_type is not dict):
         return function
 

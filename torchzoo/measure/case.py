@@ -1,4 +1,4 @@
-"""Measure one case: build, prepare, warm up, compile, measure, in that order and for the reasons of design.md, 4 and 5."""
+"""Measure one case: build, prepare, warm up, compile, measure."""
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ def back_to_back(
 ) -> tuple[BackToBack, ...]:
     """Runs of many steps with one synchronisation at the end: throughput as a training loop sees it.
 
-    A run is about `run_s` long but at least three steps, so that the host can run ahead of the device; at least two runs, at
-    most `runs`, and as many as `budget_s` allows.
+    A run is about `run_s` long but at least three steps, so that the host can run ahead of the device. As many runs as
+    `budget_s` allows, from two to `runs`.
     """
     variant.select()
     steps = max(3, steps_in(run_s, step_s))

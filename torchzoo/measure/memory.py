@@ -1,4 +1,4 @@
-"""Memory of a few steady steps, in their own pass: the device allocator's peaks, NVML's view, the host's RSS and USS."""
+"""Memory of a few steady steps, in their own pass: the allocator's peaks, NVML's view, the host's RSS and USS."""
 
 from __future__ import annotations
 

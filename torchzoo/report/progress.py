@@ -10,7 +10,7 @@ from torchzoo.report.rows import in_a_line
 
 
 class Progress:
-    """Shows the stage of the case that is running and, where a run has several cases, one line for each that is done."""
+    """Shows the stage of the running case and, where a run has several cases, a line for each that is done."""
 
     def __init__(self, *, total: int, quiet: bool) -> None:
         self._total = total

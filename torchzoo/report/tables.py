@@ -119,8 +119,9 @@ def write_markdown(manifest: Manifest, records: Sequence[Record], file: IO[str])
         f"- command: `{' '.join(manifest.command)}`",
         f"- date: {manifest.created_at[:10]}",
         f"- machine: {environment.get('cpu')}, {environment.get('cpu_usable')} cores; {gpus or 'no GPU'}",
-        f"- software: torchzoo {environment.get('torchzoo')} ({environment.get('torchzoo_commit') or 'no checkout'}), "
-        f"torch {environment.get('torch')}, CUDA {environment.get('cuda')}, Python {environment.get('python')}, {packages}",
+        f"- software: torchzoo {environment.get('torchzoo')} "
+        f"({environment.get('torchzoo_commit') or 'no checkout'}), torch {environment.get('torch')}, "
+        f"CUDA {environment.get('cuda')}, Python {environment.get('python')}, {packages}",
         "- memory: peak allocated on the device, peak resident on the CPU; of the candidate where there is one",
         "",
         "| " + " | ".join(HEADINGS) + " |",

@@ -1,0 +1,21 @@
+"""GPT-2 124M (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners") predicting the next token."""
+
+from torch import nn
+from torchzoo.model import LanguageModel
+from transformers import GPT2Config, GPT2LMHeadModel
+
+
+class Model(LanguageModel):
+    eval_length = 1024
+
+    def build_network(self) -> nn.Module:
+        config = GPT2Config(
+            vocab_size=50257,
+            n_positions=1024,
+            n_embd=768,
+            n_layer=12,
+            n_head=12,
+            use_cache=False,
+            loss_type="ForCausalLM",
+        )
+        return GPT2LMHeadModel(config)

@@ -1,0 +1,96 @@
+"""Specs, cases and records that tests start from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from torchzoo.environment import Facts
+from torchzoo.record import (
+    BackToBack,
+    Backend,
+    Block,
+    Case,
+    Manifest,
+    Measured,
+    Memory,
+    Record,
+    Settings,
+    StopReason,
+    VariantResult,
+)
+from torchzoo.spec import Domain, Mode, ModelSpec
+
+SPEC = ModelSpec(
+    name="tiny",
+    folder="/nowhere/tiny",
+    domain=Domain.OTHER,
+    task="testing",
+    paper="https://example.org",
+    source="torchzoo's tests",
+    requirements=(),
+    parameters=6,
+    batch_size={Mode.TRAIN: 8, Mode.EVAL: 4},
+    smoke_batch_size=2,
+)
+CASE = Case(model="tiny", mode=Mode.EVAL, device="cpu", batch_size=4)
+FACTS = Facts(devices={"cpu": 1, "cuda": 2}, dynamo_backends=("inductor", "tvm"), environment={"torch": "2.15.0"})
+
+
+def variant_result(**changes: Any) -> VariantResult:
+    result = VariantResult(
+        first_step_s=0.5,
+        warmup_s=(0.1, 0.1, 0.1),
+        memory=Memory(host_peak_rss_bytes=300 * 2**20, host_uss_bytes=200 * 2**20),
+        back_to_back=(BackToBack(3, 0.3),) * 6,
+        device_time_s=(),
+        result_is_finite=True,
+    )
+    return msgspec.structs.replace(result, **changes)
+
+
+def measured(**changes: Any) -> Measured:
+    result = Measured(
+        blocks=tuple(Block("eager", (0.1, 0.101)) for _ in range(10)),
+        stop_reason=StopReason.CONVERGED,
+        variants={"eager": variant_result()},
+        samples_per_step=4,
+        sample_unit="samples",
+        parameters=6,
+        operator_dtypes={"float32": 3},
+        precision_flags={},
+        threads=2,
+        device_name="a CPU",
+    )
+    return msgspec.structs.replace(result, **changes)
+
+
+def compared() -> Measured:
+    quad = [Block("eager", (0.2,)), Block("candidate", (0.1,)), Block("candidate", (0.1,)), Block("eager", (0.2,))]
+    return measured(blocks=tuple(quad * 8), variants={"eager": variant_result(), "candidate": variant_result()})
+
+
+def record(outcome: Any = None, **changes: Any) -> Record:
+    return Record(
+        case=msgspec.structs.replace(CASE, **changes),
+        outcome=outcome or measured(),
+        started_at="2026-11-20T10:00:00.000+00:00",
+        finished_at="2026-11-20T10:00:09.000+00:00",
+    )
+
+
+def manifest(**changes: Any) -> Manifest:
+    environment = {"cpu": "a CPU", "cpu_usable": 2, "torch": "2.15.0", "torchzoo": "0.1.0", "gpus": [], "packages": {}}
+    made = Manifest(
+        torchzoo_version="0.1.0",
+        command=("torchzoo", "run", "tiny"),
+        created_at="2026-11-20T10:00:00+00:00",
+        environment=environment,
+        settings=Settings(),
+        cases=(CASE,),
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+INDUCTOR = Backend("inductor")

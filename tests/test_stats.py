@@ -1,0 +1,75 @@
+"""Figures from samples with known answers, and the intervals' coverage on seeded noise."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from torchzoo import stats
+from torchzoo.record import Block
+
+
+def test_interval_of_the_median_is_the_order_statistics_of_the_tables() -> None:
+    # n = 10: x(2), x(9) cover the median with 1 - 2 * 11/1024 = 97.85%; x(3), x(8) only with 89%.
+    estimate = stats.median_estimate(list(range(1, 11)))
+    assert (estimate.low, estimate.value, estimate.high) == (2, 5.5, 9)
+    assert estimate.confidence == 0.95
+
+
+def test_few_samples_say_how_little_they_are_sure_of() -> None:
+    assert stats.median_estimate([1.0, 2.0]).confidence == pytest.approx(0.5)
+    assert stats.median_estimate([1.0] * 5).confidence == pytest.approx(1 - 2 / 32)
+    one = stats.median_estimate([3.0])
+    assert one.confidence == 0
+    assert math.isinf(one.relative_half_width)
+    with pytest.raises(ValueError, match="no samples"):
+        stats.median_estimate([])
+
+
+@pytest.mark.parametrize("count", [6, 9, 20, 75, 1500])
+def test_interval_covers_the_true_median_95_times_in_100(count: int) -> None:
+    generator = random.Random(count)
+    trials = 400
+    held = sum(
+        not stats.median_estimate([generator.lognormvariate(0.0, 0.3) for _ in range(count)]).excludes(1.0)
+        for _ in range(trials)
+    )
+    assert held / trials >= 0.925  # 95% less three standard errors
+
+
+def test_speedup_pairs_quads_so_that_linear_drift_cancels() -> None:
+    # Both slow down steadily; the candidate is exactly twice as fast at any moment... and so is the estimate.
+    blocks = []
+    for position in range(40):
+        drift = 1.0 + 0.01 * position
+        candidate = position % 4 in (1, 2)
+        blocks.append(Block("candidate" if candidate else "eager", (drift * (0.5 if candidate else 1.0),) * 3))
+    speedup = stats.speedup(blocks)
+    assert speedup.value == pytest.approx(2.0)
+    assert speedup.high - speedup.low == pytest.approx(0.0, abs=1e-9)
+    assert stats.latency_s(blocks, "eager").value == pytest.approx(1.195)
+
+
+def test_an_unfinished_quad_is_left_out_of_the_speedup() -> None:
+    quad = [Block(name, (1.0,)) for name in ("eager", "candidate", "candidate", "eager")]
+    assert len(stats.quad_ratios([*quad, *quad[:3]])) == 1
+
+
+def test_work_every_second_step_counts_in_the_latency() -> None:
+    blocks = [Block("eager", (1.0, 3.0)) for _ in range(8)]
+    assert stats.latency_s(blocks, "eager").value == 2.0
+
+
+def test_outliers_are_counted_by_the_modified_z_score() -> None:
+    assert stats.outlier_count([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 5.0]) == 1
+    assert stats.outlier_count([1.0, 1.0, 1.0, 9.0]) == 0  # a MAD of zero judges nothing
+    assert stats.outlier_count([]) == 0
+
+
+def test_geomean_refuses_what_has_none() -> None:
+    assert stats.geomean([1.0, 4.0]) == pytest.approx(2.0)
+    for values in ([], [1.0, 0.0]):
+        with pytest.raises(ValueError, match="positive"):
+            stats.geomean(values)
