@@ -12,7 +12,7 @@ from torchzoo.record import Block
 
 
 def test_interval_of_the_median_is_the_order_statistics_of_the_tables() -> None:
-    # n = 10: x(2), x(9) cover the median with 1 - 2 * 11/1024 = 97.85%; x(3), x(8) only with 89%.
+    # n = 10: x(2), x(9) cover the median with 1 - 2 * 11/1024 = 97.85%, x(3), x(8) only with 89%.
     estimate = stats.median_estimate(list(range(1, 11)))
     assert (estimate.low, estimate.value, estimate.high) == (2, 5.5, 9)
     assert estimate.confidence == 0.95
@@ -36,7 +36,7 @@ def test_interval_covers_the_true_median_95_times_in_100(count: int) -> None:
         not stats.median_estimate([generator.lognormvariate(0.0, 0.3) for _ in range(count)]).excludes(1.0)
         for _ in range(trials)
     )
-    assert held / trials >= 0.925  # 95% less three standard errors
+    assert held / trials >= 0.945  # 97% less three standard errors
 
 
 def test_speedup_pairs_quads_so_that_linear_drift_cancels() -> None:

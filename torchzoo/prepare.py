@@ -123,7 +123,7 @@ class Inspection:
 
 
 class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the floating results of all operators by dtype."""
+    """Counts the floating results of all operators by dtype; scalars (losses, Adam's step counters) left out."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -131,7 +131,7 @@ class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         results = func(*args, **(kwargs or {}))
-        self.counts.update(_name(leaf.dtype) for leaf in tree_leaves(results) if _is_floating(leaf))
+        self.counts.update(_name(leaf.dtype) for leaf in tree_leaves(results) if _is_floating(leaf) and leaf.ndim)
         return results
 
 
@@ -219,7 +219,7 @@ def _compile(module: Any, network: nn.Module, call: Call, backend: Backend, mode
         own = {parameter.data_ptr() for parameter in network.parameters()}
         if not {parameter.data_ptr() for parameter in compiled.parameters()} <= own:
             raise LabelNotReached(f"{backend} made a copy of the weights: training it would not train the model")
-    return compiled
+    return partial(compiled)  # a function, even where it is a module: a module's attribute would become its child
 
 
 def _install(model: Model, compiled: dict[str, Callable[..., Any]]) -> None:

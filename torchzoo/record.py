@@ -125,7 +125,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     host_peak_is_of_pass: bool = (
         False  # False: the kernel's mark could not be reset, so it is the process's peak so far
     )
-    host_uss_bytes: int | None = None
+    host_uss_bytes: int | None = None  # the process's own: what a forked worker shares with its server is not counted
 
 
 class Compilation(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,8 +17,8 @@ def stop_reason(values: Sequence[float], *, samples: int, elapsed_s: float, sett
         elapsed_s: since the pass began.
         settings: the limits.
 
-    `converged`: the 95% interval's half-width is within the target. `stably_noisy`: the noise has settled, and at this
-    rate (half-widths shrink with the square root of time) even twice the time limit would not reach the target.
+    `converged`: the 95% interval's half-width is within the target. `stably_noisy`: the noise has settled, and by the
+    time limit the half-width would still be twice the target (it shrinks with the square root of time).
     """
     limit_s = settings.time_limit_s
     enough = samples >= settings.min_samples and elapsed_s >= settings.min_time_s
@@ -28,7 +28,7 @@ def stop_reason(values: Sequence[float], *, samples: int, elapsed_s: float, sett
         if reached and estimate.relative_half_width <= settings.target_half_width:
             return StopReason.CONVERGED
         needed_s = elapsed_s * (estimate.relative_half_width / settings.target_half_width) ** 2
-        if reached and elapsed_s >= limit_s / 3 and needed_s > 2 * limit_s and _is_stable(values):
+        if reached and elapsed_s >= limit_s / 3 and needed_s > 4 * limit_s and _is_stable(values):
             return StopReason.STABLY_NOISY
     return StopReason.TIME_LIMIT if elapsed_s >= limit_s else None
 

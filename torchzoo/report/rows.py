@@ -58,7 +58,7 @@ def remarks(measured: Measured) -> list[str]:
     """What a reader of the figures must know, in words."""
     said = []
     if measured.stop_reason is StopReason.STABLY_NOISY:
-        said.append("stably noisy: the interval would not come down to 1% within twice the time limit")
+        said.append("stably noisy: the interval would be far above 1% even at the time limit")
     if measured.stop_reason is StopReason.TIME_LIMIT:
         said.append("stopped at the time limit before the interval came down to 1%")
     if measured.host_syncs:

@@ -1,0 +1,410 @@
+"""`install.py` on a made-up checkout, whose models need made-up libraries that a made-up pip installs."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from torchzoo import catalog, install
+
+METADATA = """\
+domain: {domain}
+task: image_classification
+paper: https://arxiv.org/abs/1512.03385
+source: here
+requirements: [{requirements}]
+parameters: 1
+batch_size: {{train: 1, eval: 1}}
+smoke_batch_size: 1
+"""
+
+
+class FakePip:
+    """Stands for the processes: pip calls install into `site`, all others (imports) succeed, unless told otherwise."""
+
+    def __init__(self, site: Path) -> None:
+        self.site = site
+        self.commands: list[list[str]] = []
+        self.versions: dict[str, str] = {}
+        self.broken_imports: dict[str, str] = {}  # module: standard error
+        self.refused: dict[str, str] = {}  # argument of pip: standard error
+
+    def __call__(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        self.commands.append(list(command))
+        if command[1] == "-P":
+            return self._import(command[3].removeprefix("import ").split(", "))
+        assert command[:4] == [sys.executable, "-m", "pip", "install"]
+        arguments = [argument for argument in command[5:] if argument not in ("-c", "-e")]
+        for argument in arguments:
+            if argument in self.refused:
+                return subprocess.CompletedProcess(command, 1, stderr=self.refused[argument])
+        for argument in arguments:
+            if "/" not in argument:
+                self.add(install.distribution_name(argument))
+        return subprocess.CompletedProcess(command, 0, stderr="WARNING: as root\n")
+
+    def _import(self, modules: list[str]) -> subprocess.CompletedProcess[str]:
+        for module in modules:
+            if module in self.broken_imports:
+                return subprocess.CompletedProcess([], 1, stderr=self.broken_imports[module])
+        return subprocess.CompletedProcess([], 0, stderr="")
+
+    def add(self, name: str) -> None:
+        version = self.versions.get(name, "1.0")
+        folder = self.site / f"{name}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (folder / "RECORD").write_text(f"{name}.py,,\n{name}-{version}.dist-info/METADATA,,\n")
+        (self.site / f"{name}.py").write_text("")
+        importlib.invalidate_caches()
+
+    @property
+    def pip_calls(self) -> list[list[str]]:
+        """What follows `python -m pip install --disable-pip-version-check` in each call of pip."""
+        return [command[5:] for command in self.commands if command[1] == "-m"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "checkout"
+    (root / "models").mkdir(parents=True)
+    (root / "pyproject.toml").write_text('[project]\nname = "torchzoo"\ndependencies = []\n')
+    monkeypatch.setattr(install, "ROOT", root)
+    monkeypatch.setattr(install, "_require_usable_pip", lambda: None)
+    monkeypatch.delenv("TORCHZOO_PATH", raising=False)
+    return root
+
+
+@pytest.fixture
+def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePip:
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    pip = FakePip(site)
+    pip.add("torchzoo")
+    return pip
+
+
+def add_model(models: Path, name: str, requirements: str = "", domain: str = "nlp") -> None:
+    (models / name).mkdir(parents=True)
+    (models / name / "metadata.yaml").write_text(METADATA.format(requirements=requirements, domain=domain))
+
+
+def rows(output: str) -> dict[str, str]:
+    """The table's lines as `name: rest`, blanks made one."""
+    return {line.split()[0]: " ".join(line.split()[1:]) for line in output.splitlines()[:-1]}
+
+
+def test_only_what_the_named_model_needs_is_installed_and_in_one_call(
+    checkout: Path, pip: FakePip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_model(checkout / "models", "one", "fakevision, fakeother>=0.5")
+    add_model(checkout / "models", "two", "fakelarge")
+    assert install.main(["one"], run=pip) == 0
+    assert pip.pip_calls == [["-e", str(checkout), "fakevision", "fakeother>=0.5"]]
+    assert rows(capsys.readouterr().out) == {"torchzoo": "ready", "one": "ready"}
+
+
+def test_all_models_by_default_each_requirement_once(checkout: Path, pip: FakePip) -> None:
+    add_model(checkout / "models", "b", "fakevision")
+    add_model(checkout / "models", "a", "fakevision, fakeother")
+    assert install.main([], run=pip) == 0
+    assert pip.pip_calls == [["-e", str(checkout), "fakevision", "fakeother"]]
+
+
+def test_constraints_are_passed_where_there_are_any_and_wanted(checkout: Path, pip: FakePip) -> None:
+    add_model(checkout / "models", "one", "fakevision")
+    (checkout / "constraints.txt").write_text("# measured with\nfakevision==1.0\n")
+    assert install.main(["one"], run=pip) == 0
+    assert install.main(["one", "--check", "--no-constraints"], run=pip) == 0
+    assert pip.pip_calls == [["-c", str(checkout / "constraints.txt"), "-e", str(checkout), "fakevision"]]
+
+
+def test_no_constraints_leaves_them_out(checkout: Path, pip: FakePip) -> None:
+    add_model(checkout / "models", "one", "fakevision")
+    (checkout / "constraints.txt").write_text("fakevision==2.0\n")
+    assert install.main(["one", "--no-constraints"], run=pip) == 0
+    assert pip.pip_calls == [["-e", str(checkout), "fakevision"]]
+
+
+def test_a_library_that_pip_refuses_costs_only_the_models_that_need_it(
+    checkout: Path, pip: FakePip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_model(checkout / "models", "bad", "fakebroken")
+    add_model(checkout / "models", "good", "fakeother")
+    add_model(checkout / "models", "plain")
+    pip.refused["fakebroken"] = (
+        "ERROR: Could not find a version that satisfies the requirement fakebroken (from versions: none)\n"
+        "ERROR: No matching distribution found for fakebroken\n[notice] A new release of pip is available\n"
+    )
+    assert install.main([], run=pip) == 1
+    assert pip.pip_calls == [
+        ["-e", str(checkout), "fakebroken", "fakeother"],
+        ["-e", str(checkout)],
+        ["fakebroken"],
+        ["fakeother"],
+    ]
+    captured = capsys.readouterr()
+    assert rows(captured.out) == {
+        "torchzoo": "ready",
+        "bad": "not ready fakebroken not installed: No matching distribution found for fakebroken",
+        "good": "ready",
+        "plain": "ready",
+    }
+    assert captured.out.splitlines()[-1] == "2 of 3 models ready"
+    assert "from versions: none" in captured.err
+
+
+def test_torchvision_is_asked_for_in_the_same_call_as_torchzoo_even_when_things_go_apart(
+    checkout: Path, pip: FakePip
+) -> None:
+    add_model(checkout / "models", "bad", "fakebroken")
+    add_model(checkout / "models", "vision", "torchvision>=0.1")
+    pip.refused["fakebroken"] = "ERROR: no\n"
+    install.main(["--fast"], run=pip)
+    assert pip.pip_calls[1:] == [["-e", str(checkout), "torchvision>=0.1"], ["fakebroken"]]
+
+
+def test_without_a_torchvision_torchzoo_itself_is_still_installed(checkout: Path, pip: FakePip) -> None:
+    add_model(checkout / "models", "vision", "torchvision>=99")
+    pip.refused["torchvision>=99"] = "ERROR: no\n"
+    assert install.main([], run=pip) == 1
+    assert pip.pip_calls == [["-e", str(checkout), "torchvision>=99"], ["-e", str(checkout)], ["torchvision>=99"]]
+
+
+def test_check_installs_nothing_and_gives_the_same_table_and_status(
+    checkout: Path, pip: FakePip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_model(checkout / "models", "one", "fakevision")
+    assert install.main(["--check"], run=pip) == 1
+    assert rows(capsys.readouterr().out) == {"torchzoo": "ready", "one": "not ready fakevision not installed"}
+    pip.add("fakevision")
+    assert install.main(["--check"], run=pip) == 0
+    assert rows(capsys.readouterr().out) == {"torchzoo": "ready", "one": "ready"}
+    assert pip.pip_calls == []
+
+
+def test_a_library_that_is_installed_but_does_not_import_is_not_ready_unless_fast(
+    checkout: Path, pip: FakePip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_model(checkout / "models", "one", "fakevision")
+    add_model(checkout / "models", "two", "fakeother")
+    pip.broken_imports["fakevision"] = (
+        "Traceback (most recent call last):\n  File x\nRuntimeError: operator fakevision::nms does not exist\n\n"
+    )
+    assert install.main([], run=pip) == 1
+    assert rows(capsys.readouterr().out) == {
+        "torchzoo": "ready",
+        "one": "not ready import fakevision: RuntimeError: operator fakevision::nms does not exist",
+        "two": "ready",
+    }
+    before = len(pip.commands)
+    assert install.main(["--check", "--fast"], run=pip) == 0
+    assert len(pip.commands) == before
+
+
+def test_each_set_of_libraries_is_imported_once(checkout: Path, pip: FakePip) -> None:
+    for name in "abc":
+        add_model(checkout / "models", name, "fakevision")
+    pip.add("fakevision")
+    assert install.main(["--check"], run=pip) == 0
+    assert [command[3] for command in pip.commands] == ["import torchzoo", "import fakevision"]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "constraint", "problem"),
+    [
+        ("fakevision>=2", "", "fakevision 1.0 is installed, not >=2"),
+        ("fakevision", "fakevision==1.5", "fakevision 1.0 is installed, not ==1.5 as in constraints.txt"),
+        ("fakevision", "Fake-Vision==1.5", None),  # another distribution
+        ("fakevision; python_version < '3'", "fakevision==1.5", None),  # not needed here
+    ],
+)
+def test_the_version_must_be_one_that_is_wanted(
+    checkout: Path,
+    pip: FakePip,
+    capsys: pytest.CaptureFixture[str],
+    requirement: str,
+    constraint: str,
+    problem: str | None,
+) -> None:
+    add_model(checkout / "models", "one", f'"{requirement}"')
+    (checkout / "constraints.txt").write_text(constraint + "\n")
+    pip.add("fakevision")
+    assert install.main(["--check"], run=pip) == (0 if problem is None else 1)
+    assert (problem or "one ready") in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_build_with_a_local_version_satisfies_its_constraint(checkout: Path, pip: FakePip) -> None:
+    add_model(checkout / "models", "one", "fakevision")
+    (checkout / "constraints.txt").write_text("fakevision==1.5\n")
+    pip.versions["fakevision"] = "1.5+cu130"
+    pip.add("fakevision")
+    assert install.main(["--check"], run=pip) == 0
+
+
+@pytest.mark.parametrize("arguments", [["resnte"], ["resnte", "--check"], ["resnet", "resnte"]])
+def test_an_unknown_model_is_refused_before_anything_is_installed(
+    checkout: Path, pip: FakePip, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    add_model(checkout / "models", "ResNet", "fakevision")
+    add_model(checkout / "models", "resnet", "fakevision")
+    assert install.main(arguments, prog="torchzoo install", run=pip) == 2
+    assert pip.commands == []
+    error = capsys.readouterr().err
+    assert error == "torchzoo install: error: no model, domain or glob 'resnte': did you mean resnet?\n"
+
+
+def test_a_broken_folder_has_its_line_and_takes_no_other_along(
+    checkout: Path, pip: FakePip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_model(checkout / "models", "good", "fakeother")
+    add_model(checkout / "models", "option", "--index-url=http://elsewhere")
+    (checkout / "models" / "empty").mkdir()
+    (checkout / "models" / "odd").mkdir()
+    (checkout / "models" / "odd" / "metadata.yaml").write_text("domain: [")
+    assert install.main([], run=pip) == 1
+    assert pip.pip_calls == [["-e", str(checkout), "fakeother"]]
+    found = rows(capsys.readouterr().out)
+    assert found["good"] == "ready"
+    assert found["empty"].startswith("not ready ")
+    assert found["empty"].endswith("empty/metadata.yaml: No such file or directory")
+    assert "odd/metadata.yaml: not valid YAML" in found["odd"]
+    assert found["option"].startswith("not ready ")
+
+
+def test_models_dir_and_torchzoo_path_add_folders(
+    checkout: Path, pip: FakePip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_model(checkout / "models", "one", "fakevision")
+    add_model(tmp_path / "mine", "one", "fakemine")
+    add_model(tmp_path / "ours", "two", "fakeours")
+    monkeypatch.setenv("TORCHZOO_PATH", str(tmp_path / "ours"))
+    assert install.main(["--models-dir", str(tmp_path / "mine"), "one", "two"], run=pip) == 0
+    assert pip.pip_calls == [["-e", str(checkout), "fakemine", "fakeours"]]
+
+
+@pytest.mark.usefixtures("checkout")
+def test_a_models_dir_that_is_none_is_a_usage_error(pip: FakePip, capsys: pytest.CaptureFixture[str]) -> None:
+    assert install.main(["--models-dir", "nowhere"], run=pip) == 2
+    assert "no such models folder: nowhere" in capsys.readouterr().err
+
+
+def test_from_a_wheel_only_the_models_libraries_are_installed(checkout: Path, pip: FakePip) -> None:
+    bundled = checkout / "torchzoo" / "_bundled" / "models"
+    add_model(bundled, "one", "fakevision")
+    add_model(bundled, "plain")
+    assert install.main(["plain"], run=pip) == 0
+    assert pip.pip_calls == []
+    assert install.main(["one"], run=pip) == 0
+    assert pip.pip_calls == [["fakevision"]]
+
+
+def test_a_bare_python_gets_what_reads_the_metadata_first(
+    checkout: Path, pip: FakePip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_model(checkout / "models", "one", "fakevision")
+    (checkout / "pyproject.toml").write_text('[project]\ndependencies = ["msgspec>=0.19", "pyyaml>=6.0"]\n')
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: there(name) if name != "yaml" or pip.pip_calls else None
+    )
+    pip.versions = {"msgspec": "0.20", "pyyaml": "6.1"}
+    install.main(["one", "--fast"], run=pip)
+    assert pip.pip_calls == [["msgspec>=0.19", "pyyaml>=6.0"], ["-e", str(checkout), "fakevision"]]
+
+
+def test_when_nothing_can_read_the_metadata_every_model_is_not_ready(
+    checkout: Path, pip: FakePip, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_model(checkout / "models", "one", "fakevision", domain="speech")
+    add_model(checkout / "models", "two", "fakevision")
+    (checkout / "pyproject.toml").write_text('[project]\ndependencies = ["fakespec"]\n')
+    monkeypatch.setitem(sys.modules, "torchzoo.spec", None)  # as if msgspec, which it imports, were missing
+    assert install.main(["speech", "--check"], run=pip) == 1
+    assert rows(capsys.readouterr().out) == {
+        "torchzoo": "not ready fakespec not installed",
+        "one": "not ready torchzoo itself is not ready",
+    }
+    assert install.main(["musik", "--check"], run=pip) == 2
+
+
+def test_it_selects_as_the_catalog_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHZOO_PATH", raising=False)
+    zoo = catalog.find_models()
+    folders = install.model_folders([])
+    assert list(folders) == zoo.names
+    for pattern in ("resnet18", "re*", "computer_vision"):
+        assert list(install.select([pattern], folders)) == zoo.select([pattern])
+
+
+@pytest.mark.parametrize(
+    ("stderr", "line"),
+    [
+        ("ERROR: No matching distribution found for x\n", "No matching distribution found for x"),
+        (
+            "ERROR: Cannot install a and b because these package versions have conflicting dependencies.\n"
+            "ERROR: ResolutionImpossible: for help visit https://pip.pypa.io/\n",
+            "Cannot install a and b because these package versions have conflicting dependencies.",
+        ),
+        (
+            "  \x1b[1;31merror\x1b[0m: \x1b[1msubprocess-exited-with-error\x1b[0m\n  \n"
+            "  \x1b[31m\N{MULTIPLICATION SIGN}\x1b[0m Getting requirements to build wheel did not run successfully.\n"
+            "  exit code: 1\n  note: This error originates from a subprocess.\n",
+            "Getting requirements to build wheel did not run successfully.",
+        ),
+        ("WARNING: retrying\nKilled\n", "Killed"),
+        ("", "pip ended with status 9"),
+    ],
+)
+def test_pip_error_is_the_line_that_says_what_went_wrong(stderr: str, line: str) -> None:
+    assert install.pip_error(stderr, 9) == line
+
+
+def test_a_python_that_belongs_to_the_system_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        raise AssertionError(command)
+
+    (tmp_path / "EXTERNALLY-MANAGED").touch()
+    monkeypatch.setattr(sysconfig, "get_path", {"stdlib": str(tmp_path)}.get)
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    monkeypatch.delenv("PIP_BREAK_SYSTEM_PACKAGES", raising=False)
+    assert install.main(["resnet18"], run=run) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "python3 -m venv" in error
+
+
+def test_a_python_without_pip_is_told_where_to_find_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pip" else there(name))
+    assert install.main(["resnet18"]) == 1
+    assert "has no pip; use a virtual environment" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("distribution", "module"),
+    [("pyyaml", "yaml"), ("torch", "torch"), ("nvidia-ml-py", "pynvml"), ("never-installed", "never_installed")],
+)
+def test_top_module_is_what_a_library_is_imported_by(distribution: str, module: str) -> None:
+    assert install.top_module(distribution) == module
+
+
+def test_check_of_a_real_model_by_the_real_script() -> None:
+    script = Path(__file__).parent.parent / "install.py"
+    command = [sys.executable, str(script), "resnet18", "--check", "--no-constraints"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
+    found = rows(done.stdout)
+    assert list(found) == ["torchzoo", "resnet18"], done.stderr
+    assert done.returncode == (0 if set(found.values()) == {"ready"} else 1)

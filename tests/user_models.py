@@ -1,0 +1,61 @@
+"""Small model folders, made for a test: a good one, and the ways one can be broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+METADATA = """
+domain: other
+task: testing
+paper: https://example.org
+source: torchzoo's tests
+requirements: []
+parameters: 72
+batch_size: {train: 4, eval: 4}
+smoke_batch_size: 2
+"""
+
+TINY = '''"""A small convolutional classifier (torchzoo's tests, 2026)."""
+
+import os
+import signal
+import time
+
+import torch
+from torch import nn
+from torchzoo.model import Batch, SupervisedModel
+
+
+class Model(SupervisedModel):
+    def build_network(self):
+        return nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))  # 74 parameters
+
+    def build_batch(self):
+        return Batch((self.data.images(self.batch_size, 3, 4, 4),), self.data.labels(self.batch_size, 2))
+
+    def compute_loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets)
+'''
+
+#: What replaces the tiny model's eval step, by how it is broken.
+BROKEN_STEPS = {
+    "raises": 'raise ValueError("no <such>\\nthing")',
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "segfaults": "import ctypes; ctypes.string_at(0)",
+    "hangs": "time.sleep(600)",
+    "eats_memory": "return torch.ones(2 * 2**30)",
+    "exits": "os._exit(7)",
+}
+
+
+def make_folder(root: Path, name: str, code: str = TINY, metadata: str = METADATA) -> Path:
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "metadata.yaml").write_text(metadata)
+    (folder / "__init__.py").write_text(code)
+    return folder
+
+
+def make_broken(root: Path, name: str) -> Path:
+    step = f"\n    def eval_step(self):\n        {BROKEN_STEPS[name]}\n"
+    return make_folder(root, name, TINY + step)
