@@ -177,7 +177,7 @@ class ImageClassifier(SupervisedModel):
 
 
 class TimmClassifier(ImageClassifier):
-    """A timm model at its own default image size and number of classes, with timm's own SGD: Nesterov, decaying weights.
+    """A timm model at its own default image size and number of classes, with timm's own SGD: Nesterov, weight decay.
 
     (Momentum 0.9, learning rate and weight decay 1e-4; biases and normalisations are not decayed.)
     """
@@ -188,7 +188,7 @@ class TimmClassifier(ImageClassifier):
         return Batch((images,), self.data.labels(self.batch_size, cfg["num_classes"]))
 
     def build_optimizer(self) -> torch.optim.Optimizer:
-        from timm.optim import create_optimizer_v2
+        from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
 
         return create_optimizer_v2(self.network, "sgd", lr=1e-4, weight_decay=1e-4, momentum=0.9)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 # The gradient of a score by one pixel is small, about 1e-5 at first, and fp16 ends at 6e-8: it is taken of a larger
-# score and divided afterwards, as PyTorch's recipe for gradient penalties under autocast has it. A power of two is exact.
+# score and divided afterwards, as in PyTorch's recipe for gradient penalties under autocast. A power of two is exact.
 GRADIENT_SCALE = 2.0**10
 
 

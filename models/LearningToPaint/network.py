@@ -32,7 +32,7 @@ class Config:
 
 
 class Situation(nn.Module):
-    """Images (B, C, S, S) and their painting step (B,) to (B, C + 3, S, S): step and coordinates as further channels."""
+    """Images (B, C, S, S) and their painting step (B,) to (B, C + 3, S, S): step and coordinates as channels."""
 
     coordinates: Tensor  # (1, 2, S, S) row and column, in [0, 1]
 
@@ -232,7 +232,7 @@ class Painter(nn.Module):
     def forward(self, canvas: Tensor, action: Tensor) -> Tensor:
         config = self.config
         strokes = action.reshape(-1, config.strokes, config.stroke_parameters)  # (B, K, P)
-        shapes, colours = strokes.split([config.shape_parameters, 3], dim=-1)
+        shapes, colours = strokes.tensor_split([config.shape_parameters], dim=-1)
         opacities = self.renderer(shapes.flatten(0, 1)).unflatten(0, (-1, config.strokes))  # (B, K, 1, S, S)
         paints = opacities * colours[..., None, None]  # (B, K, 3, S, S)
         for opacity, paint in zip(opacities.unbind(1), paints.unbind(1), strict=True):

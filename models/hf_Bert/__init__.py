@@ -1,8 +1,9 @@
 """BERT base (Devlin et al., 2018, arXiv:1810.04805) filling in masked tokens."""
 
 from torch import nn
-from torchzoo.model import LanguageModel
 from transformers import BertConfig, BertForMaskedLM
+
+from torchzoo.model import LanguageModel
 
 
 class Model(LanguageModel):

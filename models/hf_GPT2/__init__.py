@@ -1,15 +1,16 @@
-"""GPT-2 124M (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners") predicting the next token."""
+"""GPT-2 124M (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners"), predicting next tokens."""
 
 from torch import nn
-from torchzoo.model import LanguageModel
 from transformers import GPT2Config, GPT2LMHeadModel
+
+from torchzoo.model import LanguageModel
 
 
 class Model(LanguageModel):
     eval_length = 1024
 
     def build_network(self) -> nn.Module:
-        config = GPT2Config(
+        config = GPT2Config(  # type: ignore[call-arg]
             vocab_size=50257,
             n_positions=1024,
             n_embd=768,

@@ -1,8 +1,9 @@
 """T5-small (Raffel et al., 2019, arXiv:1910.10683) turning text into text."""
 
 from torch import nn
-from torchzoo.model import Seq2SeqLM
 from transformers import T5Config, T5ForConditionalGeneration
+
+from torchzoo.model import Seq2SeqLM
 
 
 class Model(Seq2SeqLM):
@@ -10,7 +11,7 @@ class Model(Seq2SeqLM):
     eval_length = 2048
 
     def build_network(self) -> nn.Module:
-        config = T5Config(
+        config = T5Config(  # type: ignore[call-arg]
             vocab_size=32128,
             d_model=512,
             d_kv=64,

@@ -12,6 +12,7 @@ import torchvision
 from torch import nn
 from torch.ao.quantization import get_default_qat_qconfig_mapping
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_qat_fx
+
 from torchzoo.model import ImageClassifier
 from torchzoo.spec import Mode
 
@@ -24,7 +25,7 @@ class Model(ImageClassifier):
             if self.mode is Mode.EVAL:
                 (images,) = self.batch.inputs
                 self.network.eval()(images[:8])
-                self.network = convert_fx(self.network)
+                self.network = convert_fx(self.network)  # type: ignore[arg-type]
 
     def build_network(self) -> nn.Module:
         example_inputs = (torch.zeros(1, 3, self.image_size, self.image_size),)

@@ -52,7 +52,7 @@ class Model(ImageClassifier):
         for module in network.modules():
             if isinstance(module, nn.ReLU):
                 module.inplace = False
-        return GradSampleModule(network) if self.mode is Mode.TRAIN else network  # type: ignore[no-any-return]
+        return GradSampleModule(network) if self.mode is Mode.TRAIN else network
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         optimizer = DPOptimizer(
@@ -63,7 +63,7 @@ class Model(ImageClassifier):
         )
         accountant = RDPAccountant()
         optimizer.attach_step_hook(accountant.get_optimizer_hook_fn(sample_rate=self.batch_size / TRAINING_IMAGES))
-        return optimizer  # type: ignore[no-any-return]  # opacus is not typed
+        return optimizer
 
 
 def group_norm(channels: int) -> nn.GroupNorm:

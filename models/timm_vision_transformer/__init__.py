@@ -2,6 +2,7 @@
 
 import timm
 from torch import nn
+
 from torchzoo.model import TimmClassifier
 
 

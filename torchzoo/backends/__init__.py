@@ -73,7 +73,6 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
     "openvino": BackendInfo(
         module="openvino",
-        uses_dynamo=True,
         package="openvino",
         install="pip install openvino",
         modes=(Mode.EVAL,),

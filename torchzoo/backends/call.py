@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 
 @dataclass(frozen=True)
@@ -20,3 +23,14 @@ class Call:
     def as_kwargs(self, network: nn.Module) -> dict[str, Any]:
         """All inputs by the names `network.forward` gives them."""
         return dict(inspect.signature(network.forward).bind(*self.args, **self.kwargs).arguments)
+
+    def outputs(self, network: nn.Module) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Any]]:
+        """The call's output tensors, and what puts such tensors together again as the network returns them."""
+        with torch.no_grad():
+            leaves, structure = tree_flatten(network(*self.args, **self.kwargs))
+        return leaves, lambda tensors: tree_unflatten(tensors, structure)
+
+
+def tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors of a call, in the order they are given."""
+    return [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

@@ -10,10 +10,9 @@ from typing import Any
 import onnxruntime
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchzoo.backends import NotRunnable
-from torchzoo.backends.call import Call
+from torchzoo.backends.call import Call, tensors
 from torchzoo.record import Backend
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -26,13 +25,10 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
         NotRunnable: the installed onnxruntime has no provider for the device.
     """
     del backend
-    inputs = [leaf for leaf in tree_flatten((call.args, call.kwargs))[0] if isinstance(leaf, Tensor)]
-    device = inputs[0].device
-    provider = PROVIDERS[device.type]
+    provider = PROVIDERS[tensors(call.args, call.kwargs)[0].device.type]
     if provider not in onnxruntime.get_available_providers():
         raise NotRunnable(f"the installed onnxruntime has no {provider}: pip install onnxruntime-gpu")
-    with torch.no_grad():
-        example_outputs, structure = tree_flatten(network(*call.args, **call.kwargs))
+    example_outputs, rebuild = call.outputs(network)
     program = torch.onnx.export(network, call.args, kwargs=call.kwargs, dynamo=True)
     assert program is not None
     with tempfile.TemporaryDirectory() as folder:
@@ -43,13 +39,12 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
 
     def run(*args: Any, **kwargs: Any) -> Any:
         binding = session.io_binding()
-        tensors = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
-        for value, tensor in zip(session.get_inputs(), tensors, strict=True):
+        for value, tensor in zip(session.get_inputs(), tensors(args, kwargs), strict=True):
             _bind(binding.bind_input, value.name, tensor.contiguous())
         for value, tensor in zip(session.get_outputs(), outputs, strict=True):
             _bind(binding.bind_output, value.name, tensor)
         session.run_with_iobinding(binding)
-        return tree_unflatten(outputs, structure)
+        return rebuild(outputs)
 
     return run
 

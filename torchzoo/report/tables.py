@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO, Any
 
-from torchzoo.record import Failed, Manifest, Record, Skipped
+from torchzoo.record import Failed, Manifest, Measured, Record, Skipped
 from torchzoo.report import units
-from torchzoo.report.rows import Figures, Row, remarks, row
+from torchzoo.report.rows import Figures, Row, in_a_line, remarks, row
 
 HEADINGS = (
     "model",
@@ -99,15 +99,26 @@ def _cells(record: Record) -> tuple[str, ...]:
 
 
 def terminal_table(records: Sequence[Record]) -> Any:
-    """Many cases, a line each, as a rich table."""
+    """Many cases for the terminal: measured ones a line each, then remarks, then what was skipped or failed and why."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for heading in HEADINGS:
-        table.add_column(heading, overflow="fold")
+    table.add_column("case", overflow="fold")
+    for heading in ("eager", "candidate", "speedup", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    said: dict[str, list[str]] = {}
+    unmeasured = []
     for record in records:
-        table.add_row(*_cells(record))
-    return table
+        if isinstance(record.outcome, Measured):
+            table.add_row(record.case.label(), *_cells(record)[6:10])
+            for remark in remarks(record.outcome):
+                said.setdefault(remark, []).append(record.case.label())
+        else:
+            unmeasured.append(f"{record.case.label()}: {in_a_line(record)}")
+    notes = [f"note: {remark}: {', '.join(labels)}" for remark, labels in said.items()]
+    return Group(*([table] if table.row_count else []), *(Text(line) for line in [*notes, *unmeasured]))
 
 
 def write_markdown(manifest: Manifest, records: Sequence[Record], file: IO[str]) -> None:

@@ -1,0 +1,31 @@
+"""Mask R-CNN on ResNet-50-FPN (He et al., 2017, arXiv:1703.06870): boxes, classes and masks of objects at 800x1216.
+
+BatchNorm, stem and first stage are frozen, as with pretrained weights. Random weights get a realistic load in
+`initialisation.py`: training samples up to 512 proposals and 128 masks per image and stays finite; evaluation has
+1000 proposals, about 1000 boxes of 90 classes entering NMS, and 100 detections with masks per image.
+"""
+
+from torch import nn
+from torchvision.models.detection import MaskRCNN
+from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+from torchvision.ops import FrozenBatchNorm2d
+
+from torchzoo.model import Detector
+from torchzoo.spec import Mode
+
+from .initialisation import initialise
+
+
+class Model(Detector):
+    with_masks = True
+
+    def build(self) -> None:
+        super().build()
+        image = self.data.uniform(3, self.image_height, self.image_width)
+        initialise(self.network, image, detecting=self.mode is Mode.EVAL)
+
+    def build_network(self) -> nn.Module:
+        backbone = resnet_fpn_backbone(
+            backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=3
+        )
+        return MaskRCNN(backbone, num_classes=self.num_classes)
