@@ -8,8 +8,8 @@ import msgspec
 
 from torchzoo.environment import Facts
 from torchzoo.record import (
-    BackToBack,
     Backend,
+    BackToBack,
     Block,
     Case,
     Manifest,
@@ -41,6 +41,7 @@ FACTS = Facts(devices={"cpu": 1, "cuda": 2}, dynamo_backends=("inductor", "tvm")
 def variant_result(**changes: Any) -> VariantResult:
     result = VariantResult(
         first_step_s=0.5,
+        first_step_cpu_s=0.4,
         warmup_s=(0.1, 0.1, 0.1),
         memory=Memory(host_peak_rss_bytes=300 * 2**20, host_uss_bytes=200 * 2**20),
         back_to_back=(BackToBack(3, 0.3),) * 6,

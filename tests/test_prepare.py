@@ -103,24 +103,24 @@ def test_a_model_that_escapes_the_cast_is_not_measured_under_its_label(
         tmp_path, Mode.EVAL, TINY.replace("class Model(", "class Base(") + f"\n\nclass Model(Base):\n{addition}"
     )
     prepare.apply_precision(model, Precision.BF16)
+    inspection = prepare.Inspection(calls={}, operator_dtypes={"bfloat16": 1})
     with pytest.raises(LabelNotReached, match=words):
-        inspection = prepare.Inspection(calls={}, operator_dtypes={"bfloat16": 1})
         prepare.check_precision(model, Precision.BF16, NativeDtype.FP32, inspection)
 
 
 def test_arithmetic_in_another_dtype_is_not_measured_under_the_label(tmp_path: Path) -> None:
     model = tiny(tmp_path, Mode.EVAL)
     prepare.apply_precision(model, Precision.BF16)
+    inspection = prepare.Inspection(calls={}, operator_dtypes={"float32": 9})
     with pytest.raises(LabelNotReached, match="computes in float32"):
-        inspection = prepare.Inspection(calls={}, operator_dtypes={"float32": 9})
         prepare.check_precision(model, Precision.BF16, NativeDtype.FP32, inspection)
 
 
 def test_autocast_that_changes_nothing_is_a_reasoned_skip(tmp_path: Path) -> None:
     model = tiny(tmp_path, Mode.EVAL)
     prepare.apply_precision(model, Precision.AMP)
+    inspection = prepare.Inspection(calls={}, operator_dtypes={"float32": 9})
     with pytest.raises(NotRunnable, match="changes none"):
-        inspection = prepare.Inspection(calls={}, operator_dtypes={"float32": 9})
         prepare.check_precision(model, Precision.AMP, NativeDtype.FP32, inspection)
 
 
@@ -149,7 +149,7 @@ BACKENDS = [
 ]
 
 
-@pytest.mark.parametrize(("backend", "mode"), BACKENDS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("backend", "mode"), BACKENDS, ids=str)
 def test_a_backend_runs_the_same_weights_and_agrees_with_eager(tmp_path: Path, backend: Backend, mode: Mode) -> None:
     model = tiny(tmp_path, mode)
     step = model.train_step if mode is Mode.TRAIN else model.eval_step

@@ -1,98 +1,291 @@
-"""Following workers, with fake ones: stages, time limits, kills, and what a death is called."""
+"""Scheduling with fake workers on a fake clock: windows, stopping, limits, retries, and what a death is called."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from examples import CASE, SPEC, measured
+from examples import CASE, SPEC, measured, variant_result
+from torchzoo.lanes import Lane, make_lanes
 from torchzoo.plan import Entry
-from torchzoo.record import Case, Failed, FailureKind, Outcome, Skipped, Stage
-from torchzoo.scheduler import Exited, Message, run_plan, watch
-from torchzoo.spec import ModelSpec
+from torchzoo.record import Failed, FailureKind, Memory, Record, Skipped, Stage
+from torchzoo.scheduler import Exited, Message, Scheduler, StageLimits, died
 
-LIMIT_S = 60.0
+LANE = Lane(device="cpu")
+LIMITS = StageLimits(build_s=60.0, compile_s=100.0, measure_s=30.0)
+OOM = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.BUILD, message="out of memory")
+
+Script = list[tuple[float, Message]]
+GOOD: Script = [
+    (1, Stage.BUILD),
+    (10, Stage.COMPILE),
+    (20, Stage.WAIT),
+    (0, Stage.MEASURE),
+    (5, measured()),
+    (1, Exited(0)),
+]
 
 
-class FakeWorker:
-    """Sends scripted messages, each after its number of seconds on a fake clock; then stays silent."""
+class FakeWorkers:
+    """Workers that send scripted messages, each after its seconds of running; stopped ones make no headway."""
 
-    def __init__(self, script: list[tuple[float, Message]]) -> None:
-        self.script = script
+    def __init__(self, scripts: dict[str, list[Script]]) -> None:
+        self.scripts = scripts
         self.now_s = 0.0
-        self.killed = False
+        self.left: dict[int, Script] = {}
+        self.names: dict[int, str] = {}
+        self.paused: set[int] = set()
+        self.waiting: set[int] = set()
+        self.journal: list[tuple[float, str, str]] = []
+        self.measuring: set[int] = set()
+        self.most_alive = 0
+        self.available_bytes = 100 * 2**30
 
-    def next_message(self, timeout_s: float) -> Message | None:
-        after_s = self.script[0][0] if self.script else float("inf")
-        if after_s > timeout_s:
-            self.now_s += timeout_s
-            if self.script:
-                self.script[0] = (after_s - timeout_s, self.script[0][1])
-            return None
-        self.now_s += after_s
-        return self.script.pop(0)[1]
+    def say(self, what: str, ticket: int) -> None:
+        self.journal.append((self.now_s, what, self.names[ticket]))
 
-    def kill(self) -> None:
-        self.killed = True
+    def start(self, ticket: int, entry: Entry, lane: Lane, log: Path) -> None:
+        assert not self.measuring, "nothing is started while a window is open"
+        self.names[ticket] = f"{entry.case.model}@{lane.device}"
+        scripts = self.scripts[entry.case.model]
+        self.left[ticket] = list(scripts.pop(0) if len(scripts) > 1 else scripts[0])
+        self.say("start", ticket)
+        self.most_alive = max(self.most_alive, len(self.left))
 
-    def watch(self, log: Path = Path("worker.log")) -> tuple[Outcome, list[Stage]]:
-        stages: list[Stage] = []
-        return watch(self, log, LIMIT_S, stages.append, lambda: self.now_s), stages
+    def wait(self, timeout_s: float) -> list[tuple[int, Message]]:
+        moving = {t: s for t, s in self.left.items() if s and t not in self.paused | self.waiting}
+        until_s = min([s[0][0] for s in moving.values()], default=float("inf"))
+        spent_s = min(until_s, timeout_s)
+        assert spent_s < float("inf"), "nobody moves and nobody will: a deadlock"
+        self.now_s += spent_s
+        messages = []
+        for ticket, script in moving.items():
+            after_s, message = script[0]
+            if after_s > spent_s:
+                script[0] = (after_s - spent_s, message)
+                continue
+            script.pop(0)
+            messages.append((ticket, message))
+            if message is Stage.WAIT:
+                self.waiting.add(ticket)
+            if message is Stage.MEASURE:
+                self.measuring.add(ticket)
+                others = set(self.left) - self.paused - {ticket}
+                self.say(f"measure beside {sorted(self.names[t] for t in others)}", ticket)
+            elif not isinstance(message, Stage):
+                self.measuring.discard(ticket)
+        return messages
+
+    def open_window(self, ticket: int) -> None:
+        self.waiting.discard(ticket)
+
+    def pause(self, ticket: int) -> None:
+        self.paused.add(ticket)
+
+    def resume(self, ticket: int) -> None:
+        self.paused.discard(ticket)
+
+    def kill(self, ticket: int) -> None:
+        self.say("kill", ticket)
+        del self.left[ticket]
+        self.paused.discard(ticket)
+        self.waiting.discard(ticket)
+        self.measuring.discard(ticket)
+
+    def host_available_bytes(self) -> int:
+        return self.available_bytes
+
+    def did(self, what: str) -> list[tuple[float, str]]:
+        return [(when, name) for when, done, name in self.journal if done.startswith(what)]
 
 
-def test_an_outcome_is_passed_on_with_the_stages_before_it() -> None:
-    worker = FakeWorker([(3, Stage.BUILD), (50, Stage.MEASURE), (50, measured()), (1, Exited(0))])
-    assert worker.watch() == (measured(), [Stage.BUILD, Stage.MEASURE])
-    assert not worker.killed
+def entries(*models: str, device: str = "cpu") -> tuple[Entry, ...]:
+    return tuple(Entry(case=msgspec.structs.replace(CASE, model=model, device=device), spec=SPEC) for model in models)
 
 
-def test_each_stage_has_the_limit_to_itself_and_one_that_hangs_is_named() -> None:
-    worker = FakeWorker([(59, Stage.BUILD), (59, Stage.COMPILE), (61, measured())])
-    outcome, _ = worker.watch()
-    assert isinstance(outcome, Failed)
-    assert (outcome.kind, outcome.stage) == (FailureKind.TIMEOUT, Stage.COMPILE)
-    assert worker.killed
-    assert worker.now_s == pytest.approx(59 + 59 + LIMIT_S)
+def scheduler(workers: FakeWorkers, jobs: int = 3, lanes: tuple[Lane, ...] = (LANE,), **options: Any) -> Scheduler:
+    def log_path(number: int, _: object) -> Path:
+        return Path(f"{number}.log")
+
+    return Scheduler(
+        workers, lanes, jobs=jobs, limits=LIMITS, log_path=log_path, now_s=lambda: workers.now_s, **options
+    )
 
 
-def test_a_worker_that_has_answered_but_will_not_end_is_killed_and_its_answer_kept() -> None:
-    worker = FakeWorker([(1, measured())])
-    assert worker.watch()[0] == measured()
-    assert worker.killed
+def outcomes(records: list[Record]) -> dict[str, Any]:
+    return {record.case.model: record.outcome for record in records}
+
+
+def test_cases_prepare_together_and_each_is_measured_alone() -> None:
+    workers = FakeWorkers({name: [GOOD] for name in "abcd"})
+    records = list(scheduler(workers, jobs=4).run(entries(*"abcd")))
+    assert [r.case.model for r in records] == list("abcd")
+    assert all(record.outcome == measured() for record in records)
+    assert workers.did("start") == [(0.0, f"{name}@cpu") for name in "abcd"]
+    assert len(workers.did("measure beside []")) == 4
+    assert workers.now_s == pytest.approx(31 + 4 * 5 + 1)  # together, then one after the other; not 4 * 37
+
+
+def test_jobs_bounds_how_many_are_alive() -> None:
+    workers = FakeWorkers({name: [GOOD] for name in "abcdef"})
+    assert len(list(scheduler(workers, jobs=2).run(entries(*"abcdef")))) == 6
+    assert workers.most_alive == 2
+
+
+def test_one_job_is_one_after_the_other() -> None:
+    workers = FakeWorkers({name: [GOOD] for name in "ab"})
+    list(scheduler(workers, jobs=1).run(entries(*"ab")))
+    assert workers.most_alive == 1
+    assert workers.now_s == pytest.approx(2 * 37)
+
+
+def test_a_failure_costs_no_other_and_settled_entries_start_nothing() -> None:
+    workers = FakeWorkers({"dies": [[(1, Stage.BUILD), (1, Exited(-6))]], "good": [GOOD]})
+    skipped = Skipped(reason="no")
+    plan = (*entries("dies"), msgspec.structs.replace(entries("skipped")[0], settled=skipped), *entries("good"))
+    found = outcomes(list(scheduler(workers).run(plan)))
+    assert found["skipped"] == skipped
+    assert found["good"] == measured()
+    assert found["dies"].kind is FailureKind.CRASHED
+    assert "SIGABRT" in found["dies"].message
+    assert len(workers.did("start")) == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "stage", "limit_s"),
+    [
+        ([(1, Stage.BUILD)], Stage.BUILD, 60),
+        ([(1, Stage.COMPILE)], Stage.COMPILE, 100),
+        ([(1, Stage.WAIT), (0, Stage.MEASURE)], Stage.MEASURE, 30),
+    ],
+)
+def test_a_stage_that_hangs_is_killed_at_its_limit_and_named(script: Script, stage: Stage, limit_s: float) -> None:
+    workers = FakeWorkers({"hangs": [script]})
+    (record,) = scheduler(workers).run(entries("hangs"))
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.kind, record.outcome.stage) == (FailureKind.TIMEOUT, stage)
+    assert workers.now_s == pytest.approx(1 + limit_s)
+    assert workers.did("kill") == [(workers.now_s, "hangs@cpu")]
+
+
+def test_a_hang_in_the_window_frees_those_it_stopped() -> None:
+    hangs: Script = [(1, Stage.WAIT), (0, Stage.MEASURE)]
+    workers = FakeWorkers({"hangs": [hangs], "good": [GOOD]})
+    found = outcomes(list(scheduler(workers).run(entries("hangs", "good"))))
+    assert found["hangs"].kind is FailureKind.TIMEOUT
+    assert found["good"] == measured()
+
+
+def test_time_spent_stopped_or_waiting_does_not_count_against_a_limit() -> None:
+    # The slow one compiles for 90 of its 100 s, and is stopped for 4 x 25 s meanwhile.
+    quick: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (25, measured()), (0, Exited(0))]
+    slow: Script = [(1, Stage.COMPILE), (90, Stage.WAIT), (0, Stage.MEASURE), (1, measured()), (0, Exited(0))]
+    workers = FakeWorkers({"slow": [slow], **{name: [quick] for name in "abcd"}})
+    found = outcomes(list(scheduler(workers, jobs=5).run(entries("slow", *"abcd"))))
+    assert found["slow"] == measured()
+
+
+def test_a_worker_that_has_answered_but_does_not_end_is_killed_and_its_answer_kept() -> None:
+    workers = FakeWorkers({"lingers": [[(1, Stage.WAIT), (0, Stage.MEASURE), (1, measured())]], "good": [GOOD]})
+    found = outcomes(list(scheduler(workers).run(entries("lingers", "good"))))
+    assert found == {"lingers": measured(), "good": measured()}
+
+
+def test_out_of_device_memory_beside_siblings_is_tried_once_more_alone() -> None:
+    oom: Script = [(5, OOM), (0, Exited(0))]
+    workers = FakeWorkers({"big": [oom, GOOD], "a": [GOOD], "b": [GOOD]})
+    found = outcomes(list(scheduler(workers).run(entries("a", "big", "b"))))
+    assert found == {"big": measured(), "a": measured(), "b": measured()}
+    retried_s = workers.did("start")[-1][0]
+    assert workers.did("start")[-1][1] == "big@cpu"
+    assert retried_s >= max(when for when, name in workers.did("kill") if name != "big@cpu")
+
+
+def test_out_of_device_memory_alone_or_twice_is_final() -> None:
+    oom: Script = [(5, OOM), (0, Exited(0))]
+    alone = FakeWorkers({"big": [oom]})
+    assert outcomes(list(scheduler(alone).run(entries("big")))) == {"big": OOM}
+    assert len(alone.did("start")) == 1
+    twice = FakeWorkers({"big": [oom], "a": [GOOD]})
+    assert outcomes(list(scheduler(twice).run(entries("big", "a"))))["big"] == OOM
+    assert len(twice.did("start")) == 3
+
+
+def test_lanes_with_their_own_cores_measure_at_the_same_time() -> None:
+    lanes = (Lane(device="cuda:0", cores=(0, 1)), Lane(device="cuda:1", cores=(2, 3)))
+    workers = FakeWorkers({name: [GOOD] for name in "abcd"})
+    workers.start = lambda *a: FakeWorkers.start(workers, *a) if not workers.measuring else None  # type: ignore[method-assign]
+    records = list(scheduler(workers, jobs=4, lanes=lanes).run(entries(*"abcd", device="cuda")))
+    assert sorted(record.lane for record in records if record.lane) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+    assert workers.now_s == pytest.approx(31 + 2 * 5 + 1)
+
+
+def test_a_case_that_names_a_device_runs_there() -> None:
+    lanes = (Lane(device="cuda:0", cores=(0,)), Lane(device="cuda:1", cores=(1,)))
+    workers = FakeWorkers({"a": [GOOD]})
+    (record,) = scheduler(workers, lanes=lanes).run(entries("a", device="cuda:1"))
+    assert record.lane == "cuda:1"
+
+
+def test_device_memory_is_promised_only_once() -> None:
+    lane = Lane(device="cuda:0", memory_bytes=100)
+    workers = FakeWorkers({"a": [GOOD], "b": [GOOD], "c": [GOOD]})
+    plan = entries("a", "b", "c", device="cuda")
+    under_test = scheduler(workers, jobs=3, lanes=(lane,))
+    under_test.learned_bytes = {("a", "eval"): 40.0, ("b", "eval"): 40.0, ("c", "eval"): 20.0}
+    list(under_test.run(plan))
+    started = {name: when for when, name in workers.did("start")}
+    assert started["a@cuda:0"] == started["c@cuda:0"] == 0  # 1.2 * (40 + 20) of 90
+    assert started["b@cuda:0"] > 0
+
+
+def test_what_a_case_took_is_learned_for_the_next_of_its_kind() -> None:
+    took = measured(variants={"eager": variant_result(memory=Memory(device_process_bytes=70))})
+    script: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (1, took), (0, Exited(0))]
+    workers = FakeWorkers({"a": [script]})
+    under_test = scheduler(workers, lanes=(Lane(device="cuda:0", memory_bytes=100),))
+    list(under_test.run(entries("a", device="cuda")))
+    assert under_test.learned_bytes == {("a", "eval"): 70.0}
+
+
+def test_a_host_short_of_memory_starts_one_at_a_time() -> None:
+    workers = FakeWorkers({name: [GOOD] for name in "abc"})
+    workers.available_bytes = 2**30
+    assert len(list(scheduler(workers).run(entries(*"abc")))) == 3
+    assert workers.most_alive == 1
+
+
+def test_leaving_early_kills_all() -> None:
+    workers = FakeWorkers({name: [GOOD] for name in "abc"})
+    run = scheduler(workers).run(entries(*"abc"))
+    next(run)
+    run.close()
+    assert workers.left == {}
 
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(-11, "SIGSEGV in compile"), (-9, "SIGKILL in compile; the kernel does so"), (3, "status 3 in compile"), (0, "0")],
+    [(-11, "SIGSEGV in compile"), (-9, "SIGKILL in compile; the kernel does so"), (3, "status 3 in compile")],
 )
-def test_a_death_without_an_outcome_is_a_crash_with_its_log(tmp_path: Path, code: int, words: str) -> None:
+def test_a_death_is_a_crash_with_the_end_of_its_log(tmp_path: Path, code: int, words: str) -> None:
     log = tmp_path / "log"
     log.write_text("x" * 5000 + "last words")
-    outcome, _ = FakeWorker([(1, Stage.COMPILE), (1, Exited(code))]).watch(log)
-    assert isinstance(outcome, Failed)
+    outcome = died(code, Stage.COMPILE, log)
     assert outcome.kind is FailureKind.CRASHED
     assert words in outcome.message
     assert outcome.traceback.endswith("last words")
     assert len(outcome.traceback) == 4000
-    assert outcome.log == str(log)
 
 
-def test_one_failure_does_not_cost_the_others_and_settled_entries_start_nothing(tmp_path: Path) -> None:
-    launched: list[Case] = []
-    scripts: list[list[tuple[float, Message]]] = [[(1, Exited(-6))], [(1, measured()), (1, Exited(0))]]
-
-    @contextlib.contextmanager
-    def launch(case: Case, spec: ModelSpec, log: Path) -> Iterator[FakeWorker]:
-        assert spec is SPEC
-        launched.append(case)
-        yield FakeWorker(scripts.pop(0))
-
-    skipped = Skipped(reason="no")
-    plan = (Entry(case=CASE, spec=SPEC), Entry(case=CASE, spec=SPEC, settled=skipped), Entry(case=CASE, spec=SPEC))
-    records = list(run_plan(plan, launch, lambda number, _: tmp_path / str(number), LIMIT_S))
-    assert [type(r.outcome).__name__ for r in records] == ["Failed", "Skipped", "Measured"]
-    assert len(launched) == 2
-    assert all(r.started_at <= r.finished_at for r in records)
+def test_a_bare_accelerator_is_spread_over_the_devices_asked_for() -> None:
+    lanes = make_lanes(["cuda"], (0, 1), [80, 80])
+    assert [(lane.device, lane.memory_bytes) for lane in lanes] == [("cuda:0", 80), ("cuda:1", 80)]
+    assert not lanes[0].shares_cores(lanes[1]) or lanes[0].cores is None
+    (one,) = make_lanes(["cuda"], None, [80])
+    assert (one.device, one.cores) == ("cuda:0", None)
+    cpu, gpu = make_lanes(["cpu", "cuda:1"], None, [80, 90])
+    assert cpu.shares_cores(gpu)
+    assert gpu.memory_bytes == 90

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import os
 import shlex
 import shutil
 import sys
@@ -19,10 +20,14 @@ import msgspec
 import torchzoo
 from torchzoo import backends, plan, store
 from torchzoo.catalog import Catalog, CatalogError, find_models
+from torchzoo.environment import Facts
 from torchzoo.install import distribution_name, is_installed
+from torchzoo.lanes import CPU, Lane, make_lanes
 from torchzoo.plan import Axes, Plan, UsageError
+from torchzoo.processes import ForkedWorkers, TorchUnusable, terminated_as_interrupted
 from torchzoo.record import Failed, Manifest, Measured, Record, Settings
-from torchzoo.scheduler import TorchUnusable, WorkerPool, run_plan
+from torchzoo.report.progress import Progress
+from torchzoo.scheduler import Scheduler, StageLimits
 from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, ModelSpec, Precision, SpecError
 from torchzoo.store import RunStore, StoreError
 
@@ -111,10 +116,17 @@ def _add_run(commands: Any) -> None:
     run.add_argument(
         "--timeout",
         type=_positive_float,
-        default=defaults.stage_limit_s,
+        default=900.0,
         metavar="S",
-        help=f"seconds any one stage may take before it is killed (default: {defaults.stage_limit_s:g})",
+        help="seconds a stage (build, compile, measure) may take before it is killed (default: 900)",
     )
+    for stage in ("build", "compile", "measure"):
+        run.add_argument(f"--{stage}-timeout", type=_positive_float, metavar="S", help="the same for this stage alone")
+    run.add_argument(
+        "-j", "--jobs", type=_positive_int, metavar="N", help="workers that prepare at once (default: 3/4 of the cores)"
+    )
+    run.add_argument("--exclusive", action="store_true", help="one case at a time, for wall-clock compile times")
+    run.add_argument("--devices", type=_indices, metavar="I[,I]", help="accelerators to spread the cases over: 0,1,2")
     run.add_argument("--host-memory-limit", type=_size, metavar="SIZE", help="of a worker's data, such as 8GiB")
     run.set_defaults(command=_run)
 
@@ -148,6 +160,13 @@ def _positive_float(text: str) -> float:
         if 0 < float(text) < float("inf"):
             return float(text)
     raise argparse.ArgumentTypeError(f"expected a positive number of seconds, found '{text}'")
+
+
+def _indices(text: str) -> tuple[int, ...]:
+    words = text.split(",")
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise argparse.ArgumentTypeError(f"expected device numbers such as 0,1,2, found '{text}'")
+    return tuple(dict.fromkeys(int(word) for word in words))
 
 
 def _size(text: str) -> int:
@@ -197,19 +216,33 @@ def _run(arguments: argparse.Namespace) -> int:
     """Check everything that can be checked, ask the machine what it has, plan, run, show."""
     catalog = find_models(arguments.models_dir)
     names = catalog.names if arguments.models == ["all"] else catalog.select(arguments.models)
-    settings = _settings(arguments)
     devices = _devices(arguments.device) if arguments.device is not None else ()
     axes = _axes(arguments, devices or ("cpu",))
     models = [_spec_or_error(catalog, name) for name in names]
+    settings = _settings(arguments, combinations=len(names) * axes.size)
     with _run_store(arguments.output) as (run_store, is_kept):
-        pool = WorkerPool(_libraries(models), settings)
-        facts = pool.facts()
+        workers = ForkedWorkers(_libraries(models), settings)
+        facts = workers.facts()
         if not devices:
             axes = msgspec.structs.replace(axes, devices=(list(facts.devices)[-1],))
         plan.check_axes(axes, facts)
+        lanes = _lanes(axes, arguments.devices, facts)
         cases = plan.make_plan(models, axes, _missing(models, axes))
         run_store.begin(_manifest(facts.environment, settings, cases))
-        records = _measure(cases, pool, run_store, settings, quiet=arguments.quiet)
+        with workers, Progress(total=len(cases), quiet=arguments.quiet) as progress, terminated_as_interrupted():
+            scheduler = Scheduler(
+                workers,
+                lanes,
+                jobs=settings.jobs,
+                limits=_limits(arguments),
+                log_path=lambda number, case: run_store.log_path(number, case.label()),
+                on_stage=progress.stage,
+            )
+            records = []
+            for record in scheduler.run(cases):
+                run_store.append(record)
+                records.append(record)
+                progress.done(record)
         _show(records, as_json=arguments.json)
         failed = any(isinstance(record.outcome, Failed) for record in records)
         if failed and not is_kept:
@@ -219,10 +252,15 @@ def _run(arguments: argparse.Namespace) -> int:
     return FAILURE if failed else OK
 
 
-def _settings(arguments: argparse.Namespace) -> Settings:
+def _settings(arguments: argparse.Namespace, combinations: int) -> Settings:
+    """Three in four cores get a worker that prepares, the rest is for measuring and the compilers' own threads."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jobs = 1 if arguments.exclusive else arguments.jobs or max(1, cores * 3 // 4)
+    jobs = min(jobs, combinations)
     return Settings(
         time_limit_s=arguments.time_limit,
-        stage_limit_s=arguments.timeout,
+        jobs=jobs,
+        compile_threads=None if jobs == 1 else max(2, 2 * cores // jobs),
         threads=arguments.threads,
         host_memory_limit_bytes=arguments.host_memory_limit,
     )
@@ -300,22 +338,23 @@ def _manifest(environment: dict[str, Any], settings: Settings, cases: Plan) -> M
     )
 
 
-def _measure(cases: Plan, pool: Any, run_store: RunStore, settings: Settings, *, quiet: bool) -> list[Record]:
-    from torchzoo.report.progress import Progress
+def _lanes(axes: Axes, indices: tuple[int, ...] | None, facts: Facts) -> tuple[Lane, ...]:
+    """Raises `UsageError` for an index of `--devices` that the machine does not have."""
+    memory_bytes = [gpu["memory_bytes"] for gpu in facts.environment["gpus"]]
+    kinds = [kind for kind in facts.devices if kind != CPU]
+    for index in indices or ():
+        if not kinds or index >= facts.devices[kinds[0]]:
+            present = f"{facts.devices[kinds[0]]} of {kinds[0]}" if kinds else "no accelerator"
+            raise UsageError(f"--devices: no device {index}; there is {present} here, counted from 0")
+    return make_lanes(axes.devices, indices, memory_bytes)
 
-    records = []
-    with Progress(total=len(cases), quiet=quiet) as progress:
-        for record in run_plan(
-            cases,
-            pool.launch,
-            lambda number, case: run_store.log_path(number, case.label()),
-            settings.stage_limit_s,
-            on_stage=progress.stage,
-        ):
-            run_store.append(record)
-            records.append(record)
-            progress.done(record)
-    return records
+
+def _limits(arguments: argparse.Namespace) -> StageLimits:
+    return StageLimits(
+        build_s=arguments.build_timeout or arguments.timeout,
+        compile_s=arguments.compile_timeout or arguments.timeout,
+        measure_s=arguments.measure_timeout or arguments.timeout,
+    )
 
 
 def _show(records: Sequence[Record], *, as_json: bool) -> None:
@@ -374,7 +413,7 @@ def _report(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     """Devices, versions, backends and models: what can run here, and what to do about the rest."""
     del arguments
-    facts = WorkerPool([], Settings()).facts()
+    facts = ForkedWorkers([], Settings()).facts()
     environment = facts.environment
     print(f"torchzoo {environment['torchzoo']}, Python {environment['python']}, {environment['platform']}")
     print(f"torch {environment['torch']}, CUDA {environment['cuda']}, cuDNN {environment['cudnn']}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -31,6 +32,12 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True):
     compile_scope: CompileScope = CompileScope.NETWORK
     batch_size: int | str | None = None
     seed: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many cases they make of one model."""
+        axes = (self.modes, self.devices, self.backends, self.precisions, self.memory_formats)
+        return math.prod(len(axis) for axis in axes)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,7 +68,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     warmup_limit_s: float = 10.0
     memory_steps: int = 3
     threads: int | None = None  # None: PyTorch's own choice
-    stage_limit_s: float = 900.0
+    jobs: int = 1  # workers alive at once, over all lanes
+    compile_threads: int | None = None  # of inductor, in each worker; None: PyTorch's own choice
     host_memory_limit_bytes: int | None = None
 
 
@@ -82,6 +83,7 @@ class Stage(enum.StrEnum):
     PREPARE = "prepare"
     WARM_UP = "warm_up"
     COMPILE = "compile"
+    WAIT = "wait"  # for the window in which it is measured alone
     MEASURE = "measure"
 
 
@@ -139,7 +141,8 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured of eager, or of the candidate beside it."""
 
-    first_step_s: float  # compilation included
+    first_step_s: float  # compilation included; wall time, shared with siblings where `jobs` is above 1
+    first_step_cpu_s: float  # CPU time of the same, the compilers' own processes included
     warmup_s: tuple[float, ...]
     memory: Memory
     back_to_back: tuple[BackToBack, ...]
@@ -199,6 +202,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     started_at: str
     finished_at: str
+    lane: str | None = None  # the device it ran on, by index; None where it never ran
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,33 +1,30 @@
-"""Run a plan: start workers, watch their stages and time limits, kill what hangs, and say what became of each case."""
+"""Run a plan: prepare several cases together, measure one at a time per lane, kill what hangs, say what became of each.
+
+A worker builds, warms up and compiles beside others. Then it waits for its lane's measuring window; while that is open,
+every other worker on the same cores is stopped (SIGSTOP) and nothing is started, so that the case is measured alone.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
-import shutil
+import math
 import signal
-import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-from torchzoo import worker
-from torchzoo.environment import Facts
-from torchzoo.plan import Plan
-from torchzoo.record import Case, Failed, FailureKind, Outcome, Record, Settings, Stage
-from torchzoo.spec import ModelSpec
-from torchzoo.worker import Request
+from torchzoo.lanes import Lane
+from torchzoo.plan import Entry, Plan
+from torchzoo.record import Case, Failed, FailureKind, Measured, Outcome, Record, Stage
 
-
-class TorchUnusable(RuntimeError):
-    """Torch can't be imported in a worker; the message says why."""
+HOST_RESERVE_BYTES = 3 * 2**30  # a worker is started beside others only while the host has this much available
+DEVICE_SHARE = 0.9  # of a device's memory, to be promised to workers
+ANSWER_TO_EXIT_S = 10.0
 
 
 class Exited(msgspec.Struct, frozen=True):
@@ -39,71 +36,284 @@ class Exited(msgspec.Struct, frozen=True):
 Message = Stage | Outcome | Exited
 
 
-class Worker(Protocol):
-    """A started worker; tests fake it."""
+class Workers(Protocol):
+    """Processes by ticket; `torchzoo.processes` has the real ones, tests fake them."""
 
-    def next_message(self, timeout_s: float) -> Message | None:
-        """The worker's next message, or None when `timeout_s` is over without one. `Exited` is the last."""
+    def start(self, ticket: int, entry: Entry, lane: Lane, log: Path) -> None: ...
+
+    def wait(self, timeout_s: float) -> list[tuple[int, Message]]:
+        """Messages that have come, by ticket; none when `timeout_s` is over. `Exited` is a ticket's last."""
         ...
 
-    def kill(self) -> None:
-        """End the worker and all its children, at once."""
+    def open_window(self, ticket: int) -> None:
+        """Tell a worker that waits to measure now."""
         ...
 
+    def pause(self, ticket: int) -> None:
+        """Stop a worker's whole process tree."""
+        ...
 
-Launch = Callable[[Case, ModelSpec, Path], contextlib.AbstractContextManager[Worker]]
+    def resume(self, ticket: int) -> None: ...
 
+    def kill(self, ticket: int) -> None:
+        """End a worker's whole process tree, at once, and forget it."""
+        ...
 
-def run_plan(
-    plan: Plan,
-    launch: Launch,
-    log_path: Callable[[int, Case], Path],
-    stage_limit_s: float,
-    on_stage: Callable[[Case, Stage], None] = lambda *_: None,
-    now_s: Callable[[], float] = time.monotonic,
-) -> Iterator[Record]:
-    """One case after the other; yields each record as its case is settled, and never raises for what a case does."""
-    for number, entry in enumerate(plan):
-        started_at = _timestamp()
-        if entry.settled is not None:
-            outcome: Outcome = entry.settled
-        else:
-            assert entry.spec is not None
-            log = log_path(number, entry.case)
-            with launch(entry.case, entry.spec, log) as worker:
-                outcome = watch(worker, log, stage_limit_s, partial(on_stage, entry.case), now_s)
-        yield Record(case=entry.case, outcome=outcome, started_at=started_at, finished_at=_timestamp())
+    def host_available_bytes(self) -> int: ...
 
 
-def watch(
-    worker: Worker, log: Path, stage_limit_s: float, on_stage: Callable[[Stage], None], now_s: Callable[[], float]
-) -> Outcome:
-    """Follow one worker to its end; kill it when a stage takes longer than `stage_limit_s`."""
-    stage = Stage.START
-    deadline_s = now_s() + stage_limit_s
+@dataclass
+class _Running:
+    """A worker's state, as the scheduler knows it."""
+
+    number: int
+    entry: Entry
+    lane: Lane
+    log: Path
+    started_at: str
+    deadline_s: float
+    device_bytes: float  # what it is expected to need
+    stage: Stage = Stage.START
     outcome: Outcome | None = None
-    while True:
-        message = worker.next_message(max(0.0, deadline_s - now_s()))
+    paused_s: float | None = None  # since when
+    had_siblings: bool = False
+    is_retry: bool = False
+
+
+class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds a stage may take: compiling with its warm-up, the window, and each of the others (`build`)."""
+
+    build_s: float = 600.0
+    compile_s: float = 900.0
+    measure_s: float = 300.0
+
+    def of(self, stage: Stage) -> float:
+        """Waiting for a window has no limit: it is not the worker's doing."""
+        if stage is Stage.WAIT:
+            return math.inf
+        return {Stage.COMPILE: self.compile_s, Stage.MEASURE: self.measure_s}.get(stage, self.build_s)
+
+
+class Scheduler:
+    """Runs the entries of one plan over lanes.
+
+    Args:
+        workers: what starts and stops processes.
+        lanes: where cases run; each entry to run must have one.
+        jobs: how many workers may be alive at once, over all lanes.
+        limits: of each stage.
+        log_path: where the worker of an entry, by its number in the plan, writes what it prints.
+        on_stage: called when a worker reports a stage.
+        now_s: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        lanes: Sequence[Lane],
+        *,
+        jobs: int,
+        limits: StageLimits,
+        log_path: Callable[[int, Case], Path],
+        on_stage: Callable[[Case, Lane, Stage], None] = lambda *_: None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.workers = workers
+        self.lanes = lanes
+        self.jobs = jobs
+        self.limits = limits
+        self.log_path = log_path
+        self.on_stage = on_stage
+        self.now_s = now_s
+        self.running: dict[int, _Running] = {}
+        self.windows: dict[Lane, int] = {}  # ticket of the worker that is measuring
+        self.waiting: deque[int] = deque()  # tickets, in the order they asked for a window
+        self.learned_bytes: dict[tuple[str, str], float] = {}  # device memory by model and mode
+        self.tickets = 0
+
+    def run(self, plan: Plan) -> Iterator[Record]:
+        """Yield each case's record when it is settled; never raise for what a case does.
+
+        On leaving early (an interrupt), all workers are killed.
+        """
+        queue: deque[tuple[int, Entry, bool]] = deque()
+        for number, entry in enumerate(plan):
+            if entry.settled is None:
+                queue.append((number, entry, False))
+            else:
+                now = timestamp()
+                yield Record(case=entry.case, outcome=entry.settled, started_at=now, finished_at=now)
+        try:
+            while queue or self.running:
+                self._start(queue)
+                self._open_windows()
+                for ticket, message in self.workers.wait(self._time_left_s()):
+                    if ticket in self.running:
+                        self._note(ticket, message)
+                self._kill_late()
+                yield from self._settle(queue)
+        finally:
+            for ticket in list(self.running):
+                self.workers.kill(ticket)
+            self.running.clear()
+
+    # --- starting ---
+
+    def _start(self, queue: deque[tuple[int, Entry, bool]]) -> None:
+        """Start what may start now, retries first. What waits for its lane holds up no other lane, but a retry does."""
+        pending = sorted(queue, key=lambda item: (not item[2], item[0]))
+        queue.clear()
+        is_held_up = False
+        for number, entry, is_retry in pending:
+            may_start = len(self.running) < self.jobs and not is_held_up
+            lane = self._lane_for(entry, alone=is_retry) if may_start else None
+            if lane is None:
+                queue.append((number, entry, is_retry))
+                is_held_up = is_held_up or is_retry
+            else:
+                self._start_one(number, entry, lane, is_retry=is_retry)
+
+    def _lane_for(self, entry: Entry, *, alone: bool) -> Lane | None:
+        """The least busy lane with room for `entry`, or None for now. One that runs `alone` gets a lane to itself."""
+        candidates = [lane for lane in self.lanes if lane.runs(entry.case.device)]
+        assert candidates, f"no lane for {entry.case.device}"
+        if self.running and self.workers.host_available_bytes() < HOST_RESERVE_BYTES:
+            return None
+        for lane in sorted(candidates, key=lambda lane: len(self._on(lane))):
+            on_lane = self._on(lane)
+            if any(lane.shares_cores(open_lane) for open_lane in self.windows):
+                continue
+            if on_lane and (alone or any(worker.is_retry for worker in on_lane)):
+                continue
+            if on_lane and lane.memory_bytes is not None:
+                promised = sum(worker.device_bytes for worker in on_lane) + self._expected_bytes(entry, lane)
+                if promised > DEVICE_SHARE * lane.memory_bytes:
+                    continue
+            return lane
+        return None
+
+    def _on(self, lane: Lane) -> list[_Running]:
+        return [worker for worker in self.running.values() if worker.lane == lane]
+
+    def _expected_bytes(self, entry: Entry, lane: Lane) -> float:
+        """What earlier cases of the model and mode took; else an even share of the device."""
+        if lane.memory_bytes is None:
+            return 0.0
+        learned = self.learned_bytes.get((entry.case.model, entry.case.mode))
+        return 1.2 * learned if learned is not None else DEVICE_SHARE * lane.memory_bytes / self.jobs
+
+    def _start_one(self, number: int, entry: Entry, lane: Lane, *, is_retry: bool) -> None:
+        self.tickets += 1
+        worker = _Running(
+            number=number,
+            entry=entry,
+            lane=lane,
+            log=self.log_path(number, entry.case),
+            started_at=timestamp(),
+            deadline_s=self.now_s() + self.limits.of(Stage.START),
+            device_bytes=self._expected_bytes(entry, lane),
+            is_retry=is_retry,
+        )
+        siblings = self._on(lane)
+        worker.had_siblings = bool(siblings)
+        for sibling in siblings:
+            sibling.had_siblings = True
+        self.running[self.tickets] = worker
+        self.workers.start(self.tickets, entry, lane, worker.log)
+
+    # --- windows ---
+
+    def _open_windows(self) -> None:
+        """Let the first that waits measure, on each lane whose cores no open window uses; stop the others there."""
+        for ticket in list(self.waiting):
+            lane = self.running[ticket].lane
+            if any(lane.shares_cores(open_lane) for open_lane in self.windows):
+                continue
+            self.waiting.remove(ticket)
+            self.windows[lane] = ticket
+            for other, worker in self.running.items():
+                if other != ticket and lane.shares_cores(worker.lane) and worker.paused_s is None:
+                    self.workers.pause(other)
+                    worker.paused_s = self.now_s()
+            self.workers.open_window(ticket)
+
+    def _close_window(self, ticket: int) -> None:
+        """The worker is done measuring, or gone: let go on whom no other window keeps stopped."""
+        self.windows = {lane: holder for lane, holder in self.windows.items() if holder != ticket}
+        for other, worker in self.running.items():
+            if worker.paused_s is None or any(lane.shares_cores(worker.lane) for lane in self.windows):
+                continue
+            worker.deadline_s += self.now_s() - worker.paused_s
+            worker.paused_s = None
+            self.workers.resume(other)
+
+    # --- what workers say ---
+
+    def _note(self, ticket: int, message: Message) -> None:
+        worker = self.running[ticket]
         match message:
             case Stage():
-                stage = message
-                on_stage(stage)
-                deadline_s = now_s() + stage_limit_s
-            case None if outcome is not None:  # it said all, but does not end
-                worker.kill()
-                return outcome
-            case None:
-                worker.kill()
-                text = f"{stage} took longer than {stage_limit_s:g} s and was killed"
-                return Failed(kind=FailureKind.TIMEOUT, stage=stage, message=text, log=str(log))
+                worker.stage = message
+                worker.deadline_s = self.now_s() + self.limits.of(message)
+                if message is Stage.WAIT:
+                    self.waiting.append(ticket)
+                self.on_stage(worker.entry.case, worker.lane, message)
             case Exited():
-                return outcome or _died(message.code, stage, log)
+                worker.outcome = worker.outcome or died(message.code, worker.stage, worker.log)
+                worker.deadline_s = -math.inf
             case _:
-                outcome = message
-                deadline_s = now_s() + min(stage_limit_s, 10.0)
+                worker.outcome = message
+                worker.deadline_s = self.now_s() + ANSWER_TO_EXIT_S
+                self._close_window(ticket)
+
+    def _time_left_s(self) -> float:
+        deadlines = [worker.deadline_s for worker in self.running.values() if worker.paused_s is None]
+        return min(60.0, max(0.0, min(deadlines, default=0.0) - self.now_s()))
+
+    def _kill_late(self) -> None:
+        for worker in self.running.values():
+            if worker.paused_s is None and worker.outcome is None and self.now_s() >= worker.deadline_s:
+                limit_s = self.limits.of(worker.stage)
+                text = f"{worker.stage} took longer than {limit_s:g} s and was killed"
+                worker.outcome = Failed(kind=FailureKind.TIMEOUT, stage=worker.stage, message=text, log=str(worker.log))
+                worker.deadline_s = -math.inf
+
+    def _settle(self, queue: deque[tuple[int, Entry, bool]]) -> Iterator[Record]:
+        """Records of those that have an outcome and have ended, or had their time to end."""
+        for ticket, worker in list(self.running.items()):
+            if worker.outcome is None or self.now_s() < worker.deadline_s:
+                continue
+            self.workers.kill(ticket)
+            del self.running[ticket]
+            if ticket in self.waiting:
+                self.waiting.remove(ticket)
+            self._close_window(ticket)
+            if self._should_retry(worker):
+                queue.appendleft((worker.number, worker.entry, True))
+                continue
+            self._learn(worker)
+            yield Record(
+                case=worker.entry.case,
+                outcome=worker.outcome,
+                started_at=worker.started_at,
+                finished_at=timestamp(),
+                lane=worker.lane.device,
+            )
+
+    def _should_retry(self, worker: _Running) -> bool:
+        """Out of device memory beside siblings may be their doing: once more, alone. Never with a smaller batch."""
+        is_oom = isinstance(worker.outcome, Failed) and worker.outcome.kind is FailureKind.OOM_DEVICE
+        return is_oom and worker.had_siblings and not worker.is_retry
+
+    def _learn(self, worker: _Running) -> None:
+        if isinstance(worker.outcome, Measured):
+            key = (worker.entry.case.model, worker.entry.case.mode)
+            memories = [variant.memory for variant in worker.outcome.variants.values()]
+            taken = max(m.device_process_bytes or m.device_peak_reserved_bytes or 0 for m in memories)
+            self.learned_bytes[key] = max(float(taken), self.learned_bytes.get(key, 0.0))
 
 
-def _died(code: int, stage: Stage, log: Path) -> Failed:
+def died(code: int, stage: Stage, log: Path) -> Failed:
     """A worker that ended without an outcome."""
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -121,96 +331,6 @@ def _tail(log: Path, characters: int = 4000) -> str:
         return ""
 
 
-def _timestamp() -> str:
+def timestamp() -> str:
+    """Now, in UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-class WorkerPool:
-    """Real workers: forked from a server that has torch and the models' libraries loaded, spawned where it can't be.
-
-    Starting a worker so takes a fraction of a second instead of seconds. The server never touches a device:
-    `PYTORCH_NVML_BASED_CUDA_CHECK` keeps PyTorch from initialising CUDA when it only counts devices.
-    """
-
-    def __init__(self, libraries: Sequence[str], settings: Settings) -> None:
-        self._settings = settings
-        can_fork = "forkserver" in multiprocessing.get_all_start_methods()
-        self._context: Any = multiprocessing.get_context("forkserver" if can_fork else "spawn")
-        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-        os.environ[worker.PRELOAD_VARIABLE] = ",".join(libraries)
-        root = str(Path(__file__).resolve().parent.parent)
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        if can_fork:
-            self._context.set_forkserver_preload(["torchzoo.preload"])
-
-    def facts(self) -> Facts:
-        """What the machine has, asked of a worker.
-
-        Raises:
-            TorchUnusable: torch itself can't be imported.
-        """
-        receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=worker.tell_facts, args=(sender,))
-        process.start()
-        sender.close()
-        try:
-            facts: Facts | str = receiver.recv()
-        except EOFError:
-            facts = "the process that imports torch died; see above"
-        process.join()
-        if isinstance(facts, str):
-            raise TorchUnusable(facts)
-        return facts
-
-    @contextlib.contextmanager
-    def launch(self, case: Case, spec: ModelSpec, log: Path) -> Iterator[Worker]:
-        """Start the worker of one case; on leaving, nothing of it is left: no process, no scratch folder."""
-        scratch = tempfile.mkdtemp(prefix="torchzoo-scratch-")
-        request = Request(case=case, spec=spec, settings=self._settings, log=str(log), scratch=scratch)
-        receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=worker.work, args=(request, sender), daemon=False)
-        process.start()
-        sender.close()
-        started = _ProcessWorker(process, receiver)
-        try:
-            yield started
-        finally:
-            started.kill()
-            process.join()
-            receiver.close()
-            shutil.rmtree(scratch, ignore_errors=True)
-
-
-class _ProcessWorker:
-    """A worker process that leads its own process group, and the pipe it reports through."""
-
-    def __init__(self, process: multiprocessing.process.BaseProcess, receiver: Connection) -> None:
-        self._process = process
-        self._receiver = receiver
-        self._is_open = True
-
-    def next_message(self, timeout_s: float) -> Message | None:
-        waited: list[Connection | int] = [self._process.sentinel]
-        if self._is_open:
-            waited.append(self._receiver)
-        ready = wait(waited, timeout_s)
-        if not ready:
-            return None
-        if self._receiver in ready:
-            try:
-                message: Message = self._receiver.recv()
-            except (EOFError, OSError):
-                self._is_open = False
-                return self.next_message(timeout_s)
-            return message
-        self._process.join()
-        code = self._process.exitcode
-        return Exited(code if code is not None else -signal.SIGKILL)
-
-    def kill(self) -> None:
-        pid = self._process.pid
-        assert pid is not None
-        # The group first: it holds the compilers' own processes too. It does not exist until the worker has made it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        self._process.kill()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import faulthandler
 import os
 import resource
+import signal
+import threading
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -12,11 +14,15 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.backends import NotRunnable
+from torchzoo.lanes import Lane
 from torchzoo.record import Case, Failed, FailureKind, Outcome, Settings, Skipped, Stage
 from torchzoo.spec import ModelSpec
 
 #: Names the modules, by commas, that `torchzoo.preload` loads into the fork server.
 PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
+
+#: What the parent sends a worker whose window is open.
+GO = "go"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,19 +31,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     spec: ModelSpec
     settings: Settings
+    lane: Lane
     log: str  # where its standard output and error go
     scratch: str  # an empty folder for compile caches, so that compilation starts cold
 
 
 def work(request: Request, connection: Connection) -> None:
-    """Report each stage as it begins, then the outcome."""
-    os.setsid()  # a process group of its own, to be killed whole
+    """Report each stage as it begins, wait for the window, then report the outcome."""
+    os.setsid()  # a process group of its own, to be stopped and killed whole
+    go = _listen(connection)
     _redirect_output(request.log)
     faulthandler.enable()
     _limit_host_memory(request.settings.host_memory_limit_bytes)
-    scratch = Path(request.scratch)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "inductor")
-    os.environ["TRITON_CACHE_DIR"] = str(scratch / "triton")
+    _set_environment(request)
     stage = Stage.START
 
     def tell(new: Stage) -> None:
@@ -49,7 +55,8 @@ def work(request: Request, connection: Connection) -> None:
     try:
         from torchzoo.measure.case import measure_case
 
-        outcome = measure_case(request.case, request.spec, request.settings, tell)
+        lane, settings = request.lane, request.settings
+        outcome = measure_case(request.case, request.spec, lane.device, settings, tell, window=go.wait)
     except NotRunnable as reason:
         outcome = Skipped(reason=str(reason))
     except Exception as error:  # noqa: BLE001  the one broad except: what a model or a library raises is its row's outcome
@@ -66,6 +73,32 @@ def tell_facts(connection: Connection) -> None:
         connection.send(collect_facts())
     except (ImportError, OSError, RuntimeError) as error:
         connection.send(f"torch can't be used here: {' '.join(str(error).split())[:300]}")
+
+
+def _listen(connection: Connection) -> threading.Event:
+    """An event that is set when the parent opens the window; and the worker's end, should the parent be gone."""
+    go = threading.Event()
+
+    def listen() -> None:
+        try:
+            while connection.recv() == GO:
+                go.set()
+        except (EOFError, OSError):
+            os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=listen, daemon=True, name="torchzoo-parent").start()
+    return go
+
+
+def _set_environment(request: Request) -> None:
+    """Cores, compile caches and compile threads: what must stand before torch compiles."""
+    scratch = Path(request.scratch)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "inductor")
+    os.environ["TRITON_CACHE_DIR"] = str(scratch / "triton")
+    if request.settings.compile_threads is not None:
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(request.settings.compile_threads)
+    if request.lane.cores is not None:
+        os.sched_setaffinity(0, request.lane.cores)
 
 
 def _redirect_output(log: str) -> None:

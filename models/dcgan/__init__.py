@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torchzoo.model
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+import torchzoo.model
 from torchzoo.spec import Mode
 
 from .network import Discriminator, DiscriminatorConfig, Generator, GeneratorConfig

@@ -3,13 +3,14 @@
 The paper's contracting and expanding paths and skip connections, with the three changes of the variant that is trained
 on whole photographs today: convolutions keep the size (padding 1) and are followed by batch normalisation, with a bias
 all the same; bilinear interpolation takes the place of the transposed convolutions; and since that does not halve the
-channels, the levels that feed it do: the deepest level has 512 channels, not 1024, and the decoder hands 256, 128 and 64
+channels, the levels that feed it do: the deepest one has 512 channels, not 1024, and the decoder hands 256, 128 and 64
 upwards. That is the variant of 17,267,458 parameters.
 
 Shape letters: B batch, C channels, H height, W width, K classes.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ class UNet(nn.Module):
         super().__init__()
         widths = config.widths
         self.stem = DoubleConvolution(config.in_channels, widths[0], widths[0])
-        self.down = nn.ModuleList(Down(above, below) for above, below in zip(widths[:-1], widths[1:], strict=True))
+        self.down = nn.ModuleList(Down(above, below) for above, below in pairwise(widths))
         # Upwards, each level joins its skip connection with what comes from below, which already has the skip's width.
         skips = widths[-2::-1]  # 512, 256, 128, 64
         outputs = (*skips[1:], widths[0])  # 256, 128, 64, 64

@@ -2,6 +2,7 @@
 
 import torchvision
 from torch import nn
+
 from torchzoo.model import ImageClassifier
 
 

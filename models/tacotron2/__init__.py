@@ -15,9 +15,10 @@ from itertools import chain
 from typing import Any
 
 import torch
-import torchzoo.model
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+import torchzoo.model
 from torchzoo.spec import Mode
 
 from .loss import Spectrograms, spectrogram_loss

@@ -104,7 +104,7 @@ class State(NamedTuple):
 
 
 class Decoder(nn.Module):
-    """One step: the frame before (B, M) and the state to the next frame (B, M), its stop logit (B,) and the new state."""
+    """One step: the frame before (B, M) and the state to the next frame (B, M), its stop logit (B,), the new state."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -172,7 +172,8 @@ class LocationSensitiveAttention(nn.Module):
         history = torch.stack([weights, cumulative_weights], dim=1)  # (B, 2, T)
         location = self.location(self.location_convolution(history).transpose(1, 2))  # (B, T, A)
         energies = self.energy(torch.tanh(query + keys + location)).squeeze(2)  # (B, T)
-        return energies.softmax(dim=1)
+        new_weights: Tensor = energies.softmax(dim=1)
+        return new_weights
 
 
 class Postnet(nn.Module):

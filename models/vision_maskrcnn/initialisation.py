@@ -9,11 +9,12 @@ from torchvision.models.detection import MaskRCNN
 from torchvision.models.resnet import Bottleneck
 from torchvision.ops import FrozenBatchNorm2d
 
-# Small residual branches, as trained ones are, keep SGD at lr 0.02 stable without a warm-up (cf. Goyal et al., 2017,
-# arXiv:1706.02677, who start them at 0).
-RESIDUAL_SCALE = 0.2
 # Coarse pyramid levels have fewer anchors; louder ones get their share of the best 1000, objects from 30 to 600 pixels.
 PYRAMID_SCALES = (1.0, 1.25, 1.6, 2.3)
+# Small residual branches, as trained ones are (Goyal et al., 2017, arXiv:1706.02677, start them at 0), and in training
+# small features keep SGD stable at a learning rate of 0.02 without a warm-up.
+RESIDUAL_SCALE = 0.2
+TRAINING_SCALE = 0.1
 # Class logits and the background's lead over the others: of 1000 proposals, three in four are background, and about
 # 1000 pairs of box and class score above the threshold of 0.05.
 LOGIT_SCALE = 2.0
@@ -22,15 +23,18 @@ BACKGROUND_LOGIT = 8.0
 
 @torch.no_grad()
 def initialise(network: MaskRCNN, image: Tensor, *, detecting: bool) -> None:
-    """Set frozen statistics and scale the pyramid by one `image`; if `detecting`, the box classifier too."""
+    """Scale backbone, pyramid and, if `detecting` and not training, the box classifier by their outputs on `image`."""
+    scale = 1.0 if detecting else TRAINING_SCALE
     hooks = []
     for module in network.modules():
         if isinstance(module, FrozenBatchNorm2d):
             hooks.append(module.register_forward_pre_hook(take_statistics))
         elif isinstance(module, Bottleneck):
-            module.bn3.weight.fill_(RESIDUAL_SCALE)
-    for (layer,), scale in zip(network.backbone.fpn.layer_blocks, PYRAMID_SCALES, strict=True):
-        hooks.append(standardise(layer, scale))
+            module.bn3.weight.fill_(RESIDUAL_SCALE * scale)
+            if module.downsample is not None:
+                module.downsample[1].weight.fill_(scale)
+    for (layer,), level_scale in zip(network.backbone.fpn.layer_blocks, PYRAMID_SCALES, strict=True):
+        hooks.append(standardise(layer, level_scale * scale))
     classifier = network.roi_heads.box_predictor.cls_score
     if detecting:
         hooks.append(standardise(classifier, LOGIT_SCALE))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import torch
 import torch._dynamo
 from torch.utils._pytree import tree_leaves
@@ -33,13 +36,17 @@ from torchzoo.spec import Mode, ModelSpec
 Tell = Callable[[Stage], None]
 
 
-def measure_case(case: Case, spec: ModelSpec, settings: Settings, tell: Tell) -> Measured:
-    """Build, prepare, warm up and measure one case.
+def measure_case(
+    case: Case, spec: ModelSpec, device_name: str, settings: Settings, tell: Tell, window: Callable[[], Any]
+) -> Measured:
+    """Build, prepare, warm up and measure one case on the device of that name.
+
+    `window` returns when this case may be measured, alone: until then others prepare at the same time.
 
     Eager is warmed up, and its memory read, before anything is compiled: what a compiler keeps is not eager's.
     """
     stages = _Stages(tell)
-    device = _use_device(case.device, settings.threads)
+    device = _use_device(device_name, settings.threads)
 
     stages.enter(Stage.IMPORT)
     model_class = load_model_class(spec)
@@ -74,7 +81,11 @@ def measure_case(case: Case, spec: ModelSpec, settings: Settings, tell: Tell) ->
         memory[candidate.name] = measure_memory(candidate.step, settings.memory_steps, device)
         variants.append(candidate)
 
+    stages.enter(Stage.WAIT)
+    window()
     stages.enter(Stage.MEASURE)
+    for variant in variants:
+        settle(variant, clock)
     step_s = [result.steps_s[-1] for result in warm.values()]
     with quiet_python():
         state_before = environment.device_state(device)
@@ -91,6 +102,7 @@ def measure_case(case: Case, spec: ModelSpec, settings: Settings, tell: Tell) ->
         variants={
             name: VariantResult(
                 first_step_s=warm[name].first_step_s,
+                first_step_cpu_s=warm[name].first_step_cpu_s,
                 warmup_s=warm[name].steps_s,
                 memory=memory[name],
                 back_to_back=throughput[name],
@@ -148,6 +160,7 @@ class WarmUp:
     """The first step (which compiles), the steps after it until they are steady, and whether the last was finite."""
 
     first_step_s: float
+    first_step_cpu_s: float
     steps_s: tuple[float, ...]
     result_is_finite: bool
 
@@ -155,7 +168,9 @@ class WarmUp:
 def warm_up(variant: Variant, clock: Clock, settings: Settings) -> WarmUp:
     """Steps until the last three are within 10% of each other, or the settings' limits; at least the minimum."""
     variant.select()
+    cpu_before_s = _cpu_time_s()
     first_step_s = timed_step_s(variant.step, clock)
+    first_step_cpu_s = _cpu_time_s() - cpu_before_s
     steps_s: list[float] = []
     while len(steps_s) < settings.warmup_min_steps or not (
         max(steps_s[-3:]) <= 1.1 * min(steps_s[-3:])
@@ -163,7 +178,33 @@ def warm_up(variant: Variant, clock: Clock, settings: Settings) -> WarmUp:
         or sum(steps_s) >= settings.warmup_limit_s
     ):
         steps_s.append(timed_step_s(variant.step, clock))
-    return WarmUp(first_step_s=first_step_s, steps_s=tuple(steps_s), result_is_finite=_is_finite(variant.step()))
+    return WarmUp(
+        first_step_s=first_step_s,
+        first_step_cpu_s=first_step_cpu_s,
+        steps_s=tuple(steps_s),
+        result_is_finite=_is_finite(variant.step()),
+    )
+
+
+def settle(variant: Variant, clock: Clock, *, most: int = 6) -> None:
+    """Steps until two are within 10% of each other: the device may have rested, or be at a sibling's last work."""
+    variant.select()
+    before_s, now_s = math.inf, timed_step_s(variant.step, clock)
+    for _ in range(most - 1):
+        if abs(now_s - before_s) <= 0.1 * before_s:
+            return
+        before_s, now_s = now_s, timed_step_s(variant.step, clock)
+
+
+def _cpu_time_s() -> float:
+    """CPU time of this process and of its children, those that are alive (compilers' pools) and those that ended."""
+    own = psutil.Process()
+    total = 0.0
+    for process in [own, *own.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def _is_finite(result: Any) -> bool:

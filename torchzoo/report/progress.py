@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
+from torchzoo.lanes import Lane
 from torchzoo.record import Case, Record, Stage
 from torchzoo.report.rows import in_a_line
 
@@ -24,10 +25,10 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._clear()
 
-    def stage(self, case: Case, stage: Stage) -> None:
+    def stage(self, case: Case, lane: Lane, stage: Stage) -> None:
         if self._is_live:
             self._clear()
-            sys.stderr.write(f"[{self._done + 1}/{self._total}] {case.label()}: {stage} ...")
+            sys.stderr.write(f"[{self._done}/{self._total} done] {lane.device} {case.label()}: {stage} ..."[:100])
             sys.stderr.flush()
 
     def done(self, record: Record) -> None:
