@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: threads that wait for busy cores only spin
+
 import pytest
 
 

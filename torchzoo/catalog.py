@@ -47,7 +47,7 @@ class Catalog:
         return good, bad
 
     def select(self, patterns: Sequence[str]) -> list[str]:
-        """Names that match `patterns`: a name, a glob (`hf_*`) or a domain (`nlp`), in the order given, once each.
+        """Names that match `patterns` (a name, a glob as `hf_*`, a domain, `all`), in the order given, once each.
 
         Raises:
             CatalogError: a pattern that matches nothing.
@@ -63,6 +63,8 @@ class Catalog:
     def _matches(self, pattern: str) -> list[str]:
         if pattern in self.folders:
             return [pattern]
+        if pattern == "all":
+            return self.names
         if any(character in pattern for character in "*?["):
             return fnmatch.filter(self.names, pattern)
         return [spec.name for spec in self.specs()[0] if spec.domain == pattern]

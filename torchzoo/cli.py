@@ -215,7 +215,7 @@ def _devices(text: str) -> tuple[str, ...]:
 def _run(arguments: argparse.Namespace) -> int:
     """Check everything that can be checked, ask the machine what it has, plan, run, show."""
     catalog = find_models(arguments.models_dir)
-    names = catalog.names if arguments.models == ["all"] else catalog.select(arguments.models)
+    names = catalog.select(arguments.models)
     devices = _devices(arguments.device) if arguments.device is not None else ()
     axes = _axes(arguments, devices or ("cpu",))
     models = [_spec_or_error(catalog, name) for name in names]

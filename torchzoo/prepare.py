@@ -127,11 +127,13 @@ class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[torch.dtype] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         results = func(*args, **(kwargs or {}))
-        self.counts.update(_name(leaf.dtype) for leaf in tree_leaves(results) if _is_floating(leaf) and leaf.ndim)
+        for leaf in (results,) if isinstance(results, Tensor) else tree_leaves(results):
+            if _is_floating(leaf) and leaf.ndim:
+                self.counts[leaf.dtype] += 1
         return results
 
 
@@ -143,7 +145,7 @@ def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
             stack.enter_context(_recording(network, partial(calls.setdefault, name)))
         dtypes = stack.enter_context(_OperatorDtypes())
         step()
-    return Inspection(calls=calls, operator_dtypes=dict(dtypes.counts))
+    return Inspection(calls=calls, operator_dtypes={_name(dtype): n for dtype, n in dtypes.counts.items()})
 
 
 @contextlib.contextmanager

@@ -2,9 +2,9 @@
 
 A train step is one iteration of the algorithm: one discriminator update, on a batch of real and a batch of generated
 images that are normalised apart, then one generator update through the updated discriminator, with the non-saturating
-loss. Both updates see the same generated images, as implementations have it. The discriminator gives logits and the
-loss holds its sigmoid: the paper's function, in the form that autocast can run. An eval step samples the generator;
-there is no discriminator then.
+loss. As implementations have it, both updates see the same generated images, and the backward pass of the second makes
+gradients of the discriminator that nobody uses. The discriminator gives logits and the loss holds its sigmoid: the
+paper's function, in the form that autocast can run. An eval step samples the generator; there is no discriminator then.
 """
 
 from collections.abc import Callable

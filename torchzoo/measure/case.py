@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,7 +84,7 @@ def measure_case(
     window()
     stages.enter(Stage.MEASURE)
     for variant in variants:
-        settle(variant, clock)
+        settle(variant, clock, warm[variant.name].steps_s[-1])
     step_s = [result.steps_s[-1] for result in warm.values()]
     with quiet_python():
         state_before = environment.device_state(device)
@@ -186,14 +185,19 @@ def warm_up(variant: Variant, clock: Clock, settings: Settings) -> WarmUp:
     )
 
 
-def settle(variant: Variant, clock: Clock, *, most: int = 6) -> None:
-    """Steps until two are within 10% of each other: the device may have rested, or be at a sibling's last work."""
+def settle(variant: Variant, clock: Clock, usual_s: float, *, limit_s: float = 2.0) -> None:
+    """Steps until two are within 10% of each other, or one of the usual time: the device may have rested before.
+
+    (Or it may be at the last work of a sibling that was stopped.)
+    """
     variant.select()
-    before_s, now_s = math.inf, timed_step_s(variant.step, clock)
-    for _ in range(most - 1):
+    spent_s, before_s = 0.0, usual_s
+    while spent_s < limit_s:
+        now_s = timed_step_s(variant.step, clock)
         if abs(now_s - before_s) <= 0.1 * before_s:
             return
-        before_s, now_s = now_s, timed_step_s(variant.step, clock)
+        before_s = now_s
+        spent_s += now_s
 
 
 def _cpu_time_s() -> float:
@@ -240,4 +244,4 @@ def _back_to_back(
 
 def _device_times_s(variant: Variant, clock: DeviceClock, step_s: float) -> tuple[float, ...]:
     variant.select()
-    return clock.device_times_s(variant.step, steps=min(10, max(3, steps_in(1.0, step_s))))
+    return clock.device_times_s(variant.step, steps=min(10, max(2, steps_in(1.0, step_s))))

@@ -82,11 +82,11 @@ def back_to_back(
 ) -> tuple[BackToBack, ...]:
     """Runs of many steps with one synchronisation at the end: throughput as a training loop sees it.
 
-    A run is about `run_s` long but at least three steps, so that the host can run ahead of the device. As many runs as
-    `budget_s` allows, from two to `runs`.
+    A run is about `run_s` long but at least three steps (two of slow ones), so that the host can run ahead of the
+    device. As many runs as `budget_s` allows, from two to `runs`.
     """
     variant.select()
-    steps = max(3, steps_in(run_s, step_s))
+    steps = max(3 if 6 * step_s <= budget_s else 2, steps_in(run_s, step_s))
     runs = max(2, min(runs, steps_in(budget_s, steps * step_s)))
     measured = []
     for _ in range(runs):
