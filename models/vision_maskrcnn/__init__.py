@@ -1,8 +1,9 @@
 """Mask R-CNN on ResNet-50-FPN (He et al., 2017, arXiv:1703.06870): boxes, classes and masks of objects at 800x1216.
 
-BatchNorm, stem and first stage are frozen, as with pretrained weights. Random weights get a realistic load in
-`initialisation.py`: training samples up to 512 proposals and 128 masks per image and stays finite; evaluation has
-1000 proposals, about 1000 boxes of 90 classes entering NMS, and 100 detections with masks per image.
+BatchNorm, stem and first stage are frozen, as with pretrained weights. `initialisation.py` gives random weights a
+realistic load. Training samples 512 proposals per image and stays finite; about 50 of them, after some 25 steps the
+full 128, match an object and get masks. Evaluation has 1000 proposals, of which 800 to 1000 boxes in 90 classes enter
+NMS, and keeps 100 detections with masks per image.
 """
 
 from torch import nn

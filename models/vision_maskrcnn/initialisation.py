@@ -23,7 +23,7 @@ BACKGROUND_LOGIT = 8.0
 
 @torch.no_grad()
 def initialise(network: MaskRCNN, image: Tensor, *, detecting: bool) -> None:
-    """Scale backbone, pyramid and, if `detecting` and not training, the box classifier by their outputs on `image`."""
+    """Scale backbone and pyramid by their outputs on `image`, and the box classifier if `detecting` (not training)."""
     scale = 1.0 if detecting else TRAINING_SCALE
     hooks = []
     for module in network.modules():
@@ -45,7 +45,7 @@ def initialise(network: MaskRCNN, image: Tensor, *, detecting: bool) -> None:
         hook.remove()
 
 
-def take_statistics(norm: nn.Module, inputs: tuple[Tensor]) -> None:
+def take_statistics(norm: FrozenBatchNorm2d, inputs: tuple[Tensor]) -> None:
     """Make a frozen BatchNorm normalise what it is given, as BatchNorm in training would."""
     variance, mean = torch.var_mean(inputs[0], dim=(0, 2, 3))
     norm.running_mean.copy_(mean)
