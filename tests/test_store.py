@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from examples import compared, manifest, record
+from examples import CASE, compared, manifest, record
 from torchzoo.record import Failed, FailureKind, Skipped, Stage
 from torchzoo.store import RunStore, StoreError, read_run
 
@@ -24,6 +24,15 @@ def test_every_kind_of_record_comes_back_as_it_was(tmp_path: Path) -> None:
     assert run.records == tuple(records)
     assert run.manifest == manifest()
     assert run.damaged_lines == 0
+
+
+def test_records_come_back_in_the_plans_order(tmp_path: Path) -> None:
+    cases = (CASE, msgspec.structs.replace(CASE, model="b"), msgspec.structs.replace(CASE, model="c"))
+    store = RunStore(tmp_path)
+    store.begin(manifest(cases=cases))
+    for model in ("c", "tiny", "b"):
+        store.append(record(model=model))
+    assert [r.case.model for r in read_run(tmp_path).records] == ["tiny", "b", "c"]
 
 
 def test_a_line_cut_short_costs_only_itself(tmp_path: Path) -> None:

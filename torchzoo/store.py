@@ -16,7 +16,7 @@ class StoreError(ValueError):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as read back. `damaged_lines` counts lines of `records.jsonl` that could not be read."""
+    """A run as read back, its records in the plan's order. `damaged_lines` of `records.jsonl` could not be read."""
 
     path: Path
     manifest: Manifest
@@ -84,6 +84,8 @@ def read_run(path: Path) -> Run:
             records.append(decoder.decode(line))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             damaged += 1
+    order = {case: number for number, case in enumerate(manifest.cases)}
+    records.sort(key=lambda record: order.get(record.case, len(order)))
     return Run(path=path, manifest=manifest, records=tuple(records), damaged_lines=damaged)
 
 
