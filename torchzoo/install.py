@@ -290,7 +290,7 @@ def pip_error(stderr: str, returncode: int) -> str:
 
 
 def _require_usable_pip() -> None:
-    if importlib.util.find_spec("pip") is None:
+    if not is_installed("pip"):  # by its metadata: looking for the module changes setuptools' hold on distutils
         raise UnusablePip(_no_pip())
     in_virtual_environment = sys.prefix != sys.base_prefix
     marker = Path(sysconfig.get_path("stdlib")) / "EXTERNALLY-MANAGED"  # PEP 668
