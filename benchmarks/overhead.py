@@ -75,7 +75,7 @@ def per_step(device: str, mode: str, rounds: int) -> dict[str, stats.Estimate]:
 
     def harness() -> tuple[float, float]:
         began = time.perf_counter()
-        blocks, _ = measure_latency([variant], clock, once, steps_per_block=steps)
+        blocks, _ = measure_latency([variant], clock, once, steps_per_block={variant.name: steps})
         wall_s = (time.perf_counter() - began) / steps
         return stats.block_times_s(blocks, "eager")[0], wall_s
 

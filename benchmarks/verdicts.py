@@ -67,7 +67,12 @@ def trial(device: str, seed: int, settings: Settings, *, planted: bool) -> tuple
         Variant(name=stats.CANDIDATE_VARIANT, step=other, select=lambda: None),
     ]
     with quiet_python():
-        blocks, reason = measure_latency(variants, clock, settings, steps_per_block=steps_in(settings.block_s, step_s))
+        blocks, reason = measure_latency(
+            variants,
+            clock,
+            settings,
+            steps_per_block=dict.fromkeys((v.name for v in variants), steps_in(settings.block_s, step_s)),
+        )
     return stats.speedup(blocks), reason, time.perf_counter() - began
 
 

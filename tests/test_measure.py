@@ -15,6 +15,7 @@ from torchzoo.measure.stopping import stop_reason
 from torchzoo.record import Settings, StopReason
 
 SETTINGS = Settings()
+EACH_ONE = {"eager": 1, "candidate": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +58,10 @@ def test_a_sample_waits_for_the_device_before_and_after() -> None:
 def test_two_variants_take_turns_a_b_b_a_and_select_themselves() -> None:
     clock, selected = FakeClock(), []
     variants = [clock.variant("eager", lambda: 0.02, selected), clock.variant("candidate", lambda: 0.01, selected)]
-    blocks, reason = measure_latency(variants, clock, SETTINGS, steps_per_block=2)
+    blocks, reason = measure_latency(variants, clock, SETTINGS, steps_per_block={"eager": 1, "candidate": 2})
     assert [block.variant for block in blocks[:8]] == ["eager", "candidate", "candidate", "eager"] * 2
     assert selected == [block.variant for block in blocks]
-    assert all(len(block.samples_s) == 2 for block in blocks)
+    assert all(len(block.samples_s) == (1 if block.variant == "eager" else 2) for block in blocks)
     assert stats.speedup(blocks).value == pytest.approx(2.0)
     assert reason is StopReason.CONVERGED
     assert clock.time_ns / 1e9 >= SETTINGS.min_time_s
@@ -68,7 +69,7 @@ def test_two_variants_take_turns_a_b_b_a_and_select_themselves() -> None:
 
 def test_steady_steps_converge_and_no_sooner_than_the_minimum() -> None:
     clock = FakeClock()
-    blocks, reason = measure_latency([clock.variant("eager", lambda: 0.2)], clock, SETTINGS, steps_per_block=1)
+    blocks, reason = measure_latency([clock.variant("eager", lambda: 0.2)], clock, SETTINGS, steps_per_block=EACH_ONE)
     assert reason is StopReason.CONVERGED
     assert SETTINGS.min_samples <= len(blocks) <= SETTINGS.min_samples + 2
 
@@ -77,7 +78,7 @@ def test_noise_that_time_can_not_cure_is_called_stably_noisy() -> None:
     generator = random.Random(1)
     clock = FakeClock()
     noisy = clock.variant("eager", lambda: 0.2 * generator.lognormvariate(0.0, 0.5))
-    blocks, reason = measure_latency([noisy], clock, SETTINGS, steps_per_block=1)
+    blocks, reason = measure_latency([noisy], clock, SETTINGS, steps_per_block=EACH_ONE)
     assert reason is StopReason.STABLY_NOISY
     assert clock.time_ns / 1e9 < SETTINGS.time_limit_s
     assert stats.latency_s(blocks, "eager").relative_half_width > SETTINGS.target_half_width
@@ -87,7 +88,7 @@ def test_noise_that_more_time_would_cure_runs_to_the_time_limit() -> None:
     generator = random.Random(1)
     clock = FakeClock()
     noisy = clock.variant("eager", lambda: 0.05 * generator.lognormvariate(0.0, 0.07))
-    _, reason = measure_latency([noisy], clock, SETTINGS, steps_per_block=1)
+    _, reason = measure_latency([noisy], clock, SETTINGS, steps_per_block=EACH_ONE)
     assert reason is StopReason.TIME_LIMIT
     assert clock.time_ns / 1e9 >= SETTINGS.time_limit_s
 
@@ -102,7 +103,7 @@ def test_intervals_hold_95_times_in_100_although_the_pass_stops_when_they_are_na
             clock.variant("eager", lambda: 0.02 * generator.lognormvariate(0.0, spread)),
             clock.variant("candidate", lambda: 0.02 * generator.lognormvariate(0.0, spread)),
         ]
-        blocks, _ = measure_latency(variants, clock, Settings(time_limit_s=5.0), steps_per_block=1)
+        blocks, _ = measure_latency(variants, clock, Settings(time_limit_s=5.0), steps_per_block=EACH_ONE)
         speedup = stats.speedup(blocks)
         held += not speedup.excludes(1.0)
         found += speedup.excludes(1 / 1.03)
@@ -113,7 +114,7 @@ def test_intervals_hold_95_times_in_100_although_the_pass_stops_when_they_are_na
 def test_a_step_longer_than_the_limit_is_measured_once_a_variant_round() -> None:
     clock = FakeClock()
     variants = [clock.variant("eager", lambda: 20.0), clock.variant("candidate", lambda: 10.0)]
-    blocks, reason = measure_latency(variants, clock, SETTINGS, steps_per_block=1)
+    blocks, reason = measure_latency(variants, clock, SETTINGS, steps_per_block=EACH_ONE)
     assert reason is StopReason.TIME_LIMIT
     assert len(blocks) == 4
     assert stats.speedup(blocks).confidence == 0

@@ -88,7 +88,7 @@ def measure_case(
     step_s = [result.steps_s[-1] for result in warm.values()]
     with quiet_python():
         state_before = environment.device_state(device)
-        steps_per_block = steps_in(settings.block_s, min(step_s))
+        steps_per_block = {name: steps_in(settings.block_s, result.steps_s[-1]) for name, result in warm.items()}
         blocks, stop_reason = measure_latency(variants, clock, settings, steps_per_block=steps_per_block)
         state_after = environment.device_state(device)
         throughput = {variant.name: _back_to_back(variant, clock, blocks, max(step_s)) for variant in variants}

@@ -46,10 +46,11 @@ def timed_step_s(step: Callable[[], Any], clock: Clock) -> float:
 
 
 def measure_latency(
-    variants: Sequence[Variant], clock: Clock, settings: Settings, *, steps_per_block: int
+    variants: Sequence[Variant], clock: Clock, settings: Settings, *, steps_per_block: dict[str, int]
 ) -> tuple[tuple[Block, ...], StopReason]:
     """Blocks of one variant (A A A ...) or of two (A B B A  A B B A ...), until the stopping rule says so.
 
+    A block of a variant has `steps_per_block` of its steps, so that each variant gets about the same time.
     At least one block, or one whole quad, is run whatever the time limit. Garbage is collected between rounds.
     The rule is asked each time a fifth more has been measured: the rarer the looks, the less a lucky one can mislead.
     """
@@ -60,10 +61,14 @@ def measure_latency(
     while True:
         for variant in turns:
             variant.select()
-            blocks.append(Block(variant.name, tuple(timed_step_s(variant.step, clock) for _ in range(steps_per_block))))
+            blocks.append(
+                Block(
+                    variant.name, tuple(timed_step_s(variant.step, clock) for _ in range(steps_per_block[variant.name]))
+                )
+            )
         gc.collect()
         values = stats.block_times_s(blocks, variants[0].name) if len(variants) == 1 else stats.quad_ratios(blocks)
-        samples = len(blocks) * steps_per_block // len(variants)
+        samples = len(blocks) // len(variants) * min(steps_per_block.values())
         elapsed_s = (clock.now_ns() - began) / 1e9
         if len(values) >= next_look or elapsed_s >= settings.time_limit_s:
             next_look = int(1.2 * len(values)) + 1

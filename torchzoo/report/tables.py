@@ -99,26 +99,23 @@ def _cells(record: Record) -> tuple[str, ...]:
 
 
 def terminal_table(records: Sequence[Record]) -> Any:
-    """Many cases for the terminal: measured ones a line each, then remarks, then what was skipped or failed and why."""
-    from rich.console import Group
-    from rich.table import Table
+    """Many cases for the terminal, 80 columns wide: measured ones, then remarks, then what did not run and why."""
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("case", overflow="fold")
-    for heading in ("eager", "candidate", "speedup", "memory"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    lines, unmeasured = [], []
     said: dict[str, list[str]] = {}
-    unmeasured = []
     for record in records:
         if isinstance(record.outcome, Measured):
-            table.add_row(record.case.label(), *_cells(record)[6:10])
+            eager, candidate, speedup, memory = _cells(record)[6:10]
+            lines += [record.case.label(), f"  {eager:<19}{candidate:<19}{speedup:<25}{memory:>10}"]
             for remark in remarks(record.outcome):
                 said.setdefault(remark, []).append(record.case.label())
         else:
             unmeasured.append(f"{record.case.label()}: {in_a_line(record)}")
+    if lines:
+        lines.insert(0, f"  {'eager':<19}{'candidate':<19}{'speedup':<25}{'memory':>10}")
     notes = [f"note: {remark}: {', '.join(labels)}" for remark, labels in said.items()]
-    return Group(*([table] if table.row_count else []), *(Text(line) for line in [*notes, *unmeasured]))
+    return Text("\n".join([*lines, *notes, *unmeasured]))
 
 
 def write_markdown(manifest: Manifest, records: Sequence[Record], file: IO[str]) -> None:
