@@ -45,7 +45,6 @@ def variant_result(**changes: Any) -> VariantResult:
         warmup_s=(0.1, 0.1, 0.1),
         memory=Memory(host_peak_rss_bytes=300 * 2**20, host_uss_bytes=200 * 2**20),
         back_to_back=(BackToBack(3, 0.3),) * 6,
-        device_time_s=(),
         result_is_finite=True,
     )
     return msgspec.structs.replace(result, **changes)

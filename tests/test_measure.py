@@ -7,9 +7,10 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
 from torchzoo import stats
-from torchzoo.measure.case import warm_up
+from torchzoo.measure.case import WarmUp, memory_steps, warm_up
 from torchzoo.measure.latency import Variant, back_to_back, measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.stopping import stop_reason
 from torchzoo.record import Settings, StopReason
@@ -41,6 +42,12 @@ class FakeClock:
         self.synchronisations += 1
         self.time_ns += self.pending_ns
         self.pending_ns = 0
+
+    def mark(self) -> int:
+        return self.time_ns + self.pending_ns
+
+    def device_time_s(self, began: int, ended: int) -> float:
+        return (ended - began) / 1e9
 
     def variant(self, name: str, seconds: Callable[[], float], selected: list[str] | None = None) -> Variant:
         def step() -> None:
@@ -131,6 +138,7 @@ def test_back_to_back_runs_synchronise_once_each() -> None:
     assert {run.steps for run in runs} == {5}
     assert len(runs) == 7
     assert clock.synchronisations == 2 * len(runs)
+    assert [run.device_s for run in runs] == [pytest.approx(0.05)] * 7
     assert stats.steps_per_s(runs).value == pytest.approx(100.0)
 
 
@@ -146,6 +154,20 @@ def test_warm_up_times_the_first_step_apart_and_goes_on_until_steady() -> None:
     result = warm_up(clock.variant("eager", lambda: next(times)), clock, SETTINGS)
     assert result.first_step_s == 9.0
     assert result.steps_s == (2.0, 1.5, 1.2, 1.0, 1.0, 1.0)
+
+
+def test_warm_up_says_whether_the_last_result_was_finite() -> None:
+    clock = FakeClock()
+    good = Variant(name="eager", step=lambda: torch.ones(2), select=lambda: None)
+    bad = Variant(name="eager", step=lambda: {"loss": torch.tensor(float("nan"))}, select=lambda: None)
+    assert warm_up(good, clock, SETTINGS).result_is_finite
+    assert not warm_up(bad, clock, SETTINGS).result_is_finite
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(0.001, 3), (0.9, 2), (30.0, 1)])
+def test_the_memory_pass_of_slow_steps_is_short(step_s: float, steps: int) -> None:
+    warm = WarmUp(first_step_s=step_s, first_step_cpu_s=step_s, steps_s=(step_s,), result_is_finite=True)
+    assert memory_steps(SETTINGS, warm) == steps
 
 
 def test_warm_up_that_never_steadies_ends() -> None:

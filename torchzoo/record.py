@@ -66,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     warmup_min_steps: int = 3
     warmup_max_steps: int = 10
     warmup_limit_s: float = 10.0
-    memory_steps: int = 3
+    memory_steps: int = 3  # fewer, down to one, where they would take more than two seconds
     threads: int | None = None  # None: PyTorch's own choice
     jobs: int = 1  # workers alive at once, over all lanes
     compile_threads: int | None = None  # of inductor, in each worker; None: PyTorch's own choice
@@ -115,10 +115,11 @@ class BackToBack(msgspec.Struct, frozen=True, array_like=True):
 
     steps: int
     elapsed_s: float
+    device_s: float | None = None  # between device events before the first and after the last; None on the CPU
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Peaks over a few steady steps, in their own pass. None where the platform can't tell."""
+    """Peaks over a few steady steps (one, of very slow ones), in their own pass. None where the platform can't tell."""
 
     device_peak_allocated_bytes: int | None = None
     device_peak_reserved_bytes: int | None = None
@@ -146,7 +147,6 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     warmup_s: tuple[float, ...]
     memory: Memory
     back_to_back: tuple[BackToBack, ...]
-    device_time_s: tuple[float, ...]  # per step by device events; empty on the CPU
     result_is_finite: bool  # loss (train) or outputs (eval) after warm-up
     compilation: Compilation | None = None
 
@@ -177,7 +177,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     device_name: str
     device_state_before: DeviceState | None = None
     device_state_after: DeviceState | None = None
-    stage_seconds: dict[str, float] = {}
+    stage_seconds: dict[str, float] = {}  # wall time, that in which the worker was stopped included
+    stage_cpu_seconds: dict[str, float] = {}  # CPU time of the worker and of the compilers' processes it started
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True, tag="skipped"):

@@ -63,7 +63,7 @@ def measure_case(
     clock = DeviceClock(device)
     eager = prepare.eager_variant(model, step)
     warm = {eager.name: warm_up(eager, clock, settings)}
-    memory = {eager.name: measure_memory(step, settings.memory_steps, device)}
+    memory = {eager.name: measure_memory(step, memory_steps(settings, warm[eager.name]), device)}
     inspection = prepare.inspect_step(model, step)
     prepare.check_precision(model, case.precision, spec.native_dtype, inspection)
     operator_dtypes = inspection.operator_dtypes
@@ -77,7 +77,7 @@ def measure_case(
         warm[candidate.name] = warm_up(candidate, clock, settings)
         compilation[candidate.name] = dynamo_counts()
         check_compiled(case.backend, compilation[candidate.name])
-        memory[candidate.name] = measure_memory(candidate.step, settings.memory_steps, device)
+        memory[candidate.name] = measure_memory(candidate.step, memory_steps(settings, warm[candidate.name]), device)
         variants.append(candidate)
 
     stages.enter(Stage.WAIT)
@@ -92,7 +92,6 @@ def measure_case(
         blocks, stop_reason = measure_latency(variants, clock, settings, steps_per_block=steps_per_block)
         state_after = environment.device_state(device)
         throughput = {variant.name: _back_to_back(variant, clock, blocks, max(step_s)) for variant in variants}
-        device_time_s = {variant.name: _device_times_s(variant, clock, max(step_s)) for variant in variants}
     stages.close()
 
     return Measured(
@@ -105,7 +104,6 @@ def measure_case(
                 warmup_s=warm[name].steps_s,
                 memory=memory[name],
                 back_to_back=throughput[name],
-                device_time_s=device_time_s[name],
                 result_is_finite=warm[name].result_is_finite,
                 compilation=compilation.get(name),
             )
@@ -122,26 +120,29 @@ def measure_case(
         device_state_before=state_before,
         device_state_after=state_after,
         stage_seconds=stages.seconds,
+        stage_cpu_seconds=stages.cpu_seconds,
     )
 
 
 class _Stages:
-    """Tells the parent which stage begins, and keeps how long each took."""
+    """Tells the parent which stage begins, and keeps how long each took, by the wall clock and in CPU time."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._current: Stage | None = None
-        self._began = 0.0
+        self._began = (0.0, 0.0)
         self.seconds: dict[str, float] = {}
+        self.cpu_seconds: dict[str, float] = {}
 
     def enter(self, stage: Stage) -> None:
         self.close()
-        self._current, self._began = stage, time.perf_counter()
+        self._current, self._began = stage, (time.perf_counter(), _cpu_time_s())
         self._tell(stage)
 
     def close(self) -> None:
         if self._current is not None:
-            self.seconds[self._current] = time.perf_counter() - self._began
+            self.seconds[self._current] = time.perf_counter() - self._began[0]
+            self.cpu_seconds[self._current] = _cpu_time_s() - self._began[1]
 
 
 def _use_device(name: str, threads: int | None) -> torch.device:
@@ -171,18 +172,29 @@ def warm_up(variant: Variant, clock: Clock, settings: Settings) -> WarmUp:
     first_step_s = timed_step_s(variant.step, clock)
     first_step_cpu_s = _cpu_time_s() - cpu_before_s
     steps_s: list[float] = []
+    result: Any = None
     while len(steps_s) < settings.warmup_min_steps or not (
         max(steps_s[-3:]) <= 1.1 * min(steps_s[-3:])
         or len(steps_s) >= settings.warmup_max_steps
         or sum(steps_s) >= settings.warmup_limit_s
     ):
-        steps_s.append(timed_step_s(variant.step, clock))
+        result = None  # freed before the next is made
+        clock.synchronize()
+        start = clock.now_ns()
+        result = variant.step()
+        clock.synchronize()
+        steps_s.append((clock.now_ns() - start) / 1e9)
     return WarmUp(
         first_step_s=first_step_s,
         first_step_cpu_s=first_step_cpu_s,
         steps_s=tuple(steps_s),
-        result_is_finite=_is_finite(variant.step()),
+        result_is_finite=_is_finite(result),
     )
+
+
+def memory_steps(settings: Settings, warm: WarmUp, *, budget_s: float = 2.0) -> int:
+    """As many as the settings say, fewer where they would take longer than `budget_s`, at least one."""
+    return max(1, min(settings.memory_steps, int(budget_s / warm.steps_s[-1])))
 
 
 def settle(variant: Variant, clock: Clock, usual_s: float, *, limit_s: float = 2.0) -> None:
@@ -233,15 +245,13 @@ def check_compiled(backend: Backend, counts: Compilation) -> None:
 
 
 def _back_to_back(
-    variant: Variant, clock: DeviceClock, blocks: tuple[Block, ...], step_s: float
+    variant: Variant, clock: DeviceClock, blocks: tuple[Block, ...], step_s: float, *, slow_s: float = 0.5
 ) -> tuple[BackToBack, ...]:
-    """On the CPU, where a step is over when it returns, the latency blocks are back-to-back runs already."""
-    if clock.is_asynchronous:
+    """Runs of their own; or the latency blocks, where those are runs with one synchronisation at the end already.
+
+    They are on the CPU, where a step is over when it returns, and for slow steps, of which a block has a single one.
+    """
+    if clock.is_asynchronous and step_s < slow_s:
         return back_to_back(variant, clock, step_s=step_s)
     own = [block.samples_s for block in blocks if block.variant == variant.name]
     return tuple(BackToBack(len(samples_s), sum(samples_s)) for samples_s in own)
-
-
-def _device_times_s(variant: Variant, clock: DeviceClock, step_s: float) -> tuple[float, ...]:
-    variant.select()
-    return clock.device_times_s(variant.step, steps=min(10, max(2, steps_in(1.0, step_s))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +15,14 @@ class Clock(Protocol):
 
     def synchronize(self) -> None:
         """Return once all work given to the device is done."""
+        ...
+
+    def mark(self) -> Any:
+        """An event among the work given to the device; None where there is no device but the host."""
+        ...
+
+    def device_time_s(self, began: Any, ended: Any) -> float | None:
+        """Device time between two marks that it has passed; None for those of the host."""
         ...
 
 
@@ -35,17 +42,12 @@ class DeviceClock:
         if self._module is not None:
             self._module.synchronize(self._device)
 
-    def device_times_s(self, step: Callable[[], Any], steps: int) -> tuple[float, ...]:
-        """Time of each of `steps` steps between two device events, the device idle before each; empty on the CPU."""
+    def mark(self) -> Any:
         if self._module is None:
-            return ()
-        times = []
-        for _ in range(steps):
-            start, end = (self._module.Event(enable_timing=True) for _ in range(2))
-            self.synchronize()
-            start.record()
-            step()
-            end.record()
-            self.synchronize()
-            times.append(start.elapsed_time(end) / 1e3)
-        return tuple(times)
+            return None
+        event = self._module.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def device_time_s(self, began: Any, ended: Any) -> float | None:
+        return None if began is None else began.elapsed_time(ended) / 1e3
