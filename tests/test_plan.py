@@ -112,3 +112,30 @@ def test_backend_options_are_checked_where_they_are_known() -> None:
         parse_backend("inductor:fast")
     with pytest.raises(UsageError, match="it has none"):
         parse_backend("eager:fast")
+
+
+def test_a_tuned_batch_is_used_in_evaluation_unless_the_batch_is_given() -> None:
+    tuned = {"cpu": {"tiny": 64}}
+    both = tuple(Mode)
+
+    def batches(asked: int | str | None) -> list[int | None]:
+        return [entry.case.batch_size for entry in make_plan([SPEC], axes(modes=both, batch_size=asked), {}, tuned)]
+
+    assert batches(None) == [8, 64]
+    assert batches("default") == [8, 4]
+    assert batches("smoke") == [2, 2]
+    assert batches(3) == [3, 3]
+    other_device = make_plan([SPEC], axes(modes=both, devices=("cuda",)), {}, tuned)
+    assert [entry.case.batch_size for entry in other_device] == [8, 4]
+
+
+def test_a_rule_holds_for_all_cases_of_a_mode_only_without_other_axes() -> None:
+    of_mode = SkipRule(reason="because", mode=Mode.TRAIN)
+    assert of_mode.holds_for_all(Mode.TRAIN)
+    assert of_mode.holds_for_all(Mode.TRAIN, "cuda")
+    assert not of_mode.holds_for_all(Mode.EVAL)
+    on_cuda = SkipRule(reason="because", device=("cuda",))
+    assert on_cuda.holds_for_all(Mode.EVAL, "cuda")
+    assert not on_cuda.holds_for_all(Mode.EVAL)
+    assert not on_cuda.holds_for_all(Mode.EVAL, "cpu")
+    assert not SkipRule(reason="because", precision=(Precision.BF16,)).holds_for_all(Mode.EVAL)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from examples import CASE, INDUCTOR, compared, manifest, measured, record, variant_result
+from torchzoo.lanes import Lane
 from torchzoo.record import Compilation, Failed, FailureKind, Record, Skipped, Stage, StopReason
 from torchzoo.report import rows, tables, units
+from torchzoo.report.progress import Progress
+from torchzoo.report.summary import counts, summary, where_time_went
+from torchzoo.spec import Domain, Mode
 from torchzoo.stats import median_estimate
+
+LATER = "2026-11-20T10:00:19.000+00:00"
 
 
 def rendered(renderable: object, width: int = 200) -> str:
@@ -93,3 +100,59 @@ def test_markdown_is_one_table_that_foreign_text_can_not_break() -> None:
     assert {line.replace("\\|", "").count("|") for line in table} == {len(tables.HEADINGS) + 1}
     assert "<script>" not in file.getvalue()
     assert "torch 2.15.0" in file.getvalue()
+
+
+def test_the_summary_counts_averages_and_says_where_the_time_went() -> None:
+    faster = msgspec.structs.replace(
+        record(compared(), backend=INDUCTOR, model="b", mode=Mode.TRAIN), lane="cpu", finished_at=LATER
+    )
+    stages = measured(blocks=compared().blocks, variants=compared().variants, stage_seconds={"measure": 5.0})
+    second = msgspec.structs.replace(record(stages, backend=INDUCTOR, model="tiny"), lane="cpu")
+    failed = record(Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.WARM_UP, message="out"), model="c")
+    records = [record(), faster, second, failed, record(Skipped(reason="no"), model="d")]
+    cases = tuple(each.case for each in records)
+    asked = manifest(cases=cases + (CASE,) * 2, domains={"tiny": Domain.NLP, "b": Domain.OTHER})
+    assert counts(asked, records) == (
+        "7 cases: 3 measured, 1 skipped with a reason, 1 failed, 2 not run; 75% of those that could run passed"
+    )
+    text = rendered(summary(asked, records))
+    assert "speedup of inductor on cpu over eager, geometric mean [95% interval] (cases)" in text
+    lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    assert "2.000x [2.000, 2.000] (1)" in lines["nlp"]
+    assert lines["all"].count("(1)") == 2  # one in training, one in evaluation
+    assert "failed, oom_device in warm_up (1): c eval cpu eager bs4" in text
+    assert where_time_went(asked, records)[:2] == [
+        "time: 19.0 s for 2 cases that ran, 9.50 s a case",
+        "measuring windows: cpu 5.00 s, 26%",
+    ]
+
+
+def test_the_live_display_shows_lanes_counts_and_the_rest() -> None:
+    lane, now_s = Lane(device="cuda:0"), [0.0]
+    progress = Progress(total=4, done=1, lanes=[lane], quiet=False, is_terminal=False, now_s=lambda: now_s[0])
+    progress.stage(CASE, lane, Stage.MEASURE)
+    other = msgspec.structs.replace(CASE, model="b[red]")
+    progress.stage(other, lane, Stage.COMPILE)
+    text = rendered(progress.render())
+    assert "cuda:0: measuring tiny eval cpu eager bs4; preparing 1: b[red] eval cpu eager bs4 (compile)" in text
+    now_s[0] = 10.0
+    progress.done(record())
+    text = rendered(progress.render())
+    assert "2/4 cases: 1 measured, 0 skipped, 0 failed; about 20.0 s left" in text
+    assert "measuring" not in text.splitlines()[1]
+
+
+def test_without_a_terminal_each_case_is_a_line_and_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    for quiet in (False, True):
+        with Progress(total=2, lanes=[], quiet=quiet, is_terminal=False) as progress:
+            progress.done(record())
+    assert capsys.readouterr().err == "[1/2] tiny eval cpu eager bs4: 100 ms ±0.0%\n"
+
+
+def test_in_a_terminal_only_failures_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(total=2, lanes=[], quiet=False, is_terminal=True) as progress:
+        progress.done(record())
+        progress.done(record(Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message="[bold]no")))
+    shown = capsys.readouterr().err
+    assert "FAILED (error in build): [bold]no" in shown
+    assert "2/2 cases: 1 measured, 0 skipped, 1 failed" in shown

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
-from torchzoo.record import Failed, FailureKind, Measured, Record, Skipped, Stage
+from torchzoo.record import Compilation, Failed, FailureKind, Measured, Record, Skipped, Stage
 from torchzoo.store import read_run
-from user_models import TINY, make_broken, make_folder
+from user_models import TINY, make_broken, make_folder, make_slow_to_build
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -163,6 +167,12 @@ WRONG = [
     (["resnet18", "--host-memory-limit", "big"], "such as 8GiB"),
     (["resnet18", "-o", "/proc/nowhere"], "can't write to /proc/nowhere"),
     (["resnet18", "--models-dir", "/no/such"], "no such models folder"),
+    (["resnet18", "--cache", "shared"], "name the folder"),
+    (["resnet18", "--cache", "/proc/nowhere"], "can't make the folder"),
+    (["resnet18", "--retry-failed"], "goes with --resume"),
+    (["--resume", "/no/such"], "can't write to /no/such"),
+    (["--resume", "/tmp"], "no run in /tmp"),
+    (["resnet18", "--resume", "/tmp", "--bs", "3"], "leave out MODEL, --bs"),
     ([], "MODEL"),
 ]
 
@@ -188,17 +198,24 @@ def test_cuda_without_a_gpu_is_one_clear_line_and_status_2() -> None:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(ROOT / "run.py"), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.1)
+
+
 def test_interrupt_ends_the_worker_and_keeps_what_was_measured(tmp_path: Path) -> None:
     make_broken(tmp_path / "zoo", "hangs")
     make_folder(tmp_path / "zoo", "a_tiny")
     arguments = ["a_tiny", "hangs", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "-o", str(tmp_path / "run")]
-    parent = subprocess.Popen(
-        [sys.executable, str(ROOT / "run.py"), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 120
-    logs = tmp_path / "run" / "logs"
-    while not list(logs.glob("*hangs*")) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    parent = start(*arguments)
+    wait_for(lambda: list((tmp_path / "run" / "logs").glob("*hangs*")))
     time.sleep(1)
     children = psutil.Process(parent.pid).children(recursive=True)
     assert children
@@ -210,3 +227,92 @@ def test_interrupt_ends_the_worker_and_keeps_what_was_measured(tmp_path: Path) -
     _, alive = psutil.wait_procs(children, timeout=20)
     assert alive == []
     assert list(records(tmp_path / "run")) == ["a_tiny"]
+
+
+def test_kill_9_of_the_runner_leaves_no_process_and_a_run_to_go_on_with(tmp_path: Path) -> None:
+    """Killed while one worker is measured, hanging, and another is stopped: that one can't see its runner go."""
+    zoo, path = tmp_path / "zoo", tmp_path / "run"
+    make_broken(zoo, "hangs_later")
+    make_slow_to_build(zoo, "b_slow", 6)
+    make_folder(zoo, "a_tiny")
+    before = set(Path("/tmp").glob("torchzoo-scratch-*"))
+    arguments = ["a_tiny", "b_slow", "hangs_later", "--models-dir", str(zoo), "-d", "cpu", "--threads", "1"]
+    parent = start(*arguments, "--time-limit", "1", "-j", "3", "-o", str(path))
+    children: list[psutil.Process] = []
+
+    def one_is_stopped() -> bool:
+        children[:] = psutil.Process(parent.pid).children(recursive=True)
+        is_settled = (path / "records.jsonl").exists()
+        return is_settled and any(child.status() == psutil.STATUS_STOPPED for child in children)
+
+    wait_for(one_is_stopped)
+    refused = run("--resume", str(path))
+    assert refused.returncode == 2
+    assert "another torchzoo is at work" in refused.stderr
+    parent.kill()
+    parent.wait()
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert alive == []
+    wait_for(lambda: set(Path("/tmp").glob("torchzoo-scratch-*")) <= before, timeout_s=10)
+    assert list(records(path)) == ["a_tiny"]
+
+    (zoo / "hangs_later" / "__init__.py").write_text(TINY + "\n    def eval_step(self):\n        raise ValueError\n")
+    resumed = run("--resume", str(path), "--json")
+    assert resumed.returncode == 1, resumed.stderr
+    found = records(path)
+    assert [type(found[name].outcome) for name in ("a_tiny", "b_slow", "hangs_later")] == [Measured, Measured, Failed]
+    assert len(resumed.stdout.splitlines()) == 3
+    first = found["a_tiny"]
+
+    (zoo / "hangs_later" / "__init__.py").write_text(TINY)
+    again = run("--resume", str(path), "--retry-failed")
+    assert again.returncode == 0, again.stderr
+    assert [type(record.outcome) for record in records(path).values()] == [Measured] * 3
+    assert records(path)["a_tiny"] == first  # not run again
+    assert "100% of those that could run passed" in again.stdout
+
+
+def test_a_run_of_another_machine_is_not_gone_on_with(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    done = run("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "-o", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    manifest = tmp_path / "run" / "run.json"
+    manifest.write_text(re.sub(r'"torch": "[^"]*"', '"torch": "1.0"', manifest.read_text()))
+    resumed = run("--resume", str(tmp_path / "run"))
+    assert resumed.returncode == 2
+    assert "torch was 1.0, is " in resumed.stderr
+    assert len(resumed.stderr.splitlines()) == 1
+
+
+def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    arguments = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--backend", "inductor", "--threads", "1"]
+
+    def compilation(cache: str) -> Compilation:
+        done = run(*arguments, "--time-limit", "1", "--cache", cache, "--json")
+        assert done.returncode == 0, done.stderr
+        (record,) = (msgspec.json.decode(line, type=Record) for line in done.stdout.splitlines())
+        assert isinstance(record.outcome, Measured)
+        counts = record.outcome.variants["candidate"].compilation
+        assert counts is not None
+        return counts
+
+    shared = str(tmp_path / "cache")
+    seen = [(counts.cache, counts.cache_hits, counts.cache_misses) for counts in map(compilation, ("cold", "warm"))]
+    assert seen == [("cold", 0, 1), ("warm", 1, 0)]
+    seen = [(counts.cache, counts.cache_hits, counts.cache_misses) for counts in map(compilation, (shared, shared))]
+    assert seen == [("shared", 0, 1), ("shared", 1, 0)]
+
+
+def test_a_library_that_ends_its_process_costs_only_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deadly.py").write_text("import os\nos.abort()\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    make_folder(tmp_path / "zoo", "bad", code="import deadly\n" + TINY)
+    make_folder(tmp_path / "zoo", "tiny")
+    arguments = ["bad", "tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--threads", "1"]
+    done = run(*arguments, "--time-limit", "1", "-o", str(tmp_path / "run"))
+    assert done.returncode == 1
+    found = records(tmp_path / "run")
+    assert isinstance(found["tiny"].outcome, Measured)
+    assert isinstance(found["bad"].outcome, Failed)
+    assert "SIGABRT in import" in found["bad"].outcome.message

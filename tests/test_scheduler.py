@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import CASE, SPEC, measured, variant_result
-from torchzoo.lanes import Lane, make_lanes
+from examples import CASE, INDUCTOR, SPEC, measured, variant_result
+from torchzoo.lanes import Accelerator, Lane, make_lanes
 from torchzoo.plan import Entry
-from torchzoo.record import Failed, FailureKind, Memory, Record, Skipped, Stage
-from torchzoo.scheduler import Exited, Message, Scheduler, StageLimits, died
+from torchzoo.record import Case, Failed, FailureKind, Memory, Record, Skipped, Stage, StageLimits
+from torchzoo.scheduler import Exited, Message, Scheduler, died
+from torchzoo.spec import Mode
 
 LANE = Lane(device="cpu")
 LIMITS = StageLimits(build_s=60.0, compile_s=100.0, measure_s=30.0)
@@ -107,8 +108,8 @@ def entries(*models: str, device: str = "cpu") -> tuple[Entry, ...]:
 
 
 def scheduler(workers: FakeWorkers, jobs: int = 3, lanes: tuple[Lane, ...] = (LANE,), **options: Any) -> Scheduler:
-    def log_path(number: int, _: object) -> Path:
-        return Path(f"{number}.log")
+    def log_path(case: Case) -> Path:
+        return Path(f"{case.model}.log")
 
     return Scheduler(
         workers, lanes, jobs=jobs, limits=LIMITS, log_path=log_path, now_s=lambda: workers.now_s, **options
@@ -280,12 +281,100 @@ def test_a_death_is_a_crash_with_the_end_of_its_log(tmp_path: Path, code: int, w
     assert len(outcome.traceback) == 4000
 
 
+def test_what_takes_long_is_started_first_and_one_at_a_time_keeps_the_plans_order() -> None:
+    def plan_of_four() -> tuple[Entry, ...]:
+        cases = [
+            msgspec.structs.replace(CASE, model="a"),
+            msgspec.structs.replace(CASE, model="b", mode=Mode.TRAIN),
+            msgspec.structs.replace(CASE, model="c", backend=INDUCTOR),
+            msgspec.structs.replace(CASE, model="d", backend=INDUCTOR, mode=Mode.TRAIN),
+        ]
+        return tuple(Entry(case=case, spec=SPEC) for case in cases)
+
+    for jobs, order in ((2, "dcba"), (1, "abcd")):
+        workers = FakeWorkers({name: [GOOD] for name in "abcd"})
+        list(scheduler(workers, jobs=jobs).run(plan_of_four()))
+        assert [name for _, name in workers.did("start")] == [f"{name}@cpu" for name in order]
+
+
+def test_how_long_a_worker_was_stopped_is_in_its_record() -> None:
+    slow: Script = [(1, Stage.COMPILE), (90, Stage.WAIT), (0, Stage.MEASURE), (1, measured()), (0, Exited(0))]
+    workers = FakeWorkers({"slow": [slow], "a": [GOOD]})
+    stopped_s = {r.case.model: r.paused_s for r in scheduler(workers).run(entries("slow", "a"))}
+    assert stopped_s == {"slow": pytest.approx(5.0), "a": 0.0}
+
+
+def test_a_lane_has_no_more_workers_than_it_allows() -> None:
+    workers = FakeWorkers({name: [GOOD] for name in "abc"})
+    lanes = (Lane(device="cpu", jobs=1), Lane(device="cuda:0", cores=(0,)))
+    plan = (*entries("a", "b"), *entries("c", device="cuda"))
+    list(scheduler(workers, jobs=3, lanes=lanes).run(plan))
+    started = {name: when for when, name in workers.did("start")}
+    assert started["a@cpu"] == started["c@cuda:0"] == 0
+    assert started["b@cpu"] > 0
+
+
+def test_a_device_is_promised_what_metadata_declares_and_what_the_weights_need_at_least() -> None:
+    gib = 2**30
+    lane = Lane(device="cuda:0", memory_bytes=100 * gib)
+    declared = msgspec.structs.replace(SPEC, device_memory_gib={Mode.EVAL: 80})
+    large = msgspec.structs.replace(SPEC, parameters=20 * gib)
+    for spec in (declared, large):
+        workers = FakeWorkers({"a": [GOOD], "b": [GOOD]})
+        plan = tuple(msgspec.structs.replace(entry, spec=spec) for entry in entries("a", "b", device="cuda"))
+        list(scheduler(workers, jobs=8, lanes=(lane,)).run(plan))
+        assert workers.most_alive == 1
+    workers = FakeWorkers({"a": [GOOD], "b": [GOOD]})
+    list(scheduler(workers, jobs=8, lanes=(lane,)).run(entries("a", "b", device="cuda")))
+    assert workers.most_alive == 2
+
+
+def test_host_memory_is_promised_only_once() -> None:
+    gib = 2**30
+    took = measured(variants={"eager": variant_result(memory=Memory(host_uss_bytes=30 * gib))})
+    script: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (1, took), (0, Exited(0))]
+    workers = FakeWorkers({"a": [script], "b": [GOOD], "c": [GOOD]})
+    workers.available_bytes = 60 * gib
+    under_test = scheduler(workers, jobs=2)
+    list(under_test.run(entries("b", "a")))
+    assert under_test.learned_host_bytes[("a", "eval")] == 30 * gib
+    workers.most_alive = 0
+    list(under_test.run(entries("a", "a", "c")))
+    assert workers.most_alive == 2  # 1.2 * 30 and a small one fit in 58, two of 36 do not
+    starts = [when for when, name in workers.did("start") if name == "a@cpu"]
+    assert starts[-1] > starts[-2]
+
+
 def test_a_bare_accelerator_is_spread_over_the_devices_asked_for() -> None:
-    lanes = make_lanes(["cuda"], (0, 1), [80, 80])
-    assert [(lane.device, lane.memory_bytes) for lane in lanes] == [("cuda:0", 80), ("cuda:1", 80)]
-    assert not lanes[0].shares_cores(lanes[1]) or lanes[0].cores is None
-    (one,) = make_lanes(["cuda"], None, [80])
+    both = [Accelerator(memory_bytes=80), Accelerator(memory_bytes=90)]
+    lanes = make_lanes(["cuda"], (0, 1), both, cores=range(5))
+    assert [(lane.device, lane.memory_bytes, lane.cores) for lane in lanes] == [
+        ("cuda:0", 80, (0, 1)),
+        ("cuda:1", 90, (2, 3)),
+    ]
+    (one,) = make_lanes(["cuda"], None, both, cores=range(4))
     assert (one.device, one.cores) == ("cuda:0", None)
-    cpu, gpu = make_lanes(["cpu", "cuda:1"], None, [80, 90])
+    cpu, gpu = make_lanes(["cpu", "cuda:1"], None, both, cores=range(4), cpu_jobs=2)
     assert cpu.shares_cores(gpu)
-    assert gpu.memory_bytes == 90
+    assert (cpu.jobs, gpu.memory_bytes) == (2, 90)
+
+
+@pytest.mark.parametrize(
+    ("near", "cores"),
+    [
+        ([(4, 5, 6, 7), (0, 1, 2, 3)], [(4, 5, 6, 7), (0, 1, 2, 3)]),  # a node each
+        ([(0, 1, 2, 3), (0, 1, 2, 3)], [(0, 1), (2, 3)]),  # one node for both
+        ([None, None], [(0, 1, 2, 3), (4, 5, 6, 7)]),  # not known
+        ([(0, 1, 2, 3, 4), (4, 5, 6, 7)], [(0, 1, 2, 3), (4, 5, 6, 7)]),  # nodes that overlap say nothing
+        ([(8, 9), (0, 1)], [(0, 1, 2, 3), (4, 5, 6, 7)]),  # a node this process may not use
+    ],
+)
+def test_devices_get_the_cores_of_their_numa_node(near: list[Any], cores: list[tuple[int, ...]]) -> None:
+    lanes = make_lanes(["cuda"], (0, 1), [Accelerator(near_cores=one) for one in near], cores=range(8))
+    assert [lane.cores for lane in lanes] == cores
+
+
+def test_fewer_cores_than_devices_are_shared() -> None:
+    lanes = make_lanes(["cuda"], (0, 1), [], cores=[0])
+    assert [lane.cores for lane in lanes] == [None, None]
+    assert lanes[0].shares_cores(lanes[1])

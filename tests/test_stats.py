@@ -68,8 +68,20 @@ def test_outliers_are_counted_by_the_modified_z_score() -> None:
     assert stats.outlier_count([]) == 0
 
 
-def test_geomean_refuses_what_has_none() -> None:
-    assert stats.geomean([1.0, 4.0]) == pytest.approx(2.0)
-    for values in ([], [1.0, 0.0]):
-        with pytest.raises(ValueError, match="positive"):
-            stats.geomean(values)
+def test_geomean_is_over_the_cases_medians_and_its_interval_over_cases_and_samples() -> None:
+    estimate = stats.geomean([[1.0, 1.0, 9.0], [4.0, 4.0, 4.0]])
+    assert estimate.value == pytest.approx(2.0)
+    assert estimate.low == pytest.approx(1.0)  # the first case drawn twice, its outlier outvoted
+    assert estimate.count == 6
+    assert stats.geomean([[1.0, 1.0, 9.0], [4.0, 4.0, 4.0]]) == estimate  # seeded
+    one = stats.geomean([[1.9, 2.0, 2.1] * 20])
+    assert 1.9 <= one.low <= one.value == 2.0 <= one.high <= 2.1
+    many = stats.geomean([[2.0 + 0.01 * k] * 5 for k in range(-10, 11)])
+    assert many.low < 2.0 < many.high
+    assert many.relative_half_width < 0.03
+
+
+@pytest.mark.parametrize("samples", [[], [[]], [[1.0], []], [[1.0, 0.0]]])
+def test_geomean_refuses_what_has_none(samples: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        stats.geomean(samples)

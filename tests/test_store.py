@@ -8,14 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from examples import CASE, compared, manifest, record
+from examples import CASE, compared, manifest, measured, record
 from torchzoo.record import Failed, FailureKind, Skipped, Stage
 from torchzoo.store import RunStore, StoreError, read_run
 
 
 def test_every_kind_of_record_comes_back_as_it_was(tmp_path: Path) -> None:
     failed = Failed(kind=FailureKind.TIMEOUT, stage=Stage.COMPILE, message="hung", log="x.log")
-    records = [record(), record(compared()), record(Skipped(reason="no")), record(failed)]
+    outcomes = [measured(), compared(), Skipped(reason="no"), failed]
+    records = [record(outcome, seed=seed) for seed, outcome in enumerate(outcomes)]
     store = RunStore(tmp_path / "deep" / "run")
     store.begin(manifest())
     for each in records:
@@ -47,9 +48,37 @@ def test_a_line_cut_short_costs_only_itself(tmp_path: Path) -> None:
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    RunStore(tmp_path).begin(manifest())
-    with pytest.raises(StoreError, match="holds a run already"):
+    store = RunStore(tmp_path)
+    store.begin(manifest())
+    for resume in (False, True):
+        with pytest.raises(StoreError, match="another torchzoo is at work"):
+            RunStore(tmp_path, resume=resume)
+    store.close()
+    with pytest.raises(StoreError, match="holds a run already: go on with --resume"):
         RunStore(tmp_path)
+    RunStore(tmp_path, resume=True).close()
+
+
+def test_to_go_on_where_no_run_is_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="No such file"):
+        RunStore(tmp_path / "none", resume=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_gone_on_with_keeps_the_latest_record_of_a_case(tmp_path: Path) -> None:
+    failed = Failed(kind=FailureKind.TIMEOUT, stage=Stage.COMPILE, message="hung")
+    first = RunStore(tmp_path)
+    first.begin(manifest())
+    first.append(record(failed))
+    with (tmp_path / "records.jsonl").open("ab") as file:
+        file.write(msgspec.json.encode(record(model="b"))[:100])  # killed while it wrote
+    first.close()
+    second = RunStore(tmp_path, resume=True)
+    second.append(record())
+    run = read_run(tmp_path)
+    assert run.records == (record(),)
+    assert run.damaged_lines == 1
+    assert len((tmp_path / "records.jsonl").read_bytes().splitlines()) == 3  # nothing is lost
 
 
 def test_a_folder_that_can_not_be_written_is_refused(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ BROKEN_STEPS = {
     "hangs": "time.sleep(600)",
     "eats_memory": "return torch.ones(2 * 2**30)",
     "exits": "os._exit(7)",
+    "hangs_later": "self.steps = getattr(self, 'steps', 0) + 1; time.sleep(600 if self.steps > 20 else 0.01)",
 }
 
 
@@ -59,3 +60,8 @@ def make_folder(root: Path, name: str, code: str = TINY, metadata: str = METADAT
 def make_broken(root: Path, name: str) -> Path:
     step = f"\n    def eval_step(self):\n        {BROKEN_STEPS[name]}\n"
     return make_folder(root, name, TINY + step)
+
+
+def make_slow_to_build(root: Path, name: str, seconds: float) -> Path:
+    build = f"\n    def build(self):\n        time.sleep({seconds})\n        super().build()\n"
+    return make_folder(root, name, TINY + build)

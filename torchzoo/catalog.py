@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import fnmatch
 import importlib.util
@@ -10,6 +11,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from torchzoo.spec import ModelSpec, SpecError, read_spec
 
@@ -46,13 +49,19 @@ class Catalog:
                 bad.append(error)
         return good, bad
 
-    def select(self, patterns: Sequence[str]) -> list[str]:
-        """Names that match `patterns` (a name, a glob as `hf_*`, a domain, `all`), in the order given, once each.
+    def select(self, patterns: Sequence[str], suites: Sequence[str] = ()) -> list[str]:
+        """Names of `suites`, then those that match `patterns` (a name, a glob as `hf_*`, a domain, `all`), once each.
 
         Raises:
-            CatalogError: a pattern that matches nothing.
+            CatalogError: a pattern that matches nothing, no such suite, or one with a model that isn't there.
         """
         chosen: dict[str, None] = {}
+        for suite in suites:
+            names = read_suite(suite).models
+            for name in names:
+                if name not in self.folders:
+                    raise CatalogError(f"suite {suite}: {_unknown(name, self.folders)}")
+            chosen.update(dict.fromkeys(names))
         for pattern in patterns:
             matches = self._matches(pattern)
             if not matches:
@@ -68,6 +77,39 @@ class Catalog:
         if any(character in pattern for character in "*?["):
             return fnmatch.filter(self.names, pattern)
         return [spec.name for spec in self.specs()[0] if spec.domain == pattern]
+
+
+class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A named choice of models: one of torchzoo's, or a user's YAML file with the same two fields."""
+
+    description: str
+    models: tuple[str, ...]
+
+
+def suite_names() -> list[str]:
+    """Of torchzoo's own suites."""
+    return sorted(path.stem for path in (Path(__file__).resolve().parent / "suites").glob("*.yaml"))
+
+
+def read_suite(name: str) -> Suite:
+    """One of torchzoo's suites, or the YAML file of that path.
+
+    Raises:
+        CatalogError: neither is there, or the file is no suite.
+    """
+    import yaml
+
+    path = Path(__file__).resolve().parent / "suites" / f"{name}.yaml"
+    if name not in suite_names():
+        path = Path(name)
+        if path.suffix not in (".yaml", ".yml"):
+            near = difflib.get_close_matches(name, suite_names(), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(suite_names())}, or a YAML file"
+            raise CatalogError(f"no suite '{name}': {hint}")
+    try:
+        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Suite)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise CatalogError(f"can't read the suite {path}: {' '.join(str(error).split())}") from error
 
 
 def _unknown(pattern: str, names: Iterable[str]) -> str:
@@ -103,6 +145,23 @@ def find_models(extra_folders: Iterable[Path] = ()) -> Catalog:
             }
         )
     return Catalog(folders)
+
+
+def library_imports(spec: ModelSpec) -> list[str]:
+    """What the files of a folder import of other libraries, as `module` or `module:attribute`; nothing is run."""
+    imports: dict[str, None] = {}
+    for path in sorted(Path(spec.folder).glob("*.py")):
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue  # the worker that loads the model will say so
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                imports.update(dict.fromkeys(alias.name for alias in node.names))
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                imports.update(dict.fromkeys(f"{node.module}:{alias.name}" for alias in node.names))
+    ours = {*sys.stdlib_module_names, "torch", "torchzoo"}
+    return [name for name in imports if name.partition(":")[0].partition(".")[0] not in ours]
 
 
 def load_model_class(spec: ModelSpec) -> type[Model]:

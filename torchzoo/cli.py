@@ -5,31 +5,27 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import os
-import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 import torchzoo
-from torchzoo import backends, plan, store
-from torchzoo.catalog import Catalog, CatalogError, find_models
-from torchzoo.environment import Facts
-from torchzoo.install import distribution_name, is_installed
-from torchzoo.lanes import CPU, Lane, make_lanes
-from torchzoo.plan import Axes, Plan, UsageError
-from torchzoo.processes import ForkedWorkers, TorchUnusable, terminated_as_interrupted
-from torchzoo.record import Failed, Manifest, Measured, Record, Settings
+from torchzoo import backends, plan
+from torchzoo.batches import BatchFileError, default_file
+from torchzoo.catalog import CatalogError, find_models, suite_names
+from torchzoo.install import is_installed
+from torchzoo.plan import Axes, UsageError
+from torchzoo.processes import ForkServer, TorchUnusable, terminated_as_interrupted
+from torchzoo.record import EAGER, CacheMode, Failed, Manifest, Measured, Record, Settings, StageLimits
 from torchzoo.report.progress import Progress
-from torchzoo.scheduler import Scheduler, StageLimits
-from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, ModelSpec, Precision, SpecError
-from torchzoo.store import RunStore, StoreError
+from torchzoo.runs import Asked, Session, new_run, resumed_run, tune_batches
+from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision
+from torchzoo.store import RunStore, StoreError, read_run
 
 OK, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
 _Choice = TypeVar("_Choice", bound=str)
@@ -45,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.command(parsed)
-    except (UsageError, CatalogError, StoreError, TorchUnusable) as error:
+    except (UsageError, CatalogError, StoreError, BatchFileError, TorchUnusable) as error:
         print(f"torchzoo: error: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
@@ -64,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_list(commands)
     _add_report(commands)
+    _add_tune_batch(commands)
     doctor = commands.add_parser("doctor", help="say what this machine can run")
     doctor.set_defaults(command=_doctor)
     commands.add_parser("install", help="install models' libraries; see `torchzoo install --help`")
@@ -78,7 +75,8 @@ def _add_run(commands: Any) -> None:
         "measured beside eager, on the same weights, in turns. Exit status: 0 all measured or skipped with a reason, "
         "1 a case failed, 2 wrong usage.",
     )
-    run.add_argument("models", nargs="+", metavar="MODEL", help="a name, a glob ('hf_*'), a domain (nlp), or all")
+    run.add_argument("models", nargs="*", metavar="MODEL", help="a name, a glob ('hf_*'), a domain (nlp), or all")
+    run.add_argument("--suite", default="", metavar="S[,S]", help=f"{', '.join(suite_names())}, or a YAML file")
     run.add_argument("-t", "--mode", default="eval", metavar="M[,M]", help="train, eval (default: eval)")
     run.add_argument(
         "-d", "--device", metavar="D[,D]", help="cpu, cuda, cuda:1 ... (default: the accelerator, else cpu)"
@@ -98,7 +96,13 @@ def _add_run(commands: Any) -> None:
         default=CompileScope.NETWORK.value,
         help="what a backend is given: each network, as by torch.compile(model), or the whole step (default: network)",
     )
-    run.add_argument("--bs", "--batch-size", metavar="N", help="batch size, or smoke (default: each model's own)")
+    run.add_argument(
+        "--bs",
+        "--batch-size",
+        metavar="N",
+        help="a number, smoke, or default: each model's own (not given: in evaluation the one tuned for the device, "
+        "where `torchzoo tune-batch` has found one, else default)",
+    )
     run.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")
     run.add_argument("--threads", type=_positive_int, metavar="N", help="CPU threads (default: PyTorch's choice)")
     run.add_argument("-o", "--output", type=Path, metavar="DIR", help="keep the run: records, logs, environment")
@@ -123,17 +127,31 @@ def _add_run(commands: Any) -> None:
     for stage in ("build", "compile", "measure"):
         run.add_argument(f"--{stage}-timeout", type=_positive_float, metavar="S", help="the same for this stage alone")
     run.add_argument(
-        "-j", "--jobs", type=_positive_int, metavar="N", help="workers that prepare at once (default: 3/4 of the cores)"
+        "-j",
+        "--jobs",
+        type=_positive_int,
+        metavar="N",
+        help="workers that prepare at once (default: 3/4 of the cores; on the CPU that number over --threads)",
     )
     run.add_argument("--exclusive", action="store_true", help="one case at a time, for wall-clock compile times")
     run.add_argument("--devices", type=_indices, metavar="I[,I]", help="accelerators to spread the cases over: 0,1,2")
     run.add_argument("--host-memory-limit", type=_size, metavar="SIZE", help="of a worker's data, such as 8GiB")
-    run.set_defaults(command=_run)
+    run.add_argument(
+        "--cache",
+        default=CacheMode.COLD.value,
+        metavar="C",
+        help="what the compilers' caches hold when a case begins: cold (nothing), warm (what compiling it once before "
+        "left), or a folder that all cases share and that is kept (default: cold)",
+    )
+    run.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run: do what is missing, as it was begun")
+    run.add_argument("--retry-failed", action="store_true", help="with --resume: do again what failed, too")
+    run.set_defaults(command=_run, parser=run)
 
 
 def _add_list(commands: Any) -> None:
     listing = commands.add_parser("list", help="list the models")
     listing.add_argument("--domain", choices=[domain.value for domain in Domain])
+    listing.add_argument("--suite", default="", metavar="S[,S]", help=f"{', '.join(suite_names())}, or a YAML file")
     listing.add_argument("--json", action="store_true", help="all metadata as a JSON array")
     listing.add_argument(
         "--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders"
@@ -146,6 +164,24 @@ def _add_report(commands: Any) -> None:
     report.add_argument("path", type=Path, metavar="RUN")
     report.add_argument("--format", choices=["table", "md", "json"], default="table")
     report.set_defaults(command=_report)
+
+
+def _add_tune_batch(commands: Any) -> None:
+    tune = commands.add_parser(
+        "tune-batch",
+        help="find evaluation batch sizes for this device",
+        description="Double the evaluation batch of models until throughput stops rising (by 5%) or memory is "
+        "out, and keep what was found in a file; `torchzoo run` uses torchzoo's own file where the device matches.",
+    )
+    tune.add_argument("models", nargs="*", metavar="MODEL", help="a name, a glob ('hf_*'), a domain (nlp), or all")
+    tune.add_argument("--suite", default="", metavar="S[,S]", help=f"{', '.join(suite_names())}, or a YAML file")
+    tune.add_argument("-d", "--device", metavar="D", help="cpu, cuda, ... (default: the accelerator, else cpu)")
+    tune.add_argument("--precision", default="default", metavar="P", help=f"{', '.join(Precision)}")
+    tune.add_argument("--file", type=Path, default=default_file(), metavar="F", help="(default: torchzoo's own)")
+    tune.add_argument("--time-limit", type=_positive_float, default=2.0, metavar="S", help="of timing a batch size")
+    tune.add_argument("-j", "--jobs", type=_positive_int, metavar="N", help="as for run")
+    tune.add_argument("--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders")
+    tune.set_defaults(command=_tune_batch)
 
 
 def _positive_int(text: str) -> int:
@@ -190,11 +226,18 @@ def _choices(text: str, kind: type[_Choice], what: str) -> tuple[_Choice, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
+def _words(text: str) -> tuple[str, ...]:
+    """A comma list, each word once."""
+    return tuple(dict.fromkeys(filter(None, text.split(","))))
+
+
 def _batch_size(text: str | None) -> int | str | None:
-    if text is None or text == plan.SMOKE:
+    if text in (None, plan.SMOKE, plan.DEFAULT):
         return text
+    assert text is not None
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise UsageError(f"the batch size must be a whole number of at least 1, or '{plan.SMOKE}': found '{text}'")
+        words = f"'{plan.DEFAULT}' or '{plan.SMOKE}'"
+        raise UsageError(f"the batch size must be a whole number of at least 1, {words}: found '{text}'")
     return int(text)
 
 
@@ -213,57 +256,96 @@ def _devices(text: str) -> tuple[str, ...]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Check everything that can be checked, ask the machine what it has, plan, run, show."""
-    catalog = find_models(arguments.models_dir)
-    names = catalog.select(arguments.models)
-    devices = _devices(arguments.device) if arguments.device is not None else ()
-    axes = _axes(arguments, devices or ("cpu",))
-    models = [_spec_or_error(catalog, name) for name in names]
-    settings = _settings(arguments, combinations=len(names) * axes.size)
+    """Go on with a run, or plan a new one; then run, show, sum up."""
+    if arguments.resume is not None:
+        _check_alone(arguments)
+        run_store = RunStore(arguments.resume, resume=True)
+        session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
+        return _execute(session, run_store, arguments, is_kept=True)
+    asked = _asked(arguments)
     with _run_store(arguments.output) as (run_store, is_kept):
-        workers = ForkedWorkers(_libraries(models), settings)
-        facts = workers.facts()
-        if not devices:
-            axes = msgspec.structs.replace(axes, devices=(list(facts.devices)[-1],))
-        plan.check_axes(axes, facts)
-        lanes = _lanes(axes, arguments.devices, facts)
-        cases = plan.make_plan(models, axes, _missing(models, axes))
-        run_store.begin(_manifest(facts.environment, settings, cases))
-        with workers, Progress(total=len(cases), quiet=arguments.quiet) as progress, terminated_as_interrupted():
-            scheduler = Scheduler(
-                workers,
-                lanes,
-                jobs=settings.jobs,
-                limits=_limits(arguments),
-                log_path=lambda number, case: run_store.log_path(number, case.label()),
-                on_stage=progress.stage,
-            )
-            records = []
-            for record in scheduler.run(cases):
-                run_store.append(record)
-                records.append(record)
-                progress.done(record)
-        _show(records, as_json=arguments.json)
-        failed = any(isinstance(record.outcome, Failed) for record in records)
-        if failed and not is_kept:
-            print(f"logs are kept in {run_store.path}", file=sys.stderr)
-        if is_kept:
-            print(f"run kept in {run_store.path}", file=sys.stderr)
+        return _execute(new_run(asked, run_store), run_store, arguments, is_kept=is_kept)
+
+
+def _execute(session: Session, run_store: RunStore, arguments: argparse.Namespace, *, is_kept: bool) -> int:
+    total = len(session.manifest.cases)
+    records = list(session.done)
+    progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=arguments.quiet)
+    with terminated_as_interrupted(), session.workers, progress:
+        for record in session.run(run_store, progress.stage):
+            records.append(record)
+            progress.done(record)
+    _show(records, session.manifest, as_json=arguments.json, quiet=arguments.quiet)
+    failed = any(isinstance(record.outcome, Failed) for record in records)
+    if is_kept:
+        print(f"run kept in {run_store.path}", file=sys.stderr)
+    elif failed:
+        print(f"logs are kept in {run_store.path}", file=sys.stderr)
     return FAILURE if failed else OK
 
 
-def _settings(arguments: argparse.Namespace, combinations: int) -> Settings:
-    """Three in four cores get a worker that prepares, the rest is for measuring and the compilers' own threads."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    jobs = 1 if arguments.exclusive else arguments.jobs or max(1, cores * 3 // 4)
-    jobs = min(jobs, combinations)
+def _check_alone(arguments: argparse.Namespace) -> None:
+    """Raises `UsageError` for anything given beside --resume that would not be obeyed."""
+    obeyed = ("resume", "retry_failed", "json", "quiet")
+    defaults = arguments.parser.parse_args([])
+    given = [
+        name for name, value in vars(arguments).items() if name not in obeyed and value != getattr(defaults, name, None)
+    ]
+    if given:
+        options = ", ".join("MODEL" if name == "models" else f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"--resume goes on with the run as it was begun: leave out {options}")
+
+
+def _asked(arguments: argparse.Namespace) -> Asked:
+    suites = _words(arguments.suite)
+    if not arguments.models and not suites:
+        raise UsageError("name at least one MODEL, a glob, a domain, all or a --suite; see `torchzoo list`")
+    if arguments.retry_failed:
+        raise UsageError("--retry-failed goes with --resume RUN")
+    devices = _devices(arguments.device) if arguments.device is not None else ()
+    return Asked(
+        patterns=tuple(arguments.models),
+        suites=suites,
+        axes=_axes(arguments, devices),
+        settings=_settings(arguments),
+        jobs=1 if arguments.exclusive else arguments.jobs,
+        device_indices=arguments.devices,
+        models_dirs=tuple(map(str, arguments.models_dir)),
+    )
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    cache, cache_dir = _cache(arguments.cache)
     return Settings(
         time_limit_s=arguments.time_limit,
-        jobs=jobs,
-        compile_threads=None if jobs == 1 else max(2, 2 * cores // jobs),
         threads=arguments.threads,
         host_memory_limit_bytes=arguments.host_memory_limit,
+        limits=StageLimits(
+            build_s=arguments.build_timeout or arguments.timeout,
+            compile_s=arguments.compile_timeout or arguments.timeout,
+            measure_s=arguments.measure_timeout or arguments.timeout,
+        ),
+        cache=cache,
+        cache_dir=cache_dir,
     )
+
+
+def _cache(text: str) -> tuple[CacheMode, str | None]:
+    """`cold`, `warm`, or a folder, which is made.
+
+    Raises:
+        UsageError: the folder can't be made.
+    """
+    if text in (CacheMode.COLD, CacheMode.WARM):
+        return CacheMode(text), None
+    if text == CacheMode.SHARED or not text:
+        raise UsageError("--cache: name the folder that the cases share, or write cold or warm")
+    folder = Path(text).resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--cache: can't make the folder {folder}: {error.strerror}") from error
+    return CacheMode.SHARED, str(folder)
 
 
 def _axes(arguments: argparse.Namespace, devices: tuple[str, ...]) -> Axes:
@@ -280,34 +362,6 @@ def _axes(arguments: argparse.Namespace, devices: tuple[str, ...]) -> Axes:
         batch_size=_batch_size(arguments.bs),
         seed=arguments.seed,
     )
-
-
-def _spec_or_error(catalog: Catalog, name: str) -> ModelSpec | tuple[str, SpecError]:
-    try:
-        return catalog.spec(name)
-    except SpecError as error:
-        return name, error
-
-
-def _libraries(models: Sequence[ModelSpec | tuple[str, SpecError]]) -> list[str]:
-    """Top modules of what the chosen models require, for the fork server to load."""
-    requirements = {r for spec in models if isinstance(spec, ModelSpec) for r in spec.requirements}
-    return sorted(distribution_name(requirement).replace("-", "_") for requirement in requirements)
-
-
-def _missing(models: Sequence[ModelSpec | tuple[str, SpecError]], axes: Axes) -> dict[str, str]:
-    """Why a model or a backend's package can't be used here: what is not installed, and what to do."""
-    missing = {}
-    for spec in models:
-        if isinstance(spec, ModelSpec):
-            lacking = [requirement for requirement in spec.requirements if not is_installed(requirement)]
-            if lacking:
-                missing[spec.name] = f"{', '.join(lacking)} not installed: python install.py {spec.name}"
-    for backend in axes.backends:
-        info = backends.info(backend.name)
-        if info.package is not None and importlib.util.find_spec(info.package) is None:
-            missing[info.package] = f"{backend.name} needs {info.package}, which is not installed: {info.install}"
-    return missing
 
 
 @contextlib.contextmanager
@@ -327,48 +381,23 @@ def _run_store(path: Path | None) -> Iterator[tuple[RunStore, bool]]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _manifest(environment: dict[str, Any], settings: Settings, cases: Plan) -> Manifest:
-    return Manifest(
-        torchzoo_version=torchzoo.__version__,
-        command=tuple(shlex.quote(word) for word in sys.argv),
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment=environment,
-        settings=settings,
-        cases=tuple(entry.case for entry in cases),
-    )
-
-
-def _lanes(axes: Axes, indices: tuple[int, ...] | None, facts: Facts) -> tuple[Lane, ...]:
-    """Raises `UsageError` for an index of `--devices` that the machine does not have."""
-    memory_bytes = [gpu["memory_bytes"] for gpu in facts.environment["gpus"]]
-    kinds = [kind for kind in facts.devices if kind != CPU]
-    for index in indices or ():
-        if not kinds or index >= facts.devices[kinds[0]]:
-            present = f"{facts.devices[kinds[0]]} of {kinds[0]}" if kinds else "no accelerator"
-            raise UsageError(f"--devices: no device {index}; there is {present} here, counted from 0")
-    return make_lanes(axes.devices, indices, memory_bytes)
-
-
-def _limits(arguments: argparse.Namespace) -> StageLimits:
-    return StageLimits(
-        build_s=arguments.build_timeout or arguments.timeout,
-        compile_s=arguments.compile_timeout or arguments.timeout,
-        measure_s=arguments.measure_timeout or arguments.timeout,
-    )
-
-
-def _show(records: Sequence[Record], *, as_json: bool) -> None:
-    if as_json:
-        for record in records:
-            print(msgspec.json.encode(record).decode())
-        return
+def _show(records: Sequence[Record], manifest: Manifest, *, as_json: bool, quiet: bool = False) -> None:
+    """One case in detail, or many a line each and what they come to."""
     from rich.console import Console
 
     from torchzoo.report import rows, tables
+    from torchzoo.report.summary import summary
 
+    if as_json:
+        for record in records:
+            print(msgspec.json.encode(record).decode())
+        if len(records) > 1 and not quiet:
+            Console(highlight=False, stderr=True).print(summary(manifest, records))
+        return
     console = Console(highlight=False)
     if len(records) > 1:
         console.print(tables.terminal_table(records))
+        console.print(summary(manifest, records))
     elif isinstance(records[0].outcome, Measured):
         console.print(tables.case_table(records[0]))
     else:
@@ -377,14 +406,46 @@ def _show(records: Sequence[Record], *, as_json: bool) -> None:
             console.print(records[0].outcome.traceback.rstrip(), markup=False)
 
 
+def _tune_batch(arguments: argparse.Namespace) -> int:
+    suites = _words(arguments.suite)
+    if not arguments.models and not suites:
+        raise UsageError("name at least one MODEL, a glob, a domain, all or a --suite; see `torchzoo list`")
+    devices = _devices(arguments.device)[:1] if arguments.device is not None else ()
+    asked = Asked(
+        patterns=tuple(arguments.models),
+        suites=suites,
+        axes=Axes(
+            modes=(Mode.EVAL,),
+            devices=devices,
+            backends=(EAGER,),
+            precisions=_choices(arguments.precision, Precision, "precision")[:1],
+        ),
+        settings=Settings(time_limit_s=arguments.time_limit),
+        jobs=arguments.jobs,
+        models_dirs=tuple(map(str, arguments.models_dir)),
+    )
+    with tempfile.TemporaryDirectory(prefix="torchzoo-tune-") as logs, terminated_as_interrupted():
+        found = tune_batches(
+            asked, arguments.file, logs=Path(logs), say=lambda line: print(line, file=sys.stderr, flush=True)
+        )
+    for name, tuned in found.items():
+        curve = ", ".join(f"{size}: {rate:g}" for size, rate in tuned.samples_per_s.items())
+        print(f"{name}: batch {tuned.batch_size} (samples/s at {curve})")
+    print(f"kept in {arguments.file}", file=sys.stderr)
+    return OK if found else FAILURE
+
+
 # --- list, report, doctor ---
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    specs, errors = find_models(arguments.models_dir).specs()
+    catalog = find_models(arguments.models_dir)
+    specs, errors = catalog.specs()
     for error in errors:
         print(f"torchzoo: left out: {error}", file=sys.stderr)
-    chosen = [spec for spec in specs if arguments.domain in (None, spec.domain)]
+    suites = _words(arguments.suite)
+    named = set(catalog.select([], suites)) if suites else set(catalog.names)
+    chosen = [spec for spec in specs if spec.name in named and arguments.domain in (None, spec.domain)]
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(chosen), indent=1).decode())
         return OK
@@ -396,7 +457,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    run = store.read_run(arguments.path)
+    run = read_run(arguments.path)
     if run.damaged_lines:
         print(f"torchzoo: {run.damaged_lines} lines of {arguments.path} could not be read", file=sys.stderr)
     if not run.records:
@@ -406,14 +467,14 @@ def _report(arguments: argparse.Namespace) -> int:
 
         write_markdown(run.manifest, run.records, sys.stdout)
     else:
-        _show(run.records, as_json=arguments.format == "json")
+        _show(run.records, run.manifest, as_json=arguments.format == "json")
     return OK
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
     """Devices, versions, backends and models: what can run here, and what to do about the rest."""
     del arguments
-    facts = ForkedWorkers([], Settings()).facts()
+    facts = ForkServer([]).facts()
     environment = facts.environment
     print(f"torchzoo {environment['torchzoo']}, Python {environment['python']}, {environment['platform']}")
     print(f"torch {environment['torch']}, CUDA {environment['cuda']}, cuDNN {environment['cudnn']}")

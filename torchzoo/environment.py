@@ -14,6 +14,7 @@ import msgspec
 import psutil
 
 import torchzoo
+from torchzoo.lanes import Accelerator, usable_cores
 from torchzoo.record import DeviceState
 
 if TYPE_CHECKING:
@@ -29,10 +30,18 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     devices: dict[str, int]  # device type: how many
     dynamo_backends: tuple[str, ...]
     environment: dict[str, Any]
+    accelerators: tuple[Accelerator, ...] = ()  # by index
+
+    def device_class(self, device: str) -> str:
+        """The name of the hardware that cases on `device` (`cpu`, `cuda`, `cuda:1`) run on."""
+        if device == "cpu":
+            return str(self.environment.get("cpu"))
+        index = int(device.partition(":")[2] or 0)
+        return self.accelerators[index].name if index < len(self.accelerators) else ""
 
 
 def collect_facts() -> Facts:
-    """Device types with their counts, Dynamo's backends and the environment. No device is initialised."""
+    """Device types with their counts, Dynamo's backends, the environment and the accelerators."""
     import torch
     import torch._dynamo
 
@@ -45,7 +54,40 @@ def collect_facts() -> Facts:
         devices=devices,
         dynamo_backends=tuple(torch._dynamo.list_backends(exclude_tags=())),
         environment=collect_environment(),
+        accelerators=tuple(
+            _accelerator(torch.device(kind, index))
+            for kind, count in devices.items()
+            if kind != "cpu"
+            for index in range(count)
+        ),
     )
+
+
+def _accelerator(device: torch.device) -> Accelerator:
+    import torch
+
+    properties = torch.get_device_module(device).get_device_properties(device)
+    return Accelerator(
+        name=device_name(device),
+        memory_bytes=getattr(properties, "total_memory", None),
+        near_cores=_near_cores(device),
+    )
+
+
+def _near_cores(device: torch.device) -> tuple[int, ...] | None:
+    """The cores of the device's NUMA node, as NVML knows them."""
+    handle = nvml_device(device)
+    if handle is None:
+        return None
+    import pynvml
+
+    bits = 64
+    try:
+        words = pynvml.nvmlDeviceGetCpuAffinity(handle, (os.cpu_count() or 1) // bits + 1)
+    except pynvml.NVMLError:
+        return None
+    near = tuple(index * bits + bit for index, word in enumerate(words) for bit in range(bits) if word >> bit & 1)
+    return near or None
 
 
 def collect_environment() -> dict[str, Any]:
@@ -60,7 +102,7 @@ def collect_environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": _cpu_name(),
         "cpu_count": os.cpu_count(),
-        "cpu_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpu_usable": len(usable_cores()),
         "host_memory_bytes": psutil.virtual_memory().total,
         "torch": str(torch.__version__),
         "torch_commit": torch.version.git_version,

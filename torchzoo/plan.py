@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import math
 from collections.abc import Iterable
 
 import msgspec
@@ -15,6 +14,7 @@ from torchzoo.record import Backend, Case, Failed, FailureKind, Skipped, Stage
 from torchzoo.spec import CompileScope, MemoryFormat, Mode, ModelSpec, Precision, SkipRule, SpecError
 
 SMOKE = "smoke"
+DEFAULT = "default"
 
 
 class UsageError(ValueError):
@@ -22,7 +22,11 @@ class UsageError(ValueError):
 
 
 class Axes(msgspec.Struct, frozen=True, kw_only=True):
-    """The axes of a run; a case is made for each combination. `batch_size`: a number, `smoke`, or None for defaults."""
+    """The axes of a run; a case is made for each combination.
+
+    `batch_size`: a number; `smoke`; `default` for what metadata says; or None: in evaluation the batch tuned for the
+    class of device where there is one, else the default.
+    """
 
     modes: tuple[Mode, ...]
     devices: tuple[str, ...]
@@ -32,12 +36,6 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True):
     compile_scope: CompileScope = CompileScope.NETWORK
     batch_size: int | str | None = None
     seed: int = 0
-
-    @property
-    def size(self) -> int:
-        """How many cases they make of one model."""
-        axes = (self.modes, self.devices, self.backends, self.precisions, self.memory_formats)
-        return math.prod(len(axis) for axis in axes)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,13 +49,19 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 Plan = tuple[Entry, ...]
 
 
-def make_plan(models: Iterable[ModelSpec | tuple[str, SpecError]], axes: Axes, missing: dict[str, str]) -> Plan:
+def make_plan(
+    models: Iterable[ModelSpec | tuple[str, SpecError]],
+    axes: Axes,
+    missing: dict[str, str],
+    tuned: dict[str, dict[str, int]] | None = None,
+) -> Plan:
     """Every combination of `models` and `axes`, in that order: all of one model's cases stand together.
 
     Args:
         models: specs; or, for a folder whose spec can't be read, its name and the error, which becomes failed entries.
         axes: checked by `check_axes` before.
         missing: why a model (by name) or a backend's package (by package) can't be used on this machine.
+        tuned: evaluation batches by device (as in `axes`) and model.
     """
     combinations = list(
         itertools.product(axes.modes, axes.devices, axes.precisions, axes.memory_formats, axes.backends)
@@ -74,25 +78,32 @@ def make_plan(models: Iterable[ModelSpec | tuple[str, SpecError]], axes: Axes, m
                 precision=precision,
                 memory_format=memory_format,
                 compile_scope=axes.compile_scope,
-                batch_size=_batch_size(model, mode, axes.batch_size) if isinstance(model, ModelSpec) else None,
+                batch_size=_batch_size(model, mode, axes.batch_size, (tuned or {}).get(device, {}))
+                if isinstance(model, ModelSpec)
+                else None,
                 seed=axes.seed,
             )
-            if not isinstance(model, ModelSpec):
-                failed = Failed(kind=FailureKind.ERROR, stage=Stage.PLAN, message=str(model[1]))
-                entries.append(Entry(case=case, settled=failed))
-                continue
-            reason = skip_reason(case, model, missing)
-            settled = None if reason is None else Skipped(reason=reason)
-            entries.append(Entry(case=case, spec=model, settled=settled))
+            entries.append(make_entry(case, model, missing))
     return tuple(entries)
 
 
-def _batch_size(spec: ModelSpec, mode: Mode, asked: int | str | None) -> int | None:
+def make_entry(case: Case, model: ModelSpec | tuple[str, SpecError], missing: dict[str, str]) -> Entry:
+    """`case` with its spec, settled where it can't run."""
+    if not isinstance(model, ModelSpec):
+        return Entry(case=case, settled=Failed(kind=FailureKind.ERROR, stage=Stage.PLAN, message=str(model[1])))
+    reason = skip_reason(case, model, missing)
+    return Entry(case=case, spec=model, settled=None if reason is None else Skipped(reason=reason))
+
+
+def _batch_size(spec: ModelSpec, mode: Mode, asked: int | str | None, tuned: dict[str, int]) -> int | None:
     if mode not in spec.batch_size:
         return None
-    if asked is None:
-        return spec.batch_size[mode]
-    return spec.smoke_batch_size if isinstance(asked, str) else asked
+    if isinstance(asked, int):
+        return asked
+    if asked == SMOKE:
+        return spec.smoke_batch_size
+    default = spec.batch_size[mode]
+    return tuned.get(spec.name, default) if asked is None and mode is Mode.EVAL else default
 
 
 def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | None:

@@ -1,4 +1,4 @@
-"""What the fork server imports once, so that workers start with it: torch, the measuring code, libraries."""
+"""What the fork server imports once, so that workers start with it: torch, the measuring code, models' libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from importlib import import_module
 
 from torchzoo.worker import PRELOAD_VARIABLE
 
-# A library that can't be imported must not take the server down: the workers of the models that need it will say so.
+# `module`, or `module:attribute`: transformers, for one, imports a submodule when its attribute is asked for.
+# What can't be imported must not take the server down: the workers of the models that need it will say so.
 for _name in ("torchzoo.measure.case", *filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(","))):
+    _module, _, _attribute = _name.partition(":")
     with contextlib.suppress(Exception):
-        import_module(_name)
+        _imported = import_module(_module)
+        if _attribute:
+            getattr(_imported, _attribute)

@@ -1,4 +1,4 @@
-"""Real worker processes: forked from a server that has torch and the models' libraries loaded, spawned elsewhere."""
+"""Real worker processes, forked from a server that has torch and the models' libraries loaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -16,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from torchzoo import worker
+from torchzoo import reaper, worker
 from torchzoo.environment import Facts
 from torchzoo.lanes import Lane
 from torchzoo.plan import Entry
@@ -36,43 +39,67 @@ class _Process:
     is_open: bool = True
 
 
-class ForkedWorkers:
-    """Starting a worker from the server takes a fraction of a second instead of seconds.
+class ForkServer:
+    """A process with torch and libraries loaded, which workers are forked from: in a fraction of a second, not seconds.
 
     The server never touches a device: `PYTORCH_NVML_BASED_CUDA_CHECK` keeps PyTorch from initialising CUDA when it
-    only counts devices, and a forked child could not use CUDA otherwise. Use as a context: on leaving, nothing is left.
+    only counts devices, and a forked child could not use CUDA otherwise. Where there is no forkserver, workers are
+    spawned, and import what they need themselves.
+
+    Args:
+        preload: what the server imports beside torch, as `torchzoo.preload` takes it.
     """
 
-    def __init__(self, libraries: Sequence[str], settings: Settings) -> None:
-        self._settings = settings
-        self._processes: dict[int, _Process] = {}
-        can_fork = "forkserver" in multiprocessing.get_all_start_methods()
-        self._context: Any = multiprocessing.get_context("forkserver" if can_fork else "spawn")
-        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-        os.environ[worker.PRELOAD_VARIABLE] = ",".join(libraries)
-        root = str(Path(__file__).resolve().parent.parent)
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        if can_fork:
-            self._context.set_forkserver_preload(["torchzoo.preload"])
+    def __init__(self, preload: Sequence[str]) -> None:
+        self._can_fork = "forkserver" in multiprocessing.get_all_start_methods()
+        self.context: Any = multiprocessing.get_context("forkserver" if self._can_fork else "spawn")
+        self._preload = preload
 
     def facts(self) -> Facts:
-        """What the machine has, asked of a worker.
+        """Start the server and ask a process of it what the machine has.
 
         Raises:
             TorchUnusable: torch itself can't be imported.
         """
-        receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=worker.tell_facts, args=(sender,))
-        process.start()
-        sender.close()
-        try:
-            facts: Facts | str = receiver.recv()
-        except EOFError:
-            facts = "the process that imports torch died; see above"
-        process.join()
+        facts = self._ask(self._preload)
+        if facts is None and self._preload:  # a library that ends the process it is imported in costs its models alone
+            time.sleep(1)  # until the server is known to be gone
+            facts = self._ask(())
+        if facts is None:
+            raise TorchUnusable("the process that imports torch died; see above")
         if isinstance(facts, str):
             raise TorchUnusable(facts)
         return facts
+
+    def _ask(self, preload: Sequence[str]) -> Facts | str | None:
+        """The facts, or why torch can't tell; None where the server or its process died."""
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        os.environ[worker.PRELOAD_VARIABLE] = ",".join(preload)
+        root = str(Path(__file__).resolve().parent.parent)
+        if root not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        if self._can_fork:
+            self.context.set_forkserver_preload(["torchzoo.preload"])
+        receiver, sender = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=worker.tell_facts, args=(sender,))
+        try:
+            process.start()
+            sender.close()
+            facts: Facts | str = receiver.recv()
+            process.join()
+        except (EOFError, ConnectionError):
+            return None
+        return facts
+
+
+class ForkedWorkers:
+    """The processes of a run, each forked from `server`. Use as a context: on leaving, nothing is left."""
+
+    def __init__(self, server: ForkServer, settings: Settings) -> None:
+        self._context = server.context
+        self._settings = settings
+        self._processes: dict[int, _Process] = {}
+        self._reaper: subprocess.Popen[str] | None = None
 
     def start(self, ticket: int, entry: Entry, lane: Lane, log: Path) -> None:
         assert entry.spec is not None
@@ -85,6 +112,17 @@ class ForkedWorkers:
         process.start()
         theirs.close()
         self._processes[ticket] = _Process(process, ours, scratch)
+        self._tell_reaper(f"+ {process.pid} {scratch}")
+
+    def _tell_reaper(self, line: str) -> None:
+        if self._reaper is None:
+            self._reaper = subprocess.Popen(  # noqa: S603  our own interpreter and file
+                [sys.executable, "-I", reaper.__file__], stdin=subprocess.PIPE, text=True, start_new_session=True
+            )
+        assert self._reaper.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # someone killed it: the workers still watch for themselves
+            self._reaper.stdin.write(line + "\n")
+            self._reaper.stdin.flush()
 
     def wait(self, timeout_s: float) -> list[tuple[int, Message]]:
         """See `torchzoo.scheduler.Workers`. What a worker has sent is read before its end is noticed."""
@@ -122,12 +160,11 @@ class ForkedWorkers:
         started.process.join()
         started.connection.close()
         shutil.rmtree(started.scratch, ignore_errors=True)
+        self._tell_reaper(f"- {started.process.pid}")
 
     def _signal(self, ticket: int, number: signal.Signals) -> None:
-        """To the worker's process group, which holds the compilers' own processes too."""
-        pid = self._processes[ticket].process.pid
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, number)
+        """To the worker and its process group, which holds the compilers' own processes too."""
+        reaper.kill_tree(self._processes[ticket].process.pid, number)
 
     def host_available_bytes(self) -> int:
         return psutil.virtual_memory().available
@@ -138,6 +175,10 @@ class ForkedWorkers:
     def __exit__(self, *_: object) -> None:
         for ticket in list(self._processes):
             self.kill(ticket)
+        if self._reaper is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._reaper.communicate()
+            self._reaper = None
 
 
 @contextlib.contextmanager

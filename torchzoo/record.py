@@ -6,11 +6,12 @@ Times are in seconds, memory in bytes, and samples are raw; medians, units and r
 from __future__ import annotations
 
 import enum
+import math
 from typing import Any
 
 import msgspec
 
-from torchzoo.spec import CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision
 
 SCHEMA_VERSION = 1
 
@@ -55,6 +56,44 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(parts)
 
 
+class Stage(enum.StrEnum):
+    """Where a worker is; on a failure, where it was."""
+
+    PLAN = "plan"
+    START = "start"
+    PRIME = "prime"  # a process before this one fills the compile caches
+    IMPORT = "import"
+    BUILD = "build"
+    PREPARE = "prepare"
+    WARM_UP = "warm_up"
+    COMPILE = "compile"
+    WAIT = "wait"  # for the window in which it is measured alone
+    MEASURE = "measure"
+
+
+class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds a stage may take: compiling with its warm-up, the window, and each of the others (`build`)."""
+
+    build_s: float = 600.0
+    compile_s: float = 900.0
+    measure_s: float = 300.0
+
+    def of(self, stage: Stage) -> float:
+        """Waiting for a window has no limit: it is not the worker's doing."""
+        if stage is Stage.WAIT:
+            return math.inf
+        limits = {Stage.COMPILE: self.compile_s, Stage.PRIME: self.compile_s, Stage.MEASURE: self.measure_s}
+        return limits.get(stage, self.build_s)
+
+
+class CacheMode(enum.StrEnum):
+    """What the compilers' caches hold when a case begins to compile."""
+
+    COLD = "cold"  # nothing: an empty folder of the case's own
+    WARM = "warm"  # what compiling the same case once before, in a process of its own, left there
+    SHARED = "shared"  # whatever the cases before left in one folder, this run's and other runs'
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How every case of a run is measured."""
 
@@ -71,20 +110,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int = 1  # workers alive at once, over all lanes
     compile_threads: int | None = None  # of inductor, in each worker; None: PyTorch's own choice
     host_memory_limit_bytes: int | None = None
-
-
-class Stage(enum.StrEnum):
-    """Where a worker is; on a failure, where it was."""
-
-    PLAN = "plan"
-    START = "start"
-    IMPORT = "import"
-    BUILD = "build"
-    PREPARE = "prepare"
-    WARM_UP = "warm_up"
-    COMPILE = "compile"
-    WAIT = "wait"  # for the window in which it is measured alone
-    MEASURE = "measure"
+    limits: StageLimits = StageLimits()
+    cache: CacheMode = CacheMode.COLD
+    cache_dir: str | None = None  # of `shared`
 
 
 class StopReason(enum.StrEnum):
@@ -116,6 +144,7 @@ class BackToBack(msgspec.Struct, frozen=True, array_like=True):
     steps: int
     elapsed_s: float
     device_s: float | None = None  # between device events before the first and after the last; None on the CPU
+    host_s: float | None = None  # until the first step returned; far below a step's time where the device bounds it
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +166,9 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     graphs: int = 0
     graph_breaks: dict[str, int] = {}  # reason: how often
     cudagraph_skips: int = 0
+    cache: CacheMode | None = None  # None where the backend compiles nothing that is cached
+    cache_hits: int = 0  # graphs whose code inductor found in its cache
+    cache_misses: int = 0
 
 
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +236,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str
     finished_at: str
     lane: str | None = None  # the device it ran on, by index; None where it never ran
+    paused_s: float = 0.0  # how long the worker was stopped while others were measured
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,3 +249,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, Any]
     settings: Settings
     cases: tuple[Case, ...]
+    domains: dict[str, Domain] = {}  # of the models whose metadata can be read
+    device_indices: tuple[int, ...] | None = None  # the accelerators that a bare `cuda` is spread over
+    models_dirs: tuple[str, ...] = ()  # the user's own model folders

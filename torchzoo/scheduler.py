@@ -18,12 +18,15 @@ from typing import Protocol
 
 import msgspec
 
-from torchzoo.lanes import Lane
+from torchzoo.lanes import CPU, Lane
 from torchzoo.plan import Entry, Plan
-from torchzoo.record import Case, Failed, FailureKind, Measured, Outcome, Record, Stage
+from torchzoo.record import EAGER, Case, Failed, FailureKind, Measured, Outcome, Record, Stage, StageLimits
+from torchzoo.spec import Mode
 
-HOST_RESERVE_BYTES = 3 * 2**30  # a worker is started beside others only while the host has this much available
+HOST_RESERVE_BYTES = 2 * 2**30  # of the host's memory, promised to no worker
+WORKER_BYTES = 1.5 * 2**30  # of the host's memory, for a worker without its model
 DEVICE_SHARE = 0.9  # of a device's memory, to be promised to workers
+TRAIN_BYTES, EVAL_BYTES = 16, 4  # per parameter at least: weights; in training gradients and Adam's two moments too
 ANSWER_TO_EXIT_S = 10.0
 
 
@@ -66,32 +69,19 @@ class Workers(Protocol):
 class _Running:
     """A worker's state, as the scheduler knows it."""
 
-    number: int
     entry: Entry
     lane: Lane
     log: Path
     started_at: str
     deadline_s: float
-    device_bytes: float  # what it is expected to need
+    device_bytes: float  # what it is expected to need of the device's memory
+    host_bytes: float  # and of the host's
     stage: Stage = Stage.START
     outcome: Outcome | None = None
-    paused_s: float | None = None  # since when
+    paused_at_s: float | None = None  # since when it has been stopped
+    paused_s: float = 0.0  # how long it was, before
     had_siblings: bool = False
     is_retry: bool = False
-
-
-class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds a stage may take: compiling with its warm-up, the window, and each of the others (`build`)."""
-
-    build_s: float = 600.0
-    compile_s: float = 900.0
-    measure_s: float = 300.0
-
-    def of(self, stage: Stage) -> float:
-        """Waiting for a window has no limit: it is not the worker's doing."""
-        if stage is Stage.WAIT:
-            return math.inf
-        return {Stage.COMPILE: self.compile_s, Stage.MEASURE: self.measure_s}.get(stage, self.build_s)
 
 
 class Scheduler:
@@ -102,7 +92,7 @@ class Scheduler:
         lanes: where cases run; each entry to run must have one.
         jobs: how many workers may be alive at once, over all lanes.
         limits: of each stage.
-        log_path: where the worker of an entry, by its number in the plan, writes what it prints.
+        log_path: where the worker of a case writes what it prints.
         on_stage: called when a worker reports a stage.
         now_s: a monotonic clock.
     """
@@ -114,7 +104,7 @@ class Scheduler:
         *,
         jobs: int,
         limits: StageLimits,
-        log_path: Callable[[int, Case], Path],
+        log_path: Callable[[Case], Path],
         on_stage: Callable[[Case, Lane, Stage], None] = lambda *_: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -129,6 +119,8 @@ class Scheduler:
         self.windows: dict[Lane, int] = {}  # ticket of the worker that is measuring
         self.waiting: deque[int] = deque()  # tickets, in the order they asked for a window
         self.learned_bytes: dict[tuple[str, str], float] = {}  # device memory by model and mode
+        self.learned_host_bytes: dict[tuple[str, str], float] = {}
+        self.host_bytes: int | None = None  # available when the second worker was to be started
         self.tickets = 0
 
     def run(self, plan: Plan) -> Iterator[Record]:
@@ -136,10 +128,10 @@ class Scheduler:
 
         On leaving early (an interrupt), all workers are killed.
         """
-        queue: deque[tuple[int, Entry, bool]] = deque()
-        for number, entry in enumerate(plan):
+        queue: deque[tuple[Entry, bool]] = deque()
+        for entry in self._in_order(plan):
             if entry.settled is None:
-                queue.append((number, entry, False))
+                queue.append((entry, False))
             else:
                 now = timestamp()
                 yield Record(case=entry.case, outcome=entry.settled, started_at=now, finished_at=now)
@@ -157,33 +149,44 @@ class Scheduler:
                 self.workers.kill(ticket)
             self.running.clear()
 
+    def _in_order(self, plan: Plan) -> list[Entry]:
+        """The plan's order one at a time; else what takes long first: compiling before eager, training before eval.
+
+        A long one started last would run alone in the end.
+        """
+        if self.jobs == 1:
+            return list(plan)
+        return sorted(plan, key=lambda entry: (entry.case.backend == EAGER, entry.case.mode is not Mode.TRAIN))
+
     # --- starting ---
 
-    def _start(self, queue: deque[tuple[int, Entry, bool]]) -> None:
+    def _start(self, queue: deque[tuple[Entry, bool]]) -> None:
         """Start what may start now, retries first. What waits for its lane holds up no other lane, but a retry does."""
-        pending = sorted(queue, key=lambda item: (not item[2], item[0]))
+        pending = sorted(queue, key=lambda item: not item[1])
         queue.clear()
         is_held_up = False
-        for number, entry, is_retry in pending:
+        for entry, is_retry in pending:
             may_start = len(self.running) < self.jobs and not is_held_up
             lane = self._lane_for(entry, alone=is_retry) if may_start else None
             if lane is None:
-                queue.append((number, entry, is_retry))
+                queue.append((entry, is_retry))
                 is_held_up = is_held_up or is_retry
             else:
-                self._start_one(number, entry, lane, is_retry=is_retry)
+                self._start_one(entry, lane, is_retry=is_retry)
 
     def _lane_for(self, entry: Entry, *, alone: bool) -> Lane | None:
         """The least busy lane with room for `entry`, or None for now. One that runs `alone` gets a lane to itself."""
         candidates = [lane for lane in self.lanes if lane.runs(entry.case.device)]
         assert candidates, f"no lane for {entry.case.device}"
-        if self.running and self.workers.host_available_bytes() < HOST_RESERVE_BYTES:
+        if self.running and not self._host_has_room(entry):
             return None
         for lane in sorted(candidates, key=lambda lane: len(self._on(lane))):
             on_lane = self._on(lane)
             if any(lane.shares_cores(open_lane) for open_lane in self.windows):
                 continue
             if on_lane and (alone or any(worker.is_retry for worker in on_lane)):
+                continue
+            if lane.jobs is not None and len(on_lane) >= lane.jobs:
                 continue
             if on_lane and lane.memory_bytes is not None:
                 promised = sum(worker.device_bytes for worker in on_lane) + self._expected_bytes(entry, lane)
@@ -192,26 +195,46 @@ class Scheduler:
             return lane
         return None
 
+    def _host_has_room(self, entry: Entry) -> bool:
+        """Whether the host has memory for one more, now and when all that run have grown as expected."""
+        if self.host_bytes is None:
+            self.host_bytes = self.workers.host_available_bytes()
+        promised = sum(worker.host_bytes for worker in self.running.values()) + self._expected_host_bytes(entry)
+        is_promised = promised > self.host_bytes - HOST_RESERVE_BYTES
+        return not is_promised and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
+
     def _on(self, lane: Lane) -> list[_Running]:
         return [worker for worker in self.running.values() if worker.lane == lane]
 
     def _expected_bytes(self, entry: Entry, lane: Lane) -> float:
-        """What earlier cases of the model and mode took; else an even share of the device."""
+        """What earlier cases of the model and mode took; else what metadata declares; else an even share at least."""
         if lane.memory_bytes is None:
             return 0.0
         learned = self.learned_bytes.get((entry.case.model, entry.case.mode))
-        return 1.2 * learned if learned is not None else DEVICE_SHARE * lane.memory_bytes / self.jobs
+        if learned is not None:
+            return 1.2 * learned
+        assert entry.spec is not None
+        declared = entry.spec.device_memory_gib.get(entry.case.mode)
+        if declared is not None:
+            return declared * 2**30
+        return max(_weights_bytes(entry), DEVICE_SHARE * lane.memory_bytes / self.jobs)
 
-    def _start_one(self, number: int, entry: Entry, lane: Lane, *, is_retry: bool) -> None:
+    def _expected_host_bytes(self, entry: Entry) -> float:
+        learned = self.learned_host_bytes.get((entry.case.model, entry.case.mode))
+        if learned is not None:
+            return 1.2 * learned
+        return WORKER_BYTES + (_weights_bytes(entry) if entry.case.device == CPU else 0.0)
+
+    def _start_one(self, entry: Entry, lane: Lane, *, is_retry: bool) -> None:
         self.tickets += 1
         worker = _Running(
-            number=number,
             entry=entry,
             lane=lane,
-            log=self.log_path(number, entry.case),
+            log=self.log_path(entry.case),
             started_at=timestamp(),
             deadline_s=self.now_s() + self.limits.of(Stage.START),
             device_bytes=self._expected_bytes(entry, lane),
+            host_bytes=self._expected_host_bytes(entry),
             is_retry=is_retry,
         )
         siblings = self._on(lane)
@@ -232,19 +255,21 @@ class Scheduler:
             self.waiting.remove(ticket)
             self.windows[lane] = ticket
             for other, worker in self.running.items():
-                if other != ticket and lane.shares_cores(worker.lane) and worker.paused_s is None:
+                if other != ticket and lane.shares_cores(worker.lane) and worker.paused_at_s is None:
                     self.workers.pause(other)
-                    worker.paused_s = self.now_s()
+                    worker.paused_at_s = self.now_s()
             self.workers.open_window(ticket)
 
     def _close_window(self, ticket: int) -> None:
         """The worker is done measuring, or gone: let go on whom no other window keeps stopped."""
         self.windows = {lane: holder for lane, holder in self.windows.items() if holder != ticket}
         for other, worker in self.running.items():
-            if worker.paused_s is None or any(lane.shares_cores(worker.lane) for lane in self.windows):
+            if worker.paused_at_s is None or any(lane.shares_cores(worker.lane) for lane in self.windows):
                 continue
-            worker.deadline_s += self.now_s() - worker.paused_s
-            worker.paused_s = None
+            stopped_s = self.now_s() - worker.paused_at_s
+            worker.deadline_s += stopped_s
+            worker.paused_s += stopped_s
+            worker.paused_at_s = None
             self.workers.resume(other)
 
     # --- what workers say ---
@@ -267,18 +292,18 @@ class Scheduler:
                 self._close_window(ticket)
 
     def _time_left_s(self) -> float:
-        deadlines = [worker.deadline_s for worker in self.running.values() if worker.paused_s is None]
+        deadlines = [worker.deadline_s for worker in self.running.values() if worker.paused_at_s is None]
         return min(60.0, max(0.0, min(deadlines, default=0.0) - self.now_s()))
 
     def _kill_late(self) -> None:
         for worker in self.running.values():
-            if worker.paused_s is None and worker.outcome is None and self.now_s() >= worker.deadline_s:
+            if worker.paused_at_s is None and worker.outcome is None and self.now_s() >= worker.deadline_s:
                 limit_s = self.limits.of(worker.stage)
                 text = f"{worker.stage} took longer than {limit_s:g} s and was killed"
                 worker.outcome = Failed(kind=FailureKind.TIMEOUT, stage=worker.stage, message=text, log=str(worker.log))
                 worker.deadline_s = -math.inf
 
-    def _settle(self, queue: deque[tuple[int, Entry, bool]]) -> Iterator[Record]:
+    def _settle(self, queue: deque[tuple[Entry, bool]]) -> Iterator[Record]:
         """Records of those that have an outcome and have ended, or had their time to end."""
         for ticket, worker in list(self.running.items()):
             if worker.outcome is None or self.now_s() < worker.deadline_s:
@@ -289,7 +314,7 @@ class Scheduler:
                 self.waiting.remove(ticket)
             self._close_window(ticket)
             if self._should_retry(worker):
-                queue.appendleft((worker.number, worker.entry, True))
+                queue.appendleft((worker.entry, True))
                 continue
             self._learn(worker)
             yield Record(
@@ -298,6 +323,7 @@ class Scheduler:
                 started_at=worker.started_at,
                 finished_at=timestamp(),
                 lane=worker.lane.device,
+                paused_s=worker.paused_s,
             )
 
     def _should_retry(self, worker: _Running) -> bool:
@@ -311,6 +337,13 @@ class Scheduler:
             memories = [variant.memory for variant in worker.outcome.variants.values()]
             taken = max(m.device_process_bytes or m.device_peak_reserved_bytes or 0 for m in memories)
             self.learned_bytes[key] = max(float(taken), self.learned_bytes.get(key, 0.0))
+            resident = max(m.host_uss_bytes or 0 for m in memories)
+            self.learned_host_bytes[key] = max(float(resident), self.learned_host_bytes.get(key, 0.0))
+
+
+def _weights_bytes(entry: Entry) -> float:
+    assert entry.spec is not None
+    return entry.spec.parameters * (TRAIN_BYTES if entry.case.mode is Mode.TRAIN else EVAL_BYTES)
 
 
 def died(code: int, stage: Stage, log: Path) -> Failed:

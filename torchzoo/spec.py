@@ -64,11 +64,17 @@ class SkipRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     memory_format: MemoryFormat | None = None
     compile_scope: CompileScope | None = None
 
+    def holds_for_all(self, mode: Mode, device: str | None = None) -> bool:
+        """Whether it means every case of `mode` (on devices of type `device`, or on all), whatever the other axes."""
+        has_no_other_axis = self == SkipRule(reason=self.reason, mode=self.mode, device=self.device)
+        return has_no_other_axis and self.mode in (None, mode) and (not self.device or device in self.device)
+
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model folder's `metadata.yaml`.
 
     `batch_size` has one entry per mode the model runs in; a mode without one needs a skip that says why.
+    `device_memory_gib` says what a case at the default batch size needs of a device, where that is much.
     `parameters` counts the elements of all parameters of `Model.networks()`, frozen and target copies included.
     """
 
@@ -82,6 +88,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     smoke_batch_size: int
     skips: tuple[SkipRule, ...] = ()
     native_dtype: NativeDtype = NativeDtype.FP32
+    device_memory_gib: dict[Mode, float] = {}
     syncs: dict[Mode, str] = {}  # steps that wait for the device or copy to the host by nature, and why
     unchanged_parameters: dict[str, str] = {}  # glob of "network.parameter" names a train step leaves alone: why
     name: str = ""
@@ -129,10 +136,6 @@ def _check(spec: ModelSpec, path: Path) -> None:
         if size < 1:
             raise SpecError(f"{path}: the {what} batch size must be at least 1, found {size}")
     for mode in Mode:
-        has_reason = any(rule.mode in (mode, None) and rule == _of_mode_only(rule) for rule in spec.skips)
+        has_reason = any(rule.holds_for_all(mode) for rule in spec.skips)
         if mode not in spec.batch_size and not has_reason:
             raise SpecError(f"{path}: batch_size has no '{mode}', and no entry of skips says why")
-
-
-def _of_mode_only(rule: SkipRule) -> SkipRule:
-    return SkipRule(reason=rule.reason, mode=rule.mode)

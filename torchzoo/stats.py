@@ -130,8 +130,26 @@ def relative_mad(values: Sequence[float]) -> float:
     return median(abs(value - center) for value in values) / center
 
 
-def geomean(values: Sequence[float]) -> float:
-    """Raises ValueError without values or with one that is not positive."""
-    if not values or min(values) <= 0:
-        raise ValueError("a geometric mean needs positive values")
-    return math.exp(fmean(math.log(value) for value in values))
+def geomean(samples: Sequence[Sequence[float]], *, resamples: int = 2000, seed: int = 0) -> Estimate:
+    """Geometric mean over cases of the median of each case's ratios.
+
+    The interval (95%, percentile bootstrap) resamples the cases and, within each, its ratios: what other models and
+    another run would have given. One case has no variation between cases: its own interval is all that there is.
+
+    Raises:
+        ValueError: no case, one without ratios, or a ratio that is not positive.
+    """
+    import numpy as np
+
+    if not samples or not all(samples) or min(map(min, samples)) <= 0:
+        raise ValueError("a geometric mean needs cases with positive values")
+    value = math.exp(fmean(math.log(median(ratios)) for ratios in samples))
+    generator = np.random.default_rng(seed)
+    medians = np.empty((len(samples), resamples))
+    for index, ratios in enumerate(samples):
+        drawn = generator.integers(len(ratios), size=(resamples, len(ratios)))
+        medians[index] = np.median(np.asarray(ratios)[drawn], axis=1)
+    cases = generator.integers(len(samples), size=(len(samples), resamples))
+    means = np.exp(np.take_along_axis(np.log(medians), cases, axis=0).mean(axis=0))
+    low, high = np.quantile(means, [0.025, 0.975])
+    return Estimate(value=value, low=float(low), high=float(high), confidence=0.95, count=sum(map(len, samples)))

@@ -1,14 +1,14 @@
-"""A run's folder: `run.json`, `records.jsonl` (one line a case, on disk before the next begins), `logs/`."""
+"""A run's folder: `run.json`, `records.jsonl` (one line a case, on disk before the next begins), `logs/`, a lock."""
 
 from __future__ import annotations
 
+import fcntl
 import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 
-from torchzoo.record import SCHEMA_VERSION, Failed, Manifest, Record
+from torchzoo.record import SCHEMA_VERSION, Case, Failed, Manifest, Record
 
 
 class StoreError(ValueError):
@@ -16,7 +16,10 @@ class StoreError(ValueError):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as read back, its records in the plan's order. `damaged_lines` of `records.jsonl` could not be read."""
+    """A run as read back: of each case its latest record, in the plan's order.
+
+    `damaged_lines` of `records.jsonl` could not be read.
+    """
 
     path: Path
     manifest: Manifest
@@ -25,30 +28,47 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStore:
-    """Writes one run.
+    """Writes one run, alone: a lock keeps other runners off its folder until this one has ended, however it ends.
 
     Raises:
-        StoreError: the folder can't be made or written, or holds a run already.
+        StoreError: the folder can't be made or written, another runner is at work on it, or it holds a run already.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
         self.path = path
         self.logs = path / "logs"
         self.has_failures = False
-        if (path / "run.json").exists():
-            raise StoreError(f"{path} holds a run already: name another folder with -o")
         try:
-            self.logs.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=path):
-                pass
+            if not resume:
+                self.logs.mkdir(parents=True, exist_ok=True)
+            self._lock = (path / ".lock").open("a")
         except OSError as error:
             raise StoreError(f"can't write to {path}: {error.strerror}; name another folder with -o") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise StoreError(f"another torchzoo is at work on {path}: wait for it, or name another folder") from error
+        if not resume and (path / "run.json").exists():
+            raise StoreError(f"{path} holds a run already: go on with --resume {path}, or name another folder with -o")
 
     def begin(self, manifest: Manifest) -> None:
-        (self.path / "run.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+        """Write the manifest, whole or not at all."""
+        unfinished = self.path / ".run.json"
+        unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+        unfinished.replace(self.path / "run.json")
+
+    def close(self) -> None:
+        """Let other runners at the folder."""
+        self._lock.close()
 
     def append(self, record: Record) -> None:
-        with (self.path / "records.jsonl").open("ab") as file:
+        """Write a record to disk. A line that an earlier runner, killed, left unfinished stays apart."""
+        with (self.path / "records.jsonl").open("a+b") as file:
+            if file.tell() > 0:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
             file.write(msgspec.json.encode(record) + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -76,16 +96,19 @@ def read_run(path: Path) -> Run:
         raise StoreError(f"no run in {path}: {error.strerror} ({manifest_path.name})") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise StoreError(f"{manifest_path} is not a torchzoo run: {error}") from error
-    records, damaged = [], 0
+    latest: dict[Case, Record] = {}
+    damaged = 0
     records_path = path / "records.jsonl"
     decoder = msgspec.json.Decoder(Record)
     for line in records_path.read_bytes().splitlines() if records_path.exists() else []:
         try:
-            records.append(decoder.decode(line))
+            record = decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             damaged += 1
+        else:
+            latest[record.case] = record
     order = {case: number for number, case in enumerate(manifest.cases)}
-    records.sort(key=lambda record: order.get(record.case, len(order)))
+    records = sorted(latest.values(), key=lambda record: order.get(record.case, len(order)))
     return Run(path=path, manifest=manifest, records=tuple(records), damaged_lines=damaged)
 
 

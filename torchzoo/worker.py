@@ -15,7 +15,7 @@ import msgspec
 
 from torchzoo.backends import NotRunnable
 from torchzoo.lanes import Lane
-from torchzoo.record import Case, Failed, FailureKind, Outcome, Settings, Skipped, Stage
+from torchzoo.record import EAGER, CacheMode, Case, Failed, FailureKind, Outcome, Settings, Skipped, Stage
 from torchzoo.spec import ModelSpec
 
 #: Names the modules, by commas, that `torchzoo.preload` loads into the fork server.
@@ -33,13 +33,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     lane: Lane
     log: str  # where its standard output and error go
-    scratch: str  # an empty folder for compile caches, so that compilation starts cold
+    scratch: str  # an empty folder, for compile caches that start cold
 
 
 def work(request: Request, connection: Connection) -> None:
     """Report each stage as it begins, wait for the window, then report the outcome."""
     os.setsid()  # a process group of its own, to be stopped and killed whole
-    go = _listen(connection)
     _redirect_output(request.log)
     faulthandler.enable()
     _limit_host_memory(request.settings.host_memory_limit_bytes)
@@ -51,6 +50,10 @@ def work(request: Request, connection: Connection) -> None:
         stage = new
         connection.send(new)
 
+    if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER:
+        tell(Stage.PRIME)
+        _prime(request)
+    go = _listen(connection)
     outcome: Outcome
     try:
         from torchzoo.measure.case import measure_case
@@ -63,6 +66,30 @@ def work(request: Request, connection: Connection) -> None:
         traceback.print_exc()
         outcome = failure(error, stage, request.log)
     connection.send(outcome)
+
+
+def _prime(request: Request) -> None:
+    """Compile the case once in a process of its own, forked before this one has touched a device, to fill the caches.
+
+    What fails there will fail here, and is reported then.
+    """
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:
+        from torchzoo.measure.case import measure_case
+
+        def no_stage(_: Stage) -> None: ...
+
+        def compiled() -> None:
+            os._exit(0)
+
+        measure_case(request.case, request.spec, request.lane.device, request.settings, no_stage, window=compiled)
+    except BaseException:  # noqa: BLE001  nothing may run on in the copy of the worker
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 def tell_facts(connection: Connection) -> None:
@@ -92,9 +119,9 @@ def _listen(connection: Connection) -> threading.Event:
 
 def _set_environment(request: Request) -> None:
     """Cores, compile caches and compile threads: what must stand before torch compiles."""
-    scratch = Path(request.scratch)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "inductor")
-    os.environ["TRITON_CACHE_DIR"] = str(scratch / "triton")
+    caches = Path(request.settings.cache_dir or request.scratch)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "inductor")
+    os.environ["TRITON_CACHE_DIR"] = str(caches / "triton")
     if request.settings.compile_threads is not None:
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(request.settings.compile_threads)
     if request.lane.cores is not None:

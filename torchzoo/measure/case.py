@@ -23,6 +23,7 @@ from torchzoo.record import (
     Backend,
     BackToBack,
     Block,
+    CacheMode,
     Case,
     Compilation,
     Measured,
@@ -75,7 +76,7 @@ def measure_case(
         candidate = prepare.candidate_variant(model, step, case, inspection)
         del inspection  # the calls it holds are not the candidate's memory
         warm[candidate.name] = warm_up(candidate, clock, settings)
-        compilation[candidate.name] = dynamo_counts()
+        compilation[candidate.name] = dynamo_counts(settings.cache)
         check_compiled(case.backend, compilation[candidate.name])
         memory[candidate.name] = measure_memory(candidate.step, memory_steps(settings, warm[candidate.name]), device)
         variants.append(candidate)
@@ -228,13 +229,17 @@ def _is_finite(result: Any) -> bool:
     return all(bool(tensor.isfinite().all()) for tensor in floating)
 
 
-def dynamo_counts() -> Compilation:
-    """What Dynamo has counted in this process."""
+def dynamo_counts(cache: CacheMode) -> Compilation:
+    """What Dynamo and its compilers have counted in this process."""
     counters = torch._dynamo.utils.counters
+    inductor, autograd = counters["inductor"], counters["aot_autograd"]
     return Compilation(
         graphs=counters["stats"]["unique_graphs"],
         graph_breaks=dict(counters["graph_break"]),
-        cudagraph_skips=counters["inductor"]["cudagraph_skips"],
+        cudagraph_skips=inductor["cudagraph_skips"],
+        cache=cache,
+        cache_hits=max(inductor["fxgraph_cache_hit"], autograd["autograd_cache_hit"]),
+        cache_misses=max(inductor["fxgraph_cache_miss"], autograd["autograd_cache_miss"]),
     )
 
 

@@ -1,45 +1,115 @@
-"""What is going on, on standard error: a status line in a terminal, plain lines elsewhere."""
+"""What is going on, on standard error: a live display in a terminal, a line for each settled case elsewhere."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Any
 
 from torchzoo.lanes import Lane
-from torchzoo.record import Case, Record, Stage
+from torchzoo.record import Case, Failed, Measured, Record, Skipped, Stage
+from torchzoo.report import units
 from torchzoo.report.rows import in_a_line
 
 
 class Progress:
-    """Shows the stage of the running case and, where a run has several cases, a line for each that is done."""
+    """Shows lanes with what runs there, counts, failures as they come, and about how long the rest will take.
 
-    def __init__(self, *, total: int, quiet: bool) -> None:
+    The display changes only when something happens: nothing of it runs while a case is measured.
+
+    Args:
+        total: cases of the run.
+        done: of these, settled before.
+        lanes: where the rest runs.
+        quiet: show nothing.
+        is_terminal: whether standard error is one; None: find out.
+        now_s: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        total: int,
+        lanes: Sequence[Lane],
+        quiet: bool,
+        done: int = 0,
+        is_terminal: bool | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._total = total
+        self._before = done
+        self._done = done
+        self._counts = {Measured: 0, Skipped: 0, Failed: 0}
         self._quiet = quiet
-        self._done = 0
-        self._is_live = not quiet and sys.stderr.isatty()
+        self._is_live = not quiet and (sys.stderr.isatty() if is_terminal is None else is_terminal)
+        self._now_s = now_s
+        self._began_s = now_s()
+        self._stages: dict[Lane, dict[Case, tuple[Stage, float]]] = {lane: {} for lane in lanes}
+        self._live: Any = None
 
     def __enter__(self) -> Progress:
+        if self._is_live:
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True, highlight=False, force_terminal=True)
+            self._live = Live(self.render(), console=console, auto_refresh=False, transient=True)
+            self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._clear()
+        if self._live is not None:
+            self._live.stop()
 
     def stage(self, case: Case, lane: Lane, stage: Stage) -> None:
-        if self._is_live:
-            self._clear()
-            sys.stderr.write(f"[{self._done}/{self._total} done] {lane.device} {case.label()}: {stage} ..."[:100])
-            sys.stderr.flush()
+        """A worker began a stage."""
+        self._stages[lane][case] = (stage, self._now_s())
+        self._refresh()
 
     def done(self, record: Record) -> None:
+        """A case is settled."""
         self._done += 1
-        self._clear()
-        if not self._quiet and self._total > 1:
-            print(
-                f"[{self._done}/{self._total}] {record.case.label()}: {in_a_line(record)}", file=sys.stderr, flush=True
-            )
+        self._counts[type(record.outcome)] += 1
+        for cases in self._stages.values():
+            cases.pop(record.case, None)
+        if self._total > 1 and not self._quiet:
+            line = f"[{self._done}/{self._total}] {record.case.label()}: {in_a_line(record)}"
+            if self._live is None:
+                print(line, file=sys.stderr, flush=True)
+            elif isinstance(record.outcome, Failed):
+                self._live.console.print(line, markup=False)
+        self._refresh()
 
-    def _clear(self) -> None:
-        if self._is_live:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
+    def _refresh(self) -> None:
+        if self._live is not None:
+            self._live.update(self.render(), refresh=True)
+
+    def render(self) -> Any:
+        """The display as it stands: a bar with counts, then a line for each lane."""
+        from rich.console import Group
+        from rich.text import Text
+
+        lines = [
+            f"{self._done}/{self._total} cases: {self._counts[Measured]} measured, {self._counts[Skipped]} skipped, "
+            f"{self._counts[Failed]} failed{self._rest()}"
+        ]
+        lines += [f"{lane.device}: {self._lane(cases)}" for lane, cases in self._stages.items()]
+        return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+    def _rest(self) -> str:
+        """About how long what is left will take, if it goes on as it went."""
+        settled = self._done - self._before
+        left = self._total - self._done
+        if settled == 0 or left == 0:
+            return ""
+        return f"; about {units.seconds((self._now_s() - self._began_s) / settled * left)} left"
+
+    def _lane(self, cases: dict[Case, tuple[Stage, float]]) -> str:
+        measuring = [case.label() for case, (stage, _) in cases.items() if stage is Stage.MEASURE]
+        others = [f"{case.label()} ({stage})" for case, (stage, _) in cases.items() if stage is not Stage.MEASURE]
+        parts = [f"measuring {', '.join(measuring)}"] if measuring else []
+        if others:
+            parts.append(f"preparing {len(others)}: {', '.join(others)}")
+        return "; ".join(parts) or "idle"

@@ -1,0 +1,129 @@
+"""What a run comes to: how many cases passed, geometric means of speedups, failures by kind, where the time went."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from torchzoo import stats
+from torchzoo.record import EAGER, Failed, Manifest, Measured, Record, Skipped, Stage
+from torchzoo.report import units
+from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision
+
+ALL = "all"
+
+
+def summary(manifest: Manifest, records: Sequence[Record]) -> Any:
+    """A few lines and a table for the terminal."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[Any] = [Text("\n" + counts(manifest, records))]
+    for label, cells in speedups(manifest, records).items():
+        modes = [mode for mode in Mode if any(mode in row for row in cells.values())]
+        parts.append(Text(f"speedup of {label} over eager, geometric mean [95% interval] (cases)"))
+        table = Table(box=None)
+        for heading in ("", *modes):
+            table.add_column(heading)
+        for domain, row in cells.items():
+            table.add_row(domain, *(_geomean(row[mode]) if mode in row else "" for mode in modes))
+        parts.append(table)
+    parts += [Text(line) for line in (*failures(records), *where_time_went(manifest, records))]
+    return Group(*parts)
+
+
+def counts(manifest: Manifest, records: Sequence[Record]) -> str:
+    """`36 cases: 30 measured, 4 skipped with a reason, 2 failed; 94% of those that could run passed`."""
+    kinds = Counter(type(record.outcome) for record in records)
+    could_run = kinds[Measured] + kinds[Failed]
+    missing = len(manifest.cases) - len(records)
+    parts = [f"{kinds[Measured]} measured", f"{kinds[Skipped]} skipped with a reason", f"{kinds[Failed]} failed"]
+    if missing:
+        parts.append(f"{missing} not run")
+    rate = f"; {100 * kinds[Measured] / could_run:.0f}% of those that could run passed" if could_run else ""
+    return f"{len(manifest.cases)} cases: {', '.join(parts)}{rate}"
+
+
+def speedups(manifest: Manifest, records: Sequence[Record]) -> dict[str, dict[str, dict[Mode, list[list[float]]]]]:
+    """Paired ratios of the measured cases: by backend (and precision, device, ...), domain and mode."""
+    found: dict[str, dict[str, dict[Mode, list[list[float]]]]] = {}
+    for record in records:
+        case, outcome = record.case, record.outcome
+        if case.backend == EAGER or not isinstance(outcome, Measured):
+            continue
+        ratios = stats.quad_ratios(outcome.blocks)
+        by_domain = found.setdefault(_axes_label(record), {})
+        for domain in (manifest.domains.get(case.model), ALL):
+            if domain is not None:
+                by_domain.setdefault(domain, {}).setdefault(case.mode, []).append(ratios)
+    order = [*Domain, ALL]
+    return {
+        label: {domain: by_domain[domain] for domain in order if domain in by_domain}
+        for label, by_domain in found.items()
+    }
+
+
+def _axes_label(record: Record) -> str:
+    """What the record's case has in common with those it may be averaged with."""
+    case = record.case
+    label = f"{case.backend} on {case.device}"
+    if case.precision is not Precision.DEFAULT:
+        label += f" at {case.precision}"
+    if case.memory_format is not MemoryFormat.CONTIGUOUS:
+        label += f" in {case.memory_format}"
+    if case.compile_scope is not CompileScope.NETWORK:
+        label += f" (scope {case.compile_scope})"
+    return label
+
+
+def _geomean(samples: list[list[float]]) -> str:
+    return f"{units.speedup(stats.geomean(samples))} ({len(samples)})"
+
+
+def failures(records: Iterable[Record]) -> list[str]:
+    """A line for each kind of failure: how many, and which."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for record in records:
+        if isinstance(record.outcome, Failed):
+            kinds[f"{record.outcome.kind} in {record.outcome.stage}"].append(record.case.label())
+    return [f"failed, {kind} ({len(labels)}): {', '.join(labels)}" for kind, labels in kinds.items()]
+
+
+def where_time_went(manifest: Manifest, records: Sequence[Record]) -> list[str]:
+    """Wall time from the first worker's start to the last one's end; windows by lane; the workers' CPU time by stage.
+
+    A run that was interrupted and gone on with counts the pause in between.
+    """
+    ran = [record for record in records if record.lane is not None]
+    if not ran:
+        return []
+    wall_s = (max(_time(r.finished_at) for r in ran) - min(_time(r.started_at) for r in ran)).total_seconds()
+    windows_s: Counter[str] = Counter()
+    cpu_s: Counter[str] = Counter()
+    for record in ran:
+        assert record.lane is not None
+        if isinstance(record.outcome, Measured):
+            windows_s[record.lane] += record.outcome.stage_seconds.get(Stage.MEASURE, 0.0)
+            cpu_s.update(record.outcome.stage_cpu_seconds)
+    cores = manifest.environment.get("cpu_usable") or 1
+    lanes = ", ".join(f"{lane} {_share(spent_s, wall_s)}" for lane, spent_s in sorted(windows_s.items()))
+    stages = ", ".join(f"{stage} {units.seconds(spent_s)}" for stage, spent_s in cpu_s.most_common() if spent_s >= 1)
+    lines = [
+        f"time: {units.seconds(wall_s)} for {len(ran)} cases that ran, {units.seconds(wall_s / len(ran))} a case",
+        f"measuring windows: {lanes or 'none'}",
+    ]
+    if stages:
+        lines.append(f"CPU time of measured cases: {_share(cpu_s.total(), wall_s * cores)} of {cores} cores ({stages})")
+    return lines
+
+
+def _share(part_s: float, whole_s: float) -> str:
+    share = f"{100 * part_s / whole_s:.0f}%" if whole_s > 0 else "-"
+    return f"{units.seconds(part_s)}, {share}"
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
