@@ -18,7 +18,7 @@ import pytest
 
 from torchzoo.record import Compilation, Failed, FailureKind, Measured, Record, Skipped, Stage
 from torchzoo.store import read_run
-from user_models import TINY, make_broken, make_folder, make_slow_to_build
+from user_models import TINY, make_broken, make_folder, make_waiting
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -233,10 +233,10 @@ def test_kill_9_of_the_runner_leaves_no_process_and_a_run_to_go_on_with(tmp_path
     """Killed while one worker is measured, hanging, and another is stopped: that one can't see its runner go."""
     zoo, path = tmp_path / "zoo", tmp_path / "run"
     make_broken(zoo, "hangs_later")
-    make_slow_to_build(zoo, "b_slow", 6)
+    make_waiting(zoo, "b_waits", tmp_path / "flag")
     make_folder(zoo, "a_tiny")
     before = set(Path("/tmp").glob("torchzoo-scratch-*"))
-    arguments = ["a_tiny", "b_slow", "hangs_later", "--models-dir", str(zoo), "-d", "cpu", "--threads", "1"]
+    arguments = ["a_tiny", "b_waits", "hangs_later", "--models-dir", str(zoo), "-d", "cpu", "--threads", "1"]
     parent = start(*arguments, "--time-limit", "1", "-j", "3", "-o", str(path))
     children: list[psutil.Process] = []
 
@@ -256,11 +256,12 @@ def test_kill_9_of_the_runner_leaves_no_process_and_a_run_to_go_on_with(tmp_path
     wait_for(lambda: set(Path("/tmp").glob("torchzoo-scratch-*")) <= before, timeout_s=10)
     assert list(records(path)) == ["a_tiny"]
 
+    (tmp_path / "flag").touch()
     (zoo / "hangs_later" / "__init__.py").write_text(TINY + "\n    def eval_step(self):\n        raise ValueError\n")
     resumed = run("--resume", str(path), "--json")
     assert resumed.returncode == 1, resumed.stderr
     found = records(path)
-    assert [type(found[name].outcome) for name in ("a_tiny", "b_slow", "hangs_later")] == [Measured, Measured, Failed]
+    assert [type(found[name].outcome) for name in ("a_tiny", "b_waits", "hangs_later")] == [Measured, Measured, Failed]
     assert len(resumed.stdout.splitlines()) == 3
     first = found["a_tiny"]
 
@@ -269,7 +270,24 @@ def test_kill_9_of_the_runner_leaves_no_process_and_a_run_to_go_on_with(tmp_path
     assert again.returncode == 0, again.stderr
     assert [type(record.outcome) for record in records(path).values()] == [Measured] * 3
     assert records(path)["a_tiny"] == first  # not run again
-    assert "100% of those that could run passed" in again.stdout
+    assert "3 cases: 3 measured, 0 skipped" in again.stdout
+
+
+def test_a_worker_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    """One ends its building only once the other's window is open, when it is stopped itself."""
+    zoo, flag = tmp_path / "zoo", tmp_path / "flag"
+    step = f"self.steps = getattr(self, 'steps', 0) + 1\n        if self.steps == 30:\n            open({str(flag)!r}, 'w').close()"
+    make_folder(
+        zoo, "a_sets", TINY + f"\n    def eval_step(self):\n        {step}\n        return super().eval_step()\n"
+    )
+    make_waiting(zoo, "b_waits", flag)
+    arguments = ["a_sets", "b_waits", "--models-dir", str(zoo), "-d", "cpu", "--threads", "1", "--time-limit", "1"]
+    done = run(*arguments, "-j", "2", "-o", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    sets, waits = records(tmp_path / "run").values()
+    assert waits.paused_s > 0.5  # a window takes as long at least
+    assert sets.paused_s == 0
+    assert isinstance(waits.outcome, Measured)
 
 
 def test_a_run_of_another_machine_is_not_gone_on_with(tmp_path: Path) -> None:

@@ -45,7 +45,9 @@ BROKEN_STEPS = {
     "hangs": "time.sleep(600)",
     "eats_memory": "return torch.ones(2 * 2**30)",
     "exits": "os._exit(7)",
-    "hangs_later": "self.steps = getattr(self, 'steps', 0) + 1; time.sleep(600 if self.steps > 20 else 0.01)",
+    "hangs_later": """self.steps = getattr(self, "steps", 0) + 1
+        time.sleep(600 if self.steps > 20 else 0.01)
+        return super().eval_step()""",
 }
 
 
@@ -62,6 +64,7 @@ def make_broken(root: Path, name: str) -> Path:
     return make_folder(root, name, TINY + step)
 
 
-def make_slow_to_build(root: Path, name: str, seconds: float) -> Path:
-    build = f"\n    def build(self):\n        time.sleep({seconds})\n        super().build()\n"
-    return make_folder(root, name, TINY + build)
+def make_waiting(root: Path, name: str, flag: Path) -> Path:
+    """A model whose building ends when `flag` is there."""
+    wait = f"while not os.path.exists({str(flag)!r}):\n            time.sleep(0.05)"
+    return make_folder(root, name, TINY + f"\n    def build(self):\n        {wait}\n        super().build()\n")

@@ -81,13 +81,13 @@ def measure_case(
         memory[candidate.name] = measure_memory(candidate.step, memory_steps(settings, warm[candidate.name]), device)
         variants.append(candidate)
 
-    stages.enter(Stage.WAIT)
-    window()
-    stages.enter(Stage.MEASURE)
-    for variant in variants:
-        settle(variant, clock, warm[variant.name].steps_s[-1])
     step_s = [result.steps_s[-1] for result in warm.values()]
     with quiet_python():
+        stages.enter(Stage.WAIT)
+        window()
+        stages.enter(Stage.MEASURE)
+        for variant in variants:
+            settle(variant, clock, warm[variant.name].steps_s[-1])
         state_before = environment.device_state(device)
         steps_per_block = {name: steps_in(settings.block_s, result.steps_s[-1]) for name, result in warm.items()}
         blocks, stop_reason = measure_latency(variants, clock, settings, steps_per_block=steps_per_block)
