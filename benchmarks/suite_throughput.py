@@ -5,9 +5,10 @@
 
 (a) all cases in one `run.py MODEL ... -t train,eval --backend eager,inductor`; (b) the same cases one after the other,
 each a fresh `run.py MODEL -t MODE --backend BACKEND --exclusive`; compile caches are cold in both. Printed: wall time a
-case of each and their ratio; for steps bound by the device (the host has given it a step's work before 80% of its time
-is over), how far the medians of (a) are from those of (b); in how many cases the intervals of the speedups meet;
-and what bounds (a). Both runs are kept in the folder; what is there already is not run again.
+case of each and their ratio; for steps bound by the device (the host has given it a step's work before half of its time
+is over) and for the others, how far the medians of (a) are from those of (b), beside how far the host's own speed was;
+in how many cases the intervals of the speedups meet; and what bounds (a). Both runs are kept in the folder; what is
+there already is not run again. `--repeats` runs (b) several times: how far exclusive runs are from each other.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 from torchzoo import stats
-from torchzoo.record import Case, Measured, Record, Skipped
+from torchzoo.record import Case, Measured, Outcome, Record, Skipped
+from torchzoo.report import units
 from torchzoo.report.summary import counts, where_time_went
-from torchzoo.stats import CANDIDATE_VARIANT, EAGER_VARIANT, Estimate
+from torchzoo.stats import CANDIDATE_VARIANT
 from torchzoo.store import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
-DEVICE_BOUND = 0.8
+DEVICE_BOUND = 0.5
 
 
 def timed_run(arguments: list[str], folder: Path) -> float:
@@ -57,54 +60,67 @@ def run_apart(cases: list[Case], options: list[str], folder: Path) -> tuple[dict
     return records, total_s
 
 
-def medians(one: Measured, other: Measured) -> Iterator[tuple[str, Estimate, Estimate]]:
-    """Latencies of both, of the variants that the device bounds in both."""
-    for variant in (EAGER_VARIANT, CANDIDATE_VARIANT):
-        if variant in one.variants and variant in other.variants:
-            latencies = [stats.latency_s(measured.blocks, variant) for measured in (one, other)]
-            if all(
-                is_device_bound(measured, variant, latency)
-                for measured, latency in zip((one, other), latencies, strict=True)
-            ):
-                yield variant, *latencies
-
-
-def is_device_bound(measured: Measured, variant: str, latency: Estimate) -> bool:
+def is_device_bound(measured: Measured, variant: str) -> bool:
     host_s = [run.host_s for run in measured.variants[variant].back_to_back if run.host_s is not None]
-    return bool(host_s) and median(host_s) < DEVICE_BOUND * latency.value
+    return bool(host_s) and median(host_s) < DEVICE_BOUND * stats.latency_s(measured.blocks, variant).value
 
 
-def in_ms(latency: Estimate) -> str:
-    return f"{1e3 * latency.value:.3f} ms [{1e3 * latency.low:.3f}, {1e3 * latency.high:.3f}]"
+@dataclass
+class Agreement:
+    """How far the figures of two runs over the same cases are apart: ratios, and what is said of single cases."""
 
+    names: tuple[str, str]
+    device_bound: list[float] = field(default_factory=list)
+    other_steps: list[float] = field(default_factory=list)
+    host_loop: list[float] = field(default_factory=list)
+    meets: list[bool] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
-def agreement(together: dict[Case, Record], apart: dict[Case, Record]) -> Iterator[str]:
-    ratios, meets = [], []
-    for case, record in together.items():
-        one, other = record.outcome, apart[case].outcome
+    def add(self, case: Case, one: Outcome, other: Outcome) -> None:
         if type(one) is not type(other):
-            yield f"DIFFERENT OUTCOMES of {case.label()}: {one} / {other}"
+            self.remarks.append(f"DIFFERENT OUTCOMES of {case.label()}: {one} / {other}")
         if not isinstance(one, Measured) or not isinstance(other, Measured):
-            continue
-        for variant, a, b in medians(one, other):
-            ratios.append(a.value / b.value)
-            if abs(ratios[-1] - 1) > 0.02:
-                yield f"  {case.label()}, {variant}: {in_ms(a)} together, {in_ms(b)} apart: {ratios[-1]:.3f}"
+            return
+        self.host_loop.append(sum(one.host_loop_s) / sum(other.host_loop_s))
+        for variant in one.variants:
+            a, b = (stats.latency_s(measured.blocks, variant) for measured in (one, other))
+            ratio = a.value / b.value
+            is_bound = is_device_bound(one, variant) and is_device_bound(other, variant)
+            (self.device_bound if is_bound else self.other_steps).append(ratio)
+            if is_bound and abs(ratio - 1) > 0.02:
+                self.remark(f"{case.label()}, {variant}", units.latency(a), units.latency(b), ratio)
         if CANDIDATE_VARIANT in one.variants:
             a, b = stats.speedup(one.blocks), stats.speedup(other.blocks)
-            meets.append(a.low <= b.high and b.low <= a.high)
-            if not meets[-1]:
+            self.meets.append(a.low <= b.high and b.low <= a.high)
+            if not self.meets[-1]:
+                self.remark(f"{case.label()}, speedup", units.speedup(a), units.speedup(b), a.value / b.value)
+
+    def remark(self, what: str, one: str, other: str, ratio: float) -> None:
+        self.remarks.append(f"  {what}: {one} {self.names[0]}, {other} {self.names[1]}: {ratio:.3f}")
+
+    def lines(self) -> Iterator[str]:
+        yield from self.remarks
+        between = " / ".join(self.names)
+        for what, ratios in (
+            ("medians of device-bound steps", self.device_bound),
+            ("medians of other steps", self.other_steps),
+            ("the host's own loop", self.host_loop),
+        ):
+            if ratios:
+                within = sum(abs(ratio - 1) <= 0.02 for ratio in ratios)
                 yield (
-                    f"  {case.label()}: speedup {a.value:.3f} [{a.low:.3f}, {a.high:.3f}] together, "
-                    f"{b.value:.3f} [{b.low:.3f}, {b.high:.3f}] apart"
+                    f"{what}, {between}: {within} of {len(ratios)} within 2%, median {median(ratios):.4f}, "
+                    f"from {min(ratios):.4f} to {max(ratios):.4f}"
                 )
-    if ratios:
-        within = sum(abs(ratio - 1) <= 0.02 for ratio in ratios)
-        yield (
-            f"medians of device-bound steps, together / apart: {within} of {len(ratios)} within 2%, "
-            f"from {min(ratios):.4f} to {max(ratios):.4f}"
-        )
-    yield f"speedups: the intervals meet in {sum(meets)} of {len(meets)} cases"
+        yield f"speedups, {between}: the intervals meet in {sum(self.meets)} of {len(self.meets)} cases"
+
+
+def compare(some: dict[Case, Record], others: dict[Case, Record], names: tuple[str, str]) -> None:
+    agreement = Agreement(names)
+    for case, record in some.items():
+        agreement.add(case, record.outcome, others[case].outcome)
+    for line in agreement.lines():
+        print(line)
 
 
 def main() -> None:
@@ -115,6 +131,7 @@ def main() -> None:
     parser.add_argument("-j", "--jobs", help="of (a)")
     parser.add_argument("--bs", help="of both: batch size, or smoke")
     parser.add_argument("--time-limit", default="3", help="of both: seconds of timing a case at most (default: 3)")
+    parser.add_argument("--repeats", type=int, default=1, help="of (b) (default: 1)")
     parser.add_argument("--skip-apart", action="store_true", help="(a) alone, to see what bounds it")
     parser.add_argument("-o", "--output", type=Path, required=True)
     arguments = parser.parse_args()
@@ -136,11 +153,16 @@ def main() -> None:
         print(f"  {line}")
     if arguments.skip_apart:
         return
-    (arguments.output / "apart").mkdir(exist_ok=True)
-    apart, apart_s = run_apart(list(records), options, arguments.output / "apart")
-    print(f"apart: {apart_s:.0f} s, {apart_s / len(apart):.2f} s a case; {apart_s / together_s:.2f} times as long")
-    for line in agreement(records, apart):
-        print(line)
+    apart: list[dict[Case, Record]] = []
+    for number in range(1, arguments.repeats + 1):
+        folder = arguments.output / f"apart-{number}"
+        folder.mkdir(exist_ok=True)
+        once, apart_s = run_apart(list(records), options, folder)
+        print(f"apart: {apart_s:.0f} s, {apart_s / len(once):.2f} s a case; {apart_s / together_s:.2f} times as long")
+        compare(records, once, ("together", f"apart {number}"))
+        for earlier, before in enumerate(apart, 1):
+            compare(before, once, (f"apart {earlier}", f"apart {number}"))
+        apart.append(once)
 
 
 if __name__ == "__main__":

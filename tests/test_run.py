@@ -276,9 +276,16 @@ def test_kill_9_of_the_runner_leaves_no_process_and_a_run_to_go_on_with(tmp_path
 def test_a_worker_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     """One ends its building only once the other's window is open, when it is stopped itself."""
     zoo, flag = tmp_path / "zoo", tmp_path / "flag"
-    step = f"self.steps = getattr(self, 'steps', 0) + 1\n        if self.steps == 30:\n            open({str(flag)!r}, 'w').close()"
     make_folder(
-        zoo, "a_sets", TINY + f"\n    def eval_step(self):\n        {step}\n        return super().eval_step()\n"
+        zoo,
+        "a_sets",
+        f"""{TINY}
+    def eval_step(self):
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps == 30:
+            open({str(flag)!r}, "w").close()
+        return super().eval_step()
+""",
     )
     make_waiting(zoo, "b_waits", flag)
     arguments = ["a_sets", "b_waits", "--models-dir", str(zoo), "-d", "cpu", "--threads", "1", "--time-limit", "1"]

@@ -88,10 +88,10 @@ def measure_case(
         stages.enter(Stage.MEASURE)
         for variant in variants:
             settle(variant, clock, warm[variant.name].steps_s[-1])
-        state_before = environment.device_state(device)
+        state_before, host_before_s = environment.device_state(device), environment.host_loop_s()
         steps_per_block = {name: steps_in(settings.block_s, result.steps_s[-1]) for name, result in warm.items()}
         blocks, stop_reason = measure_latency(variants, clock, settings, steps_per_block=steps_per_block)
-        state_after = environment.device_state(device)
+        state_after, host_after_s = environment.device_state(device), environment.host_loop_s()
         throughput = {variant.name: _back_to_back(variant, clock, blocks, max(step_s)) for variant in variants}
     stages.close()
 
@@ -120,6 +120,7 @@ def measure_case(
         device_name=environment.device_name(device),
         device_state_before=state_before,
         device_state_after=state_after,
+        host_loop_s=(host_before_s, host_after_s),
         stage_seconds=stages.seconds,
         stage_cpu_seconds=stages.cpu_seconds,
     )
