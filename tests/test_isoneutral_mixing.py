@@ -27,7 +27,8 @@ def model() -> Model:
 
 
 @pytest.fixture(scope="module")
-def network(model: Model) -> ModuleType:
+def network() -> ModuleType:
+    load_model_class(find_models().spec("pyhpc_isoneutral_mixing"))
     return sys.modules["torchzoo_models.pyhpc_isoneutral_mixing.network"]
 
 
@@ -144,3 +145,9 @@ def test_unstable_water_is_mixed_as_where_slopes_are_steep(model: Model, network
     expected = STEEP * (grid.dzw[..., 1:-1] + grid.dzw[..., :-2]) / (2 * grid.dzt[..., 1:-1])
     torch.testing.assert_close(inside, expected.expand_as(inside))
     assert not mixing.k_top.any()
+
+
+@pytest.mark.parametrize("points", [26 * 4 * 5, 26 * 31])
+def test_a_grid_that_is_all_edge_is_refused(points: int) -> None:
+    with pytest.raises(ValueError, match="columns is all edge"):
+        load_model_class(find_models().spec("pyhpc_isoneutral_mixing"))("eval", "cpu", points)

@@ -1,29 +1,36 @@
-"""The contract: one parametrised test over all model folders, at their smoke batch sizes, on the CPU."""
+"""The contract: one parametrised test over all model folders, at their smoke batch sizes, on the CPU.
+
+Folders too large for that are built and stepped on the meta device there, and fully on a GPU.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from step_checks import element_count, synchronising_operators, tensors, unchanged_by_a_train_step
-from torchzoo.catalog import find_models, load_model_class
+from torchzoo import describe
+from torchzoo.catalog import find_models, load_model_class, read_suite, suite_names
 from torchzoo.install import distribution_name, is_installed
 from torchzoo.model import Model
-from torchzoo.spec import Mode, ModelSpec
+from torchzoo.spec import Domain, Mode, ModelSpec
 
+MODELS_TABLE = Path(__file__).resolve().parent.parent / "docs" / "models.md"
 CATALOG = find_models()
 SPECS = [CATALOG.spec(name) for name in CATALOG.names]
 CASES = [pytest.param(spec, mode, id=f"{spec.name}-{mode}") for spec in SPECS for mode in spec.modes()]
 
 
-def build(spec: ModelSpec, mode: Mode, batch_size: int | None = None, seed: int = 0) -> Model:
+def build(spec: ModelSpec, mode: Mode, batch_size: int | None = None, device: str = "") -> Model:
     missing = [requirement for requirement in spec.requirements if not is_installed(requirement)]
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed")
-    return load_model_class(spec)(mode, "cpu", batch_size or spec.smoke_batch_size, seed=seed)
+    device = device or ("meta" if spec.large else "cpu")
+    return load_model_class(spec)(mode, device, batch_size or spec.smoke_batch_size)
 
 
 @pytest.mark.parametrize("spec", [pytest.param(spec, id=spec.name) for spec in SPECS])
@@ -36,52 +43,90 @@ def test_folder_says_what_it_is(spec: ModelSpec) -> None:
         assert re.fullmatch(r"[a-z0-9-]+", distribution_name(requirement)), requirement
 
 
+@pytest.mark.parametrize("suite", suite_names())
+def test_every_model_of_a_suite_is_there(suite: str) -> None:
+    names = read_suite(suite).models
+    assert CATALOG.select([], [suite]) == list(names)
+    assert len(set(names)) == len(names)
+
+
+def test_the_papers_84_models_are_in_its_six_domains() -> None:
+    specs = [CATALOG.spec(name) for name in CATALOG.select([], ["torchbench"])]
+    assert len(specs) == 84
+    assert {spec.domain for spec in specs} == set(Domain)
+
+
 @pytest.mark.parametrize(("spec", "mode"), CASES)
 def test_step_does_what_its_label_says(spec: ModelSpec, mode: Mode) -> None:
+    """Two seeded builds agree, what is built is what was declared, a step does what it must, on the batch given."""
     model = build(spec, mode)
-    networks = model.networks()
+    check_what_is_built(model, spec)
+    if not spec.large:
+        for (name, a), (_, b) in zip(_state(model), _state(build(spec, mode)), strict=True):
+            assert torch.equal(a, b), name
+        del a, b
+        check_step(model, spec)
+    elif mode not in spec.syncs:  # on the meta device, there is nothing to wait for
+        assert outputs_of(model)
+    assert model.samples_per_step % spec.smoke_batch_size == 0
+    elements, samples = element_count(model.batch), model.samples_per_step
+    del model  # some are large
 
+    twice = build_cheaply(spec, mode, 2 * spec.smoke_batch_size)
+    assert element_count(twice.batch) == 2 * elements
+    assert twice.samples_per_step == 2 * samples
+
+
+def build_cheaply(spec: ModelSpec, mode: Mode, batch_size: int) -> Model:
+    """On the meta device, where tensors have shapes but no data; on the CPU what needs data to be built."""
+    try:
+        return build(spec, mode, batch_size, device="meta")
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return build(spec, mode, batch_size, device="cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("spec", "mode"), [case for case in CASES if case.values[0].large])
+def test_a_large_models_step_does_what_its_label_says(spec: ModelSpec, mode: Mode) -> None:
+    model = build(spec, mode, device="cuda")
+    check_what_is_built(model, spec)
+    check_step(model, spec)
+
+
+def check_what_is_built(model: Model, spec: ModelSpec) -> None:
+    networks = model.networks()
     parameters = sum(p.numel() for network in networks.values() for p in network.parameters())
-    if mode is Mode.TRAIN or Mode.TRAIN not in spec.batch_size:
+    if model.mode is Mode.TRAIN or Mode.TRAIN not in spec.batch_size:
         assert parameters == spec.parameters
-    assert all(network.training == (mode is Mode.TRAIN) for network in networks.values())
+    assert all(network.training == (model.mode is Mode.TRAIN) for network in networks.values())
     assert tensors(model.batch), "a step's data must be in model.batch"
-    assert all(tensor.device.type == "cpu" for tensor in tensors(model.batch))
+    assert all(tensor.device.type == model.device.type for tensor in tensors(model.batch))
     resident = {id(tensor) for tensor in tensors(model.batch)}
     assert all(id(tensor) in resident for tensor in tensors(model.example_inputs)), "example_inputs must be in batch"
     assert tensors(model.example_inputs)
     assert model.samples_per_step > 0
 
-    if mode is Mode.TRAIN:
+
+def outputs_of(model: Model) -> list[torch.Tensor]:
+    """The floating results of a step; of a train step its loss, detached."""
+    outputs = model.train_step() if model.mode is Mode.TRAIN else model.eval_step()
+    if model.mode is Mode.TRAIN:
+        assert outputs.ndim == 0
+        assert not outputs.requires_grad
+    return [tensor for tensor in tensors(outputs) if tensor.is_floating_point()]
+
+
+def check_step(model: Model, spec: ModelSpec) -> None:
+    if model.mode is Mode.TRAIN:
         assert unchanged_by_a_train_step(model, spec.unchanged_parameters) == []
-    step = model.train_step if mode is Mode.TRAIN else model.eval_step
     with synchronising_operators() as seen:
-        outputs = step()
-    if mode not in spec.syncs:
+        floating = outputs_of(model)
+    if model.mode not in spec.syncs:
         assert not seen, "operators that wait for the device; avoid them or declare why in metadata.yaml's syncs"
     else:
         assert seen, "metadata.yaml declares syncs that the step does not have"
-
-    if mode is Mode.TRAIN:
-        assert outputs.ndim == 0
-        assert not outputs.requires_grad
-    floating = [tensor for tensor in tensors(outputs) if tensor.is_floating_point()]
     assert floating
     assert all(torch.isfinite(tensor).all() for tensor in floating)
-
-
-@pytest.mark.parametrize(("spec", "mode"), CASES)
-def test_two_seeded_builds_agree_and_the_batch_asked_for_is_run(spec: ModelSpec, mode: Mode) -> None:
-    one, two = build(spec, mode), build(spec, mode)
-    for (name, a), (_, b) in zip(_state(one), _state(two), strict=True):
-        assert torch.equal(a, b), name
-    assert one.samples_per_step % spec.smoke_batch_size == 0
-
-    elements, samples = element_count(one.batch), one.samples_per_step
-    del one, two, a, b  # some are large
-    twice = build(spec, mode, 2 * spec.smoke_batch_size)
-    assert element_count(twice.batch) == 2 * elements
-    assert twice.samples_per_step == 2 * samples
 
 
 def _state(model: Model) -> list[tuple[str, torch.Tensor]]:
@@ -92,6 +137,20 @@ def _state(model: Model) -> list[tuple[str, torch.Tensor]]:
         if isinstance(value, torch.Tensor) and not value.is_quantized
     ]
     return weights + [(f"batch {index}", tensor) for index, tensor in enumerate(tensors(model.batch))]
+
+
+@pytest.mark.parametrize("spec", [pytest.param(spec, id=spec.name) for spec in SPECS])
+def test_the_table_of_models_is_up_to_date(spec: ModelSpec) -> None:
+    """(Rows of models that only run on real data would take minutes: of those only what metadata says is compared.)"""
+    written = [
+        line.split(" | ") for line in MODELS_TABLE.read_text().splitlines() if line.startswith(f"| {spec.name} |")
+    ]
+    again = "run `torchzoo describe all --write docs/models.md`"
+    assert len(written) == 1, again
+    if spec.syncs or not all(is_installed(requirement) for requirement in spec.requirements):
+        assert written[0][:6] == describe.known_cells(spec), again
+    else:
+        assert " | ".join(written[0]) == describe.row(spec), again
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""The command line: `torchzoo run | list | report | doctor | install`. Torch is never imported in this process."""
+"""The command line. Torch is never imported in this process, but for `torchzoo describe`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torchzoo.processes import ForkServer, TorchUnusable, terminated_as_interrup
 from torchzoo.record import EAGER, CacheMode, Failed, Manifest, Measured, Record, Settings, StageLimits
 from torchzoo.report.progress import Progress
 from torchzoo.runs import Asked, Session, new_run, resumed_run, tune_batches
-from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision
+from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision, SpecError
 from torchzoo.store import RunStore, StoreError, read_run
 
 OK, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         status: int = parsed.command(parsed)
-    except (UsageError, CatalogError, StoreError, BatchFileError, TorchUnusable) as error:
+    except (UsageError, CatalogError, SpecError, StoreError, BatchFileError, TorchUnusable) as error:
         print(f"torchzoo: error: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_list(commands)
     _add_report(commands)
     _add_tune_batch(commands)
+    _add_describe(commands)
     doctor = commands.add_parser("doctor", help="say what this machine can run")
     doctor.set_defaults(command=_doctor)
     commands.add_parser("install", help="install models' libraries; see `torchzoo install --help`")
@@ -164,6 +165,21 @@ def _add_report(commands: Any) -> None:
     report.add_argument("path", type=Path, metavar="RUN")
     report.add_argument("--format", choices=["table", "md", "json"], default="table")
     report.set_defaults(command=_report)
+
+
+def _add_describe(commands: Any) -> None:
+    describe = commands.add_parser(
+        "describe",
+        help="a Markdown table of models with their inputs and FLOPs",
+        description="Build models (on the meta device where that can be) and print a Markdown table of what they are.",
+    )
+    describe.add_argument("models", nargs="*", metavar="MODEL", help="a name, a glob ('hf_*'), a domain (nlp), or all")
+    describe.add_argument("--suite", default="", metavar="S[,S]", help=f"{', '.join(suite_names())}, or a YAML file")
+    describe.add_argument("--write", type=Path, metavar="FILE", help="write the document there instead of printing it")
+    describe.add_argument(
+        "--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders"
+    )
+    describe.set_defaults(command=_describe)
 
 
 def _add_tune_batch(commands: Any) -> None:
@@ -453,6 +469,25 @@ def _list(arguments: argparse.Namespace) -> int:
     for spec in chosen:
         batches = " ".join(f"{mode} {size:,}" for mode, size in spec.batch_size.items())
         print(f"{spec.name:{width}}  {spec.domain:22}  {spec.task:22}  {batches:28}  {spec.source}")
+    return OK
+
+
+def _describe(arguments: argparse.Namespace) -> int:
+    from torchzoo.describe import describe
+
+    suites = _words(arguments.suite)
+    if not arguments.models and not suites:
+        raise UsageError("name at least one MODEL, a glob, a domain, all or a --suite; see `torchzoo list`")
+    catalog = find_models(arguments.models_dir)
+    specs = [catalog.spec(name) for name in catalog.select(arguments.models, suites)]
+    text = describe(specs)
+    if arguments.write is None:
+        print(text, end="")
+        return OK
+    try:
+        arguments.write.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't write {arguments.write}: {error.strerror}") from error
     return OK
 
 

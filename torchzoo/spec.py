@@ -74,6 +74,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """One model folder's `metadata.yaml`.
 
     `batch_size` has one entry per mode the model runs in; a mode without one needs a skip that says why.
+    `large` says why the contract is tested on the meta device and on a GPU only: a CPU's memory or patience.
     `device_memory_gib` says what a case at the default batch size needs of a device, where that is much.
     `parameters` counts the elements of all parameters of `Model.networks()`, frozen and target copies included.
     """
@@ -89,6 +90,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     skips: tuple[SkipRule, ...] = ()
     native_dtype: NativeDtype = NativeDtype.FP32
     device_memory_gib: dict[Mode, float] = {}
+    large: str | None = None
     syncs: dict[Mode, str] = {}  # steps that wait for the device or copy to the host by nature, and why
     unchanged_parameters: dict[str, str] = {}  # glob of "network.parameter" names a train step leaves alone: why
     name: str = ""

@@ -15,12 +15,12 @@ from opacus import GradSampleModule
 from opacus.accountants import RDPAccountant
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock, ResNet
+from torchvision.models.resnet import BasicBlock
 
 from torchzoo.model import ImageClassifier
+from torchzoo.networks.group_norm_resnet import group_norm_resnet18
 from torchzoo.spec import Mode
 
-GROUPS = 32  # what opacus.validators.ModuleValidator.fix puts in
 NOISE_MULTIPLIER = 1.0  # of the clipping norm
 CLIPPING_NORM = 1.0
 TRAINING_IMAGES = 50_000  # of CIFAR-10: the privacy loss depends on how likely an image is to be drawn
@@ -48,7 +48,7 @@ class Model(ImageClassifier):
     num_classes = 10
 
     def build_network(self) -> nn.Module:
-        network = ResNet(Block, [2, 2, 2, 2], num_classes=self.num_classes, norm_layer=group_norm)
+        network = group_norm_resnet18(self.num_classes, Block)
         for module in network.modules():
             if isinstance(module, nn.ReLU):
                 module.inplace = False
@@ -64,7 +64,3 @@ class Model(ImageClassifier):
         accountant = RDPAccountant()
         optimizer.attach_step_hook(accountant.get_optimizer_hook_fn(sample_rate=self.batch_size / TRAINING_IMAGES))
         return optimizer
-
-
-def group_norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(GROUPS, channels)

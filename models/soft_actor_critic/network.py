@@ -1,14 +1,14 @@
-"""The policy, the soft Q-functions and the temperature of SAC (Haarnoja et al., 2018, arXiv:1812.05905).
+"""The policy and the soft Q-functions of SAC (Haarnoja et al., 2018, arXiv:1812.05905).
 
 Shape letters: B batch, S state size, A action size, H hidden size.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+from torchzoo.networks.soft_actor_critic import layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,17 +20,6 @@ class Config:
     hidden_size: int = 1024
     min_log_deviation: float = -20.0
     max_log_deviation: float = 2.0
-
-
-def layers(in_features: int, hidden_size: int, out_features: int) -> nn.Sequential:
-    """Two hidden ReLU layers."""
-    return nn.Sequential(
-        nn.Linear(in_features, hidden_size),
-        nn.ReLU(),
-        nn.Linear(hidden_size, hidden_size),
-        nn.ReLU(),
-        nn.Linear(hidden_size, out_features),
-    )
 
 
 class Actor(nn.Module):
@@ -56,25 +45,3 @@ class Critic(nn.Module):
     def forward(self, state: Tensor, action: Tensor) -> Tensor:
         value: Tensor = self.layers(torch.cat([state, action], dim=-1))
         return value.squeeze(-1)
-
-
-class Temperature(nn.Module):
-    """The weight of the entropy, learned by its logarithm so that it stays positive; 1 at first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.log_value = nn.Parameter(torch.zeros(()))
-
-    def forward(self) -> Tensor:
-        return self.log_value.exp()
-
-
-def squashed_gaussian(mean: Tensor, log_deviation: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Actions (B, A) in (-1, 1) and their log-densities (B,) for standard normal noise (B, A); the paper's appendix C.
-
-    log(1 - tanh(u)^2) is computed as 2 (log 2 - u - softplus(-2 u)), which does not overflow.
-    """
-    unsquashed = mean + log_deviation.exp() * noise
-    log_gaussian = -0.5 * noise.square() - log_deviation - 0.5 * math.log(2.0 * math.pi)
-    log_slope = 2.0 * (math.log(2.0) - unsquashed - F.softplus(-2.0 * unsquashed))
-    return torch.tanh(unsquashed), (log_gaussian - log_slope).sum(dim=-1)

@@ -101,22 +101,26 @@ def where_time_went(manifest: Manifest, records: Sequence[Record]) -> list[str]:
     if not ran:
         return []
     wall_s = (max(_time(r.finished_at) for r in ran) - min(_time(r.started_at) for r in ran)).total_seconds()
-    windows_s: Counter[str] = Counter()
-    cpu_s: Counter[str] = Counter()
+    windows_s: dict[str, float] = defaultdict(float)
+    cpu_s: dict[str, float] = defaultdict(float)
     for record in ran:
         assert record.lane is not None
         if isinstance(record.outcome, Measured):
             windows_s[record.lane] += record.outcome.stage_seconds.get(Stage.MEASURE, 0.0)
-            cpu_s.update(record.outcome.stage_cpu_seconds)
+            for stage, spent_s in record.outcome.stage_cpu_seconds.items():
+                cpu_s[stage] += spent_s
     cores = manifest.environment.get("cpu_usable") or 1
     lanes = ", ".join(f"{lane} {_share(spent_s, wall_s)}" for lane, spent_s in sorted(windows_s.items()))
-    stages = ", ".join(f"{stage} {units.seconds(spent_s)}" for stage, spent_s in cpu_s.most_common() if spent_s >= 1)
+    by_cost = sorted(cpu_s.items(), key=lambda item: -item[1])
+    stages = ", ".join(f"{stage} {units.seconds(spent_s)}" for stage, spent_s in by_cost if spent_s >= 1)
     lines = [
         f"time: {units.seconds(wall_s)} for {len(ran)} cases that ran, {units.seconds(wall_s / len(ran))} a case",
         f"measuring windows: {lanes or 'none'}",
     ]
     if stages:
-        lines.append(f"CPU time of measured cases: {_share(cpu_s.total(), wall_s * cores)} of {cores} cores ({stages})")
+        lines.append(
+            f"CPU time of measured cases: {_share(sum(cpu_s.values()), wall_s * cores)} of {cores} cores ({stages})"
+        )
     return lines
 
 

@@ -1,0 +1,11 @@
+"""DenseNet-121 (Huang et al., 2016, arXiv:1608.06993) classifying ImageNet-sized images."""
+
+import torchvision
+from torch import nn
+
+from torchzoo.model import ImageClassifier
+
+
+class Model(ImageClassifier):
+    def build_network(self) -> nn.Module:
+        return torchvision.models.densenet121()

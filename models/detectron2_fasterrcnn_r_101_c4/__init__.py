@@ -1,0 +1,15 @@
+"""Faster R-CNN (Ren et al., 2015, arXiv:1506.01497) on ResNet-101-C4, as Detectron2 builds it.
+
+Proposals and regions come from the fourth ResNet stage; the fifth is the head that every region passes.
+
+Random weights are set up to give the work of trained ones (`torchzoo/networks/detection_init.py`): of 1000 proposals,
+500 to 900 boxes enter NMS and 100 detections are kept; training samples 512 regions, of which about 70 are objects at
+first.
+"""
+
+from torchzoo.networks.rcnn import DetectronRCNN
+
+
+class Model(DetectronRCNN):
+    depth = 101
+    features = "c4"

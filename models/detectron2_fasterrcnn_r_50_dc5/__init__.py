@@ -1,0 +1,15 @@
+"""Faster R-CNN (Ren et al., 2015, arXiv:1506.01497) on ResNet-50-DC5, as Detectron2 builds it.
+
+Proposals and regions come from the fifth ResNet stage, dilated to a stride of 16.
+
+Random weights are set up to give the work of trained ones (`torchzoo/networks/detection_init.py`): of 1000 proposals,
+about 800 boxes enter NMS and 100 detections are kept; training samples 512 regions, of which about 80 are objects at
+first.
+"""
+
+from torchzoo.networks.rcnn import DetectronRCNN
+
+
+class Model(DetectronRCNN):
+    depth = 50
+    features = "dc5"

@@ -1,0 +1,44 @@
+"""FCOS (Tian et al., 2019, arXiv:1904.01355) on ResNet-50-FPN, as Detectron2 builds it: boxes without anchors.
+
+Detectron2 (Wu et al., 2019, https://github.com/facebookresearch/detectron2) is not on PyPI; torchvision's FCOS has the
+same heads, losses and thresholds, and a frozen ResNet whose stride is in the 1 x 1 convolutions makes it the same
+network. Random weights are scaled (`torchzoo.networks.detection_init`) so that evaluation keeps 100 detections.
+"""
+
+import torch
+from torch import nn
+from torchvision.models.detection import FCOS
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+from torchvision.ops.feature_pyramid_network import LastLevelP6P7
+
+from torchzoo.model import Detector
+from torchzoo.networks.detection import Anchors, FixedSize, frozen_resnet
+from torchzoo.networks.detection_init import initialise_dense
+from torchzoo.spec import Mode
+
+
+class Model(Detector):
+    num_classes = 80  # numbered from 0; the targets use 1 to 79
+
+    def build(self) -> None:
+        super().build()
+        image = self.data.uniform(3, self.image_height, self.image_width)
+        detecting = self.mode is Mode.EVAL
+        initialise_dense(
+            self.network,
+            image,
+            class_logit=-5.6 if detecting else None,
+            box_distance=4.0 if detecting else None,
+        )
+
+    def build_network(self) -> nn.Module:
+        stages = {"layer2": "3", "layer3": "4", "layer4": "5"}
+        backbone = BackboneWithFPN(frozen_resnet(50), stages, [512, 1024, 2048], 256, LastLevelP6P7(256, 256))
+        points = Anchors(((8,), (16,), (32,), (64,), (128,)), ((1.0,),) * 5)  # as squares of the level's stride
+        network = FCOS(backbone, self.num_classes, anchor_generator=points)
+        network.transform = FixedSize()
+        return network
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+        return torch.optim.SGD(trainable, lr=1e-3, momentum=0.9)

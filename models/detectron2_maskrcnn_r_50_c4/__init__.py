@@ -1,0 +1,17 @@
+"""Mask R-CNN (He et al., 2017, arXiv:1703.06870) on ResNet-50-C4, as Detectron2 builds it.
+
+Proposals and regions come from the fourth ResNet stage; the fifth is the head that every region passes, for box and
+mask.
+
+Random weights are set up to give the work of trained ones (`torchzoo/networks/detection_init.py`): of 1000 proposals,
+500 to 900 boxes enter NMS and 100 detections with masks are kept; training samples 512 regions, of which about 70 are
+objects at first.
+"""
+
+from torchzoo.networks.rcnn import DetectronRCNN
+
+
+class Model(DetectronRCNN):
+    depth = 50
+    features = "c4"
+    with_masks = True

@@ -1,0 +1,16 @@
+"""Mask R-CNN (He et al., 2017, arXiv:1703.06870) on ResNet-50-FPN, as Detectron2 builds it.
+
+Proposals and regions come from a feature pyramid (Lin et al., 2016, arXiv:1612.03144).
+
+Random weights are set up to give the work of trained ones (`torchzoo/networks/detection_init.py`): of 1000 proposals,
+about 900 boxes enter NMS and 100 detections with masks are kept; training samples 512 regions, of which 40 to 50 are
+objects at first.
+"""
+
+from torchzoo.networks.rcnn import DetectronRCNN
+
+
+class Model(DetectronRCNN):
+    depth = 50
+    features = "fpn"
+    with_masks = True

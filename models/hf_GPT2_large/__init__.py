@@ -1,0 +1,23 @@
+"""GPT-2 774M (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners"), predicting next tokens."""
+
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from torchzoo.model import LanguageModel
+
+
+class Model(LanguageModel):
+    eval_length = 1024
+
+    def build_network(self) -> nn.Module:
+        config = GPT2Config(
+            vocab_size=50257,
+            n_positions=1024,
+            n_embd=1280,
+            n_layer=36,
+            n_head=20,
+            use_cache=False,
+        )
+        network = GPT2LMHeadModel(config)
+        network.loss_type = "ForCausalLM"  # which the library can't tell from the class's name
+        return network

@@ -1,0 +1,24 @@
+"""T5-base (Raffel et al., 2019, arXiv:1910.10683) turning text into text."""
+
+from torch import nn
+from transformers import T5Config, T5ForConditionalGeneration
+
+from torchzoo.model import Seq2SeqLM
+
+
+class Model(Seq2SeqLM):
+    train_length = 1024
+    eval_length = 2048
+
+    def build_network(self) -> nn.Module:
+        config = T5Config(  # type: ignore[call-arg]
+            vocab_size=32128,
+            d_model=768,
+            d_kv=64,
+            d_ff=3072,
+            num_layers=12,
+            num_heads=12,
+            decoder_start_token_id=0,
+            use_cache=False,
+        )
+        return T5ForConditionalGeneration(config)

@@ -1,0 +1,45 @@
+"""RetinaNet (Lin et al., 2017, arXiv:1708.02002) on ResNeXt-50-FPN, as MLPerf trains it: 264 classes at 800 x 800.
+
+The configuration is that of https://github.com/mlcommons/training (single_stage_detector): torchvision's RetinaNet,
+ResNeXt-50 32x4d with frozen BatchNorm, stem and first stage, P6 and P7 from P5, Adam.
+Random weights are scaled (`torchzoo.networks.detection_init`) so that evaluation keeps 300 detections, its limit.
+"""
+
+import torch
+from torch import nn
+from torchvision.models.detection import RetinaNet
+from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+from torchvision.ops.feature_pyramid_network import LastLevelP6P7
+
+from torchzoo.model import Detector
+from torchzoo.networks.detection import Anchors, FixedSize
+from torchzoo.networks.detection_init import initialise_dense
+from torchzoo.spec import Mode
+
+
+class Model(Detector):
+    image_height = 800
+    image_width = 800
+    num_classes = 264  # numbered from 0; the targets use 1 to 263
+
+    def build(self) -> None:
+        super().build()
+        image = self.data.uniform(3, self.image_height, self.image_width)
+        initialise_dense(self.network, image, class_logit=-6.9 if self.mode is Mode.EVAL else None)
+
+    def build_network(self) -> nn.Module:
+        backbone = resnet_fpn_backbone(
+            backbone_name="resnext50_32x4d",
+            weights=None,
+            trainable_layers=3,
+            returned_layers=[2, 3, 4],
+            extra_blocks=LastLevelP6P7(256, 256),
+        )
+        sizes = tuple((size, int(size * 2 ** (1 / 3)), int(size * 2 ** (2 / 3))) for size in (32, 64, 128, 256, 512))
+        network = RetinaNet(backbone, self.num_classes, anchor_generator=Anchors(sizes, ((0.5, 1.0, 2.0),) * 5))
+        network.transform = FixedSize()
+        return network
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+        return torch.optim.Adam(trainable, lr=1e-4)
