@@ -1,7 +1,6 @@
 """The zoo's models as a Markdown table: metadata, and what building a model tells, its inputs' shapes and its FLOPs.
 
-Models are built on the meta device, where tensors have shapes and no data; those whose shapes depend on data run on
-the CPU, once in each mode, at their default batches.
+Models are built and stepped on the meta device, where tensors have shapes and no data.
 """
 
 from __future__ import annotations
@@ -14,12 +13,15 @@ from torchzoo.spec import Mode, ModelSpec
 
 HEADINGS = ("model", "domain", "task", "source", "parameters", "batch", "inputs", "GFLOP per step")
 
+#: What the meta device raises where a value is asked for.
+_NEEDS_DATA = (RuntimeError, NotImplementedError, AttributeError)
+
 EXPLANATION = """# The models
 
 Written by `torchzoo describe all --write docs/models.md`. Batches are the default ones, inputs those of the main
 network at these batches; FLOPs are of matrix products, convolutions and attentions in one step (in training with its
-backward passes), a multiply-add counted as two; int8 operators count nothing, and `-` stands for a large model whose
-step needs data. Where train and eval differ, they are given in this order.
+backward passes), a multiply-add counted as two; `-` stands for a step whose work depends on data. Where train
+and eval differ, they are given in this order.
 """
 
 
@@ -54,23 +56,20 @@ def _both(texts: Iterable[str]) -> str:
 
 
 def _facts(spec: ModelSpec, mode: Mode) -> tuple[str, str]:
-    """Shapes of the example inputs and the step's GFLOP at the default batch; `-` where they can't be had."""
+    """Shapes of the example inputs and the step's GFLOP at the default batch; `-` where only data could tell."""
     from torchzoo.measure.flops import step_flops
 
     model_class = load_model_class(spec)
-    for device in ("meta", "cpu"):
-        try:
-            model = model_class(mode, device, spec.batch_size[mode])
-            inputs = _shapes(model.example_inputs)
-            flops = step_flops(model.train_step if mode is Mode.TRAIN else model.eval_step)
-        except (RuntimeError, NotImplementedError, AttributeError):  # the meta device's way to say: that needs data
-            if spec.large:
-                break
-            if device == "cpu":
-                raise
-        else:
-            return inputs, f"{flops / 1e9:,.4g}"
-    return inputs, "-"
+    try:
+        model = model_class(mode, "meta", spec.batch_size[mode])
+    except _NEEDS_DATA:
+        return _shapes(model_class(mode, "cpu", spec.batch_size[mode]).example_inputs), "-"
+    inputs = _shapes(model.example_inputs)
+    try:
+        flops = step_flops(model.train_step if mode is Mode.TRAIN else model.eval_step)
+    except _NEEDS_DATA:
+        return inputs, "-"
+    return inputs, f"{flops / 1e9:,.4g}"
 
 
 def _shapes(inputs: Any) -> str:

@@ -81,7 +81,12 @@ def shape_overlap(w: Tensor, h: Tensor, anchors: Tensor) -> Tensor:
 def generalised_iou(centre1: Tensor, size1: Tensor, centre2: Tensor, size2: Tensor, epsilon: float = 1e-9) -> Tensor:
     """Generalised IoU (...) of boxes by centre and size (..., 2)."""
     low1, high1, low2, high2 = (c + s * side for c, s in ((centre1, size1), (centre2, size2)) for side in (-0.5, 0.5))
-    intersection = (torch.minimum(high1, high2) - torch.maximum(low1, low2)).clamp(min=0).prod(-1)
-    union = size1.prod(-1) + size2.prod(-1) - intersection + epsilon
-    hull = (torch.maximum(high1, high2) - torch.minimum(low1, low2)).prod(-1) + epsilon
+    intersection = area((torch.minimum(high1, high2) - torch.maximum(low1, low2)).clamp(min=0))
+    union = area(size1) + area(size2) - intersection + epsilon
+    hull = area(torch.maximum(high1, high2) - torch.minimum(low1, low2)) + epsilon
     return intersection / union - (hull - union) / hull
+
+
+def area(sides: Tensor) -> Tensor:
+    """(..., 2) to (...); the gradient of `prod` would wait for the device to look for zeros."""
+    return sides[..., 0] * sides[..., 1]

@@ -69,5 +69,5 @@ def continuations(logits: Tensor, scores: Tensor, ended: Tensor, end_token: int)
     dtype = torch.promote_types(logits.dtype, torch.float32)
     log_probabilities = F.log_softmax(logits, dim=2, dtype=dtype)
     itself = torch.full_like(log_probabilities[0, 0], float("-inf"))
-    itself[end_token] = 0.0
+    itself[end_token].fill_(0.0)  # (assigning a number would wait for the device)
     return scores.unsqueeze(2) + torch.where(ended.unsqueeze(2), itself, log_probabilities)
