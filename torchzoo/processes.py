@@ -117,7 +117,12 @@ class ForkedWorkers:
     def _tell_reaper(self, line: str) -> None:
         if self._reaper is None:
             self._reaper = subprocess.Popen(  # noqa: S603  our own interpreter and file
-                [sys.executable, "-I", reaper.__file__], stdin=subprocess.PIPE, text=True, start_new_session=True
+                [sys.executable, "-I", reaper.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
             )
         assert self._reaper.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # someone killed it: the workers still watch for themselves
