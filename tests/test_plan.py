@@ -31,7 +31,7 @@ def test_every_combination_is_a_case_with_the_models_own_batch() -> None:
 
 @pytest.mark.parametrize(("asked", "resolved"), [(None, 4), ("smoke", 2), (33, 33)])
 def test_batch_size_is_resolved_here_and_nowhere_else(asked: int | str | None, resolved: int) -> None:
-    assert make_plan([SPEC], axes(batch_size=asked), {})[0].case.batch_size == resolved
+    assert make_plan([SPEC], axes(batch_sizes=(asked,)), {})[0].case.batch_size == resolved
 
 
 def test_a_mode_the_model_lacks_is_a_reasoned_skip() -> None:
@@ -119,7 +119,7 @@ def test_a_tuned_batch_is_used_in_evaluation_unless_the_batch_is_given() -> None
     both = tuple(Mode)
 
     def batches(asked: int | str | None) -> list[int | None]:
-        return [entry.case.batch_size for entry in make_plan([SPEC], axes(modes=both, batch_size=asked), {}, tuned)]
+        return [entry.case.batch_size for entry in make_plan([SPEC], axes(modes=both, batch_sizes=(asked,)), {}, tuned)]
 
     assert batches(None) == [8, 64]
     assert batches("default") == [8, 4]

@@ -21,7 +21,7 @@ from torchzoo.catalog import CatalogError, find_models, suite_names
 from torchzoo.install import is_installed
 from torchzoo.plan import Axes, UsageError
 from torchzoo.processes import ForkServer, TorchUnusable, terminated_as_interrupted
-from torchzoo.record import EAGER, CacheMode, Failed, Manifest, Measured, Record, Settings, StageLimits
+from torchzoo.record import EAGER, CacheMode, Failed, Manifest, Measured, Pass, Record, Settings, StageLimits
 from torchzoo.report.progress import Progress
 from torchzoo.runs import Asked, Session, new_run, resumed_run, tune_batches
 from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision, SpecError
@@ -100,9 +100,16 @@ def _add_run(commands: Any) -> None:
     run.add_argument(
         "--bs",
         "--batch-size",
-        metavar="N",
-        help="a number, smoke, or default: each model's own (not given: in evaluation the one tuned for the device, "
+        metavar="N[,N]",
+        help="numbers, smoke, or default: each model's own (not given: in evaluation the one tuned for the device, "
         "where `torchzoo tune-batch` has found one, else default)",
+    )
+    run.add_argument(
+        "--repeats",
+        type=_positive_int,
+        default=1,
+        metavar="N",
+        help="processes that measure each case, so that what differs between processes is known (default: 1)",
     )
     run.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")
     run.add_argument("--threads", type=_positive_int, metavar="N", help="CPU threads (default: PyTorch's choice)")
@@ -144,9 +151,27 @@ def _add_run(commands: Any) -> None:
         help="what the compilers' caches hold when a case begins: cold (nothing), warm (what compiling it once before "
         "left), or a folder that all cases share and that is kept (default: cold)",
     )
+    _add_passes(run)
     run.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run: do what is missing, as it was begun")
     run.add_argument("--retry-failed", action="store_true", help="with --resume: do again what failed, too")
     run.set_defaults(command=_run, parser=run)
+
+
+def _add_passes(run: argparse.ArgumentParser) -> None:
+    passes = run.add_argument_group("passes", "more to know of each case, each in steps of its own after the timing")
+    for one, text in {
+        Pass.BREAKDOWN: "where a step's wall time goes: the device computes, moves data, idles; the longest kernels",
+        Pass.FLOPS: "operations of a step, what the device achieved of its peak, and what bounds it",
+        Pass.CHECK: "results against eager's, judged by an fp64 reference",
+        Pass.LEAK_CHECK: "growth of device and host memory over many steps",
+        Pass.ENERGY: "joules per step and per sample, by NVML's counter",
+        Pass.API: "the functions and operators of PyTorch that a step touches",
+    }.items():
+        passes.add_argument(f"--{one.replace('_', '-')}", dest="passes", action="append_const", const=one, help=text)
+    passes.add_argument("--trace", type=Path, metavar="DIR", help="keep the breakdown's Chrome traces there")
+    passes.add_argument(
+        "--compile-stats", action="store_true", help="show what compilation did (kept of every compiling case anyway)"
+    )
 
 
 def _add_list(commands: Any) -> None:
@@ -247,14 +272,19 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, text.split(","))))
 
 
-def _batch_size(text: str | None) -> int | str | None:
-    if text in (None, plan.SMOKE, plan.DEFAULT):
-        return text
-    assert text is not None
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+def _batch_sizes(text: str | None) -> tuple[int | str | None, ...]:
+    if text is None:
+        return (None,)
+    return tuple(_batch_size(word) for word in _words(text)) or (_batch_size(text),)
+
+
+def _batch_size(word: str) -> int | str:
+    if word in (plan.SMOKE, plan.DEFAULT):
+        return word
+    if not (word.isascii() and word.isdigit()) or int(word) < 1:
         words = f"'{plan.DEFAULT}' or '{plan.SMOKE}'"
-        raise UsageError(f"the batch size must be a whole number of at least 1, {words}: found '{text}'")
-    return int(text)
+        raise UsageError(f"the batch size must be a whole number of at least 1, {words}: found '{word}'")
+    return int(word)
 
 
 def _devices(text: str) -> tuple[str, ...]:
@@ -343,7 +373,16 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         ),
         cache=cache,
         cache_dir=cache_dir,
+        passes=_passes(arguments),
+        trace_dir=None if arguments.trace is None else str(_folder(arguments.trace, "--trace")),
     )
+
+
+def _passes(arguments: argparse.Namespace) -> tuple[Pass, ...]:
+    asked = set(arguments.passes or ())
+    if arguments.trace is not None:
+        asked.add(Pass.BREAKDOWN)
+    return tuple(one for one in Pass if one in asked)
 
 
 def _cache(text: str) -> tuple[CacheMode, str | None]:
@@ -356,12 +395,21 @@ def _cache(text: str) -> tuple[CacheMode, str | None]:
         return CacheMode(text), None
     if text == CacheMode.SHARED or not text:
         raise UsageError("--cache: name the folder that the cases share, or write cold or warm")
-    folder = Path(text).resolve()
+    return CacheMode.SHARED, str(_folder(Path(text), "--cache"))
+
+
+def _folder(path: Path, option: str) -> Path:
+    """`path`, made if need be.
+
+    Raises:
+        UsageError: it can't be made.
+    """
+    folder = path.resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--cache: can't make the folder {folder}: {error.strerror}") from error
-    return CacheMode.SHARED, str(folder)
+        raise UsageError(f"{option}: can't make the folder {folder}: {error.strerror}") from error
+    return folder
 
 
 def _axes(arguments: argparse.Namespace, devices: tuple[str, ...]) -> Axes:
@@ -375,8 +423,9 @@ def _axes(arguments: argparse.Namespace, devices: tuple[str, ...]) -> Axes:
         precisions=_choices(arguments.precision, Precision, "precision"),
         memory_formats=_choices(arguments.memory_format, MemoryFormat, "memory format"),
         compile_scope=CompileScope(arguments.compile_scope),
-        batch_size=_batch_size(arguments.bs),
+        batch_sizes=_batch_sizes(arguments.bs),
         seed=arguments.seed,
+        repeats=arguments.repeats,
     )
 
 

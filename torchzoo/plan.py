@@ -24,8 +24,9 @@ class UsageError(ValueError):
 class Axes(msgspec.Struct, frozen=True, kw_only=True):
     """The axes of a run; a case is made for each combination.
 
-    `batch_size`: a number; `smoke`; `default` for what metadata says; or None: in evaluation the batch tuned for the
-    class of device where there is one, else the default.
+    `batch_sizes`: of each a number; `smoke`; `default` for what metadata says; or None: in evaluation the batch tuned
+    for the class of device where there is one, else the default.
+    `repeats`: how many processes measure each case.
     """
 
     modes: tuple[Mode, ...]
@@ -34,8 +35,9 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True):
     precisions: tuple[Precision, ...] = (Precision.DEFAULT,)
     memory_formats: tuple[MemoryFormat, ...] = (MemoryFormat.CONTIGUOUS,)
     compile_scope: CompileScope = CompileScope.NETWORK
-    batch_size: int | str | None = None
+    batch_sizes: tuple[int | str | None, ...] = (None,)
     seed: int = 0
+    repeats: int = 1
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +66,19 @@ def make_plan(
         tuned: evaluation batches by device (as in `axes`) and model.
     """
     combinations = list(
-        itertools.product(axes.modes, axes.devices, axes.precisions, axes.memory_formats, axes.backends)
+        itertools.product(
+            axes.modes,
+            axes.devices,
+            axes.precisions,
+            axes.memory_formats,
+            axes.backends,
+            axes.batch_sizes,
+            range(axes.repeats),
+        )
     )
-    entries = []
+    entries: dict[Case, Entry] = {}
     for model in models:
-        for mode, device, precision, memory_format, backend in combinations:
+        for mode, device, precision, memory_format, backend, batch_size, repeat in combinations:
             name = model.name if isinstance(model, ModelSpec) else model[0]
             case = Case(
                 model=name,
@@ -78,13 +88,14 @@ def make_plan(
                 precision=precision,
                 memory_format=memory_format,
                 compile_scope=axes.compile_scope,
-                batch_size=_batch_size(model, mode, axes.batch_size, (tuned or {}).get(device, {}))
+                batch_size=_batch_size(model, mode, batch_size, (tuned or {}).get(device, {}))
                 if isinstance(model, ModelSpec)
                 else None,
                 seed=axes.seed,
+                repeat=repeat,
             )
-            entries.append(make_entry(case, model, missing))
-    return tuple(entries)
+            entries[case] = make_entry(case, model, missing)  # two batch sizes that come to the same are one case
+    return tuple(entries.values())
 
 
 def make_entry(case: Case, model: ModelSpec | tuple[str, SpecError], missing: dict[str, str]) -> Entry:

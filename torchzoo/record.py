@@ -41,6 +41,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     compile_scope: CompileScope = CompileScope.NETWORK
     batch_size: int | None  # None only where nothing can run: no metadata, or a mode the model does not have
     seed: int = 0
+    repeat: int = 0  # of the same case in another process, counted from 0
 
     def label(self) -> str:
         """For people: `resnet18 train cuda inductor fp32 bs16`, defaults left out."""
@@ -53,6 +54,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f"scope={self.compile_scope}")
         if self.batch_size is not None:
             parts.append(f"bs{self.batch_size}")
+        if self.repeat:
+            parts.append(f"repeat {self.repeat}")
         return " ".join(parts)
 
 
@@ -69,6 +72,18 @@ class Stage(enum.StrEnum):
     COMPILE = "compile"
     WAIT = "wait"  # for the window in which it is measured alone
     MEASURE = "measure"
+    EXAMINE = "examine"  # what needs no quiet: operations counted, results checked, growth of memory
+
+
+class Pass(enum.StrEnum):
+    """What a case is asked for beside time and memory; each in steps of its own, after the timing."""
+
+    BREAKDOWN = "breakdown"
+    ENERGY = "energy"
+    FLOPS = "flops"
+    API = "api"
+    LEAK_CHECK = "leak_check"
+    CHECK = "check"
 
 
 class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +97,12 @@ class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
         """Waiting for a window has no limit: it is not the worker's doing."""
         if stage is Stage.WAIT:
             return math.inf
-        limits = {Stage.COMPILE: self.compile_s, Stage.PRIME: self.compile_s, Stage.MEASURE: self.measure_s}
+        limits = {
+            Stage.COMPILE: self.compile_s,
+            Stage.PRIME: self.compile_s,
+            Stage.MEASURE: self.measure_s,
+            Stage.EXAMINE: self.compile_s,  # a check compiles once more
+        }
         return limits.get(stage, self.build_s)
 
 
@@ -113,6 +133,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: StageLimits = StageLimits()
     cache: CacheMode = CacheMode.COLD
     cache_dir: str | None = None  # of `shared`
+    passes: tuple[Pass, ...] = ()
+    trace_dir: str | None = None  # where the breakdown's Chrome traces are kept
 
 
 class StopReason(enum.StrEnum):
@@ -127,8 +149,6 @@ class FailureKind(enum.StrEnum):
     TIMEOUT = "timeout"
     CRASHED = "crashed"
     ERROR = "error"
-    INCORRECT = "incorrect"
-    NONDETERMINISTIC = "nondeterministic"
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -160,8 +180,22 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     host_uss_bytes: int | None = None  # the process's own: what a forked worker shares with its server is not counted
 
 
+class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
+    """Why Dynamo ended a graph, and where in the model's or a library's source: `resnet.py:120 in forward`."""
+
+    reason: str
+    place: str
+
+
+class Recompilation(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that was compiled once more, and the guard that failed."""
+
+    place: str
+    reason: str
+
+
 class Compilation(msgspec.Struct, frozen=True, kw_only=True):
-    """What Dynamo counted while a variant was compiled and warmed up; zeros for backends without Dynamo."""
+    """What Dynamo counted of a variant, from its first step to its last; zeros for backends without Dynamo."""
 
     graphs: int = 0
     graph_breaks: dict[str, int] = {}  # reason: how often
@@ -169,6 +203,90 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     cache: CacheMode | None = None  # None where the backend compiles nothing that is cached
     cache_hits: int = 0  # graphs whose code inductor found in its cache
     cache_misses: int = 0
+    compile_s: float | None = None  # wall time inside Dynamo and its backend; None in records before 2026-11-21
+    guards: int | None = None
+    breaks: tuple[GraphBreak, ...] = ()
+    recompilations: tuple[Recompilation, ...] = ()
+    cudagraph_skip_reasons: tuple[str, ...] = ()
+
+
+class StepTime(msgspec.Struct, frozen=True, array_like=True):
+    """Where one profiled step's wall time went; what is left of it is idle (on the CPU: Python and the framework)."""
+
+    wall_s: float
+    active_s: float  # the device computes (on the CPU: inside operators); the union of the intervals
+    movement_s: float  # it copies or sets memory and does not compute
+
+
+class Kernel(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    calls: int
+    total_s: float
+
+
+class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
+    """From a profiled pass of its own: each step, and the kernels (operators, on the CPU) that took longest."""
+
+    steps: tuple[StepTime, ...]
+    kernels: tuple[Kernel, ...]
+    trace: str | None = None  # the Chrome trace, where it was kept
+
+
+class Energy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the device's energy counter (NVML) rose by over back-to-back steps."""
+
+    steps: int
+    elapsed_s: float
+    energy_j: float
+
+
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory in use after each of many steps, garbage collected: level, or it leaks."""
+
+    device_bytes: tuple[int, ...] | None  # allocated; None on the CPU
+    host_bytes: tuple[int, ...]  # unique to the process
+
+
+class Flops(msgspec.Struct, frozen=True, kw_only=True):
+    """Work of one eager step; a multiply-add counts as two operations."""
+
+    total: int
+    by_operator: dict[str, int]
+    without_formula: dict[str, int] = {}  # operators known to compute much that have no formula: calls
+    bytes_moved: int | None = None  # operands and results of all operators: what unfused kernels read and write
+
+
+class ApiSurface(msgspec.Struct, frozen=True, kw_only=True):
+    """What one eager step touches of PyTorch: functions (`torch.nn.functional.linear`) and operators (`aten::mm`)."""
+
+    functions: tuple[str, ...]
+    operators: tuple[str, ...]
+
+
+class CheckStatus(enum.StrEnum):
+    CORRECT = "correct"
+    INCORRECT = "incorrect"
+    NONDETERMINISTIC = "nondeterministic"  # eager itself does not agree with eager
+    REFERENCE_FAILED = "reference_failed"  # nothing to judge by
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of result (`loss`, `outputs`, `gradients`, `parameters`): the worst tensor's relative errors."""
+
+    what: str
+    worst: str  # the name of the tensor
+    error: float  # of the candidate against the fp64 reference
+    eager_error: float  # of eager in fp32 (native dtype) against the same
+    tolerance: float
+    is_close: bool
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on a case's results against eager, judged by an fp64 reference."""
+
+    status: CheckStatus
+    reason: str = ""  # one line
+    comparisons: tuple[Comparison, ...] = ()
 
 
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +299,9 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     back_to_back: tuple[BackToBack, ...]
     result_is_finite: bool  # loss (train) or outputs (eval) after warm-up
     compilation: Compilation | None = None
+    breakdown: Breakdown | None = None
+    energy: Energy | None = None
+    growth: Growth | None = None
 
 
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +312,7 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     temperature_c: int | None = None
     power_w: float | None = None
     throttle_reasons: int | None = None  # NVML's bit mask
+    foreign_processes: int | None = None  # other processes that compute on the device, siblings of the run excepted
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
@@ -212,6 +334,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     host_loop_s: tuple[float, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
     stage_seconds: dict[str, float] = {}  # wall time, that in which the worker was stopped included
     stage_cpu_seconds: dict[str, float] = {}  # CPU time of the worker and of the compilers' processes it started
+    flops: Flops | None = None
+    api: ApiSurface | None = None
+    check: Check | None = None
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True, tag="skipped"):
@@ -238,6 +363,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: str
     lane: str | None = None  # the device it ran on, by index; None where it never ran
     paused_s: float = 0.0  # how long the worker was stopped while others were measured
+    batch_curve: dict[int, float] | None = None  # with `--bs auto`: samples/s of eager by batch size tried
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

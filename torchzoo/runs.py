@@ -167,7 +167,7 @@ def tune_batches(
 
     def throughputs(batch_sizes: dict[str, int]) -> dict[str, float | None]:
         entries = [
-            plan.make_plan([specs[name]], msgspec.structs.replace(axes, batch_size=size), lacking)[0]
+            plan.make_plan([specs[name]], msgspec.structs.replace(axes, batch_sizes=(size,)), lacking)[0]
             for name, size in batch_sizes.items()
         ]
         scheduler = Scheduler(

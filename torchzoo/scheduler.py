@@ -282,6 +282,8 @@ class Scheduler:
                 worker.deadline_s = self.now_s() + self.limits.of(message)
                 if message is Stage.WAIT:
                     self.waiting.append(ticket)
+                if message is Stage.EXAMINE:
+                    self._close_window(ticket)
                 self.on_stage(worker.entry.case, worker.lane, message)
             case Exited():
                 worker.outcome = worker.outcome or died(message.code, worker.stage, worker.log)

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from torchzoo import backends, environment, prepare
 from torchzoo.catalog import load_model_class
+from torchzoo.measure import passes
 from torchzoo.measure.clock import Clock, DeviceClock
 from torchzoo.measure.latency import Variant, back_to_back, measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.memory import measure_memory
@@ -73,13 +74,14 @@ def measure_case(
 
     if case.backend != EAGER:
         stages.enter(Stage.COMPILE)
-        candidate = prepare.candidate_variant(model, step, case, inspection)
+        variants.append(prepare.candidate_variant(model, step, case, inspection))
+        candidate = variants[-1]
         del inspection  # the calls it holds are not the candidate's memory
         warm[candidate.name] = warm_up(candidate, clock, settings)
         compilation[candidate.name] = dynamo_counts(settings.cache)
         check_compiled(case.backend, compilation[candidate.name])
         memory[candidate.name] = measure_memory(candidate.step, memory_steps(settings, warm[candidate.name]), device)
-        variants.append(candidate)
+        del candidate
 
     step_s = [result.steps_s[-1] for result in warm.values()]
     with quiet_python():
@@ -93,6 +95,19 @@ def measure_case(
         blocks, stop_reason = measure_latency(variants, clock, settings, steps_per_block=steps_per_block)
         state_after, host_after_s = environment.device_state(device), environment.host_loop_s()
         throughput = {variant.name: _back_to_back(variant, clock, blocks, max(step_s)) for variant in variants}
+        steady_s = {name: result.steps_s[-1] for name, result in warm.items()}
+        quiet = {v.name: passes.in_window(v, case, settings, device, steady_s[v.name]) for v in variants}
+    for name in compilation:
+        compilation[name] = dynamo_counts(settings.cache)  # once more: what was compiled anew while it was measured
+
+    stages.enter(Stage.EXAMINE)
+    growth = {v.name: passes.growth(v, settings, device, steady_s[v.name]) for v in variants}
+    eager.select()
+    flops, api = passes.of_eager_step(step, settings)
+    samples_per_step, sample_unit = model.samples_per_step, model.sample_unit
+    parameters = sum(p.numel() for network in model.networks().values() for p in network.parameters())
+    del model, step, eager, variants  # the check builds its own
+    check = passes.check(case, spec, model_class, device, settings)
     stages.close()
 
     return Measured(
@@ -107,12 +122,15 @@ def measure_case(
                 back_to_back=throughput[name],
                 result_is_finite=warm[name].result_is_finite,
                 compilation=compilation.get(name),
+                breakdown=quiet[name].breakdown,
+                energy=quiet[name].energy,
+                growth=growth[name],
             )
             for name in warm
         },
-        samples_per_step=model.samples_per_step,
-        sample_unit=model.sample_unit,
-        parameters=sum(p.numel() for network in model.networks().values() for p in network.parameters()),
+        samples_per_step=samples_per_step,
+        sample_unit=sample_unit,
+        parameters=parameters,
         operator_dtypes=operator_dtypes,
         precision_flags=flags,
         host_syncs=spec.syncs.get(case.mode),
@@ -123,6 +141,9 @@ def measure_case(
         host_loop_s=(host_before_s, host_after_s),
         stage_seconds=stages.seconds,
         stage_cpu_seconds=stages.cpu_seconds,
+        flops=flops,
+        api=api,
+        check=check,
     )
 
 
