@@ -9,7 +9,10 @@ import pytest
 
 WITHOUT_TORCH = (
     "spec record stats store catalog backends plan install worker scheduler environment "
-    "report.units report.rows report.tables report.progress cli"
+    "report.units report.rows report.tables report.progress cli "
+    "compare report.comparison report.noise report.exports commands.compare commands.noise commands.export "
+    "userbenchmark report.markdown commands.userbenchmark leaks report.compilation report.growth "
+    "report.breakdown report.throttling peaks roofline report.work commands.peaks"
 )
 
 

@@ -10,9 +10,12 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from examples import SPEC
 from torchzoo import catalog, install
+from torchzoo.runs import missing
 
 METADATA = """\
 domain: {domain}
@@ -407,3 +410,24 @@ def test_check_of_a_real_model_by_the_real_script() -> None:
     found = rows(done.stdout)
     assert list(found) == ["torchzoo", "resnet18"], done.stderr
     assert done.returncode == (0 if set(found.values()) == {"ready"} else 1)
+
+
+def test_a_requirement_is_met_by_a_version_that_fits(pip: FakePip) -> None:
+    pip.versions["fakevision"] = "0.9"
+    pip.add("fakevision")
+    assert install.unmet("fakevision") is None
+    assert install.unmet("fakevision>=0.5,<1") is None
+    assert install.unmet("fakevision[extra]>=1") == "fakevision 0.9 is installed, not >=1"
+    assert install.unmet("fakeother>=1") == "fakeother not installed"
+
+
+def test_a_run_skips_a_model_whose_library_is_too_old_and_says_what_to_do(pip: FakePip) -> None:
+    pip.versions["fakevision"] = "0.9"
+    pip.add("fakevision")
+    models = [
+        msgspec.structs.replace(SPEC, name="old", requirements=("fakevision>=1", "fakeother")),
+        msgspec.structs.replace(SPEC, name="fine", requirements=("fakevision>=0.9",)),
+    ]
+    assert missing(models, []) == {
+        "old": "fakevision 0.9 is installed, not >=1, fakeother not installed: python install.py old"
+    }

@@ -73,7 +73,7 @@ def mixed() -> list[Record]:
     return [
         record(),
         record(compared(), backend=INDUCTOR),
-        record(Skipped(reason="no [/bold] way")),
+        record(Skipped(reason="no [/bold] way"), model="skips"),
         record(failed, model="a|b<i>"),
     ]
 

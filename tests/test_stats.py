@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 
 from torchzoo import stats
 from torchzoo.record import Block
+from torchzoo.stats import Estimate
 
 
 def test_interval_of_the_median_is_the_order_statistics_of_the_tables() -> None:
@@ -85,3 +87,28 @@ def test_geomean_is_over_the_cases_medians_and_its_interval_over_cases_and_sampl
 def test_geomean_refuses_what_has_none(samples: list[list[float]]) -> None:
     with pytest.raises(ValueError, match="positive"):
         stats.geomean(samples)
+
+
+@pytest.mark.parametrize("ratios", [[1.0, 1.1, 1.3, 2.0, 2.2], [1.0, 1.1, 1.3, 2.0, 2.2, 2.3], [1.0, 3.0], [2.0]])
+def test_resampled_medians_are_those_of_samples_drawn_with_replacement(ratios: list[float]) -> None:
+    generator = np.random.default_rng(1)
+    quick = np.exp(stats.resampled(ratios, cluster="a", generator=generator, resamples=40_000).log_medians)
+    plain = np.median(np.asarray(ratios)[generator.integers(len(ratios), size=(40_000, len(ratios)))], axis=1)
+    levels = sorted({*plain.round(9)})
+    assert {*quick.round(9)} <= {*levels}
+    for level in levels:
+        assert (quick <= level + 1e-9).mean() == pytest.approx((plain <= level + 1e-9).mean(), abs=0.012)  # 3 errors
+
+
+def test_a_models_cases_are_drawn_together() -> None:
+    generator = np.random.default_rng(0)
+
+    def interval(clusters: str) -> Estimate:
+        values = [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]
+        return stats.geomean_of(
+            [stats.resampled([v] * 5, cluster=c, generator=generator) for v, c in zip(values, clusters, strict=True)]
+        )
+
+    together, apart = interval("aabbccdd"), interval("abcdefgh")
+    assert together.value == pytest.approx(apart.value)
+    assert together.high - together.low > 1.2 * (apart.high - apart.low)

@@ -9,13 +9,19 @@ The file maps a device's name to models, and each model to the batch found and t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 #: A doubling that gives less than this factor in throughput is not worth it.
 WORTHWHILE = 1.05
+
+#: Seconds of timing a batch size, at most.
+TIME_LIMIT_S = 2.0
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class TunedBatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,16 +75,16 @@ def write_tuned(path: Path, tuned: Tuned) -> None:
 
 
 def tune(
-    starts: dict[str, int], throughputs: Callable[[dict[str, int]], dict[str, float | None]], *, largest: int = 2**16
-) -> dict[str, dict[int, float]]:
+    starts: dict[_Key, int], throughputs: Callable[[dict[_Key, int]], dict[_Key, float | None]], *, largest: int = 2**16
+) -> dict[_Key, dict[int, float]]:
     """Throughput by batch size of each model, doubled from its start until it stops rising, or nothing more runs.
 
     Args:
-        starts: batch size to begin with, by model.
+        starts: batch size to begin with, by model, or whatever else tells apart what is tuned.
         throughputs: samples/s of models at batch sizes; None for one that does not run, out of memory for one.
         largest: no batch above this is tried.
     """
-    curves: dict[str, dict[int, float]] = {name: {} for name in starts}
+    curves: dict[_Key, dict[int, float]] = {name: {} for name in starts}
     rising = dict(starts)
     while rising:
         found = throughputs(rising)

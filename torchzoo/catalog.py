@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -132,11 +133,24 @@ def find_models(extra_folders: Iterable[Path] = ()) -> Catalog:
     Raises:
         CatalogError: an extra folder that does not exist.
     """
-    from_environment = [Path(part) for part in os.environ.get("TORCHZOO_PATH", "").split(os.pathsep) if part]
+    return Catalog(_folders("models", "TORCHZOO_PATH", extra_folders))
+
+
+def find_userbenchmarks() -> dict[str, Path]:
+    """The folders of torchzoo's userbenchmarks by name, then those under `TORCHZOO_USERBENCHMARK_PATH`.
+
+    Raises:
+        CatalogError: a folder of that variable does not exist.
+    """
+    return _folders("userbenchmark", "TORCHZOO_USERBENCHMARK_PATH", ())
+
+
+def _folders(kind: str, variable: str, extra: Iterable[Path]) -> dict[str, Path]:
+    from_environment = [Path(part) for part in os.environ.get(variable, "").split(os.pathsep) if part]
     folders: dict[str, Path] = {}
-    for root in [bundled("models"), *from_environment, *extra_folders]:
+    for root in [bundled(kind), *from_environment, *extra]:
         if not root.is_dir():
-            raise CatalogError(f"no such models folder: {root}")
+            raise CatalogError(f"no such {kind} folder: {root}")
         folders.update(
             {
                 entry.name: entry.resolve()
@@ -144,7 +158,7 @@ def find_models(extra_folders: Iterable[Path] = ()) -> Catalog:
                 if entry.is_dir() and not entry.name.startswith((".", "_"))
             }
         )
-    return Catalog(folders)
+    return folders
 
 
 def library_imports(spec: ModelSpec) -> list[str]:
@@ -172,21 +186,30 @@ def load_model_class(spec: ModelSpec) -> type[Model]:
     """
     from torchzoo.model import Model
 
-    init = Path(spec.folder) / "__init__.py"
+    module = import_folder(Path(spec.folder), f"torchzoo_models.{spec.name}")
+    model_class = getattr(module, "Model", None)
+    if not (isinstance(model_class, type) and issubclass(model_class, Model)):
+        raise ImportError(f"{module.__file__} has no class Model(torchzoo.model.Model)")
+    return model_class
+
+
+def import_folder(folder: Path, full_name: str) -> ModuleType:
+    """Import `folder/__init__.py` as the package `full_name`, known by that name before its code runs.
+
+    Raises:
+        ImportError: there is none; and whatever its code raises.
+    """
+    init = folder / "__init__.py"
     if not init.is_file():
-        raise ImportError(f"{spec.folder} has no __init__.py")
-    full_name = f"torchzoo_models.{spec.name}"
-    module_spec = importlib.util.spec_from_file_location(full_name, init, submodule_search_locations=[spec.folder])
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
+        raise ImportError(f"{folder} has no __init__.py")
+    spec = importlib.util.spec_from_file_location(full_name, init, submodule_search_locations=[str(folder)])
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
     sys.modules[full_name] = module
     try:
-        module_spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[full_name]
         raise
-    model_class = getattr(module, "Model", None)
-    if not (isinstance(model_class, type) and issubclass(model_class, Model)):
-        raise ImportError(f"{init} has no class Model(torchzoo.model.Model)")
-    return model_class
+    return module

@@ -10,14 +10,15 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import msgspec
 
 import torchzoo
 from torchzoo import backends, plan
-from torchzoo.batches import BatchFileError, default_file
+from torchzoo.batches import TIME_LIMIT_S, BatchFileError, default_file
 from torchzoo.catalog import CatalogError, find_models, suite_names
+from torchzoo.commands import compare, export, noise, report, userbenchmark
 from torchzoo.install import is_installed
 from torchzoo.plan import Axes, UsageError
 from torchzoo.processes import ForkServer, TorchUnusable, terminated_as_interrupted
@@ -59,10 +60,17 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_run(commands)
     _add_list(commands)
-    _add_report(commands)
+    report.add_parser(commands)
+    compare.add_parser(commands)
+    noise.add_parser(commands)
+    export.add_parser(commands)
     _add_tune_batch(commands)
     _add_describe(commands)
+    userbenchmark.add_parser(commands)
     doctor = commands.add_parser("doctor", help="say what this machine can run")
+    doctor.add_argument(
+        "--peaks", action="store_true", help="measure what matrix products and copies reach, and keep it for reports"
+    )
     doctor.set_defaults(command=_doctor)
     commands.add_parser("install", help="install models' libraries; see `torchzoo install --help`")
     return parser
@@ -101,8 +109,12 @@ def _add_run(commands: Any) -> None:
         "--bs",
         "--batch-size",
         metavar="N[,N]",
-        help="numbers, smoke, or default: each model's own (not given: in evaluation the one tuned for the device, "
-        "where `torchzoo tune-batch` has found one, else default)",
+        help="numbers; smoke; default: each model's own; auto: that one doubled until throughput stops rising, in "
+        "eager (not given: in evaluation the one tuned for the device, where `torchzoo tune-batch` has found one, else "
+        "default)",
+    )
+    run.add_argument(
+        "--batch-file", type=Path, metavar="F", help="of evaluation batches by `torchzoo tune-batch` (default: its own)"
     )
     run.add_argument(
         "--repeats",
@@ -185,13 +197,6 @@ def _add_list(commands: Any) -> None:
     listing.set_defaults(command=_list)
 
 
-def _add_report(commands: Any) -> None:
-    report = commands.add_parser("report", help="show a run that was kept with -o")
-    report.add_argument("path", type=Path, metavar="RUN")
-    report.add_argument("--format", choices=["table", "md", "json"], default="table")
-    report.set_defaults(command=_report)
-
-
 def _add_describe(commands: Any) -> None:
     describe = commands.add_parser(
         "describe",
@@ -219,7 +224,9 @@ def _add_tune_batch(commands: Any) -> None:
     tune.add_argument("-d", "--device", metavar="D", help="cpu, cuda, ... (default: the accelerator, else cpu)")
     tune.add_argument("--precision", default="default", metavar="P", help=f"{', '.join(Precision)}")
     tune.add_argument("--file", type=Path, default=default_file(), metavar="F", help="(default: torchzoo's own)")
-    tune.add_argument("--time-limit", type=_positive_float, default=2.0, metavar="S", help="of timing a batch size")
+    tune.add_argument(
+        "--time-limit", type=_positive_float, default=TIME_LIMIT_S, metavar="S", help="of timing a batch size"
+    )
     tune.add_argument("-j", "--jobs", type=_positive_int, metavar="N", help="as for run")
     tune.add_argument("--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders")
     tune.set_defaults(command=_tune_batch)
@@ -279,10 +286,10 @@ def _batch_sizes(text: str | None) -> tuple[int | str | None, ...]:
 
 
 def _batch_size(word: str) -> int | str:
-    if word in (plan.SMOKE, plan.DEFAULT):
+    if word in (plan.SMOKE, plan.DEFAULT, plan.AUTO):
         return word
     if not (word.isascii() and word.isdigit()) or int(word) < 1:
-        words = f"'{plan.DEFAULT}' or '{plan.SMOKE}'"
+        words = f"'{plan.DEFAULT}', '{plan.AUTO}' or '{plan.SMOKE}'"
         raise UsageError(f"the batch size must be a whole number of at least 1, {words}: found '{word}'")
     return int(word)
 
@@ -301,6 +308,7 @@ def _devices(text: str) -> tuple[str, ...]:
 # --- run ---
 
 
+@terminated_as_interrupted()
 def _run(arguments: argparse.Namespace) -> int:
     """Go on with a run, or plan a new one; then run, show, sum up."""
     if arguments.resume is not None:
@@ -310,29 +318,33 @@ def _run(arguments: argparse.Namespace) -> int:
         return _execute(session, run_store, arguments, is_kept=True)
     asked = _asked(arguments)
     with _run_store(arguments.output) as (run_store, is_kept):
-        return _execute(new_run(asked, run_store), run_store, arguments, is_kept=is_kept)
+        session = new_run(asked, run_store, (lambda _: None) if arguments.quiet else _say)
+        return _execute(session, run_store, arguments, is_kept=is_kept)
 
 
 def _execute(session: Session, run_store: RunStore, arguments: argparse.Namespace, *, is_kept: bool) -> int:
     total = len(session.manifest.cases)
     records = list(session.done)
     progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=arguments.quiet)
-    with terminated_as_interrupted(), session.workers, progress:
+    with session.workers, progress:
         for record in session.run(run_store, progress.stage):
             records.append(record)
             progress.done(record)
     _show(records, session.manifest, as_json=arguments.json, quiet=arguments.quiet)
+    if arguments.compile_stats:
+        _show_compilation(records, file=sys.stderr if arguments.json else sys.stdout)
     failed = any(isinstance(record.outcome, Failed) for record in records)
+    incorrect = any(isinstance(record.outcome, Measured) and record.outcome.is_incorrect for record in records)
     if is_kept:
         print(f"run kept in {run_store.path}", file=sys.stderr)
     elif failed:
         print(f"logs are kept in {run_store.path}", file=sys.stderr)
-    return FAILURE if failed else OK
+    return FAILURE if failed or incorrect else OK
 
 
 def _check_alone(arguments: argparse.Namespace) -> None:
     """Raises `UsageError` for anything given beside --resume that would not be obeyed."""
-    obeyed = ("resume", "retry_failed", "json", "quiet")
+    obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats")
     defaults = arguments.parser.parse_args([])
     given = [
         name for name, value in vars(arguments).items() if name not in obeyed and value != getattr(defaults, name, None)
@@ -357,6 +369,7 @@ def _asked(arguments: argparse.Namespace) -> Asked:
         jobs=1 if arguments.exclusive else arguments.jobs,
         device_indices=arguments.devices,
         models_dirs=tuple(map(str, arguments.models_dir)),
+        batch_file=None if arguments.batch_file is None else str(arguments.batch_file),
     )
 
 
@@ -471,6 +484,17 @@ def _show(records: Sequence[Record], manifest: Manifest, *, as_json: bool, quiet
             console.print(records[0].outcome.traceback.rstrip(), markup=False)
 
 
+def _show_compilation(records: Sequence[Record], file: TextIO) -> None:
+    from torchzoo.report.compilation import table
+
+    print("\n".join(["", *table(records)]), file=file)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+@terminated_as_interrupted()
 def _tune_batch(arguments: argparse.Namespace) -> int:
     suites = _words(arguments.suite)
     if not arguments.models and not suites:
@@ -489,10 +513,8 @@ def _tune_batch(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs,
         models_dirs=tuple(map(str, arguments.models_dir)),
     )
-    with tempfile.TemporaryDirectory(prefix="torchzoo-tune-") as logs, terminated_as_interrupted():
-        found = tune_batches(
-            asked, arguments.file, logs=Path(logs), say=lambda line: print(line, file=sys.stderr, flush=True)
-        )
+    with tempfile.TemporaryDirectory(prefix="torchzoo-tune-") as logs:
+        found = tune_batches(asked, arguments.file, logs=Path(logs), say=_say)
     for name, tuned in found.items():
         curve = ", ".join(f"{size}: {rate:g}" for size, rate in tuned.samples_per_s.items())
         print(f"{name}: batch {tuned.batch_size} (samples/s at {curve})")
@@ -500,7 +522,7 @@ def _tune_batch(arguments: argparse.Namespace) -> int:
     return OK if found else FAILURE
 
 
-# --- list, report, doctor ---
+# --- list, doctor ---
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -540,25 +562,15 @@ def _describe(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _report(arguments: argparse.Namespace) -> int:
-    run = read_run(arguments.path)
-    if run.damaged_lines:
-        print(f"torchzoo: {run.damaged_lines} lines of {arguments.path} could not be read", file=sys.stderr)
-    if not run.records:
-        raise StoreError(f"{arguments.path} holds no records yet")
-    if arguments.format == "md":
-        from torchzoo.report.tables import write_markdown
-
-        write_markdown(run.manifest, run.records, sys.stdout)
-    else:
-        _show(run.records, run.manifest, as_json=arguments.format == "json")
-    return OK
-
-
 def _doctor(arguments: argparse.Namespace) -> int:
     """Devices, versions, backends and models: what can run here, and what to do about the rest."""
-    del arguments
-    facts = ForkServer([]).facts()
+    server = ForkServer([])
+    facts = server.facts()
+    if arguments.peaks:
+        from torchzoo.commands.peaks import measure_peaks
+
+        measure_peaks(server, facts)
+        return OK
     environment = facts.environment
     print(f"torchzoo {environment['torchzoo']}, Python {environment['python']}, {environment['platform']}")
     print(f"torch {environment['torch']}, CUDA {environment['cuda']}, cuDNN {environment['cudnn']}")

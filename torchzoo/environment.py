@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,7 +212,10 @@ def nvml_device(device: torch.device) -> Any:
 
 
 def device_state(device: torch.device) -> DeviceState | None:
-    """Clocks, temperature, power and throttle reasons now; None without NVML, a field None where NVML refuses it."""
+    """Clocks, temperature, power, throttle reasons and who else is there now, as a worker of a run sees it.
+
+    None without NVML, a field None where NVML refuses it.
+    """
     handle = nvml_device(device)
     if handle is None:
         return None
@@ -230,7 +234,34 @@ def device_state(device: torch.device) -> DeviceState | None:
         temperature_c=read(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
         power_w=None if power_mw is None else power_mw / 1000,
         throttle_reasons=read(pynvml.nvmlDeviceGetCurrentClocksEventReasons),
+        foreign_processes=foreign_processes(
+            [process.pid for process in read(pynvml.nvmlDeviceGetComputeRunningProcesses) or ()],
+            own=os.getpid(),
+            family=os.getppid(),
+        ),
     )
+
+
+def foreign_processes(pids: Iterable[int], *, own: int, family: int) -> int | None:
+    """How many of the processes on a device don't belong to this run.
+
+    None where that can't be known: NVML does not list this process `own`, which is on the device too, so its numbers
+    are those of another PID namespace, or none are told.
+
+    Args:
+        family: the process that the run's workers, and through them their helpers, descend from: the parent of each.
+    """
+    others = set(pids)
+    if own not in others:
+        return None
+    return sum(not _descends_from(pid, family) for pid in others - {own})
+
+
+def _descends_from(pid: int, ancestor: int) -> bool:
+    try:
+        return any(parent.pid == ancestor for parent in psutil.Process(pid).parents())
+    except psutil.Error:  # of another namespace or user: not ours
+        return False
 
 
 def host_loop_s(loops: int = 5) -> float:

@@ -364,10 +364,11 @@ class Checker:
         return self._import_problem([top_module(distribution_name(requirement)) for requirement in needed])
 
     def _version_problem(self, requirement: str) -> str | None:
-        wanted, name = _parsed(requirement).specifier, distribution_name(requirement)
+        problem = unmet(requirement)
+        if problem is not None:
+            return problem
+        name = distribution_name(requirement)
         version = importlib.metadata.version(name)
-        if not wanted.contains(version, prereleases=True):
-            return f"{name} {version} is installed, not {wanted}"
         constraint = self.constraints.get(name)
         if constraint is not None and not constraint.contains(version, prereleases=True):
             return f"{name} {version} is installed, not {constraint} as in constraints.txt (see --no-constraints)"
@@ -396,6 +397,17 @@ def is_installed(requirement: str) -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
+
+
+def unmet(requirement: str) -> str | None:
+    """Why what is installed does not meet a requirement: `timm not installed`, `timm 0.9.2 is installed, not >=1.0`."""
+    name = distribution_name(requirement)
+    if not is_installed(requirement):
+        return f"{name} not installed"
+    if re.fullmatch(r"[\w.-]+", requirement):  # any version will do
+        return None
+    wanted, version = _parsed(requirement).specifier, importlib.metadata.version(name)
+    return None if wanted.contains(version, prereleases=True) else f"{name} {version} is installed, not {wanted}"
 
 
 def top_module(distribution: str) -> str:

@@ -15,6 +15,7 @@ from torchzoo.spec import CompileScope, MemoryFormat, Mode, ModelSpec, Precision
 
 SMOKE = "smoke"
 DEFAULT = "default"
+AUTO = "auto"
 
 
 class UsageError(ValueError):
@@ -24,8 +25,9 @@ class UsageError(ValueError):
 class Axes(msgspec.Struct, frozen=True, kw_only=True):
     """The axes of a run; a case is made for each combination.
 
-    `batch_sizes`: of each a number; `smoke`; `default` for what metadata says; or None: in evaluation the batch tuned
-    for the class of device where there is one, else the default.
+    `batch_sizes`: of each a number; `smoke`; `default` for what metadata says; `auto` for the default doubled until
+    throughput stops rising; or None: in evaluation the batch tuned for the class of device where there is one, else
+    the default.
     `repeats`: how many processes measure each case.
     """
 
@@ -56,6 +58,7 @@ def make_plan(
     axes: Axes,
     missing: dict[str, str],
     tuned: dict[str, dict[str, int]] | None = None,
+    auto: dict[Case, int] | None = None,
 ) -> Plan:
     """Every combination of `models` and `axes`, in that order: all of one model's cases stand together.
 
@@ -64,6 +67,7 @@ def make_plan(
         axes: checked by `check_axes` before.
         missing: why a model (by name) or a backend's package (by package) can't be used on this machine.
         tuned: evaluation batches by device (as in `axes`) and model.
+        auto: what `auto` comes to, by tuning case at the default batch; where there is none, it is the default.
     """
     combinations = list(
         itertools.product(
@@ -94,8 +98,20 @@ def make_plan(
                 seed=axes.seed,
                 repeat=repeat,
             )
+            if batch_size == AUTO:
+                found = (auto or {}).get(case.tuning_case(), case.batch_size)
+                case = msgspec.structs.replace(case, batch_size=found)
             entries[case] = make_entry(case, model, missing)  # two batch sizes that come to the same are one case
     return tuple(entries.values())
+
+
+def to_tune(models: Iterable[ModelSpec | tuple[str, SpecError]], axes: Axes, missing: dict[str, str]) -> Plan:
+    """What the batch size `auto` asks for: each tuning case, once, of which any case can run, at its default batch."""
+    if AUTO not in axes.batch_sizes:
+        return ()
+    cases = make_plan(models, msgspec.structs.replace(axes, batch_sizes=(AUTO,)), missing)
+    runnable = {entry.case.tuning_case(): entry.spec for entry in cases if entry.settled is None}
+    return tuple(Entry(case=case, spec=spec) for case, spec in runnable.items())
 
 
 def make_entry(case: Case, model: ModelSpec | tuple[str, SpecError], missing: dict[str, str]) -> Entry:

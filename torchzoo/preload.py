@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from importlib import import_module
 
 from torchzoo.worker import PRELOAD_VARIABLE
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the runner ends the others
 
 # `module`, or `module:attribute`: transformers, for one, imports a submodule when its attribute is asked for.
 # What can't be imported must not take the server down: the workers of the models that need it will say so.

@@ -22,6 +22,7 @@ import psutil
 from torchzoo import reaper, worker
 from torchzoo.environment import Facts
 from torchzoo.lanes import Lane
+from torchzoo.peaks import Ceilings
 from torchzoo.plan import Entry
 from torchzoo.record import Settings
 from torchzoo.scheduler import Exited, Message
@@ -71,6 +72,28 @@ class ForkServer:
             raise TorchUnusable(facts)
         return facts
 
+    def ceilings(self, device: str) -> tuple[str, Ceilings]:
+        """Ask a process of the server, which `facts` has started, what products and copies on `device` reach.
+
+        Returns:
+            The device's name in the file of ceilings, and the ceilings.
+
+        Raises:
+            TorchUnusable: the device can't be used, or the process died.
+        """
+        receiver, sender = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=worker.tell_ceilings, args=(sender, device), daemon=True)
+        process.start()
+        sender.close()
+        try:
+            found: tuple[str, Ceilings] | str = receiver.recv()
+        except EOFError as error:
+            raise TorchUnusable(f"the process that measured {device} died; see above") from error
+        process.join()
+        if isinstance(found, str):
+            raise TorchUnusable(found)
+        return found
+
     def _ask(self, preload: Sequence[str]) -> Facts | str | None:
         """The facts, or why torch can't tell; None where the server or its process died."""
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
@@ -81,7 +104,7 @@ class ForkServer:
         if self._can_fork:
             self.context.set_forkserver_preload(["torchzoo.preload"])
         receiver, sender = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=worker.tell_facts, args=(sender,))
+        process = self.context.Process(target=worker.tell_facts, args=(sender,), daemon=True)  # ended with this one
         try:
             process.start()
             sender.close()
@@ -89,17 +112,34 @@ class ForkServer:
             process.join()
         except (EOFError, ConnectionError):
             return None
+        except KeyboardInterrupt:
+            with _Interrupts():  # a second one, too
+                _kill_server()
+            raise
         return facts
 
 
+def _kill_server() -> None:
+    """The fork server ends with this process, but not before all libraries are imported: seconds, or never."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "multiprocessing.forkserver" in " ".join(child.cmdline()):
+                child.kill()
+
+
 class ForkedWorkers:
-    """The processes of a run, each forked from `server`. Use as a context: on leaving, nothing is left."""
+    """The processes of a run, each forked from `server`. Use as a context: on leaving, nothing is left.
+
+    Within it, SIGINT and SIGTERM are raised as `KeyboardInterrupt` by `wait` only: in the middle of starting or killing
+    a worker they would leave one that nobody knows of, and that multiprocessing waits for at exit, for ever.
+    """
 
     def __init__(self, server: ForkServer, settings: Settings) -> None:
         self._context = server.context
         self._settings = settings
         self._processes: dict[int, _Process] = {}
         self._reaper: subprocess.Popen[str] | None = None
+        self._interrupts = _Interrupts()
 
     def start(self, ticket: int, entry: Entry, lane: Lane, log: Path) -> None:
         assert entry.spec is not None
@@ -130,12 +170,19 @@ class ForkedWorkers:
             self._reaper.stdin.flush()
 
     def wait(self, timeout_s: float) -> list[tuple[int, Message]]:
-        """See `torchzoo.scheduler.Workers`. What a worker has sent is read before its end is noticed."""
+        """See `torchzoo.scheduler.Workers`. What a worker has sent is read before its end is noticed.
+
+        Raises:
+            KeyboardInterrupt: SIGINT or SIGTERM came, now or since the last call.
+        """
         waited: dict[Any, int] = {}
         for ticket, started in self._processes.items():
             waited[started.connection if started.is_open else started.process.sentinel] = ticket
         messages: list[tuple[int, Message]] = []
-        for ready in wait(list(waited), timeout_s):
+        ready_ones = wait([*waited, self._interrupts.noted], timeout_s)
+        if self._interrupts.noted in ready_ones:
+            raise KeyboardInterrupt
+        for ready in ready_ones:
             started = self._processes[waited[ready]]
             if started.is_open:
                 try:
@@ -159,6 +206,8 @@ class ForkedWorkers:
         self._signal(ticket, signal.SIGCONT)
 
     def kill(self, ticket: int) -> None:
+        if ticket not in self._processes:  # `start` failed: no space for a scratch folder, no process to be had
+            return
         self._signal(ticket, signal.SIGKILL)
         started = self._processes.pop(ticket)
         started.process.kill()  # where it has not made its group yet
@@ -175,20 +224,48 @@ class ForkedWorkers:
         return psutil.virtual_memory().available
 
     def __enter__(self) -> ForkedWorkers:
+        self._interrupts.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for ticket in list(self._processes):
             self.kill(ticket)
         if self._reaper is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._reaper.communicate()
             self._reaper = None
+        self._interrupts.__exit__()
+        if self._interrupts.came and kind is None:
+            raise KeyboardInterrupt
+
+
+class _Interrupts:
+    """SIGINT and SIGTERM, noted instead of raised wherever they strike: `noted` can be read from then on."""
+
+    def __init__(self) -> None:
+        self.noted, self._note = multiprocessing.Pipe(duplex=False)
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def came(self) -> bool:
+        return self.noted.poll()
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._on_signal)
+
+    def _on_signal(self, *_: object) -> None:
+        if not self.came:  # once is enough, and a full pipe would block
+            self._note.send_bytes(b"")
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does: workers killed, what was measured kept."""
+    """SIGTERM ends what runs as Ctrl-C does: workers killed, what was measured kept, temporary folders removed."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision
+from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision, ResultKind
 
 SCHEMA_VERSION = 1
 
@@ -57,6 +57,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         if self.repeat:
             parts.append(f"repeat {self.repeat}")
         return " ".join(parts)
+
+    def tuning_case(self) -> Case:
+        """The case whose throughput decides on this one's batch size with `--bs auto`: in eager, one process."""
+        return msgspec.structs.replace(self, backend=EAGER, compile_scope=CompileScope.NETWORK, repeat=0)
 
 
 class Stage(enum.StrEnum):
@@ -208,6 +212,7 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     breaks: tuple[GraphBreak, ...] = ()
     recompilations: tuple[Recompilation, ...] = ()
     cudagraph_skip_reasons: tuple[str, ...] = ()
+    late_graphs: int = 0  # of `graphs`, those compiled after the warm-up: while memory or time was measured
 
 
 class StepTime(msgspec.Struct, frozen=True, array_like=True):
@@ -219,6 +224,8 @@ class StepTime(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, array_like=True):
+    """Over all profiled steps. Of an operator: its own time, without that of operators inside it."""
+
     name: str
     calls: int
     total_s: float
@@ -227,31 +234,52 @@ class Kernel(msgspec.Struct, frozen=True, array_like=True):
 class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
     """From a profiled pass of its own: each step, and the kernels (operators, on the CPU) that took longest."""
 
-    steps: tuple[StepTime, ...]
+    steps: tuple[StepTime, ...]  # empty where the profiler could not tell
     kernels: tuple[Kernel, ...]
     trace: str | None = None  # the Chrome trace, where it was kept
+    problem: str = ""  # why there are no steps
 
 
-class Energy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device's energy counter (NVML) rose by over back-to-back steps."""
+class EnergyWindow(msgspec.Struct, frozen=True, array_like=True):
+    """Back-to-back steps, and what the device's energy counter rose by meanwhile."""
 
     steps: int
     elapsed_s: float
     energy_j: float
 
 
+class Energy(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the whole device (NVML's counter), from windows that followed one another."""
+
+    windows: tuple[EnergyWindow, ...]
+
+    @property
+    def steps(self) -> int:
+        return sum(window.steps for window in self.windows)
+
+    @property
+    def elapsed_s(self) -> float:
+        return sum(window.elapsed_s for window in self.windows)
+
+    @property
+    def energy_j(self) -> float:
+        return sum(window.energy_j for window in self.windows)
+
+
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """Memory in use after each of many steps, garbage collected: level, or it leaks."""
 
     device_bytes: tuple[int, ...] | None  # allocated; None on the CPU
-    host_bytes: tuple[int, ...]  # unique to the process
+    host_bytes: tuple[int, ...]  # unique to the process: whole pages, those that allocators keep included
+    heap_bytes: tuple[int, ...] | None = None  # what the C library has handed out (glibc), CPU tensors included
+    python_objects: tuple[int, ...] = ()  # those the garbage collector tracks, made since the pass began
 
 
 class Flops(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one eager step; a multiply-add counts as two operations."""
 
     total: int
-    by_operator: dict[str, int]
+    by_operator: dict[str, dict[str, int]]  # by the dtype of its operands: {"aten::mm": {"float32": 1024}}
     without_formula: dict[str, int] = {}  # operators known to compute much that have no formula: calls
     bytes_moved: int | None = None  # operands and results of all operators: what unfused kernels read and write
 
@@ -261,6 +289,7 @@ class ApiSurface(msgspec.Struct, frozen=True, kw_only=True):
 
     functions: tuple[str, ...]
     operators: tuple[str, ...]
+    reason: str = ""  # why names are missing, where the step could not be watched
 
 
 class CheckStatus(enum.StrEnum):
@@ -271,14 +300,21 @@ class CheckStatus(enum.StrEnum):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of result (`loss`, `outputs`, `gradients`, `parameters`): the worst tensor's relative errors."""
+    """One kind of result: the tensor that stands worst, its errors relative to the tensor's norm.
 
-    what: str
+    (Of `integers` and `detections`: the share of elements, or boxes, that differ.) None: not finite, or another shape.
+    `is_close` is None where nothing could be said: eager itself is too far from the reference.
+    """
+
+    what: ResultKind
     worst: str  # the name of the tensor
-    error: float  # of the candidate against the fp64 reference
-    eager_error: float  # of eager in fp32 (native dtype) against the same
-    tolerance: float
-    is_close: bool
+    error: float | None  # of the case against the fp64 reference
+    eager_error: float | None  # of what it is judged beside against the same: eager, at the same or native precision
+    tolerance: float  # of the precision, or of metadata.yaml's exception
+    is_close: bool | None
+    allowed: float | None = None  # the tolerance, or the multiple of eager's own error where that is larger
+    tensors: int = 1
+    tensors_not_judged: int = 0
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -286,7 +322,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     status: CheckStatus
     reason: str = ""  # one line
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()  # where `nondeterministic`, of eager with eager
 
 
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -338,6 +374,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     api: ApiSurface | None = None
     check: Check | None = None
 
+    @property
+    def is_incorrect(self) -> bool:
+        """Whether its results were checked and are wrong: its figures are shown, but no mean counts them."""
+        return self.check is not None and self.check.status is CheckStatus.INCORRECT
+
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True, tag="skipped"):
     reason: str
@@ -366,6 +407,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     batch_curve: dict[int, float] | None = None  # with `--bs auto`: samples/s of eager by batch size tried
 
 
+class BatchCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """What `--bs auto` tried of one tuning case, here at the batch size it chose: samples/s of eager by batch size."""
+
+    case: Case
+    samples_per_s: dict[int, float]
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """`run.json`: what a run was asked to do, where."""
 
@@ -379,3 +427,4 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     domains: dict[str, Domain] = {}  # of the models whose metadata can be read
     device_indices: tuple[int, ...] | None = None  # the accelerators that a bare `cuda` is spread over
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
+    batch_curves: tuple[BatchCurve, ...] = ()

@@ -14,13 +14,15 @@ import msgspec
 
 import torchzoo
 from torchzoo import backends, batches, plan, stats
+from torchzoo.batches import best_batch
 from torchzoo.catalog import Catalog, find_models, library_imports
 from torchzoo.environment import Facts
-from torchzoo.install import is_installed
+from torchzoo.install import unmet
 from torchzoo.lanes import CPU, Lane, make_lanes, usable_cores
-from torchzoo.plan import Axes, Plan, UsageError
+from torchzoo.plan import Axes, Entry, Plan, UsageError
 from torchzoo.processes import ForkedWorkers, ForkServer
-from torchzoo.record import Case, Failed, Manifest, Measured, Record, Settings, Stage
+from torchzoo.record import BatchCurve, Case, Failed, Manifest, Measured, Record, Settings, Skipped, Stage
+from torchzoo.report import units
 from torchzoo.report.rows import in_a_line
 from torchzoo.scheduler import Scheduler
 from torchzoo.spec import Mode, ModelSpec, SpecError
@@ -45,6 +47,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int | None = None  # None: by the cores
     device_indices: tuple[int, ...] | None = None
     models_dirs: tuple[str, ...] = ()
+    batch_file: str | None = None  # of tuned batches; None: torchzoo's own
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +62,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     def run(self, run_store: RunStore, on_stage: Callable[[Case, Lane, Stage], None]) -> Iterator[Record]:
         """Yield the record of each case that is left, when it is on disk."""
         numbers = {case: number for number, case in enumerate(self.manifest.cases)}
+        curves = {curve.case: curve.samples_per_s for curve in self.manifest.batch_curves}
         scheduler = Scheduler(
             self.workers,
             self.lanes,
@@ -67,13 +71,16 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
             log_path=lambda case: run_store.log_path(numbers[case], case.label()),
             on_stage=on_stage,
         )
-        for record in scheduler.run(self.left):
+        for settled in scheduler.run(self.left):
+            record = msgspec.structs.replace(settled, batch_curve=curves.get(settled.case.tuning_case()))
             run_store.append(record)
             yield record
 
 
-def new_run(asked: Asked, run_store: RunStore) -> Session:
+def new_run(asked: Asked, run_store: RunStore, say: Callable[[str], None] = lambda _: None) -> Session:
     """Check all that can be checked, ask the machine what it has, plan, and write the manifest.
+
+    With the batch size `auto`, the batches are tuned before; `say` tells how that goes on.
 
     Raises:
         UsageError, CatalogError, TorchUnusable: what was asked for can't be; one line says what to do.
@@ -86,12 +93,15 @@ def new_run(asked: Asked, run_store: RunStore) -> Session:
     if not axes.devices:
         axes = msgspec.structs.replace(axes, devices=(list(facts.devices)[-1],))
     plan.check_axes(axes, facts)
-    tuned = batches.read_tuned(batches.default_file())
+    tuned = batches.read_tuned(batches.default_file()) if asked.batch_file is None else _read_batches(asked.batch_file)
     tuned_here = {
         device: {name: one.batch_size for name, one in tuned.get(facts.device_class(device), {}).items()}
         for device in axes.devices
     }
-    entries = plan.make_plan(models, axes, missing(models, axes.backends), tuned_here)
+    lacking = missing(models, axes.backends)
+    curves = _tune(plan.to_tune(models, axes, lacking), _quickly(asked), server, facts, run_store.logs, say)
+    found = {case: best_batch(curve) for case, curve in curves.items()}
+    entries = plan.make_plan(models, axes, lacking, tuned_here, found)
     settings = _with_jobs(asked.settings, asked.jobs, axes.devices, cases=len(entries))
     lanes = _lanes(axes.devices, asked.device_indices, settings, facts)
     manifest = Manifest(
@@ -104,6 +114,9 @@ def new_run(asked: Asked, run_store: RunStore) -> Session:
         domains={model.name: model.domain for model in models if isinstance(model, ModelSpec)},
         device_indices=asked.device_indices,
         models_dirs=tuple(str(Path(folder).resolve()) for folder in asked.models_dirs),
+        batch_curves=tuple(
+            BatchCurve(case=_at_batch(case, found[case]), samples_per_s=curve) for case, curve in curves.items()
+        ),
     )
     run_store.begin(manifest)
     return Session(manifest=manifest, left=entries, done=(), lanes=lanes, workers=ForkedWorkers(server, settings))
@@ -155,50 +168,80 @@ def tune_batches(
         for model in _read(catalog, catalog.select(asked.patterns, asked.suites))
         if isinstance(model, ModelSpec) and Mode.EVAL in model.batch_size
     ]
-    specs = {spec.name: spec for spec in models}
     server = ForkServer(_to_preload(models))
     facts = server.facts()
     device = asked.axes.devices[0] if asked.axes.devices else list(facts.devices)[-1]
     axes = msgspec.structs.replace(asked.axes, devices=(device,))
     plan.check_axes(axes, facts)
-    settings = _with_jobs(asked.settings, asked.jobs, axes.devices, cases=max(1, len(models)))
-    lanes = _lanes(axes.devices, asked.device_indices, settings, facts)
-    lacking = missing(models, axes.backends)
-
-    def throughputs(batch_sizes: dict[str, int]) -> dict[str, float | None]:
-        entries = [
-            plan.make_plan([specs[name]], msgspec.structs.replace(axes, batch_sizes=(size,)), lacking)[0]
-            for name, size in batch_sizes.items()
-        ]
-        scheduler = Scheduler(
-            workers,
-            lanes,
-            jobs=settings.jobs,
-            limits=settings.limits,
-            log_path=lambda case: logs / f"{case.model}-{case.batch_size}.log",
-        )
-        found: dict[str, float | None] = {}
-        for record in scheduler.run(tuple(entries)):
-            say(f"{record.case.label()}: {in_a_line(record)}")
-            found[record.case.model] = _samples_per_s(record)
-        return found
-
-    with ForkedWorkers(server, settings) as workers:
-        curves = batches.tune({spec.name: spec.batch_size[Mode.EVAL] for spec in models}, throughputs)
+    entries = plan.make_plan(models, axes, missing(models, axes.backends))
+    for entry in entries:
+        if isinstance(entry.settled, Skipped):
+            say(f"{entry.case.label()}: skipped: {entry.settled.reason}")
+    runnable = tuple(entry for entry in entries if entry.settled is None)
+    curves = {case.model: curve for case, curve in _tune(runnable, asked, server, facts, logs, say).items()}
     found = {
         name: batches.TunedBatch(
-            batch_size=batches.best_batch(curve),
+            batch_size=best_batch(curve),
             precision=axes.precisions[0],
             torch=str(facts.environment["torch"]),
             date=f"{datetime.now(UTC):%Y-%m-%d}",
             samples_per_s={size: float(f"{rate:.4g}") for size, rate in curve.items()},
         )
         for name, curve in curves.items()
-        if curve
     }
     tuned.setdefault(facts.device_class(device), {}).update(found)
     batches.write_tuned(path, tuned)
     return found
+
+
+def _tune(
+    entries: Plan, asked: Asked, server: ForkServer, facts: Facts, logs: Path, say: Callable[[str], None]
+) -> dict[Case, dict[int, float]]:
+    """Samples/s of each case by batch size, doubled from its own; a case that does not even run so is left out."""
+    if not entries:
+        return {}
+    devices = list(dict.fromkeys(entry.case.device for entry in entries))
+    settings = _with_jobs(asked.settings, asked.jobs, devices, cases=len(entries))
+    lanes = _lanes(devices, asked.device_indices, settings, facts)
+    specs = {entry.case: entry.spec for entry in entries}
+
+    def throughputs(batch_sizes: dict[Case, int]) -> dict[Case, float | None]:
+        tried = {_at_batch(case, size): case for case, size in batch_sizes.items()}
+        scheduler = Scheduler(
+            workers,
+            lanes,
+            jobs=settings.jobs,
+            limits=settings.limits,
+            log_path=lambda case: logs / f"tune-{'-'.join(case.label().replace(':', '-').split())}.log",
+        )
+        found: dict[Case, float | None] = {}
+        for record in scheduler.run(tuple(Entry(case=case, spec=specs[first]) for case, first in tried.items())):
+            rate = found[tried[record.case]] = _samples_per_s(record)
+            told = in_a_line(record) if rate is None else units.rate(rate, "samples")
+            say(f"tuning {record.case.label()}: {told}")
+        return found
+
+    with ForkedWorkers(server, settings) as workers:
+        curves = batches.tune({entry.case: entry.case.batch_size or 1 for entry in entries}, throughputs)
+    return {case: curve for case, curve in curves.items() if curve}
+
+
+def _read_batches(path: str) -> batches.Tuned:
+    """Raises `UsageError` where the file that was asked for is not there."""
+    if not Path(path).is_file():
+        raise UsageError(f"--batch-file: no file {path}; `torchzoo tune-batch MODEL --file {path}` makes one")
+    return batches.read_tuned(Path(path))
+
+
+def _quickly(asked: Asked) -> Asked:
+    """Timed as far as a choice of batch needs, and nothing beside time."""
+    time_limit_s = min(asked.settings.time_limit_s, batches.TIME_LIMIT_S)
+    settings = msgspec.structs.replace(asked.settings, time_limit_s=time_limit_s, passes=())
+    return msgspec.structs.replace(asked, settings=settings)
+
+
+def _at_batch(case: Case, batch_size: int) -> Case:
+    return msgspec.structs.replace(case, batch_size=batch_size)
 
 
 def _samples_per_s(record: Record) -> float | None:
@@ -240,9 +283,9 @@ def missing(models: Models, chosen_backends: Sequence[Any]) -> dict[str, str]:
     reasons = {}
     for spec in models:
         if isinstance(spec, ModelSpec):
-            lacking = [requirement for requirement in spec.requirements if not is_installed(requirement)]
-            if lacking:
-                reasons[spec.name] = f"{', '.join(lacking)} not installed: python install.py {spec.name}"
+            problems = list(filter(None, map(unmet, spec.requirements)))
+            if problems:
+                reasons[spec.name] = f"{', '.join(problems)}: python install.py {spec.name}"
     for backend in chosen_backends:
         info = backends.info(backend.name)
         if info.package is not None and importlib.util.find_spec(info.package) is None:

@@ -53,6 +53,30 @@ class NativeDtype(enum.StrEnum):
     FP64 = "fp64"
 
 
+class ResultKind(enum.StrEnum):
+    """What a step leaves behind that can be compared with another run of it."""
+
+    LOSS = "loss"
+    OUTPUTS = "outputs"  # floating ones, in evaluation
+    INTEGERS = "integers"  # outputs and buffers of whole numbers: token indices, counters
+    DETECTIONS = "detections"  # sets of boxes
+    GRADIENTS = "gradients"
+    PARAMETERS = "parameters"  # what the step added to them
+    BUFFERS = "buffers"  # running statistics
+
+
+class ToleranceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tolerance of the check that a model needs in place of the precision's, and why. Fields as in `SkipRule`."""
+
+    reason: str
+    tolerance: float  # relative error; of `integers` and `detections` the share that may differ
+    what: tuple[ResultKind, ...] = ()
+    mode: Mode | None = None
+    device: tuple[str, ...] = ()
+    backend: tuple[str, ...] = ()
+    precision: tuple[Precision, ...] = ()
+
+
 class SkipRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Cases a model can't run, and why. A field left out matches everything; all fields given must match."""
 
@@ -77,6 +101,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     `large` says why the contract is tested on the meta device and on a GPU only: a CPU's memory or patience.
     `device_memory_gib` says what a case at the default batch size needs of a device, where that is much.
     `parameters` counts the elements of all parameters of `Model.networks()`, frozen and target copies included.
+    `detection_rows` says that evaluation gives detections as rows of x1, y1, x2, y2, score and class, a set per image.
     """
 
     domain: Domain
@@ -93,6 +118,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     large: str | None = None
     syncs: dict[Mode, str] = {}  # steps that wait for the device or copy to the host by nature, and why
     unchanged_parameters: dict[str, str] = {}  # glob of "network.parameter" names a train step leaves alone: why
+    tolerances: tuple[ToleranceRule, ...] = ()
+    detection_rows: bool = False
     name: str = ""
     folder: str = ""
 
@@ -137,6 +164,9 @@ def _check(spec: ModelSpec, path: Path) -> None:
     for what, size in [*spec.batch_size.items(), ("smoke", spec.smoke_batch_size)]:
         if size < 1:
             raise SpecError(f"{path}: the {what} batch size must be at least 1, found {size}")
+    for rule in spec.tolerances:
+        if not (0 <= rule.tolerance < 1 and rule.reason.strip()):
+            raise SpecError(f"{path}: an entry of tolerances needs a reason and a tolerance in [0, 1)")
     for mode in Mode:
         has_reason = any(rule.holds_for_all(mode) for rule in spec.skips)
         if mode not in spec.batch_size and not has_reason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import resource
@@ -14,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.backends import NotRunnable
+from torchzoo.environment import Facts
 from torchzoo.lanes import Lane
 from torchzoo.record import EAGER, CacheMode, Case, Failed, FailureKind, Outcome, Settings, Skipped, Stage
 from torchzoo.spec import ModelSpec
@@ -94,12 +96,33 @@ def _prime(request: Request) -> None:
 
 def tell_facts(connection: Connection) -> None:
     """Send what the machine has, or one line that says why torch can't tell."""
+    answer: Facts | str
     try:
         from torchzoo.environment import collect_facts
 
-        connection.send(collect_facts())
+        answer = collect_facts()
     except (ImportError, OSError, RuntimeError) as error:
-        connection.send(f"torch can't be used here: {' '.join(str(error).split())[:300]}")
+        answer = f"torch can't be used here: {' '.join(str(error).split())[:300]}"
+    with contextlib.suppress(BrokenPipeError):  # who asked was interrupted
+        connection.send(answer)
+
+
+def tell_ceilings(connection: Connection, device_name: str) -> None:
+    """Send what products and copies on a device reach, under its name in their file; or one line that says why not."""
+    try:
+        import torch
+
+        from torchzoo.environment import device_name as name_of
+        from torchzoo.measure.ceilings import measure_ceilings
+        from torchzoo.peaks import ceilings_key
+
+        device = torch.device(device_name)
+        if device.type != "cpu":
+            torch.accelerator.set_device_index(device)
+        key = ceilings_key(name_of(device), torch.get_num_threads() if device.type == "cpu" else None)
+        connection.send((key, measure_ceilings(device)))
+    except (ImportError, OSError, RuntimeError) as error:
+        connection.send(f"can't measure {device_name}: {' '.join(str(error).split())[:300]}")
 
 
 def _listen(connection: Connection) -> threading.Event:

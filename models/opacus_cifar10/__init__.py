@@ -6,20 +6,18 @@ group normalisation stands in its place. Drawing the batch (Poisson sampling, wh
 loader's part of the method and not in the step. Evaluation is the bare network.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import torch
 from opacus import GradSampleModule
 from opacus.accountants import RDPAccountant
 from opacus.optimizers import DPOptimizer
-from torch import Tensor, nn
-from torchvision.models.resnet import BasicBlock
+from torch import nn
 
 from torchzoo.model import ImageClassifier
-from torchzoo.networks.group_norm_resnet import group_norm_resnet18
 from torchzoo.spec import Mode
+
+from .network import out_of_place_resnet18
 
 NOISE_MULTIPLIER = 1.0  # of the clipping norm
 CLIPPING_NORM = 1.0
@@ -29,29 +27,12 @@ TRAINING_IMAGES = 50_000  # of CIFAR-10: the privacy loss depends on how likely 
 warnings.filterwarnings("ignore", message="Full backward hook is firing when gradients are computed")
 
 
-class Block(BasicBlock):  # type: ignore[misc]  # torchvision is not typed
-    """torchvision's block, with the identity added out of place.
-
-    Opacus' hooks forbid to change a layer's output in place (https://github.com/meta-pytorch/opacus/issues/828).
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        identity = x if self.downsample is None else self.downsample(x)
-        out = self.relu(self.bn1(self.conv1(x)))
-        out = self.bn2(self.conv2(out))
-        activation: Tensor = self.relu(out + identity)
-        return activation
-
-
 class Model(ImageClassifier):
     image_size = 32
     num_classes = 10
 
     def build_network(self) -> nn.Module:
-        network = group_norm_resnet18(self.num_classes, Block)
-        for module in network.modules():
-            if isinstance(module, nn.ReLU):
-                module.inplace = False
+        network = out_of_place_resnet18(self.num_classes)
         return GradSampleModule(network) if self.mode is Mode.TRAIN else network
 
     def build_optimizer(self) -> torch.optim.Optimizer:

@@ -7,19 +7,15 @@ focal plus Huber loss; the moving average of the weights that a training run kee
 makes the boxes of random weights realistic.
 """
 
-from __future__ import annotations
-
 import torch
 from effdet import DetBenchPredict, create_model
-from effdet.anchors import Anchors
-from effdet.loss import DetectionLoss
 from torch import Tensor, nn
 
 from torchzoo.model import Batch, SupervisedModel
 from torchzoo.spec import Mode
 
 from .initialisation import initialise
-from .labels import label_anchors, split_levels
+from .loss import AnchorLoss, draw_boxes
 
 CALIBRATION_IMAGES = 8
 
@@ -33,8 +29,7 @@ class Model(SupervisedModel):
     def build_network(self) -> nn.Module:
         network = create_model("tf_efficientdet_d1", pretrained_backbone=False)
         if self.mode is Mode.TRAIN:
-            self.anchors = Anchors.from_config(network.config).to(self.device)
-            self.loss = DetectionLoss(network.config)
+            self.loss = AnchorLoss(network.config, self.device)
             return network
         images = self.data.images(CALIBRATION_IMAGES, 3, self.image_size, self.image_size)
         initialise(network.to(self.device), images)
@@ -45,30 +40,11 @@ class Model(SupervisedModel):
         if self.mode is Mode.EVAL:
             return Batch((images,))
         classes = self.data.integers(0, self.num_classes, self.batch_size, self.box_count)
-        return Batch((images,), {"boxes": self.build_boxes(), "classes": classes})
-
-    def build_boxes(self) -> Tensor:
-        """(B, M, 4) boxes y1, x1, y2, x2, in pixels: of 1/20 to 4/5 of the image's side, so that all levels match some.
-
-        Sizes are uniform in their logarithm, the ratios of height and width are up to 3/2.
-        """
-        shape = (self.batch_size, self.box_count, 1)
-        size, stretch = 0.05 * 16 ** self.data.uniform(*shape), 1.5 ** self.data.uniform(*shape, low=-0.5, high=0.5)
-        extent = torch.cat([size * stretch, size / stretch], dim=2)
-        corner = (1 - extent) * self.data.uniform(self.batch_size, self.box_count, 2)
-        return self.image_size * torch.cat([corner, corner + extent], dim=2)
+        boxes = draw_boxes(self.data, self.batch_size, self.box_count, self.image_size)
+        return Batch((images,), {"boxes": boxes, "classes": classes})
 
     def compute_loss(self, outputs: tuple[list[Tensor], list[Tensor]], targets: dict[str, Tensor]) -> Tensor:
-        class_outputs, box_outputs = outputs
-        labels = label_anchors(self.anchors.boxes, targets["boxes"], targets["classes"])
-        loss, _, _ = self.loss(
-            class_outputs,
-            box_outputs,
-            split_levels(labels.classes, class_outputs),
-            split_levels(labels.box_offsets, box_outputs),
-            labels.positives,
-        )
-        return loss
+        return self.loss(*outputs, **targets)
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9, weight_decay=4e-5)

@@ -10,21 +10,19 @@ from typing import Any
 
 import psutil
 import torch
-import torch._dynamo
 from torch.utils._pytree import tree_leaves
 
-from torchzoo import backends, environment, prepare
+from torchzoo import environment, prepare
 from torchzoo.catalog import load_model_class
 from torchzoo.measure import passes
 from torchzoo.measure.clock import Clock, DeviceClock
+from torchzoo.measure.compilation import check_compiled, watch_compilation
 from torchzoo.measure.latency import Variant, back_to_back, measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.memory import measure_memory
 from torchzoo.record import (
     EAGER,
-    Backend,
     BackToBack,
     Block,
-    CacheMode,
     Case,
     Compilation,
     Measured,
@@ -74,11 +72,12 @@ def measure_case(
 
     if case.backend != EAGER:
         stages.enter(Stage.COMPILE)
+        watch = watch_compilation()
         variants.append(prepare.candidate_variant(model, step, case, inspection))
         candidate = variants[-1]
         del inspection  # the calls it holds are not the candidate's memory
         warm[candidate.name] = warm_up(candidate, clock, settings)
-        compilation[candidate.name] = dynamo_counts(settings.cache)
+        compilation[candidate.name] = watch.counts(settings.cache)
         check_compiled(case.backend, compilation[candidate.name])
         memory[candidate.name] = measure_memory(candidate.step, memory_steps(settings, warm[candidate.name]), device)
         del candidate
@@ -96,9 +95,10 @@ def measure_case(
         state_after, host_after_s = environment.device_state(device), environment.host_loop_s()
         throughput = {variant.name: _back_to_back(variant, clock, blocks, max(step_s)) for variant in variants}
         steady_s = {name: result.steps_s[-1] for name, result in warm.items()}
-        quiet = {v.name: passes.in_window(v, case, settings, device, steady_s[v.name]) for v in variants}
-    for name in compilation:
-        compilation[name] = dynamo_counts(settings.cache)  # once more: what was compiled anew while it was measured
+        energies = {v.name: passes.energy(v, settings, device, steady_s[v.name]) for v in variants}
+        breakdowns = {v.name: passes.breakdown(v, case, settings, device, steady_s[v.name]) for v in variants}
+    for name, counted in compilation.items():  # once more: what was compiled anew while it was measured
+        compilation[name] = watch.counts(settings.cache, warm_graphs=counted.graphs)
 
     stages.enter(Stage.EXAMINE)
     growth = {v.name: passes.growth(v, settings, device, steady_s[v.name]) for v in variants}
@@ -122,8 +122,8 @@ def measure_case(
                 back_to_back=throughput[name],
                 result_is_finite=warm[name].result_is_finite,
                 compilation=compilation.get(name),
-                breakdown=quiet[name].breakdown,
-                energy=quiet[name].energy,
+                breakdown=breakdowns[name],
+                energy=energies[name],
                 growth=growth[name],
             )
             for name in warm
@@ -249,26 +249,6 @@ def _cpu_time_s() -> float:
 def _is_finite(result: Any) -> bool:
     floating = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     return all(bool(tensor.isfinite().all()) for tensor in floating)
-
-
-def dynamo_counts(cache: CacheMode) -> Compilation:
-    """What Dynamo and its compilers have counted in this process."""
-    counters = torch._dynamo.utils.counters
-    inductor, autograd = counters["inductor"], counters["aot_autograd"]
-    return Compilation(
-        graphs=counters["stats"]["unique_graphs"],
-        graph_breaks=dict(counters["graph_break"]),
-        cudagraph_skips=inductor["cudagraph_skips"],
-        cache=cache,
-        cache_hits=max(inductor["fxgraph_cache_hit"], autograd["autograd_cache_hit"]),
-        cache_misses=max(inductor["fxgraph_cache_miss"], autograd["autograd_cache_miss"]),
-    )
-
-
-def check_compiled(backend: Backend, counts: Compilation) -> None:
-    """Raises `LabelNotReached` where a backend behind Dynamo was given not a single graph."""
-    if backends.info(backend.name).uses_dynamo and counts.graphs == 0:
-        raise prepare.LabelNotReached(f"Dynamo gave {backend} nothing to compile: the step would run as eager")
 
 
 def _back_to_back(

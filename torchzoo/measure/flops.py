@@ -1,27 +1,349 @@
-"""Floating-point operations of a step: matrix products, convolutions and attentions, a multiply-add counted as two."""
+"""Work of one eager step: floating-point operations, by PyTorch's formulas and a few more, and bytes moved."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from math import prod
 from typing import Any
 
-from torch.utils.flop_counter import FlopCounterMode
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from torchzoo.record import Flops
+
+aten = torch.ops.aten
+
+#: Operators (without their overload) that compute much, as far as a name can tell. Those of them that have a formula,
+#: PyTorch's or one of `formulas`, are counted; the others are named in `Flops.without_formula`.
+HEAVY = re.compile(
+    r"(conv(?!ert)|linear|matmul|attention|rnn|lstm|gru_|gru$|_mm|mm_?$|mv_?$|dot$|linalg_|fft_|trilinear$|cdist|pdist|"
+    r"cholesky|triangular_solve|svd|(?<!w)eig(?!ht)|transformer_encoder_layer)"
+)
+#: What such a name means something else by: cells of RNNs whose matrix products are operators of their own, packing
+#: and laying out of weights, questions about a convolution, interpolation, norms.
+LIGHT = re.compile(
+    r"(_(fused|differentiable)_(lstm|gru)_cell|pack$|prepack|unpack|reorder|flatten_weight|quantize_weight|upsample|"
+    r"fftshift|fftfreq|cufft|linalg_(cross|diagonal|vander|norm|vector_norm|_powsum|_?check)|"
+    r"conv.*_(stride|padding|dilation|groups|transpose|output_padding)$)"
+)
+
+#: Libraries whose operators are known: those above apart, they compute a few operations per element.
+KNOWN_LIBRARIES = frozenset({"aten", "prim", "prims", "profiler", "quantized", "inductor"})
+#: Operators of other libraries that select and interpolate: a few operations per element.
+LIGHT_ELSEWHERE = frozenset(
+    f"torchvision::{name}"
+    for name in ("nms", "roi_align", "_roi_align_backward", "roi_pool", "_roi_pool_backward", "ps_roi_align")
+)
+
+#: What is not read: an output of the operator's own, or one whose old contents are overwritten.
+WRITES_ONLY = re.compile(
+    r"^(fill_|zero_|copy_|uniform_|normal_|bernoulli_|random_|exponential_|_foreach_(zero_|copy_))"
+)
+#: Results that are made without reading the tensor whose shape they take.
+READS_NOTHING = re.compile(r"^((empty|zeros|ones|full|rand|randn|randint)_like|new_)")
+#: Results that nobody writes.
+ALLOCATES = re.compile(r"^(new_)?empty(_like|_strided|_permuted|_quantized)?$|^resize_$|^set_$|^_resize_output_$")
+#: Of their first operand they read as many elements as they return.
+GATHERS = frozenset({"embedding", "index_select", "index", "_unsafe_index", "gather", "take", "select_scatter"})
+#: Of their first operand, in place, they touch as many elements as the others bring.
+SCATTERS = re.compile(
+    r"^(_index_put_impl_|index_put_|scatter_|scatter_add_|scatter_reduce_|index_add_|index_copy_|put_)$"
+)
 
 
-class _NoModules(contextlib.nullcontext[None]):
-    """In the place of the counter's module tracker, which second derivatives do not survive: all counts are global."""
+def count_work(step: Callable[[], Any]) -> Flops:
+    """Run `step` once and count what its operators do, backward passes and optimizers included.
 
-    parents = frozenset({"Global"})
+    A multiply-add is two operations. Matrix products, convolutions, attentions and recurrent layers count, by the
+    shapes of what they are given (`torch.utils.flop_counter` and `formulas`): the masked half of causal attention,
+    padding and recomputation included. Element-wise work, reductions, normalisations and lookups never
+    count: `bytes_moved` tells of them. What is known to compute much and has no formula is named and counted in
+    `without_formula`: the total is then too low.
 
-
-def step_flops(step: Callable[[], Any]) -> int:
-    """Floating-point operations of one call of `step`, backward included, by PyTorch's formulas for its operators.
-
-    What PyTorch has no formula for (cuDNN's LSTMs on a GPU, for one) counts nothing; element-wise work never counts.
+    `bytes_moved` adds up, over all operators, the bytes of their operands and results: what kernels that are not
+    fused read from and write to memory if no cache helps them. Views move nothing, an operator in place reads and
+    writes what it changes, a lookup reads what it returns, a dimension that is only expanded is read once. It is not a
+    lower bound for fused code, which keeps intermediate results in registers, nor exact for eager: caches save
+    traffic, and what a kernel keeps in a workspace or reads more than once is not seen.
     """
-    counter = FlopCounterMode(display=False)
-    counter.mod_tracker = _NoModules()  # type: ignore[assignment]
+    counter = _Counter()
     with counter:
         step()
-    return int(counter.get_total_flops())
+    return Flops(
+        total=sum(sum(by_dtype.values()) for by_dtype in counter.flops.values()),
+        by_operator={name: dict(by_dtype) for name, by_dtype in counter.flops.items()},
+        without_formula=dict(counter.without_formula),
+        bytes_moved=counter.bytes_moved,
+    )
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees each operator that is executed, after those that are made of others were taken apart.
+
+    It is `torch.utils.flop_counter.FlopCounterMode` without the attribution to modules (which second derivatives do
+    not survive), and with the operands' dtypes and bytes beside the counts.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.without_formula: Counter[str] = Counter()
+        self.bytes_moved = 0
+        self._formulas = formulas()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        is_higher_order = isinstance(func, torch._ops.HigherOrderOperator)
+        packet = func if is_higher_order else func._overloadpacket
+        if not is_higher_order and packet not in self._formulas and func.namespace != "prim":
+            with self:
+                taken_apart = func.decompose(*args, **kwargs)
+            if taken_apart is not NotImplemented:
+                return taken_apart
+        result = func(*args, **kwargs)
+        self._count(packet, args, kwargs, result)
+        if not is_higher_order:
+            self.bytes_moved += moved_bytes(func, args, kwargs, result)
+        return result
+
+    def _count(self, packet: Any, args: Any, kwargs: Any, result: Any) -> None:
+        name = getattr(packet, "_qualified_op_name", str(packet))
+        operations = 0
+        if packet in self._formulas:
+            try:
+                operations = self._formulas[packet](*args, **kwargs, out_val=result)
+            except AssertionError:  # PyTorch's formula does not know these shapes
+                self.without_formula[name] += 1
+        elif computes_much(name) or isinstance(packet, torch._ops.HigherOrderOperator):
+            self.without_formula[name] += 1
+        if operations:
+            self.flops[name][_dtype(args)] += operations
+
+
+def computes_much(name: str) -> bool:
+    """Whether an operator (`aten::mm`) is more than a few operations per element, as far as its name and library tell.
+
+    Of libraries that nobody here has looked at, any operator may be.
+    """
+    library, _, operator = name.partition("::")
+    if library in KNOWN_LIBRARIES:
+        return bool(HEAVY.search(operator)) and not LIGHT.search(operator)
+    return name not in LIGHT_ELSEWHERE
+
+
+def _dtype(args: Any) -> str:
+    """Of the first tensor among the operands, which is what all operands of a product have."""
+    return next(str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
+
+
+# --- formulas that PyTorch lacks, or has wrong; each takes the operator's operands and its result ---
+
+
+def _matrix_vector(matrix: Tensor, _vector: Tensor, **_: Any) -> int:
+    return 2 * matrix.numel()
+
+
+def _add_matrix_vector(_bias: Tensor, matrix: Tensor, _vector: Tensor, **_: Any) -> int:
+    return 2 * matrix.numel()
+
+
+def _dot(a: Tensor, _b: Tensor, **_: Any) -> int:
+    return 2 * a.numel()
+
+
+def _product(a: Tensor, b: Tensor, *_args: Any, **_: Any) -> int:
+    return 2 * a.numel() * b.shape[-1]
+
+
+def _add_product(_bias: Tensor, a: Tensor, b: Tensor, *_args: Any, **_: Any) -> int:
+    return 2 * a.numel() * b.shape[-1]
+
+
+def _trilinear(
+    a: Tensor, b: Tensor, c: Tensor, expand_a: list[int], expand_b: list[int], expand_c: list[int], *_: Any, **__: Any
+) -> int:
+    """Two multiplications and an addition for each element of the three operands' common shape."""
+    shapes = []
+    for tensor, dimensions in ((a, expand_a), (b, expand_b), (c, expand_c)):
+        shape = list(tensor.shape)
+        for dimension in dimensions:
+            shape.insert(dimension, 1)
+        shapes.append(shape)
+    return 3 * prod(max(sizes) for sizes in zip(*shapes, strict=True))
+
+
+def _convolution_backward(
+    grad_output: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    _bias_sizes: Any,
+    _stride: Any,
+    _padding: Any,
+    _dilation: Any,
+    transposed: bool,  # noqa: FBT001  by position, as the operator has it
+    _output_padding: Any,
+    _groups: int,
+    output_mask: list[bool],
+    **_: Any,
+) -> int:
+    """Each gradient costs what the forward pass does.
+
+    (PyTorch's own formula, 2.15, counts the weight's gradient `groups` times over.)
+    """
+    batch, *positions = (x if transposed else grad_output).shape
+    forward = 2 * batch * prod(positions[1:]) * weight.numel()
+    return forward * sum(output_mask[:2])
+
+
+def _rnn(x: Tensor, weights: Iterable[Tensor]) -> int:
+    """Each weight matrix of each layer and direction is multiplied with a vector per sequence and time step."""
+    tokens = x.numel() // x.shape[-1]
+    return 2 * tokens * sum(weight.numel() for weight in weights if weight.ndim == 2)
+
+
+def _cudnn_rnn(x: Tensor, weights: list[Tensor], *_args: Any, **_: Any) -> int:
+    return _rnn(x, weights)
+
+
+def _cudnn_rnn_backward(x: Tensor, weights: list[Tensor], *args: Any, **_: Any) -> int:
+    """The data's gradient always, the weights' where the mask, the last operand, asks for it."""
+    return _rnn(x, weights) * (2 if args[-1][3] else 1)
+
+
+def _mkldnn_rnn(x: Tensor, w_input: Tensor, w_hidden: Tensor, *_args: Any, **_: Any) -> int:
+    return _rnn(x, (w_input, w_hidden))
+
+
+def _mkldnn_rnn_backward(x: Tensor, w_input: Tensor, w_hidden: Tensor, *_args: Any, **_: Any) -> int:
+    return 2 * _rnn(x, (w_input, w_hidden))
+
+
+def _quantized_convolution(_x: Tensor, packed: Any, *_args: Any, out_val: Tensor, **_: Any) -> int:
+    """`packed` unpacks to a weight of (channels out, channels in of a group, kernel ...)."""
+    weight: Tensor = packed.unpack()[0]
+    return 2 * out_val.numel() * prod(weight.shape[1:])
+
+
+def _quantized_linear(x: Tensor, _packed: Any, *_args: Any, out_val: Tensor, **_: Any) -> int:
+    return 2 * out_val.numel() * x.shape[-1]
+
+
+def _deformable_convolution(_x: Tensor, weight: Tensor, *_args: Any, out_val: Tensor, **_: Any) -> int:
+    """The convolution itself; sampling at offsets is interpolation, a few operations per element."""
+    return 2 * out_val.numel() * prod(weight.shape[1:])
+
+
+def _deformable_convolution_backward(grad: Tensor, _x: Tensor, weight: Tensor, *_args: Any, **_: Any) -> int:
+    """Gradients of the sampled columns and of the weight."""
+    return 2 * 2 * grad.numel() * prod(weight.shape[1:])
+
+
+FORMULAS: dict[Any, Callable[..., int]] = {
+    aten.addmm_: flop_registry[aten.addmm],
+    aten.baddbmm_: flop_registry[aten.baddbmm],
+    aten.mv: _matrix_vector,
+    aten.addmv: _add_matrix_vector,
+    aten.addmv_: _add_matrix_vector,
+    aten.dot: _dot,
+    aten.vdot: _dot,
+    aten.addbmm: _add_product,
+    aten.addbmm_: _add_product,
+    aten._addmm_activation: _add_product,
+    aten._int_mm: _product,
+    aten._trilinear: _trilinear,
+    aten.convolution_backward: _convolution_backward,
+    aten._cudnn_rnn: _cudnn_rnn,
+    aten._cudnn_rnn_backward: _cudnn_rnn_backward,
+    aten.miopen_rnn: _cudnn_rnn,
+    aten.miopen_rnn_backward: _cudnn_rnn_backward,
+    aten.mkldnn_rnn_layer: _mkldnn_rnn,
+    aten.mkldnn_rnn_layer_backward: _mkldnn_rnn_backward,
+}
+
+
+_QUANTIZED_CONVOLUTIONS = ("conv1d", "conv1d_relu", "conv2d", "conv2d_relu", "conv3d", "conv3d_relu")
+_QUANTIZED_LINEARS = ("linear", "linear_relu", "linear_dynamic", "linear_relu_dynamic")
+
+
+def formulas() -> dict[Any, Callable[..., int]]:
+    """PyTorch's, those above, and those of operators that builds without quantization or torchvision lack."""
+    elsewhere: dict[Any, dict[str, Callable[..., int]]] = {
+        torch.ops.quantized: dict.fromkeys(_QUANTIZED_CONVOLUTIONS, _quantized_convolution)
+        | dict.fromkeys(_QUANTIZED_LINEARS, _quantized_linear),
+        torch.ops.torchvision: {
+            "deform_conv2d": _deformable_convolution,
+            "_deform_conv2d_backward": _deformable_convolution_backward,
+        },
+    }
+    there = {
+        getattr(library, name): formula
+        for library, by_name in elsewhere.items()
+        for name, formula in by_name.items()
+        if hasattr(library, name)
+    }
+    return {**flop_registry, **FORMULAS, **there}
+
+
+# --- bytes ---
+
+
+def moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """Bytes that one operator reads and writes, by its operands, its results and what its schema says it changes.
+
+    Args:
+        func: an `OpOverload`.
+        args, kwargs: its operands; `out=` is written only.
+        result: what it returned.
+    """
+    name = func._schema.name.partition("::")[2]
+    if ALLOCATES.match(name):
+        return 0
+    read: dict[int, Tensor] = {}
+    changed: dict[int, Tensor] = {}
+    for argument, value in _by_argument(func._schema, args, kwargs):
+        tensors = {id(leaf): leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)}
+        is_changed = argument.alias_info is not None and argument.alias_info.is_write
+        if is_changed:
+            changed |= tensors
+        if not (is_changed and (argument.kwarg_only or WRITES_ONLY.match(name))) and not READS_NOTHING.match(name):
+            read |= tensors
+    old = {_storage(tensor) for tensor in (read | changed).values()}
+    new = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and _storage(leaf) not in old]
+    if not new and not changed and any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):
+        return 0  # a view
+    first = next(iter(read), None)
+    sizes = {key: tensor_bytes(tensor) for key, tensor in read.items()}
+    written = sum(map(tensor_bytes, new)) + sum(map(tensor_bytes, changed.values()))
+    if first is not None and name in GATHERS:
+        sizes[first] = min(sizes[first], written)
+    if first is not None and SCATTERS.match(name):
+        others = max((size for key, size in sizes.items() if key != first), default=0)
+        sizes[first] = written = min(sizes[first], others)
+    return sum(sizes.values()) + written
+
+
+def _by_argument(schema: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+    given = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
+    return [(argument, given[argument.name]) for argument in schema.arguments if argument.name in given]
+
+
+def tensor_bytes(tensor: Tensor) -> int:
+    """Bytes of the elements that differ in memory: an expanded dimension counts once."""
+    if tensor.layout is torch.sparse_coo:
+        return tensor_bytes(tensor._indices()) + tensor_bytes(tensor._values())
+    if tensor.layout is not torch.strided:
+        return tensor._nnz() * tensor.element_size()
+    distinct = prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or size == 0)
+    return distinct * tensor.element_size()
+
+
+def _storage(tensor: Tensor) -> int:
+    """A name of the memory behind a tensor; its own where it has none of the usual kind."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)

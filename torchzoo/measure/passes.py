@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 
 from torchzoo.measure.clock import DeviceClock
@@ -17,28 +16,27 @@ from torchzoo.record import ApiSurface, Breakdown, Case, Check, Energy, Flops, G
 from torchzoo.spec import ModelSpec
 
 
-class InWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is measured of a variant while nothing else runs."""
+def energy(variant: Variant, settings: Settings, device: torch.device, step_s: float) -> Energy | None:
+    """Joules of steps, where asked for. Before any breakdown: the profiler leaves its hooks in the process."""
+    if Pass.ENERGY not in settings.passes:
+        return None
+    from torchzoo.measure.energy import measure_energy
 
-    energy: Energy | None = None
-    breakdown: Breakdown | None = None
-
-
-def in_window(variant: Variant, case: Case, settings: Settings, device: torch.device, step_s: float) -> InWindow:
-    """Energy first: the profiler leaves its hooks in the process."""
-    energy, breakdown = None, None
-    clock = DeviceClock(device)
     variant.select()
-    if Pass.ENERGY in settings.passes:
-        from torchzoo.measure.energy import measure_energy
+    return measure_energy(variant.step, DeviceClock(device), device, step_s=step_s)
 
-        energy = measure_energy(variant.step, clock, device, step_s=step_s)
-    if Pass.BREAKDOWN in settings.passes:
-        from torchzoo.measure.breakdown import measure_breakdown
 
-        trace = _trace_path(settings.trace_dir, case, variant)
-        breakdown = measure_breakdown(variant.step, clock, device, step_s=step_s, trace=trace)
-    return InWindow(energy=energy, breakdown=breakdown)
+def breakdown(
+    variant: Variant, case: Case, settings: Settings, device: torch.device, step_s: float
+) -> Breakdown | None:
+    """Where the wall time of steps goes, where asked for."""
+    if Pass.BREAKDOWN not in settings.passes:
+        return None
+    from torchzoo.measure.breakdown import measure_breakdown
+
+    variant.select()
+    trace = _trace_path(settings.trace_dir, case, variant)
+    return measure_breakdown(variant.step, DeviceClock(device), device, step_s=step_s, trace=trace)
 
 
 def growth(variant: Variant, settings: Settings, device: torch.device, step_s: float) -> Growth | None:

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
 from torchzoo import stats
-from torchzoo.record import Block, Failed, Measured, Record, Skipped, StopReason, VariantResult
+from torchzoo.record import (
+    Block,
+    Case,
+    CheckStatus,
+    Compilation,
+    Failed,
+    Measured,
+    Record,
+    Skipped,
+    StopReason,
+    VariantResult,
+)
+from torchzoo.report import growth
+from torchzoo.report.throttling import slowdowns
 from torchzoo.stats import CANDIDATE_VARIANT, EAGER_VARIANT, Estimate
+
+#: A check's verdict, for people.
+CHECK_WORDS = {
+    CheckStatus.CORRECT: "correct",
+    CheckStatus.INCORRECT: "INCORRECT",
+    CheckStatus.NONDETERMINISTIC: "nondeterministic, not checked",
+    CheckStatus.REFERENCE_FAILED: "reference failed, not checked",
+}
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,13 +42,18 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured record. `candidate` and `speedup` are None for eager alone."""
+    """One measured case. `candidate` and `speedup` are None for eager alone.
+
+    Where several processes measured it, `record`, `measured` and what figures hold `raw` are of the one whose latency
+    is the middle one; estimates and counts are over all.
+    """
 
     record: Record
     measured: Measured
     eager: Figures
     candidate: Figures | None
     speedup: Estimate | None
+    processes: int = 1
 
 
 def row(record: Record) -> Row | None:
@@ -40,6 +68,51 @@ def row(record: Record) -> Row | None:
         eager=_figures(measured, EAGER_VARIANT),
         candidate=_figures(measured, CANDIDATE_VARIANT) if has_candidate else None,
         speedup=stats.speedup(measured.blocks) if has_candidate else None,
+    )
+
+
+def by_case(records: Iterable[Record]) -> dict[Case, list[Record]]:
+    """Records by case, the number of the repeat set to 0, in the order in which cases first come."""
+    found: dict[Case, list[Record]] = {}
+    for record in records:
+        found.setdefault(msgspec.structs.replace(record.case, repeat=0), []).append(record)
+    return found
+
+
+def repeated(records: Sequence[Record]) -> Row:
+    """The figures of one case from the processes that measured it; records of other outcomes are left out.
+
+    What differs between processes is part of the intervals (`stats.processes_estimate`).
+
+    Raises:
+        ValueError: none of the records is measured.
+    """
+    rows = [found for found in map(row, records) if found is not None]
+    if not rows:
+        raise ValueError("no measured record to show")
+    if len(rows) == 1:
+        return rows[0]
+    middle = sorted(rows, key=lambda one: (one.candidate or one.eager).latency_s.value)[(len(rows) - 1) // 2]
+    return msgspec.structs.replace(
+        middle,
+        eager=_over_all(rows, EAGER_VARIANT, middle.eager),
+        candidate=_over_all(rows, CANDIDATE_VARIANT, middle.candidate) if middle.candidate else None,
+        speedup=stats.processes_estimate([stats.quad_ratios(one.measured.blocks) for one in rows])
+        if middle.candidate
+        else None,
+        processes=len(rows),
+    )
+
+
+def _over_all(rows: Sequence[Row], variant: str, middle: Figures) -> Figures:
+    measured = [one.measured for one in rows]
+    every = [one.eager if variant == EAGER_VARIANT else one.candidate for one in rows]
+    rates = [[run.steps / run.elapsed_s for run in one.variants[variant].back_to_back] for one in measured]
+    return Figures(
+        latency_s=stats.processes_estimate([stats.block_times_s(one.blocks, variant) for one in measured]),
+        outliers=sum(figures.outliers for figures in every if figures is not None),
+        steps_per_s=stats.processes_estimate(rates),
+        raw=middle.raw,
     )
 
 
@@ -63,14 +136,78 @@ def remarks(measured: Measured) -> list[str]:
         said.append("stopped at the time limit before the interval came down to 1%")
     if measured.host_syncs:
         said.append(f"its step waits for the device by nature: {measured.host_syncs}")
+    said += _of_check(measured)
+    said += _of_device(measured)
+    said += _of_work(measured)
     for name, result in measured.variants.items():
-        if not result.result_is_finite:
-            said.append(f"{name}: the step's result is not finite (NaN or infinity)")
-        if result.compilation and result.compilation.cudagraph_skips:
-            said.append(f"{name}: CUDA graphs were skipped {result.compilation.cudagraph_skips} times")
-        if result.compilation and result.compilation.graph_breaks:
-            said.append(f"{name}: {sum(result.compilation.graph_breaks.values())} graph breaks")
+        said += [f"{name}: {remark}" for remark in _of_variant(result)]
+    if measured.api is not None and measured.api.reason:
+        said.append(f"the API it touches is not known in full: {measured.api.reason}")
     return said
+
+
+def _of_variant(result: VariantResult) -> list[str]:
+    said = []
+    if result.breakdown and result.breakdown.problem:
+        said.append(f"no breakdown: {result.breakdown.problem}")
+    if not result.result_is_finite:
+        said.append("the step's result is not finite (NaN or infinity)")
+    if result.compilation and result.compilation.cudagraph_skips:
+        said.append(f"CUDA graphs were skipped {result.compilation.cudagraph_skips} times")
+    if result.compilation and (breaks := break_count(result.compilation)):
+        said.append(f"{breaks} graph breaks")
+    if result.compilation and (late := result.compilation.late_graphs):
+        said.append(f"{late} graphs were compiled anew after its warm-up, when it was measured")
+    if leak := growth.remark(result.growth):
+        said.append(leak)
+    return said
+
+
+def break_count(counts: Compilation) -> int:
+    """Graph breaks: those with a place, or (in records before 2026-11-21) Dynamo's counts."""
+    return len(counts.breaks) or sum(counts.graph_breaks.values())
+
+
+def _of_check(measured: Measured) -> list[str]:
+    """What a check other than a passed one found."""
+    if measured.check is None or (measured.check.status is CheckStatus.CORRECT and not measured.check.reason):
+        return []
+    if measured.is_incorrect:
+        return [f"INCORRECT, its speedup is not counted: {measured.check.reason}"]
+    return [f"{CHECK_WORDS[measured.check.status]}: {measured.check.reason}"]
+
+
+def _of_work(measured: Measured) -> list[str]:
+    """What keeps the count of operations too low."""
+    if measured.flops is None or not measured.flops.without_formula:
+        return []
+    calls = ", ".join(f"{name} ({count} calls)" for name, count in measured.flops.without_formula.items())
+    return [f"operations are counted too low: no formula for {calls}"]
+
+
+def _of_device(measured: Measured) -> list[str]:
+    """Whether, before or after the latency pass, the device throttled or others had it open."""
+    states = [state for state in (measured.device_state_before, measured.device_state_after) if state is not None]
+    said = []
+    if throttled := slowdowns(state.throttle_reasons for state in states):
+        said.append(f"the device throttled ({', '.join(throttled)}) when it was measured")
+    if foreign := max((state.foreign_processes or 0 for state in states), default=0):
+        said.append(f"{foreign} other process{'es' * (foreign > 1)} had the device open when it was measured")
+    return said
+
+
+def remarks_of(records: Iterable[Record]) -> list[str]:
+    """The remarks on all processes of a case, each once."""
+    return list(dict.fromkeys(said for r in records if isinstance(r.outcome, Measured) for said in remarks(r.outcome)))
+
+
+def what_failed(records: Sequence[Record]) -> list[str]:
+    """Outcomes other than measured, each once, with the number of processes where there are several."""
+    texts = [in_a_line(record) for record in records if not isinstance(record.outcome, Measured)]
+    counted = {text: texts.count(text) for text in texts}
+    if len(records) == 1:
+        return texts
+    return [f"{count} of {len(records)} processes {text}" for text, count in counted.items()]
 
 
 def in_a_line(record: Record) -> str:

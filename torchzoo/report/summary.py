@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from torchzoo import stats
-from torchzoo.record import EAGER, Failed, Manifest, Measured, Record, Skipped, Stage
+from torchzoo.record import EAGER, Case, Failed, Manifest, Measured, Record, Skipped, Stage
 from torchzoo.report import units
+from torchzoo.report.rows import by_case
 from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision
 
 ALL = "all"
@@ -36,29 +37,51 @@ def summary(manifest: Manifest, records: Sequence[Record]) -> Any:
 
 
 def counts(manifest: Manifest, records: Sequence[Record]) -> str:
-    """`36 cases: 30 measured, 4 skipped with a reason, 2 failed; 94% of those that could run passed`."""
-    kinds = Counter(type(record.outcome) for record in records)
+    """`36 cases: 30 measured, 4 skipped with a reason, 2 failed; 94% of those that could run passed`.
+
+    A case that several processes measure counts once, as failed where one of them failed.
+    """
+    kinds: Counter[type] = Counter()
+    incorrect = 0
+    for group in by_case(records).values():
+        outcomes = {type(record.outcome) for record in group}
+        kind = next(kind for kind in (Failed, Measured, Skipped) if kind in outcomes)
+        kinds[kind] += 1
+        incorrect += kind is Measured and any(isinstance(r.outcome, Measured) and r.outcome.is_incorrect for r in group)
     could_run = kinds[Measured] + kinds[Failed]
+    repeats = max((case.repeat for case in manifest.cases), default=0) + 1
     missing = len(manifest.cases) - len(records)
-    parts = [f"{kinds[Measured]} measured", f"{kinds[Skipped]} skipped with a reason", f"{kinds[Failed]} failed"]
+    wrong = f" ({incorrect} of them incorrect)" if incorrect else ""
+    parts = [f"{kinds[Measured]} measured{wrong}", f"{kinds[Skipped]} skipped with a reason", f"{kinds[Failed]} failed"]
     if missing:
-        parts.append(f"{missing} not run")
-    rate = f"; {100 * kinds[Measured] / could_run:.0f}% of those that could run passed" if could_run else ""
-    return f"{len(manifest.cases)} cases: {', '.join(parts)}{rate}"
+        parts.append(f"{missing} {'processes ' if repeats > 1 else ''}not run")
+    passed = kinds[Measured] - incorrect
+    rate = f"; {100 * passed / could_run:.0f}% of those that could run passed" if could_run else ""
+    cases = sum(case.repeat == 0 for case in manifest.cases)
+    several = f", each by {repeats} processes" if repeats > 1 else ""
+    return f"{cases} cases{several}: {', '.join(parts)}{rate}"
 
 
-def speedups(manifest: Manifest, records: Sequence[Record]) -> dict[str, dict[str, dict[Mode, list[list[float]]]]]:
-    """Paired ratios of the measured cases: by backend (and precision, device, ...), domain and mode."""
-    found: dict[str, dict[str, dict[Mode, list[list[float]]]]] = {}
-    for record in records:
-        case, outcome = record.case, record.outcome
-        if case.backend == EAGER or not isinstance(outcome, Measured):
+Speedups = dict[str, dict[str, dict[Mode, list[list[list[float]]]]]]
+
+
+def speedups(manifest: Manifest, records: Sequence[Record]) -> Speedups:
+    """Paired ratios of each measured case's processes: by backend (and precision, device, ...), domain and mode.
+
+    A case whose results are wrong is left out.
+    """
+    found: Speedups = {}
+    for case, group in by_case(records).items():
+        measured = [r.outcome for r in group if isinstance(r.outcome, Measured)]
+        if any(outcome.is_incorrect for outcome in measured):
             continue
-        ratios = stats.quad_ratios(outcome.blocks)
-        by_domain = found.setdefault(_axes_label(record), {})
+        processes = [stats.quad_ratios(outcome.blocks) for outcome in measured]
+        if case.backend == EAGER or not processes:
+            continue
+        by_domain = found.setdefault(alike(case), {})
         for domain in (manifest.domains.get(case.model), ALL):
             if domain is not None:
-                by_domain.setdefault(domain, {}).setdefault(case.mode, []).append(ratios)
+                by_domain.setdefault(domain, {}).setdefault(case.mode, []).append(processes)
     order = [*Domain, ALL]
     return {
         label: {domain: by_domain[domain] for domain in order if domain in by_domain}
@@ -66,9 +89,8 @@ def speedups(manifest: Manifest, records: Sequence[Record]) -> dict[str, dict[st
     }
 
 
-def _axes_label(record: Record) -> str:
-    """What the record's case has in common with those it may be averaged with."""
-    case = record.case
+def alike(case: Case) -> str:
+    """What a case has in common with those it may be averaged with."""
     label = f"{case.backend} on {case.device}"
     if case.precision is not Precision.DEFAULT:
         label += f" at {case.precision}"
@@ -79,8 +101,15 @@ def _axes_label(record: Record) -> str:
     return label
 
 
-def _geomean(samples: list[list[float]]) -> str:
-    return f"{units.speedup(stats.geomean(samples))} ({len(samples)})"
+def _geomean(cases: list[list[list[float]]]) -> str:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    drawn = [
+        stats.resampled_processes(processes, cluster=str(number), generator=generator)
+        for number, processes in enumerate(cases)
+    ]
+    return f"{units.speedup(stats.geomean_of(drawn))} ({len(cases)})"
 
 
 def failures(records: Iterable[Record]) -> list[str]:
@@ -113,8 +142,10 @@ def where_time_went(manifest: Manifest, records: Sequence[Record]) -> list[str]:
     lanes = ", ".join(f"{lane} {_share(spent_s, wall_s)}" for lane, spent_s in sorted(windows_s.items()))
     by_cost = sorted(cpu_s.items(), key=lambda item: -item[1])
     stages = ", ".join(f"{stage} {units.seconds(spent_s)}" for stage, spent_s in by_cost if spent_s >= 1)
+    what, plural = ("process", "es") if any(record.case.repeat for record in ran) else ("case", "s")
     lines = [
-        f"time: {units.seconds(wall_s)} for {len(ran)} cases that ran, {units.seconds(wall_s / len(ran))} a case",
+        f"time: {units.seconds(wall_s)} for {len(ran)} {what}{plural} that ran, "
+        f"{units.seconds(wall_s / len(ran))} a {what}",
         f"measuring windows: {lanes or 'none'}",
     ]
     if stages:

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO, Any
 
-from torchzoo.record import Failed, Manifest, Measured, Record, Skipped
-from torchzoo.report import units
-from torchzoo.report.rows import Figures, Row, in_a_line, remarks, row
+from torchzoo import stats
+from torchzoo.record import Case, Check, Manifest, Measured, Record
+from torchzoo.report import breakdown, compilation, growth, markdown, sweep, units, work
+from torchzoo.report.rows import (
+    CHECK_WORDS,
+    Figures,
+    Row,
+    by_case,
+    remarks,
+    remarks_of,
+    repeated,
+    row,
+    what_failed,
+)
 
 HEADINGS = (
     "model",
@@ -38,7 +49,7 @@ def case_table(record: Record) -> Any:
     columns = [figures.eager] + ([figures.candidate] if figures.candidate else [])
     for name in ["eager", str(case.backend)][: len(columns)]:
         table.add_column(name, justify="right")
-    for label, cells in _lines(figures, columns):
+    for label, cells in figure_lines(figures, columns):
         table.add_row(label, *cells)
     if figures.speedup is not None:
         table.add_row("speedup over eager", "", units.speedup(figures.speedup))
@@ -46,12 +57,36 @@ def case_table(record: Record) -> Any:
     below = [
         f"{measured.device_name}, {measured.threads} threads; {measured.parameters:,} parameters; "
         f"{steps} steps timed, {measured.stop_reason}",
+        *sweep.curve_line(record),
         *(f"note: {remark}" for remark in remarks(measured)),
+        *compilation.reasons(measured),
+        *_check_lines(measured.check),
+        *breakdown.longest_kernels(measured, is_cpu=case.device == "cpu"),
     ]
     return Group(table, *(Text(line) for line in below))
 
 
-def _lines(figures: Row, columns: Sequence[Figures]) -> list[tuple[str, list[str]]]:
+def _check_lines(check: Check | None) -> list[str]:
+    """The verdict, then each kind of result with the tensor that stands worst."""
+    if check is None:
+        return []
+
+    def said(error: float | None) -> str:
+        return "-" if error is None else f"{error:.2g}"
+
+    verdicts = {True: "", False: " WRONG", None: " not judged"}
+    return [
+        f"check: {CHECK_WORDS[check.status]}",
+        *(
+            f"  {c.what}: error {said(c.error)}, eager's {said(c.eager_error)}, allowed {said(c.allowed)}, "
+            f"at {c.worst}{verdicts[c.is_close]}"
+            for c in check.comparisons
+        ),
+    ]
+
+
+def figure_lines(figures: Row, columns: Sequence[Figures]) -> list[tuple[str, list[str]]]:
+    """A label and a cell for each of `columns`; lines that say nothing are left out."""
     measured = figures.measured
     lines = [
         ("latency of a step", [units.latency(c.latency_s) for c in columns]),
@@ -65,13 +100,26 @@ def _lines(figures: Row, columns: Sequence[Figures]) -> list[tuple[str, list[str
         ("device memory of the process", [units.size(c.raw.memory.device_process_bytes) for c in columns]),
         ("host memory, peak resident", [units.size(c.raw.memory.host_peak_rss_bytes) for c in columns]),
         ("host memory, unique", [units.size(c.raw.memory.host_uss_bytes) for c in columns]),
+        *growth.lines([c.raw for c in columns]),
         ("outlying steps", [str(c.outliers) for c in columns]),
+        *compilation.lines(columns),
+        *breakdown.lines(columns, is_cpu=figures.record.case.device == "cpu"),
+        *_energy_lines(columns, measured.samples_per_step),
+        *work.lines(figures.record.case, measured),
     ]
     return [(label, cells) for label, cells in lines if set(cells) != {"-"}]
 
 
-def _cells(record: Record) -> tuple[str, ...]:
-    case, figures = record.case, row(record)
+def _energy_lines(columns: Sequence[Figures], samples_per_step: int) -> list[tuple[str, list[str]]]:
+    energies = [None if c.raw.energy is None else stats.step_energy_j(c.raw.energy) for c in columns]
+    return [
+        ("energy of a step", ["-" if e is None else f"{units.energy(e.value)} {units.spread(e)}" for e in energies]),
+        ("energy of a sample", ["-" if e is None else units.energy(e.value / samples_per_step) for e in energies]),
+    ]
+
+
+def _cells(case: Case, records: Sequence[Record]) -> tuple[str, ...]:
+    """One case with all its repeats as a line of the Markdown table."""
     head = (
         case.model,
         case.mode,
@@ -80,21 +128,22 @@ def _cells(record: Record) -> tuple[str, ...]:
         case.precision,
         "-" if case.batch_size is None else str(case.batch_size),
     )
-    outcome = record.outcome
-    if isinstance(outcome, Skipped):
-        return (*head, "", "", "", "", f"skipped: {outcome.reason}")
-    if isinstance(outcome, Failed):
-        return (*head, "", "", "", "", f"FAILED, {outcome.kind} in {outcome.stage}: {outcome.message}")
-    assert figures is not None
+    if not any(isinstance(record.outcome, Measured) for record in records):
+        return (*head, "", "", "", "", "; ".join(what_failed(records)))
+    figures = repeated(records)
+    notes = [f"{figures.processes} processes"] if figures.processes > 1 else []
+    return (*head, *_figures(figures), "; ".join([*notes, *what_failed(records), *remarks_of(records)]))
+
+
+def _figures(figures: Row) -> tuple[str, str, str, str]:
+    """Latency of eager and of the candidate, speedup, memory."""
     shown = figures.candidate or figures.eager
     memory = shown.raw.memory.device_peak_allocated_bytes or shown.raw.memory.host_peak_rss_bytes
     return (
-        *head,
         units.latency(figures.eager.latency_s),
         units.latency(figures.candidate.latency_s) if figures.candidate else "",
         units.speedup(figures.speedup) if figures.speedup else "",
         units.size(memory),
-        "; ".join(remarks(figures.measured)),
     )
 
 
@@ -104,42 +153,27 @@ def terminal_table(records: Sequence[Record]) -> Any:
 
     lines, unmeasured = [], []
     said: dict[str, list[str]] = {}
-    for record in records:
-        if isinstance(record.outcome, Measured):
-            eager, candidate, speedup, memory = _cells(record)[6:10]
-            lines += [record.case.label(), f"  {eager:<19}{candidate:<19}{speedup:<25}{memory:>10}"]
-            for remark in remarks(record.outcome):
-                said.setdefault(remark, []).append(record.case.label())
-        else:
-            unmeasured.append(f"{record.case.label()}: {in_a_line(record)}")
+    for case, group in by_case(records).items():
+        if any(isinstance(record.outcome, Measured) for record in group):
+            figures = repeated(group)
+            eager, candidate, speedup, memory = _figures(figures)
+            several = f" ({figures.processes} processes)" if figures.processes > 1 else ""
+            lines += [f"{case.label()}{several}", f"  {eager:<19}{candidate:<19}{speedup:<25}{memory:>10}"]
+            for remark in remarks_of(group):
+                said.setdefault(remark, []).append(case.label())
+        unmeasured += [f"{case.label()}: {text}" for text in what_failed(group)]
     if lines:
         lines.insert(0, f"  {'eager':<19}{'candidate':<19}{'speedup':<25}{'memory':>10}")
     notes = [f"note: {remark}: {', '.join(labels)}" for remark, labels in said.items()]
-    return Text("\n".join([*lines, *notes, *unmeasured]))
+    return Text("\n".join([*lines, *sweep.lines(records), *notes, *unmeasured]))
 
 
 def write_markdown(manifest: Manifest, records: Sequence[Record], file: IO[str]) -> None:
     """Many cases, a line each, under the machine, versions and date."""
-    environment = manifest.environment
-    gpus = ", ".join(f"{gpu['name']} (driver {gpu['driver']})" for gpu in environment.get("gpus", []))
-    packages = ", ".join(f"{name} {version}" for name, version in environment.get("packages", {}).items())
     lines = [
-        f"- command: `{' '.join(manifest.command)}`",
-        f"- date: {manifest.created_at[:10]}",
-        f"- machine: {environment.get('cpu')}, {environment.get('cpu_usable')} cores; {gpus or 'no GPU'}",
-        f"- software: torchzoo {environment.get('torchzoo')} "
-        f"({environment.get('torchzoo_commit') or 'no checkout'}), torch {environment.get('torch')}, "
-        f"CUDA {environment.get('cuda')}, Python {environment.get('python')}, {packages}",
+        *markdown.provenance(manifest),
         "- memory: peak allocated on the device, peak resident on the CPU; of the candidate where there is one",
         "",
-        "| " + " | ".join(HEADINGS) + " |",
-        "|" + " --- |" * len(HEADINGS),
+        *markdown.table(HEADINGS, [_cells(case, group) for case, group in by_case(records).items()]),
     ]
-    lines += ["| " + " | ".join(_escape(cell) for cell in _cells(record)) + " |" for record in records]
     file.write("\n".join(lines) + "\n")
-
-
-def _escape(text: str) -> str:
-    """Text that can't break out of a Markdown table's cell."""
-    text = " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
-    return text.replace("<", "&lt;").replace(">", "&gt;")

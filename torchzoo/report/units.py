@@ -28,6 +28,36 @@ def rate(value_per_s: float, unit: str) -> str:
     return f"{_three_digits(value_per_s)} {unit}/s"
 
 
+def number(value: float) -> str:
+    """`1,234`, `12.3`, `1.23`: a number whose unit stands elsewhere."""
+    return _three_digits(value)
+
+
+def operations(value: float) -> str:
+    """`3.63 GFLOP`: a number of floating-point operations, or, with `/s` behind it, a rate."""
+    for unit, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if value >= factor:
+            return f"{_three_digits(value / factor)} {unit}FLOP"
+    return f"{_three_digits(value / 1e3)} kFLOP"
+
+
+def energy(value_j: float) -> str:
+    """`1.23 kJ`, `45.6 J`, `789 mJ`."""
+    for unit, factor in (("kJ", 1e3), ("J", 1.0)):
+        if value_j >= factor:
+            return f"{_three_digits(value_j / factor)} {unit}"
+    return f"{_three_digits(value_j / 1e-3)} mJ"
+
+
+def share(estimate: Estimate) -> str:
+    """`63.2% [62.8, 63.9]` of a fraction, with the confidence where it is not 95%."""
+    value, low, high = (100 * part for part in (estimate.value, estimate.low, estimate.high))
+    if estimate.count < 2:
+        return f"{value:.1f}% (one sample)"
+    text = f"{value:.1f}% [{low:.1f}, {high:.1f}]"
+    return text if estimate.confidence >= 0.95 else f"{text} (at {100 * estimate.confidence:.0f}%)"
+
+
 def latency(estimate: Estimate) -> str:
     """`45.6 ms ±0.4%`: half of the 95% interval's width; another confidence is named, one sample has no interval."""
     return f"{seconds(estimate.value)} {spread(estimate)}"

@@ -1,0 +1,185 @@
+"""Whether `torchzoo compare` finds regressions among real noise, and only those.
+
+    python benchmarks/regressions.py -d cuda -o /tmp/regressions
+    python benchmarks/regressions.py -d cpu --sessions 2 --repeats 4 --draw 3 -o /tmp/regressions
+
+Measures twenty cases (ten models in both modes) in several sessions: independent runs of `run.py --repeats N`, one
+after the other, so that what differs between processes and what drifts between runs are both real. A session that is in
+the folder already is read, not run again. Each trial then takes two different sessions as base and candidate, draws
+`--draw` of the processes of each case from each, and compares them as `torchzoo compare` does (latency, threshold 7%).
+In a planted trial the samples of three cases of the candidate, drawn at random, are multiplied by 1.10 first: a
+slow-down of exactly 10% under the noise as it was measured. Found exactly: these three are slower and nothing else is
+either slower or faster. Without a plant any such verdict is a false alarm. Trials share the same recorded processes, so
+they are not independent of each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from torchzoo.compare import Metric, RunComparison, Verdict, compare
+from torchzoo.record import Block, Case, Measured, Record
+from torchzoo.report.noise import noise_of
+from torchzoo.report.rows import by_case
+from torchzoo.report.summary import counts
+from torchzoo.store import Run, read_run
+
+ROOT = Path(__file__).resolve().parent.parent
+PLANTED_CASES = 3
+PLANTED_FACTOR = 1.10
+CASES = 20
+
+#: Steps of some milliseconds: on an H200 at the default batches, bound by the device; on a CPU at the smoke batches.
+ON_DEVICE = (
+    "alexnet BERT_pytorch nanogpt_shakespeare nvidia_deeprecommender pytorch_unet timm_resnest timm_resnet18 "
+    "timm_vision_transformer timm_vovnet vgg16"
+)
+ON_CPU = (
+    "lennard_jones soft_actor_critic phlippe_resnet phlippe_densenet squeezenet1_1 shufflenet_v2_x1_0 resnet18 "
+    "mnasnet1_0 tts_angular functorch_dp_cifar10"
+)
+
+
+def session(folder: Path, arguments: argparse.Namespace) -> Run:
+    """Measure all cases `--repeats` times, or read what was measured before."""
+    if not (folder / "run.json").exists():
+        models = arguments.models or (ON_CPU if arguments.device == "cpu" else ON_DEVICE).split()
+        command = [sys.executable, str(ROOT / "run.py"), *models, "-t", "train,eval", "-d", arguments.device]
+        command += ["--repeats", str(arguments.repeats), "--time-limit", str(arguments.time_limit)]
+        command += ["--bs", "smoke", "--threads", "1"] if arguments.device == "cpu" else ["--bs", "default"]
+        command += ["--jobs", str(arguments.jobs)] if arguments.jobs else []
+        done = subprocess.run([*command, "-q", "-o", str(folder)], check=False, capture_output=True, text=True)
+        if done.returncode > 1:
+            sys.exit(done.stderr)
+    return read_run(folder)
+
+
+def drawn(run: Run, cases: list[Case], draw: int, generator: random.Random, planted: list[Case]) -> Run:
+    """The run with `draw` processes of each case, those of `planted` slowed down."""
+    groups = by_case(run.records)
+    kept = []
+    for case in cases:
+        for repeat, record in enumerate(generator.sample(groups[case], draw)):
+            outcome = slowed(record) if case in planted else record.outcome
+            kept.append(
+                msgspec.structs.replace(record, case=msgspec.structs.replace(case, repeat=repeat), outcome=outcome)
+            )
+    manifest = msgspec.structs.replace(run.manifest, cases=tuple(record.case for record in kept))
+    return msgspec.structs.replace(run, manifest=manifest, records=tuple(kept))
+
+
+def slowed(record: Record) -> Measured:
+    measured = record.outcome
+    assert isinstance(measured, Measured)
+    blocks = tuple(Block(b.variant, tuple(s * PLANTED_FACTOR for s in b.samples_s)) for b in measured.blocks)
+    return msgspec.structs.replace(measured, blocks=blocks)
+
+
+def usable(runs: list[Run], draw: int) -> list[Case]:
+    """Cases that every session has measured by enough processes."""
+    groups = [by_case(r for r in run.records if isinstance(r.outcome, Measured)) for run in runs]
+    return [case for case in groups[0] if all(len(group.get(case, [])) >= draw for group in groups)][:CASES]
+
+
+def trial(runs: list[Run], cases: list[Case], draw: int, seed: int, *, plant: bool) -> tuple[RunComparison, set[Case]]:
+    generator = random.Random(seed)
+    base, candidate = generator.sample(runs, 2)
+    planted = generator.sample(cases, PLANTED_CASES) if plant else []
+    comparison = compare(
+        drawn(base, cases, draw, generator, []),
+        drawn(candidate, cases, draw, generator, planted),
+        metrics=[Metric.LATENCY],
+    )
+    return comparison, set(planted)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="(default: ten, by the device)")
+    parser.add_argument("-d", "--device", default="cpu")
+    parser.add_argument("--sessions", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5, help="processes a case in each session (default: 5)")
+    parser.add_argument("--draw", type=int, default=4, help="of these, in a trial (default: 4)")
+    parser.add_argument("--trials", type=int, default=20, help="with a plant, and without (default: 20)")
+    parser.add_argument("--time-limit", type=float, default=1.0, help="of timing a process, in seconds (default: 1)")
+    parser.add_argument("-j", "--jobs", type=int)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+
+    runs = []
+    for number in range(1, arguments.sessions + 1):
+        run = session(arguments.output / f"session-{number}", arguments)
+        print(f"session {number}: {counts(run.manifest, run.records)}", flush=True)
+        runs.append(run)
+    environment = runs[0].manifest.environment
+    devices = {r.outcome.device_name for run in runs for r in run.records if isinstance(r.outcome, Measured)}
+    print(f"{', '.join(sorted(devices))}, torch {environment['torch']}")
+    cases = usable(runs, arguments.draw)
+    if len(cases) < CASES:
+        print(f"only {len(cases)} cases were measured often enough in every session")
+    if len(cases) <= PLANTED_CASES or len(runs) < 2:
+        sys.exit("too few cases or sessions for a trial")
+    show_noise(runs, cases)
+    show_trials(runs, cases, arguments)
+
+
+def show_noise(runs: list[Run], cases: list[Case]) -> None:
+    """How much processes of a session differ, and the sessions."""
+    for number, run in enumerate(runs, 1):
+        noises = [one for one in noise_of(run.records) if one.case in cases]
+        spreads = [one.between for one in noises if one.between is not None]
+        bound = sum(one.is_device_bound for one in noises)
+        print(
+            f"session {number}: {bound} of {len(noises)} cases bound by the device; standard deviation between "
+            f"processes {100 * median(spreads):.2f}% (median of cases), {100 * max(spreads):.2f}% (worst)"
+        )
+    for (one, base), (other, candidate) in itertools.combinations(enumerate(runs, 1), 2):
+        before = {noise.case: noise.latency_s for noise in noise_of(base.records)}
+        after = {noise.case: noise.latency_s for noise in noise_of(candidate.records)}
+        apart = [abs(after[case] / before[case] - 1) for case in cases]
+        far = f"{100 * median(apart):.2f}% apart (median of cases), {100 * max(apart):.2f}% (worst)"
+        print(f"sessions {one} and {other}: {far}")
+
+
+def show_trials(runs: list[Run], cases: list[Case], arguments: argparse.Namespace) -> None:
+    exact, missed, alarms, states = 0, 0, 0, Counter[str]()
+    for seed in range(arguments.trials):
+        comparison, planted = trial(runs, cases, arguments.draw, seed, plant=True)
+        slower = {one.case for one in comparison.findings if one.verdict is Verdict.SLOWER}
+        wrong = {one.case for one in comparison.findings if one.is_notable and one.case not in planted}
+        exact += slower == planted and not wrong
+        missed += len(planted - slower)
+        alarms += len(wrong)
+        states.update(one.verdict for one in comparison.findings if one.case not in planted)
+    what = f"{100 * (PLANTED_FACTOR - 1):.0f}% planted in {PLANTED_CASES} of {len(cases)} cases"
+    print(
+        f"{what}, {arguments.draw} processes a side: found exactly in {exact} of {arguments.trials} trials "
+        f"({missed} of {PLANTED_CASES * arguments.trials} plants missed, {alarms} false alarms; the other cases: "
+        f"{told(states)})"
+    )
+    false_alarms, states = 0, Counter[str]()
+    for seed in range(arguments.trials):
+        comparison, _ = trial(runs, cases, arguments.draw, 1000 + seed, plant=False)
+        states.update(one.verdict for one in comparison.findings)
+        false_alarms += any(one.is_notable for one in comparison.findings)
+    print(
+        f"no plant: a false alarm in {false_alarms} of {arguments.trials} trials of {len(cases)} cases ({told(states)})"
+    )
+
+
+def told(states: Counter[str]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in states.most_common())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""`torchzoo export RUN`: a run for other people's dashboards and scripts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from torchzoo.commands.compare import read, write
+from torchzoo.plan import UsageError
+from torchzoo.report import exports
+from torchzoo.store import StoreError
+
+
+def add_parser(commands: Any) -> None:
+    """Add `export` to argparse's subcommands."""
+    parser = commands.add_parser(
+        "export",
+        help="a run for PyTorch's benchmark database, or as the CSV files of PyTorch's dynamo benchmarks",
+        description="Write a run for other programs: pytorch-benchmark-jsonl is for PyTorch's benchmark database, "
+        "dynamo-csv has the columns of pytorch/benchmarks/dynamo, a file for each backend, precision, mode and device.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("--format", choices=["pytorch-benchmark-jsonl", "dynamo-csv"], required=True)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="PATH", help="a file, or for dynamo-csv a folder (default: print)"
+    )
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write or print the run.
+
+    Raises:
+        UsageError: several CSV files and no folder for them; or it can't be written.
+        StoreError: nothing in the run has a place in that form.
+    """
+    kept = read(arguments.run)
+    if arguments.format == "pytorch-benchmark-jsonl":
+        text = exports.benchmark_database(kept)
+        if not text:
+            raise StoreError(f"{arguments.run} holds no measured case to export")
+        write(text, arguments.output)
+        return 0
+    files = exports.dynamo_csv(kept)
+    if not files:
+        raise StoreError(f"{arguments.run} has no case of a backend beside eager, and dynamo's files hold only those")
+    folder: Path | None = arguments.output
+    if folder is None:
+        if len(files) > 1:
+            raise UsageError(f"the run comes to {len(files)} files: name a folder for them with -o")
+        write(next(iter(files.values())), None)
+        return 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"can't make the folder {folder}: {error.strerror}") from error
+    for name, text in files.items():
+        write(text, folder / name)
+        print(folder / name)
+    return 0

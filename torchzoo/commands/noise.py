@@ -1,0 +1,36 @@
+"""`torchzoo noise RUN`: how far a run's figures move when nothing changes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from torchzoo.commands.compare import read, write
+from torchzoo.report import noise
+
+
+def add_parser(commands: Any) -> None:
+    """Add `noise` to argparse's subcommands."""
+    parser = commands.add_parser(
+        "noise",
+        help="how far a run's figures move when nothing changes, between processes and within",
+        description="The A/A noise floor of each case of a run: from its repeats (`torchzoo run --repeats N`), and "
+        "within a process.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("--format", choices=["table", "md", "json"], default="table")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of printing")
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the noise of a run."""
+    kept = read(arguments.run)
+    if arguments.format == "table" and arguments.output is None:
+        from rich.console import Console
+
+        Console(highlight=False).print(noise.terminal(kept))
+        return 0
+    write(noise.as_json(kept) if arguments.format == "json" else noise.markdown(kept), arguments.output)
+    return 0

@@ -1,0 +1,157 @@
+"""`torchzoo userbenchmark`: run a question's plan and write its report, or report from a run that exists."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from torchzoo import plan, userbenchmark
+from torchzoo.catalog import suite_names
+from torchzoo.plan import UsageError
+from torchzoo.processes import terminated_as_interrupted
+from torchzoo.record import Failed
+from torchzoo.report.progress import Progress
+from torchzoo.runs import Asked, Session, new_run, resumed_run
+from torchzoo.spec import Mode, Precision
+from torchzoo.store import RunStore, StoreError, read_run
+from torchzoo.userbenchmark import Choice, UserBenchmark
+
+REPORT = "report.md"
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command and its options; those of `torchzoo run` mean the same here."""
+    from torchzoo import cli
+
+    parser = commands.add_parser(
+        "userbenchmark",
+        help="answer a question about many models: a plan of cases and a report",
+        description="Run the plan of a userbenchmark and write its report to DIR/report.md; without a NAME, list them. "
+        "Options that are given replace the plan's own.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="such as breakdown; none: list them")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="instead of the plan's models, as for run")
+    parser.add_argument("--suite", default="", metavar="S[,S]", help=f"{', '.join(suite_names())}, or a YAML file")
+    parser.add_argument("-t", "--mode", metavar="M[,M]", help="train, eval")
+    parser.add_argument("-d", "--device", metavar="D[,D]", help="cpu, cuda ... (default: the accelerator, else cpu)")
+    parser.add_argument("--devices", type=cli._indices, metavar="I[,I]", help="accelerators to spread the cases over")
+    parser.add_argument("--backend", metavar="B[,B]", help="as for run")
+    parser.add_argument("--precision", metavar="P[,P]", help=f"{', '.join(Precision)}")
+    parser.add_argument("--bs", "--batch-size", metavar="N[,N]", help="numbers, smoke or default")
+    parser.add_argument("--time-limit", type=cli._positive_float, metavar="S", help="seconds of timing a case at most")
+    parser.add_argument("--threads", type=cli._positive_int, metavar="N", help="CPU threads")
+    parser.add_argument("-j", "--jobs", type=cli._positive_int, metavar="N", help="workers that prepare at once")
+    parser.add_argument(
+        "--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=f"keep the run there, and {REPORT}")
+    parser.add_argument("--from", type=Path, dest="source", metavar="RUN", help="only report, from this run")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="do what is missing of this run, then report")
+    parser.add_argument("--retry-failed", action="store_true", help="with --resume: do again what failed, too")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.set_defaults(command=run, parser=parser)
+
+
+@terminated_as_interrupted()
+def run(arguments: argparse.Namespace) -> int:
+    """List, report, go on, or run; returns the exit status."""
+    from torchzoo import cli
+
+    if arguments.name is None:
+        _check_given(arguments, allowed=(), why="name a userbenchmark; without a NAME they are listed")
+        for name, summary in userbenchmark.summaries().items():
+            print(f"{name:16}{summary}")
+        return 0
+    benchmark = userbenchmark.load(arguments.name)
+    if arguments.source is not None:
+        _check_given(arguments, allowed=("source", "output"), why="--from only reads")
+        _report(benchmark, arguments.source, arguments.output)
+        return 0
+    if arguments.resume is not None:
+        _check_given(arguments, allowed=("resume", "retry_failed", "quiet"), why="--resume goes on as it was begun")
+        store = RunStore(arguments.resume, resume=True)
+        session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
+        return _execute(benchmark, session, store, quiet=arguments.quiet)
+    if arguments.retry_failed:
+        raise UsageError("--retry-failed goes with --resume RUN")
+    if arguments.output is None:
+        raise UsageError("name the folder that keeps the run and its report with -o DIR, or a run with --from RUN")
+    store = RunStore(arguments.output)
+    choice = Choice(
+        patterns=tuple(arguments.models),
+        suites=cli._words(arguments.suite),
+        models_dirs=tuple(str(folder.resolve()) for folder in arguments.models_dir),
+        folder=store.path.resolve(),
+    )
+    asked = overridden(benchmark.plan(choice), arguments)
+    return _execute(benchmark, new_run(asked, store), store, quiet=arguments.quiet)
+
+
+def _check_given(arguments: argparse.Namespace, *, allowed: tuple[str, ...], why: str) -> None:
+    """Raises `UsageError` for anything given that would not be obeyed."""
+    defaults = arguments.parser.parse_args([])
+    given = [
+        name
+        for name, value in vars(arguments).items()
+        if name not in ("name", *allowed) and value != getattr(defaults, name, None)
+    ]
+    if given:
+        written = {"models": "MODEL", "source": "--from"}
+        options = ", ".join(written.get(name, f"--{name.replace('_', '-')}") for name in given)
+        raise UsageError(f"{why}: leave out {options}")
+
+
+def overridden(asked: Asked, arguments: argparse.Namespace) -> Asked:
+    """The plan with what was given on the command line in place of its own."""
+    from torchzoo import cli
+
+    axes: dict[str, Any] = {}
+    if arguments.mode is not None:
+        axes["modes"] = cli._choices(arguments.mode, Mode, "mode")
+    if arguments.device is not None:
+        axes["devices"] = cli._devices(arguments.device)
+    if arguments.backend is not None:
+        axes["backends"] = tuple(plan.parse_backend(word) for word in cli._words(arguments.backend))
+    if arguments.precision is not None:
+        axes["precisions"] = cli._choices(arguments.precision, Precision, "precision")
+    if arguments.bs is not None:
+        axes["batch_sizes"] = cli._batch_sizes(arguments.bs)
+    settings = {"time_limit_s": arguments.time_limit, "threads": arguments.threads}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    return msgspec.structs.replace(
+        asked,
+        axes=msgspec.structs.replace(asked.axes, **axes),
+        settings=msgspec.structs.replace(asked.settings, **settings),
+        jobs=arguments.jobs or asked.jobs,
+        device_indices=arguments.devices,
+    )
+
+
+def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, quiet: bool) -> int:
+    """Run what is left of the session, then write the report beside the records."""
+    progress = Progress(total=len(session.manifest.cases), done=len(session.done), lanes=session.lanes, quiet=quiet)
+    failed = any(isinstance(record.outcome, Failed) for record in session.done)
+    with session.workers, progress:
+        for record in session.run(store, progress.stage):
+            failed = failed or isinstance(record.outcome, Failed)
+            progress.done(record)
+    _report(benchmark, store.path, store.path)
+    return 1 if failed else 0
+
+
+def _report(benchmark: UserBenchmark, source: Path, output: Path | None) -> None:
+    found = read_run(source)
+    if not found.records:
+        raise StoreError(f"{source} holds no records yet: go on with `torchzoo run --resume {source}`")
+    text = userbenchmark.document(benchmark, found)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        userbenchmark.write(output / REPORT, text)
+    except OSError as error:
+        raise StoreError(f"can't write {output / REPORT}: {error.strerror}") from error

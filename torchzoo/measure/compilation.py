@@ -1,0 +1,176 @@
+"""What Dynamo and its compilers did in this process: time, graphs, breaks, recompilations, guards, CUDA-graph skips."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import Any
+
+from torch._dynamo import utils
+
+from torchzoo import backends, prepare
+from torchzoo.record import Backend, CacheMode, Compilation, GraphBreak, Recompilation
+
+#: Where inductor and the cudagraphs backend say, once for each, that a graph is run without a CUDA graph, and why.
+_SKIP_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"
+_SKIP_WORDS = "skipping cudagraph"
+
+#: Dynamo keeps the metrics of its last 64 frames unless told otherwise.
+_FRAMES_KEPT = 100_000
+
+_REASON_CHARACTERS = 300
+
+
+class CompilationWatch(logging.Handler):
+    """What was compiled in this process since the watch began; see `watch_compilation`.
+
+    Nothing is asked of Dynamo while it compiles or runs: the figures are those it keeps anyway, read by `counts`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.WARNING)
+        self._skips: list[str] = []
+        self._counters_before = _counters()
+        self._seconds_before = _compile_seconds()
+        self._frames_before = len(_frames())
+        self._breaks_before = len(_breaks())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the reason of a CUDA graph that was skipped."""
+        message = record.getMessage()
+        if message.startswith(_SKIP_WORDS):
+            self._skips.append(message)
+
+    def counts(self, cache: CacheMode, *, warm_graphs: int | None = None) -> Compilation:
+        """All figures since the watch began. What this version of PyTorch does not keep is None, or empty.
+
+        `warm_graphs` is how many graphs there were after the warm-up, where that is over.
+        """
+        counters = _counters()
+        counters.subtract(self._counters_before)
+        frames = _frames()[self._frames_before :]
+        seconds = _compile_seconds()
+        compiled = [frame for frame in frames if getattr(frame, "is_forward", True) is not False]
+        graphs = counters["stats", "unique_graphs"]
+        return Compilation(
+            graphs=graphs,
+            graph_breaks={reason: n for (kind, reason), n in counters.items() if kind == "graph_break" and n},
+            cudagraph_skips=counters["inductor", "cudagraph_skips"],
+            cache=cache,
+            cache_hits=max(counters["inductor", "fxgraph_cache_hit"], counters["aot_autograd", "autograd_cache_hit"]),
+            cache_misses=max(
+                counters["inductor", "fxgraph_cache_miss"], counters["aot_autograd", "autograd_cache_miss"]
+            ),
+            compile_s=None if seconds is None or not compiled else seconds - (self._seconds_before or 0.0),
+            guards=_total(getattr(frame, "guard_count", None) for frame in compiled),
+            breaks=(*map(_graph_break, _breaks()[self._breaks_before :]), *_given_up(compiled)),
+            recompilations=tuple(_recompilations(compiled)),
+            cudagraph_skip_reasons=tuple(dict.fromkeys(map(_in_a_line, self._skips))),
+            late_graphs=0 if warm_graphs is None else graphs - warm_graphs,
+        )
+
+
+def watch_compilation() -> CompilationWatch:
+    """Begin to watch: from here on, nothing that Dynamo notes of its frames is dropped."""
+    set_limit = getattr(utils, "set_compilation_metrics_limit", None)
+    if set_limit is not None:
+        set_limit(_FRAMES_KEPT)
+    watch = CompilationWatch()
+    logging.getLogger(_SKIP_LOGGER).addHandler(watch)
+    return watch
+
+
+def check_compiled(backend: Backend, counts: Compilation) -> None:
+    """Raises `LabelNotReached` where a backend behind Dynamo was given not a single graph."""
+    if backends.info(backend.name).uses_dynamo and counts.graphs == 0:
+        raise prepare.LabelNotReached(f"Dynamo gave {backend} nothing to compile: the step would run as eager")
+
+
+def _counters() -> Counter[tuple[str, str]]:
+    """Dynamo's counters by group and name, a copy."""
+    return Counter({(group, name): n for group, counts in utils.counters.items() for name, n in counts.items()})
+
+
+def _compile_seconds() -> float | None:
+    """Wall time inside Dynamo and its backend, the backward graphs (compiled when they first run) included.
+
+    Recording CUDA graphs and autotuning at run time are not in it.
+    """
+    spent = getattr(utils, "calculate_time_spent", None)
+    return None if spent is None else float(spent().get("total_wall_time", 0.0))
+
+
+def _frames() -> list[Any]:
+    """`CompilationMetrics` of each frame that Dynamo compiled, and (without a function's name) of backward graphs."""
+    metrics = getattr(utils, "get_compilation_metrics", None)
+    return [] if metrics is None else list(metrics())
+
+
+def _breaks() -> list[Any]:
+    return list(getattr(utils, "graph_break_reasons", ()))
+
+
+def _graph_break(broken: Any) -> GraphBreak:
+    """Of Dynamo's `GraphCompileReason`, whose stack ends where the graph does."""
+    stack = getattr(broken, "user_stack", None)
+    place = _place(stack[-1].filename, stack[-1].lineno, stack[-1].name) if stack else "?"
+    return GraphBreak(reason=_break_reason(broken.reason), place=place)
+
+
+def _given_up(frames: Iterable[Any]) -> list[GraphBreak]:
+    """Functions that Dynamo failed on and left to Python whole."""
+    found = []
+    for frame in frames:
+        name = getattr(frame, "co_name", None)
+        if getattr(frame, "fail_type", None) is None or name is None:
+            continue
+        filename = getattr(frame, "fail_user_frame_filename", None) or frame.co_filename
+        line = getattr(frame, "fail_user_frame_lineno", None) or frame.co_firstlineno
+        reason = f"left to Python whole: {_break_reason(frame.fail_reason or frame.fail_type)}"
+        found.append(GraphBreak(reason=reason, place=_place(filename, line, name)))
+    return found
+
+
+def _recompilations(frames: Iterable[Any]) -> Iterator[Recompilation]:
+    """Of each, the guard that failed, without the number of the compilation it belongs to or the stack below it.
+
+    One that was refused, its function having been compiled too often, names no function: that of the same number.
+    """
+    places: dict[str, str] = {}
+    for frame in frames:
+        number = (getattr(frame, "compile_id", None) or "").rpartition("/")[0]  # of the function, in `3/1`
+        name = getattr(frame, "co_name", None)
+        if name is not None:
+            places[number] = _place(frame.co_filename, frame.co_firstlineno, name)
+        text = getattr(frame, "recompile_reason", None)
+        if text:
+            guard = re.sub(r"^\S+/\d+: ", "", text.strip().splitlines()[0])
+            refused = "" if name is not None else "refused, compiled too often: "
+            yield Recompilation(place=places.get(number, "?"), reason=_in_a_line(refused + guard))
+
+
+def _break_reason(text: str) -> str:
+    """What happened and Dynamo's explanation of it, in a line; its hints and addresses are left out."""
+    what, *rest = text.strip().splitlines() or ["?"]
+    explanations = [line.split("Explanation:", 1)[1].strip() for line in rest if "Explanation:" in line]
+    return _in_a_line(": ".join([what, *explanations[:1]]))
+
+
+def _in_a_line(text: str) -> str:
+    return " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())[:_REASON_CHARACTERS]
+
+
+def _place(filename: str, line: int, function: str) -> str:
+    """`torchvision/models/resnet.py:268 in _forward_impl`: the path below site-packages, or its last three parts."""
+    parts = PurePath(filename).parts
+    start = parts.index("site-packages") + 1 if "site-packages" in parts else max(0, len(parts) - 3)
+    function = re.sub(r"^torch_dynamo_resume_in_(.*)_at_[0-9]+$", r"\1", function)
+    return f"{'/'.join(parts[start:])}:{line} in {function}"
+
+
+def _total(numbers: Iterable[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None

@@ -1,0 +1,120 @@
+"""Joules over back-to-back steps, from the device's own energy counter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchzoo.environment import nvml_device
+from torchzoo.measure.clock import Clock
+from torchzoo.measure.latency import steps_in
+from torchzoo.record import Energy, EnergyWindow
+
+WINDOWS = 6  # what a 95% interval of the median needs
+WINDOW_S = 0.5
+BUDGET_S = 6.0  # of all windows together; one is always measured
+TURN_S = 0.02  # of steps between two looks at the counter
+TICK_S = 0.1  # the longest that a working counter keeps its value
+STANDSTILL_S = 1.0  # a counter that has not moved for so long under load does not count
+
+
+def measure_energy(
+    step: Callable[[], Any],
+    clock: Clock,
+    device: torch.device,
+    *,
+    step_s: float,
+    counter_mj: Callable[[], int] | None = None,
+) -> Energy | None:
+    """Energy of the whole device (its idle draw and whoever else uses it included) in windows of steps.
+
+    NVML's counter (millijoules; Volta and later) moves every 20 to 100 ms, so a window begins and ends where it was
+    seen to move. The device is synchronised after every 20 ms of steps (or one step), and then the counter is read:
+    a border is late by up to that, 4% of a window of half a second. Steps longer than the counter's tick are not
+    aligned; there a border is early by up to a tick. Both errors show as spread between the windows and cancel over
+    the whole, where one window begins as the last one ends.
+
+    Args:
+        step_s: the usual time of a step.
+        counter_mj: reads the counter; NVML's by default.
+
+    Returns:
+        None where there is no such counter (no NVML, a device before Volta, a MIG slice), or it stands still.
+    """
+    read_mj = counter_mj or nvml_counter_mj(device)
+    if read_mj is None:
+        return None
+    run = _Run(step, clock, read_mj, steps_per_turn=steps_in(TURN_S, step_s))
+    clock.synchronize()
+    before = run.now() if step_s >= TICK_S else run.until_tick(after_s=0.0)
+    windows: list[EnergyWindow] = []
+    spent_s = 0.0
+    while before is not None and len(windows) < WINDOWS and (not windows or spent_s + step_s <= BUDGET_S):
+        after = run.until_tick(after_s=WINDOW_S)
+        if after is None:
+            return None
+        elapsed_s = (after.time_ns - before.time_ns) / 1e9
+        windows.append(EnergyWindow(after.steps - before.steps, elapsed_s, (after.energy_mj - before.energy_mj) / 1e3))
+        spent_s += elapsed_s
+        before = after
+    return Energy(windows=tuple(windows)) if windows else None
+
+
+def nvml_counter_mj(device: torch.device) -> Callable[[], int] | None:
+    """What reads the energy that the device has used since its driver was loaded, in millijoules; None without one."""
+    handle = nvml_device(device)
+    if handle is None:
+        return None
+    import pynvml
+
+    def read() -> int:
+        return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+
+    try:
+        read()
+    except pynvml.NVMLError:
+        return None
+    return read
+
+
+@dataclass(frozen=True)
+class _Reading:
+    steps: int
+    time_ns: int
+    energy_mj: int
+
+
+class _Run:
+    """Steps that go on and on, a turn of them at a time, with the counter read after each turn."""
+
+    def __init__(
+        self, step: Callable[[], Any], clock: Clock, read_mj: Callable[[], int], *, steps_per_turn: int
+    ) -> None:
+        self._step = step
+        self._clock = clock
+        self._read_mj = read_mj
+        self._steps_per_turn = steps_per_turn
+        self._steps = 0
+
+    def now(self) -> _Reading:
+        return _Reading(self._steps, self._clock.now_ns(), self._read_mj())
+
+    def until_tick(self, *, after_s: float) -> _Reading | None:
+        """At the end of the turn in which the counter moved, `after_s` from now at the earliest; None if it stopped."""
+        began_ns = moved_ns = self._clock.now_ns()
+        energy_mj = self._read_mj()
+        while True:
+            for _ in range(self._steps_per_turn):
+                self._step()
+            self._clock.synchronize()
+            self._steps += self._steps_per_turn
+            reading = self.now()
+            if reading.energy_mj != energy_mj:
+                if reading.time_ns - began_ns >= after_s * 1e9:
+                    return reading
+                energy_mj, moved_ns = reading.energy_mj, reading.time_ns
+            elif reading.time_ns - moved_ns >= STANDSTILL_S * 1e9:
+                return None

@@ -1,0 +1,84 @@
+"""Memory in use after each of many steps, in their own pass."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import torch
+
+from torchzoo.measure.clock import Clock
+from torchzoo.measure.latency import quiet_python
+from torchzoo.record import Growth
+
+
+def measure_growth(
+    step: Callable[[], Any],
+    clock: Clock,
+    device: torch.device,
+    *,
+    step_s: float,
+    steps: int = 30,
+    min_steps: int = 8,
+    budget_s: float = 10.0,
+) -> Growth:
+    """Run as many steps of about `step_s` as `budget_s` allows, from `min_steps` to `steps`, and read after each.
+
+    Before each reading the device is waited for and garbage is collected. What was alive before the pass is neither
+    collected nor counted again. The readings are kept in arrays made before: they do not grow what they measure.
+    """
+    count = max(min_steps, min(steps, int(budget_s / step_s)))
+    device_bytes, host_bytes, heap_bytes, objects = (array("q", bytes(8 * count)) for _ in range(4))
+    process, heap = psutil.Process(), _heap_reader()
+    on_device = device.type != "cpu"
+    with quiet_python():
+        for index in range(count):
+            step()
+            clock.synchronize()
+            gc.collect()
+            if on_device:
+                device_bytes[index] = torch.accelerator.memory_allocated(device)
+            if heap is not None:
+                heap_bytes[index] = heap()
+            host_bytes[index] = process.memory_full_info().uss
+            objects[index] = len(gc.get_objects())
+    return Growth(
+        device_bytes=tuple(device_bytes) if on_device else None,
+        host_bytes=tuple(host_bytes),
+        heap_bytes=None if heap is None else tuple(heap_bytes),
+        python_objects=tuple(objects),
+    )
+
+
+class _MallocInfo(ctypes.Structure):
+    """`struct mallinfo2` (mallinfo(3))."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for names in ("arena ordblks smblks hblks hblkhd", "usmblks fsmblks uordblks fordblks keepcost")
+        for name in names.split()
+    )
+
+
+def _heap_reader() -> Callable[[], int] | None:
+    """Reads what `malloc` has handed out and not been given back, over all arenas and mappings.
+
+    None without glibc 2.33, or where tensors get their memory elsewhere (a preloaded jemalloc, for one).
+    """
+    try:
+        mallinfo2 = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError, TypeError):
+        return None
+    mallinfo2.restype = _MallocInfo
+
+    def heap_bytes() -> int:
+        info = mallinfo2()
+        return int(info.uordblks) + int(info.hblkhd)
+
+    before = heap_bytes()
+    probe = torch.empty(2**20, dtype=torch.uint8)
+    return heap_bytes if heap_bytes() - before >= probe.nbytes else None

@@ -1,0 +1,92 @@
+"""Detections compared as the sets they are: matched by overlap within a class, not by position."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+#: Two detections are one if their boxes overlap as much (IoU), ...
+MIN_OVERLAP = 0.9
+#: ... their masks as much, ...
+MIN_MASK_OVERLAP = 0.8
+#: ... and their scores differ by less (absolute, or relative to the larger one, whichever is more).
+SCORE_TOLERANCE = 0.02
+
+
+class Detections(NamedTuple):
+    """Of one image, on the host: boxes (N, 4) by two corners, scores (N,), labels (N,), masks (N, ...) if any."""
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+    masks: Tensor | None = None
+
+
+def is_detections(value: Any) -> bool:
+    """Whether it is one image's detections as torchvision's detectors give them."""
+    return isinstance(value, dict) and {"boxes", "scores", "labels"} <= value.keys()
+
+
+def from_dict(found: dict[str, Tensor]) -> Detections:
+    """What `is_detections` knows, on the host."""
+    host = {name: value.detach().cpu() for name, value in found.items()}
+    return Detections(host["boxes"].double(), host["scores"].double(), host["labels"], host.get("masks"))
+
+
+def from_rows(rows: Tensor) -> Detections:
+    """Rows (N, 6) of x1, y1, x2, y2, score, class; those of score zero fill up and are none."""
+    rows = rows.detach().cpu().double()
+    rows = rows[rows[:, 4] > 0]
+    return Detections(rows[:, :4], rows[:, 4], rows[:, 5].long())
+
+
+def unmatched_share(found: Detections, expected: Detections) -> float:
+    """The share, of all boxes of both sets, that have no partner in the other: 0 for equal sets in any order.
+
+    Greedy, the best-scored expected detection first, as in the COCO evaluation; each takes the partner of its class
+    and about its score that overlaps it most.
+    """
+    total = len(found.boxes) + len(expected.boxes)
+    if total == 0:
+        return 0.0
+    overlaps = _overlaps(expected.boxes, found.boxes)
+    difference = (expected.scores[:, None] - found.scores).abs()
+    largest = torch.maximum(expected.scores[:, None], found.scores[None]).clamp_min(1.0)
+    may_match = (expected.labels[:, None] == found.labels) & (difference <= SCORE_TOLERANCE * largest)
+    overlaps = torch.where(may_match, overlaps, 0.0)
+    matched = 0
+    for index in expected.scores.argsort(descending=True).tolist():
+        for partner in overlaps[index].argsort(descending=True).tolist():
+            if not overlaps[index, partner] >= MIN_OVERLAP:
+                break
+            if _masks_agree(expected.masks, index, found.masks, partner):
+                overlaps[:, partner] = 0.0
+                matched += 1
+                break
+    return 1 - 2 * matched / total
+
+
+def _overlaps(a: Tensor, b: Tensor) -> Tensor:
+    """IoU (N, M) of boxes (N, 4) and (M, 4); 1 for equal boxes without area, 0 where a corner is not finite."""
+    low, high = torch.maximum(a[:, None, :2], b[:, :2]), torch.minimum(a[:, None, 2:], b[:, 2:])
+    both = (high - low).clamp_min(0).prod(2)
+    either = _areas(a)[:, None] + _areas(b) - both
+    equal = (a[:, None] == b).all(2)
+    return torch.where(equal, 1.0, both / either).nan_to_num(0.0)
+
+
+def _areas(boxes: Tensor) -> Tensor:
+    return (boxes[:, 2:] - boxes[:, :2]).clamp_min(0).prod(1)
+
+
+def _masks_agree(expected: Tensor | None, index: int, found: Tensor | None, partner: int) -> bool:
+    """IoU of what lies above one half, of masks in the whole image."""
+    if expected is None or found is None:
+        return (expected is None) == (found is None)
+    if expected[index].shape != found[partner].shape:
+        return False
+    one, other = expected[index] > 0.5, found[partner] > 0.5
+    either = (one | other).sum()
+    return bool(either == 0 or (one & other).sum() / either >= MIN_MASK_OVERLAP)

@@ -1,0 +1,86 @@
+"""Runs that draw the same random numbers, whatever their precision; and no dropout."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from torchzoo.model import Model
+
+#: Operators whose result is random numbers alone, or a choice made with them.
+DRAWS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli"),
+        *("normal_", "uniform_", "bernoulli_", "exponential_", "random_", "cauchy_", "log_normal_", "geometric_"),
+        *("multinomial", "poisson", "binomial", "_standard_gamma", "_sample_dirichlet"),
+    )
+)
+
+
+def seed_everything(seed: int) -> None:
+    """The generators of PyTorch (the host's and all devices'), NumPy and Python."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  the global generator is the one that libraries use
+    random.seed(seed)
+
+
+def without_dropout(model: Model) -> None:
+    """Make every probability of dropping something zero: in dropout modules, and in any module's `...drop...` number.
+
+    (`nn.LSTM.dropout`, `drop_prob` of stochastic depth, `attention_dropout` of transformers ...)
+    """
+    for network in model.networks().values():
+        for module in network.modules():
+            if isinstance(module, nn.modules.dropout._DropoutNd):
+                module.p = 0.0
+            for name, value in vars(module).items():
+                if "drop" in name and isinstance(value, float):
+                    setattr(module, name, 0.0)
+
+
+class RecordDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps what random operators gave, in the order they ran, on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.draws: list[tuple[str, list[Tensor]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func._schema.name in DRAWS:
+            self.draws.append((func._schema.name, [leaf.detach().to("cpu", copy=True) for leaf in _tensors(result)]))
+        return result
+
+
+class ReplayDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives recorded draws again, in the dtype asked for now: generators give other numbers in another dtype.
+
+    Where the run takes another way than the recorded one, it draws for itself from there on.
+    """
+
+    def __init__(self, draws: list[tuple[str, list[Tensor]]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._left = list(reversed(draws))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func._schema.name in DRAWS:
+            name, recorded = self._left.pop() if self._left else ("", [])
+            leaves = _tensors(result)
+            if name == func._schema.name and [t.shape for t in leaves] == [t.shape for t in recorded]:
+                for leaf, values in zip(leaves, recorded, strict=True):
+                    leaf.detach().copy_(values)
+            else:
+                self._left.clear()
+        return result
+
+
+def _tensors(result: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]

@@ -1,0 +1,60 @@
+"""A report as one JSON document: the runs' facts, what each column holds, the summary and a row per case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from torchzoo.record import Manifest
+from torchzoo.report.entries import Material
+from torchzoo.report.frame import COLUMNS, values
+from torchzoo.report.overview import TOTALS_NOTE, overview
+from torchzoo.report.totals import OUTLIER_RULE, Section
+
+LAYOUT = 1
+
+
+def document(material: Material) -> dict[str, Any]:
+    """What `--format json` writes; infinities and NaN become null."""
+    found = overview(material.entries)
+    return {
+        "layout": LAYOUT,
+        "runs": [
+            {"path": str(run.path), "damaged_lines": run.damaged_lines, **facts(run.manifest)} for run in material.runs
+        ],
+        "not_run": material.not_run,
+        "superseded": material.superseded,
+        "columns": {column.name: column.text for column in COLUMNS},
+        "summary": {
+            "note": TOTALS_NOTE,
+            "sections": [_section(section) for section in found.sections],
+            "outlier_rule": OUTLIER_RULE,
+            "outliers": [
+                {"case": one.entry.case.label(), "speedup": one.speedup, "usual": one.usual, "score": one.score}
+                for one in found.outliers
+            ],
+            "device_ratios": [
+                {
+                    "case": one.entry.case.label(),
+                    "base": one.base,
+                    "device": one.device,
+                    "ratio": one.ratio,
+                    "low": one.low,
+                    "high": one.high,
+                }
+                for one in found.device_ratios
+            ],
+        },
+        "rows": [values(entry) for entry in material.entries],
+    }
+
+
+def _section(section: Section) -> dict[str, Any]:
+    totals = [msgspec.to_builtins(total) | {"pass_rate": total.pass_rate} for total in section.totals]
+    return {"title": section.title, "totals": totals}
+
+
+def facts(manifest: Manifest) -> dict[str, Any]:
+    """A run's manifest but for its list of cases."""
+    return {name: value for name, value in msgspec.to_builtins(manifest).items() if name not in ("cases", "domains")}

@@ -1,0 +1,41 @@
+"""Markdown that foreign text can't break: tables, and the lines that say where a run was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from torchzoo.record import Manifest
+
+
+def escape(text: str) -> str:
+    """Text that can't break out of a Markdown table's cell."""
+    text = " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
+    text = text.replace("`", "\\`").replace("](", "]\\(")  # no code, no links, no images
+    return text.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def code(text: str) -> str:
+    """Text as a code span of one line."""
+    return f"`{' '.join(text.split()).replace('`', ' ')}`"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table, cells escaped."""
+    lines = [headings, *rows]
+    shown = ["| " + " | ".join(escape(cell) for cell in line) + " |" for line in lines]
+    return [shown[0], "|" + " --- |" * len(headings), *shown[1:]]
+
+
+def provenance(manifest: Manifest) -> list[str]:
+    """Command, date, machine and software of a run, as a list."""
+    environment = manifest.environment
+    gpus = ", ".join(f"{gpu['name']} (driver {gpu['driver']})" for gpu in environment.get("gpus", []))
+    packages = ", ".join(f"{name} {version}" for name, version in environment.get("packages", {}).items())
+    return [
+        f"- command: {code(' '.join(manifest.command))}",
+        f"- date: {manifest.created_at[:10]}",
+        f"- machine: {environment.get('cpu')}, {environment.get('cpu_usable')} cores; {gpus or 'no GPU'}",
+        f"- software: torchzoo {environment.get('torchzoo')} "
+        f"({environment.get('torchzoo_commit') or 'no checkout'}), torch {environment.get('torch')}, "
+        f"CUDA {environment.get('cuda')}, Python {environment.get('python')}, {packages}",
+    ]

@@ -1,0 +1,204 @@
+"""What a run comes to, for the terminal and in Markdown: totals, failures, outliers, devices, commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from torchzoo.record import Failed, Skipped
+from torchzoo.report.entries import Entry, Material
+from torchzoo.report.markdown import escape, table
+from torchzoo.report.totals import OUTLIER_RULE, DeviceRatio, Outlier, Section, Total, device_ratios, outliers, sections
+from torchzoo.stats import Estimate
+
+TOTAL_HEADINGS = (
+    "group",
+    "passed",
+    "skipped",
+    "speedup, passing cases",
+    "speedup, all cases",
+    "coverage",
+    "T",
+    "CM",
+    "GM",
+)
+NARROW_HEADINGS = ("group", "passed", "speedup", "all", "cover", "T", "CM", "GM")
+#: How the totals are to be read; said wherever they stand.
+TOTALS_NOTE = (
+    "passed: measured and not found incorrect, of the cases that could run (skipped ones could not). Speedups: "
+    "geometric means over cases with a backend beside eager, with a 95% bootstrap interval over models and samples; "
+    "over all cases, one that failed or is incorrect counts as 1.0x; coverage: cases that passed of those that could run. "
+    "T, CM, GM: candidate over eager of time, CPU memory (peak resident) and GPU memory (peak allocated); below 1 the "
+    "candidate needs less."
+)
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is derived from a report's cases together."""
+
+    sections: tuple[Section, ...]
+    outliers: tuple[Outlier, ...]
+    device_ratios: tuple[DeviceRatio, ...]
+
+
+def overview(entries: Sequence[Entry]) -> Overview:
+    """Derive it."""
+    return Overview(sections=sections(entries), outliers=outliers(entries), device_ratios=device_ratios(entries))
+
+
+def total_cells(total: Total) -> tuple[str, ...]:
+    """The cells under `TOTAL_HEADINGS`."""
+    could_run = total.measured + total.failed
+    passed = total.measured - total.incorrect
+    rate = "" if total.pass_rate is None else f" ({percent(total.pass_rate)})"
+    return (
+        total.name if total.axis == total.name else f"{total.axis} {total.name}",
+        f"{passed} of {could_run}{rate}",
+        str(total.skipped or ""),
+        _speedup(total.passing),
+        _speedup(total.over_all),
+        f"{total.compared} of {total.comparable}" if total.comparable else "",
+        *(_ratio(ratio) for ratio in (total.time_ratio, total.host_memory_ratio, total.device_memory_ratio)),
+    )
+
+
+def percent(share: float) -> str:
+    """`99.7%`; 100% is said of nothing less than all."""
+    text = f"{100 * share:.0f}%"
+    return f"{int(1000 * share) / 10}%" if text == "100%" and share < 1 else text
+
+
+def _speedup(estimate: Estimate | None) -> str:
+    return "" if estimate is None else f"{estimate.value:.2f}x [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def _ratio(estimate: Estimate | None) -> str:
+    return "" if estimate is None else f"{estimate.value:.2f}"
+
+
+def outlier_line(one: Outlier) -> str:
+    """`fast: CASE: 3.20x where 1.19x is usual (score 4.9)`."""
+    what = "fast" if one.score > 0 else "slow"
+    return (
+        f"{what}: {one.entry.case.label()}: {one.speedup:.2f}x where {one.usual:.2f}x is usual (score {one.score:.1f})"
+    )
+
+
+def device_line(one: DeviceRatio) -> str:
+    """`CASE: 3.20x [3.10, 3.30] as fast as cpu`."""
+    return f"{one.entry.case.label()}: {one.ratio:.2f}x [{one.low:.2f}, {one.high:.2f}] as fast as {one.base}"
+
+
+def unpassed(entries: Sequence[Entry], kind: type[Failed | Skipped] | None) -> list[Entry]:
+    """Entries that failed, were skipped, or (None) were found incorrect."""
+    if kind is None:
+        return [entry for entry in entries if entry.row is not None and entry.is_incorrect]
+    return [entry for entry in entries if isinstance(entry.outcome, kind)]
+
+
+# --- the terminal ---
+
+
+def terminal_overview(material: Material, found: Overview) -> Any:
+    """Totals, outliers and devices for the terminal; what `torchzoo run` says of a run stands before it."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[Any] = []
+    for section in found.sections:
+        parts.append(Text(f"\n{section.title}"))
+        grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        rows = [_narrow_cells(total) for total in section.totals]
+        used = [number for number in range(len(rows[0])) if any(row[number] for row in rows)]
+        for number in used:
+            grid.add_column(NARROW_HEADINGS[number], justify="left" if number == 0 else "right", no_wrap=True)
+        for row in rows:
+            grid.add_row(*(Text(row[number]) for number in used))
+        parts.append(grid)
+    parts.append(Text(TOTALS_NOTE, style="dim"))
+    if found.outliers:
+        parts.append(Text(f"\noutliers, by the {OUTLIER_RULE}"))
+        for one in found.outliers:
+            parts.append(Text(f"  {outlier_line(one)}"))
+            parts.append(Text(f"    {one.entry.command}", no_wrap=True, overflow="ignore"))
+    if found.device_ratios:
+        parts.append(Text("\none device against another"))
+        parts += [Text(f"  {device_line(one)}") for one in found.device_ratios]
+    parts += [Text(line) for line in notes(material)]
+    return Group(*parts)
+
+
+def _narrow_cells(total: Total) -> tuple[str, ...]:
+    """The cells under `NARROW_HEADINGS`, for 80 columns."""
+    passed, could_run = total.measured - total.incorrect, total.measured + total.failed
+    over_all = "" if total.over_all is None else f"{total.over_all.value:.2f}x"
+    return (
+        total.name,
+        f"{passed}/{could_run}",
+        _speedup(total.passing),
+        over_all,
+        f"{total.compared}/{total.comparable}" if total.comparable else "",
+        *(_ratio(ratio) for ratio in (total.time_ratio, total.host_memory_ratio, total.device_memory_ratio)),
+    )
+
+
+def used_columns(totals: Sequence[Total]) -> list[int]:
+    """A column that is empty in every row says nothing."""
+    rows = [total_cells(total) for total in totals]
+    return [number for number in range(len(TOTAL_HEADINGS)) if any(row[number] for row in rows)]
+
+
+def notes(material: Material) -> list[str]:
+    """What is missing of the runs, in words."""
+    said = [
+        f"{run.damaged_lines} lines of {run.path} could not be read and are left out"
+        for run in material.runs
+        if run.damaged_lines
+    ]
+    if material.not_run:
+        said.append(f"{material.not_run} cases were planned and have not run")
+    if material.superseded:
+        said.append(f"{material.superseded} records of earlier runs stand back behind later ones of the same case")
+    return said
+
+
+# --- Markdown ---
+
+
+def write_markdown_overview(material: Material, found: Overview, file: Any) -> None:
+    """Totals, failures, skips, outliers, devices, and the commands, to follow the table of all cases."""
+    lines: list[str] = []
+    for section in found.sections:
+        lines += ["", f"## Summary: {escape(section.title)}", ""]
+        used = used_columns(section.totals)
+        lines += table(
+            [TOTAL_HEADINGS[number] for number in used],
+            [[total_cells(total)[number] for number in used] for total in section.totals],
+        )
+    lines += ["", escape(TOTALS_NOTE)]
+    lines += [line for note in notes(material) for line in ("", escape(note))]
+    entries = material.entries
+    for title, kind in (("Failed", Failed), ("Incorrect", None), ("Skipped", Skipped)):
+        some = unpassed(entries, kind)
+        if some:
+            rows = [[entry.case.label(), entry.reason, entry.command] for entry in some]
+            lines += ["", f"## {title} ({len(some)})", "", *table(["case", "reason", "command"], rows)]
+    if found.outliers:
+        rows = [
+            ["fast" if one.score > 0 else "slow", one.entry.case.label(), f"{one.speedup:.2f}x", f"{one.usual:.2f}x"]
+            for one in found.outliers
+        ]
+        lines += ["", "## Outliers", "", *table(["", "case", "speedup", "usual"], rows), "", escape(OUTLIER_RULE)]
+    if found.device_ratios:
+        rows = [
+            [one.entry.case.label(), one.base, f"{one.ratio:.2f}x [{one.low:.2f}, {one.high:.2f}]"]
+            for one in found.device_ratios
+        ]
+        headings = ["case", "against", "times as fast"]
+        lines += ["", "## One device against another", "", *table(headings, rows)]
+    commands = [" ".join(entry.command.splitlines()) for entry in entries]
+    lines += ["", "## Commands", "", "Each measures a row of the first table again.", "", "```sh", *commands, "```"]
+    file.write("\n".join(lines) + "\n")

@@ -1,0 +1,150 @@
+"""Userbenchmarks: folders with a plan (what to run) and a report (records to Markdown), and no timing of their own."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from torchzoo.catalog import CatalogError, find_userbenchmarks, import_folder
+from torchzoo.record import CheckStatus, Measured, Record
+from torchzoo.report import markdown
+from torchzoo.report.rows import in_a_line
+from torchzoo.runs import Asked
+from torchzoo.spec import Domain
+from torchzoo.store import Run
+
+ALL = "all"
+_Value = TypeVar("_Value")
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user chose of a plan; axes and settings are overridden after it."""
+
+    patterns: tuple[str, ...] = ()  # MODELs
+    suites: tuple[str, ...] = ()
+    models_dirs: tuple[str, ...] = ()
+    folder: Path  # of the run; a plan may write model folders of its own there
+
+    @property
+    def names_models(self) -> bool:
+        return bool(self.patterns or self.suites)
+
+
+class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
+    """One loaded folder: `plan(choice)` is what to run, `report(run)` the body of the document."""
+
+    name: str
+    doc: str
+    plan: Callable[[Choice], Asked]
+    report: Callable[[Run], list[str]]
+
+
+def summaries() -> dict[str, str]:
+    """The first line of each userbenchmark's docstring, by name; nothing is imported."""
+    return {name: _docstring(folder).partition("\n")[0] for name, folder in sorted(find_userbenchmarks().items())}
+
+
+def _docstring(folder: Path) -> str:
+    try:
+        return ast.get_docstring(ast.parse((folder / "__init__.py").read_bytes())) or ""
+    except (OSError, SyntaxError, ValueError) as error:
+        return f"can't be read: {error}"
+
+
+def load(name: str) -> UserBenchmark:
+    """Import one userbenchmark.
+
+    Raises:
+        CatalogError: none of that name (the message suggests the nearest), or one without a plan or a report.
+    """
+    folders = find_userbenchmarks()
+    if name not in folders:
+        near = difflib.get_close_matches(name, folders, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(folders))}"
+        raise CatalogError(f"no userbenchmark '{name}': {hint}")
+    try:
+        module = import_folder(folders[name], f"torchzoo_userbenchmarks.{name}")
+        return UserBenchmark(name=name, doc=module.__doc__ or "", plan=module.plan, report=module.report)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise CatalogError(f"{folders[name]} is no userbenchmark: {error}") from error
+
+
+def document(benchmark: UserBenchmark, run: Run) -> str:
+    """The whole Markdown document: the question, what was measured and what was not, the body, machine and versions."""
+    title, _, question = benchmark.doc.strip().partition("\n")
+    body = "\n".join(benchmark.report(run)).strip()
+    lines = [f"# {benchmark.name}: {title}", "", question.strip(), "", _what_ran(run), "", body]
+    return "\n".join([*lines, "", "## Measured on", "", *markdown.provenance(run.manifest), ""])
+
+
+def _what_ran(run: Run) -> str:
+    """How many cases were measured; what was not, and why."""
+    unmeasured = [record for record in run.records if not isinstance(record.outcome, Measured)]
+    missing = len(set(run.manifest.cases) - {record.case for record in run.records})
+    line = f"{len(run.manifest.cases)} cases: {len(run.records) - len(unmeasured)} measured"
+    if unmeasured:
+        line += f", {len(unmeasured)} skipped or failed (at the end)"
+    if missing:
+        line += f", {missing} not run yet: go on with `torchzoo run --resume`"
+    if run.damaged_lines:
+        line += f", {run.damaged_lines} records that can't be read"
+    repeats = max((case.repeat for case in run.manifest.cases), default=0) + 1
+    if repeats > 1:
+        line += f"; each in {repeats} processes, of which the first is shown"
+    return f"{line}."
+
+
+def not_measured(run: Run) -> list[str]:
+    """A section that says of each case that was skipped or failed why; nothing where there is none."""
+    lines = [
+        (record.case.label(), in_a_line(record)) for record in run.records if not isinstance(record.outcome, Measured)
+    ]
+    return ["## Not measured", "", *markdown.table(("case", "why"), lines)] if lines else []
+
+
+def measured(run: Run) -> list[tuple[Record, Measured]]:
+    """The records that have figures, those whose results were found wrong included; of repeats the first."""
+    return [
+        (record, record.outcome)
+        for record in run.records
+        if isinstance(record.outcome, Measured) and record.case.repeat == 0
+    ]
+
+
+def is_correct(outcome: Measured) -> bool:
+    """Whether no check has found its results wrong."""
+    return outcome.check is None or outcome.check.status is not CheckStatus.INCORRECT
+
+
+def by_domain(run: Run, values: Iterable[tuple[str, _Value]]) -> dict[str, list[_Value]]:
+    """Values of models (by name) by the models' domains, in the order of `Domain`, and `all` together last."""
+    found: dict[str, list[_Value]] = {}
+    for model, value in values:
+        for domain in (run.manifest.domains.get(model), ALL):
+            if domain is not None:
+                found.setdefault(domain, []).append(value)
+    return {domain: found[domain] for domain in [*Domain, ALL] if domain in found}
+
+
+def percent(share: float) -> str:
+    """`12.3%`."""
+    return f"{100 * share:.1f}%"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a report, whole or not at all, and say where.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+    print(f"report written to {path}", file=sys.stderr)

@@ -1,0 +1,149 @@
+"""How much of PyTorch's API a set of models touches: the paper's 84 models against MLPerf's.
+
+The TorchBench paper (Hao et al., 2023, arXiv:2304.14226, section 1) says that its suite covers 2.3 times more of
+PyTorch's API surface than MLPerf's PyTorch models. Here both sets run one eager step in training and in evaluation,
+and what the steps touch is collected: public functions of `torch`, and operators of the dispatcher. Batches are the
+smallest: the surface does not depend on their size.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from torchzoo.catalog import read_suite
+from torchzoo.plan import SMOKE, Axes
+from torchzoo.record import EAGER, ApiSurface, Pass, Settings
+from torchzoo.report import markdown
+from torchzoo.runs import Asked
+from torchzoo.spec import Mode
+from torchzoo.store import Run
+from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measured
+
+LARGER, SMALLER = "torchbench", "mlperf"
+KINDS = ("functions", "operators")
+
+READING = """## How to read it, and where it can mislead
+
+A function or operator counts once, however often and with whatever arguments it is called: coverage of names, not of
+code paths, dtypes or shapes. Operators are those the dispatcher saw on this device; another device has others (cuDNN's
+attention and RNNs, oneDNN's on the CPU), and a newer version of a library may call others for the same model. MLPerf's
+set here is its PyTorch models of the closed division as torchzoo has them, and both sets run torchzoo's steps, so that
+the paper's ratio (2.3, counted on the original code with PyTorch of 2023 and its own definition of the surface) is a
+figure to compare with, not one to reproduce exactly.
+"""
+
+
+def plan(choice: Choice) -> Asked:
+    """One step of every model of both suites in both modes, at smoke batches; hardly any time goes into timing."""
+    return Asked(
+        patterns=choice.patterns,
+        suites=choice.suites if choice.names_models else (LARGER, SMALLER),
+        models_dirs=choice.models_dirs,
+        axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=(EAGER,), batch_sizes=(SMOKE,)),
+        settings=Settings(
+            time_limit_s=0.01,
+            min_time_s=0.0,
+            min_samples=1,
+            block_s=0.001,
+            warmup_min_steps=1,
+            warmup_max_steps=1,
+            memory_steps=1,
+            passes=(Pass.API,),
+        ),
+    )
+
+
+class Surface:
+    """Names touched, by kind: functions and operators."""
+
+    def __init__(self, surfaces: Iterable[ApiSurface] = ()) -> None:
+        self.names: dict[str, set[str]] = {kind: set() for kind in KINDS}
+        for surface in surfaces:
+            self.names["functions"].update(surface.functions)
+            self.names["operators"].update(surface.operators)
+
+
+def report(run: Run) -> list[str]:
+    """The two sets side by side, what each adds, domains, and what hangs on one or two models."""
+    found = [(record.case.model, outcome.api) for record, outcome in measured(run) if outcome.api is not None]
+    if not found:
+        return ["No case of this run has an API surface: run it with `--api`.", "", *not_measured(run)]
+    of_model: dict[str, list[ApiSurface]] = defaultdict(list)
+    for model, surface in found:
+        of_model[model].append(surface)
+    return [
+        *_sets(of_model),
+        *_domains(run, found),
+        *_rare(of_model),
+        READING,
+        *not_measured(run),
+    ]
+
+
+def _sets(of_model: dict[str, list[ApiSurface]]) -> list[str]:
+    """Counts of both suites, their ratio, and what one has that the other has not."""
+    members = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
+    surfaces = {
+        suite: Surface(one for model in models for one in of_model.get(model, [])) for suite, models in members.items()
+    }
+    lines = [f"## {LARGER} against {SMALLER}", ""]
+    rows = []
+    for suite, models in members.items():
+        present = [model for model in models if model in of_model]
+        rows.append([suite, f"{len(present)} of {len(models)}", *_counts(surfaces[suite])])
+    if all(any(surface.names.values()) for surface in surfaces.values()):
+        larger, smaller = surfaces[LARGER].names, surfaces[SMALLER].names
+        is_whole = all(model in of_model for models in members.values() for model in models)
+        what = "ratio" if is_whole else "ratio of what ran"
+        rows.append([f"{what} (the paper: 2.3)", "", *(f"{len(larger[k]) / len(smaller[k]):.2f}" for k in KINDS)])
+    lines += [*markdown.table(("set", "models that ran", *KINDS), rows), ""]
+    for suite, models in members.items():
+        missing = [model for model in models if model not in of_model]
+        if missing:
+            lines += [f"Without a surface in this run, of {suite}: {', '.join(map(markdown.escape, missing))}.", ""]
+    for suite, other in ((LARGER, SMALLER), (SMALLER, LARGER)):
+        for kind in KINDS:
+            added = sorted(surfaces[suite].names[kind] - surfaces[other].names[kind])
+            lines += _folded(f"{len(added)} {kind} in {suite} and not in {other}", added)
+    return lines
+
+
+def _counts(surface: Surface) -> list[str]:
+    return [str(len(surface.names[kind])) for kind in KINDS]
+
+
+def _folded(title: str, names: list[str]) -> list[str]:
+    """A list that opens on a click, as GitHub shows it."""
+    if not names:
+        return [f"{title}.", ""]
+    shown = ", ".join(map(markdown.code, names))
+    return ["<details>", f"<summary>{title}</summary>", "", shown, "", "</details>", ""]
+
+
+def _domains(run: Run, found: list[tuple[str, ApiSurface]]) -> list[str]:
+    """Counts per domain, and how much of all that the domain touches alone."""
+    grouped = {domain: Surface(ones) for domain, ones in by_domain(run, found).items()}
+    models = {domain: len(set(names)) for domain, names in by_domain(run, [(name, name) for name, _ in found]).items()}
+    rows = []
+    for domain, surface in grouped.items():
+        row = [domain, str(models[domain])]
+        for kind in KINDS:
+            others = (other.names[kind] for name, other in grouped.items() if name not in (domain, ALL))
+            alone = "" if domain == ALL else str(len(surface.names[kind].difference(*others)))
+            row += [str(len(surface.names[kind])), alone]
+        rows.append(row)
+    headings = ["domain", "models", *(heading for kind in KINDS for heading in (kind, "in no other domain"))]
+    return ["## Domains", "", *markdown.table(headings, rows), ""]
+
+
+def _rare(of_model: dict[str, list[ApiSurface]]) -> list[str]:
+    """The operators that one or two models touch: what a smaller set would lose first."""
+    touched_by: dict[str, list[str]] = defaultdict(list)
+    for model, surfaces in of_model.items():
+        for operator in Surface(surfaces).names["operators"]:
+            touched_by[operator].append(model)
+    rare = sorted((operator, models) for operator, models in touched_by.items() if len(models) <= 2)
+    rows = [(operator, ", ".join(sorted(models))) for operator, models in rare]
+    title = f"## Operators that only one or two models touch: {len(rare)} of {len(touched_by)}"
+    return [title, "", *(markdown.table(("operator", "models"), rows) if rows else []), ""]

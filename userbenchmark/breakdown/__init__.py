@@ -1,0 +1,154 @@
+"""Where the time of a step goes: the device computes, moves data, or idles.
+
+The question of Figures 1 and 2 and of Table 2 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226): how much
+of the wall time of eager training and inference is the GPU at work? Shares per model, averaged per domain.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import NamedTuple
+
+from torchzoo import stats
+from torchzoo.plan import Axes
+from torchzoo.record import EAGER, Breakdown, Measured, Pass, Record, Settings
+from torchzoo.report import markdown, units
+from torchzoo.runs import Asked
+from torchzoo.spec import Mode
+from torchzoo.stats import EAGER_VARIANT
+from torchzoo.store import Run
+from torchzoo.userbenchmark import Choice, by_domain, measured, not_measured, percent
+
+BAR_WIDTH = 25
+
+READING = """## How to read it, and where it can mislead
+
+Shares are of the wall time of steps run under torch.profiler, in a pass after the timing: *active* is the union of the
+intervals in which a kernel computes, *movement* that of copies and fills while no kernel computes, *idle* the rest, so
+that the three sum to 100%. The profiler slows the host down, so that a model bound by kernel launches idles somewhat
+more here than in a step of the latency column. A device that is active is not a device that is used well: one small
+kernel on one of many multiprocessors counts as active. On the CPU, *active* is time inside operators and *idle* is
+Python and the framework around them. Means over a domain weigh every model the same, whatever its time.
+
+## Beside the paper
+
+The paper measured an A100 (40 GB) with PyTorch of 2023, other batch sizes and input data on the host for some models;
+here inputs are on the device before a step begins, so that *movement* is what the model itself does. The paper's
+Table 2 per domain is not set beside the one above, because its figures could not be checked against the paper's own
+text when this was written; summaries of the paper by others quote about 56% active on average over all its models.
+"""
+
+
+def plan(choice: Choice) -> Asked:
+    """Eager, both modes, the paper's 84 models unless others are named."""
+    return Asked(
+        patterns=choice.patterns,
+        suites=choice.suites if choice.names_models else ("torchbench",),
+        models_dirs=choice.models_dirs,
+        axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=(EAGER,)),
+        settings=Settings(time_limit_s=1.0, passes=(Pass.BREAKDOWN, Pass.FLOPS)),
+    )
+
+
+class Shares(NamedTuple):
+    """Parts of the wall time, which sum to 1."""
+
+    active: float
+    movement: float
+    idle: float
+
+
+def shares(breakdown: Breakdown) -> Shares | None:
+    """Over all profiled steps together; None where none took any time."""
+    wall_s = sum(step.wall_s for step in breakdown.steps)
+    if wall_s <= 0:
+        return None
+    active = sum(step.active_s for step in breakdown.steps) / wall_s
+    movement = sum(step.movement_s for step in breakdown.steps) / wall_s
+    return Shares(active, movement, 1 - active - movement)
+
+
+def report(run: Run) -> list[str]:
+    """Table 2's averages per domain, then Figures 1 (train) and 2 (eval): a bar per model."""
+    found = [
+        (record, outcome, parts)
+        for record, outcome in measured(run)
+        if record.case.backend == EAGER
+        and (breakdown := outcome.variants[EAGER_VARIANT].breakdown) is not None
+        and (parts := shares(breakdown)) is not None
+    ]
+    if not found:
+        return [
+            "No case of this run has a breakdown: run it with `--breakdown`.",
+            "",
+            *_problems(run),
+            *not_measured(run),
+        ]
+    lines = ["## Averages per domain (the paper's Table 2)", "", *_averages(run, found), ""]
+    for mode, figure in ((Mode.TRAIN, "Figure 1"), (Mode.EVAL, "Figure 2")):
+        of_mode = [(record, outcome, parts) for record, outcome, parts in found if record.case.mode is mode]
+        if of_mode:
+            lines += [f"## Each model, {mode} (the paper's {figure})", "", *_bars(of_mode), ""]
+    return [*lines, *_problems(run), READING, *not_measured(run)]
+
+
+def _problems(run: Run) -> list[str]:
+    """The cases whose profile could not be read, and why."""
+    found = [
+        (record.case.label(), breakdown.problem)
+        for record, outcome in measured(run)
+        if (breakdown := outcome.variants[EAGER_VARIANT].breakdown) is not None and breakdown.problem
+    ]
+    return ["## Measured without a breakdown", "", *markdown.table(("case", "why"), found), ""] if found else []
+
+
+Found = list[tuple[Record, Measured, Shares]]
+
+
+def _averages(run: Run, found: Found) -> list[str]:
+    modes = [mode for mode in Mode if any(record.case.mode is mode for record, _, _ in found)]
+    grouped = {
+        mode: by_domain(run, [(record.case.model, parts) for record, _, parts in found if record.case.mode is mode])
+        for mode in modes
+    }
+    headings = ["domain"]
+    for mode in modes:
+        headings += [f"{mode}: active [lowest to highest]", "movement", "idle", "models"]
+    everywhere = by_domain(run, [(record.case.model, parts) for record, _, parts in found])
+    return markdown.table(
+        headings,
+        (
+            [domain, *(cell for mode in modes for cell in _mean_cells(grouped[mode].get(domain, [])))]
+            for domain in everywhere
+        ),
+    )
+
+
+def _mean_cells(parts: list[Shares]) -> list[str]:
+    if not parts:
+        return ["", "", "", "0"]
+    active, movement, idle = (fmean(column) for column in zip(*parts, strict=True))
+    lowest, highest = min(parts).active, max(parts).active
+    spread = f" [{percent(lowest)} to {percent(highest)}]" if len(parts) > 1 else ""
+    return [percent(active) + spread, percent(movement), percent(idle), str(len(parts))]
+
+
+def _bars(found: Found) -> list[str]:
+    has_flops = any(outcome.flops is not None for _, outcome, _ in found)
+    headings = ["model", "batch", "active", "movement", "idle", "█ active ▒ movement · idle", "latency"]
+    rows = []
+    for record, outcome, parts in sorted(found, key=lambda one: -one[2].active):
+        latency_s = stats.latency_s(outcome.blocks, EAGER_VARIANT)
+        row = [record.case.model, str(record.case.batch_size), *map(percent, parts), bar(parts)]
+        row.append(units.latency(latency_s))
+        if has_flops:
+            row.append(f"{outcome.flops.total / latency_s.value / 1e12:.3g}" if outcome.flops else "")
+        rows.append(row)
+    return markdown.table(headings + (["TFLOP/s"] if has_flops else []), rows)
+
+
+def bar(parts: Shares) -> str:
+    """The three shares as `BAR_WIDTH` characters."""
+    first = round(BAR_WIDTH * parts.active)
+    second = round(BAR_WIDTH * (parts.active + parts.movement))
+    return "█" * first + "▒" * (second - first) + "·" * (BAR_WIDTH - second)

@@ -1,0 +1,265 @@
+"""What an optimizer's step costs over real models' parameters: for-loop, foreach, fused, capturable.
+
+Adam and SGD with momentum, in the implementations that `torch.optim` offers, and the resetting of gradients that the
+TorchBench paper (Hao et al., 2023, arXiv:2304.14226) found to be slow: `zero_grad` launched a kernel for each parameter
+tensor, and a foreach kernel was merged for it (https://github.com/pytorch/pytorch/pull/82777). A case's step is the
+optimizer's work alone: the parameters have the shapes of a model of the zoo, the gradients are given.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from torchzoo import stats
+from torchzoo.catalog import find_models
+from torchzoo.plan import Axes
+from torchzoo.record import EAGER, Measured, Settings
+from torchzoo.report import markdown, units
+from torchzoo.runs import Asked
+from torchzoo.spec import Mode, ModelSpec
+from torchzoo.stats import EAGER_VARIANT, Estimate
+from torchzoo.store import Run, StoreError
+from torchzoo.userbenchmark import Choice, measured, not_measured
+
+BASELINE = "for-loop"
+PAIRS_FILE = "pairs.json"
+DEFAULT_MODELS = (
+    "resnet50",
+    "densenet121",
+    "timm_efficientnet",
+    "yolov3",
+    "hf_Bert",
+    "hf_GPT2",
+    "hf_T5",
+    "dlrm",
+    "demucs",
+    "soft_actor_critic",
+)
+
+READING = """## How to read it, and where it can mislead
+
+A step is the optimizer's work and nothing else, the device synchronised before and after: in training, the host may
+launch it while the device is still at the backward pass, so that what is saved here need not be saved there. Each
+implementation ran in a process of its own: the interval of a ratio is the quotient of two 95% intervals (so it holds at
+least 90%), and does not know how much processes differ; that of a mean is a bootstrap over models. Gradients are the
+same in every step and dense, and learning rates small: the values do not change the work. In the group *zero_grad* the
+step also makes new gradients (a copy of given ones, as a backward pass would deliver them), accumulates them and runs a
+foreach SGD, the same for all three, which draws its ratios towards 1; *set to None* saves the zeroing and the addition.
+
+## Beside the paper
+
+The pull request that came of the paper's finding (pytorch/pytorch#82777) reports about 3 times for `zero_grad` alone
+on an A100, and for whole training steps 1.02 times or more in 9 of 44 models, at most 1.04 (timm_efficientnet). Steps
+here do more than `zero_grad` and less than training: on a GPU, their ratios belong between those two.
+"""
+
+
+class Implementation(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to do a group's work; `base` is the class of step.py that does it, `body` what its subclass sets."""
+
+    group: str
+    name: str
+    base: str
+    body: dict[str, str]  # attribute: Python source
+    accelerator_only: str = ""  # why it can't run on the CPU
+
+
+def _optimizer(group: str, name: str, optimizer: str, why: str = "", **options: Any) -> Implementation:
+    body = {"optimizer_class": f"torch.optim.{optimizer}", "options": repr(options)}
+    return Implementation(group=group, name=name, base="OptimizerStep", body=body, accelerator_only=why)
+
+
+IMPLEMENTATIONS = (
+    _optimizer("adam", BASELINE, "Adam", lr=1e-3, foreach=False, fused=False),
+    _optimizer("adam", "foreach", "Adam", lr=1e-3, foreach=True),
+    _optimizer("adam", "fused", "Adam", lr=1e-3, fused=True),
+    _optimizer(
+        "adam",
+        "capturable",
+        "Adam",
+        "capturable keeps Adam's step counts on an accelerator for CUDA graphs; PyTorch refuses it on the CPU",
+        lr=1e-3,
+        foreach=True,
+        capturable=True,
+    ),
+    _optimizer("sgd", BASELINE, "SGD", lr=1e-3, momentum=0.9, foreach=False, fused=False),
+    _optimizer("sgd", "foreach", "SGD", lr=1e-3, momentum=0.9, foreach=True),
+    _optimizer("sgd", "fused", "SGD", lr=1e-3, momentum=0.9, fused=True),
+    *(
+        Implementation(group="zero_grad", name=name, base="ZeroGradStep", body={"how": repr(how)})
+        for name, how in ((BASELINE, "for_loop"), ("foreach", "foreach"), ("set to None", "set_to_none"))
+    ),
+)
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """What a generated model folder stands for."""
+
+    group: str
+    implementation: str
+    source: str  # the zoo model whose parameters it has
+
+
+def plan(choice: Choice) -> Asked:
+    """A model folder for each implementation and parameter set, written beside the run's records, and trained."""
+    catalog = find_models(map(Path, choice.models_dirs))
+    names = catalog.select(choice.patterns if choice.names_models else DEFAULT_MODELS, choice.suites)
+    root = choice.folder / "models"
+    pairs: dict[str, Pair] = {}
+    for name in names:
+        spec = catalog.spec(name)
+        for one in IMPLEMENTATIONS:
+            folder = f"{one.group}-{one.name.replace(' ', '-')}@{name}"
+            pairs[folder] = Pair(group=one.group, implementation=one.name, source=name)
+            write_folder(root / folder, one, spec)
+    (root / PAIRS_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(pairs), indent=1))
+    return Asked(
+        patterns=tuple(pairs),
+        models_dirs=(str(root),),
+        axes=Axes(modes=(Mode.TRAIN,), devices=(), backends=(EAGER,)),
+        settings=Settings(time_limit_s=2.0),
+    )
+
+
+def write_folder(folder: Path, one: Implementation, spec: ModelSpec) -> None:
+    """`metadata.yaml`, `__init__.py` and a copy of step.py: a model folder like any other."""
+    import yaml
+
+    gib = 6 * 4 * spec.parameters / 2**30  # weights, gradients, Adam's two moments, foreach's temporaries
+    skips: list[dict[str, Any]] = [{"mode": "eval", "reason": "an optimizer's step is training"}]
+    if Mode.TRAIN not in spec.batch_size:
+        why = next(rule.reason for rule in spec.skips if rule.holds_for_all(Mode.TRAIN))
+        skips.append({"mode": "train", "reason": f"{spec.name} is not trained: {why}"})
+    if one.accelerator_only:
+        skips.append({"device": ["cpu"], "reason": one.accelerator_only})
+    metadata = {
+        "domain": spec.domain.value,
+        "task": "optimizer_step",
+        "paper": spec.paper,
+        "source": f"torchzoo userbenchmark optim, over the parameters of {spec.name}",
+        "requirements": list(spec.requirements),
+        "parameters": spec.parameters,
+        "batch_size": {"train": 1} if Mode.TRAIN in spec.batch_size else {},
+        "smoke_batch_size": 1,
+        "native_dtype": spec.native_dtype.value,
+        "device_memory_gib": {"train": round(gib, 2)},
+        "skips": skips,
+    }
+    lines = [
+        f'"""{one.group}, {one.name}, over the parameters of {spec.name} (torchzoo userbenchmark optim, 2026)."""',
+        "",
+        "import torch",
+        "",
+        f"from .step import {one.base}",
+        "",
+        "",
+        f"class Model({one.base}):",
+        f"    source = {spec.folder!r}",
+        *(f"    {attribute} = {value}" for attribute, value in one.body.items()),
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metadata.yaml").write_text(yaml.safe_dump(metadata, sort_keys=False), encoding="utf-8")
+    (folder / "__init__.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    shutil.copyfile(Path(__file__).with_name("step.py"), folder / "step.py")
+
+
+def read_pairs(run: Run) -> dict[str, Pair]:
+    """What the run's models stand for.
+
+    Raises:
+        StoreError: the run was not made by this userbenchmark.
+    """
+    path = run.path / "models" / PAIRS_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Pair])
+    except OSError as error:
+        raise StoreError(
+            f"{run.path} was not made by `torchzoo userbenchmark optim`: no {path} ({error.strerror})"
+        ) from error
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"{path} can't be read: {error}") from error
+
+
+Step = dict[str, dict[str, Measured]]  # source model: implementation: outcome
+
+
+def report(run: Run) -> list[str]:
+    """A table for each group: a line for each parameter set, ratios against the for-loop, geometric means."""
+    pairs = read_pairs(run)
+    groups: dict[tuple[str, str], Step] = {}
+    for record, outcome in measured(run):
+        pair = pairs.get(record.case.model)
+        if pair is not None:
+            group = groups.setdefault((pair.group, record.case.precision), {})
+            group.setdefault(pair.source, {})[pair.implementation] = outcome
+    lines = []
+    for (name, precision), steps in groups.items():
+        order = [one.name for one in IMPLEMENTATIONS if one.group == name]
+        at = "" if precision == "default" else f" at {precision}"
+        lines += [f"## {name}{at}: time of a step, and how many times faster than the {BASELINE}", ""]
+        lines += [*_table(steps, order), ""]
+    if not groups:
+        lines += ["No case of this run was measured yet.", ""]
+    return [*lines, READING, *not_measured(run)]
+
+
+def _table(steps: Step, order: Sequence[str]) -> list[str]:
+    others = [name for name in order if name != BASELINE and any(name in outcomes for outcomes in steps.values())]
+    headings = ["parameters of", "elements", "tensors", BASELINE, *others]
+    rows = []
+    for source, outcomes in sorted(steps.items(), key=lambda item: -_any(item[1]).samples_per_step):
+        base = outcomes.get(BASELINE)
+        row = [source, f"{_any(outcomes).parameters:,}", f"{_any(outcomes).samples_per_step:,}"]
+        row.append(units.latency(step_s(base)) if base else "not measured")
+        row += [_cell(base, outcomes.get(name)) for name in others]
+        rows.append(row)
+    return markdown.table(headings, [*rows, ["geometric mean", "", "", "", *(_mean(steps, name) for name in others)]])
+
+
+def _any(outcomes: dict[str, Measured]) -> Measured:
+    return next(iter(outcomes.values()))
+
+
+def step_s(outcome: Measured) -> Estimate:
+    """Seconds of one step."""
+    return stats.latency_s(outcome.blocks, EAGER_VARIANT)
+
+
+def _cell(base: Measured | None, other: Measured | None) -> str:
+    if other is None:
+        return "not measured"
+    if base is None:
+        return units.seconds(step_s(other).value)
+    return f"{units.seconds(step_s(other).value)}, {units.speedup(ratio(step_s(base), step_s(other)))}"
+
+
+def ratio(base: Estimate, other: Estimate) -> Estimate:
+    """Base over other, measured apart: it holds where both intervals do, so with the sum of their doubts."""
+    return Estimate(
+        value=base.value / other.value,
+        low=base.low / other.high,
+        high=base.high / other.low,
+        confidence=max(0.0, base.confidence + other.confidence - 1),
+        count=min(base.count, other.count),
+    )
+
+
+def _mean(steps: Step, name: str) -> str:
+    """Over the parameter sets that both were measured on."""
+    ratios = [
+        [median_s(outcomes[BASELINE]) / median_s(outcomes[name])]
+        for outcomes in steps.values()
+        if BASELINE in outcomes and name in outcomes
+    ]
+    return f"{units.speedup(stats.geomean(ratios))} ({len(ratios)})" if ratios else ""
+
+
+def median_s(outcome: Measured) -> float:
+    """Median over blocks of the time of one step."""
+    return median(stats.block_times_s(outcome.blocks, EAGER_VARIANT))
