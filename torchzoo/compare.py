@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
@@ -564,11 +564,13 @@ def _device_means(pairs: Sequence[Pair], domains: Mapping[str, Domain]) -> Itera
     import numpy as np
 
     generator = np.random.default_rng(0)
-    resampled: Callable[..., stats.Resampled] = stats.resampled_processes
     groups: dict[tuple[str, Mode, str], list[stats.Resampled]] = {}
     for case, base, candidate in pairs:
-        sides = [resampled(_times(side), cluster=case.model, generator=generator) for side in (base, candidate)]
-        ratio = stats.resampled_ratio(*sides)
+        was, now = (
+            stats.resampled_processes(_times(side), cluster=case.model, generator=generator)
+            for side in (base, candidate)
+        )
+        ratio = stats.resampled_ratio(was, now)
         for domain in filter(None, (domains.get(case.model), ALL)):
             groups.setdefault((_axes(case), case.mode, domain), []).append(ratio)
     order = [*Domain, ALL]

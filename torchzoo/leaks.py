@@ -28,7 +28,7 @@ class Measure(enum.StrEnum):
 
 
 #: The growth per step that counts as a leak. The device's allocator and Python's collector count exactly. The heap of
-#: honest models (thirteen, on the CPU) moved by up to 260 bytes a step. The host's pages come and go by megabytes with the
+#: honest models (13, on the CPU) moved by up to 260 bytes a step. The host's pages come and go by megabytes with the
 #: allocators' caches, so they are asked only where the heap can't be.
 THRESHOLDS = {Measure.DEVICE: 1.0, Measure.HEAP: 1024.0, Measure.HOST: 256 * 1024.0, Measure.PYTHON: 0.5}
 

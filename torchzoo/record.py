@@ -367,6 +367,10 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     device_name: str
     device_state_before: DeviceState | None = None
     device_state_after: DeviceState | None = None
+    device_wait_s: float | None = (
+        None  # for kernels that stopped siblings had queued; None in records before 2026-11-21
+    )
+    device_was_busy: bool = False  # with other processes' work when timing began, however long it was waited for
     host_loop_s: tuple[float, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
     stage_seconds: dict[str, float] = {}  # wall time, that in which the worker was stopped included
     stage_cpu_seconds: dict[str, float] = {}  # CPU time of the worker and of the compilers' processes it started

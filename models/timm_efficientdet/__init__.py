@@ -44,7 +44,7 @@ class Model(SupervisedModel):
         return Batch((images,), {"boxes": boxes, "classes": classes})
 
     def compute_loss(self, outputs: tuple[list[Tensor], list[Tensor]], targets: dict[str, Tensor]) -> Tensor:
-        return self.loss(*outputs, **targets)
+        return self.loss(*outputs, targets["boxes"], targets["classes"])
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.network.parameters(), lr=0.01, momentum=0.9, weight_decay=4e-5)

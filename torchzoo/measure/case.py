@@ -19,6 +19,7 @@ from torchzoo.measure.clock import Clock, DeviceClock
 from torchzoo.measure.compilation import check_compiled, watch_compilation
 from torchzoo.measure.latency import Variant, back_to_back, measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.memory import measure_memory
+from torchzoo.measure.quiet_device import device_probe, wait_until_idle
 from torchzoo.record import (
     EAGER,
     BackToBack,
@@ -87,6 +88,9 @@ def measure_case(
         stages.enter(Stage.WAIT)
         window()
         stages.enter(Stage.MEASURE)
+        device_wait_s, device_is_idle = None, True
+        if clock.is_asynchronous:
+            device_wait_s, device_is_idle = wait_until_idle(device_probe(device), clock)
         for variant in variants:
             settle(variant, clock, warm[variant.name].steps_s[-1])
         state_before, host_before_s = environment.device_state(device), environment.host_loop_s()
@@ -138,6 +142,8 @@ def measure_case(
         device_name=environment.device_name(device),
         device_state_before=state_before,
         device_state_after=state_after,
+        device_wait_s=device_wait_s,
+        device_was_busy=not device_is_idle,
         host_loop_s=(host_before_s, host_after_s),
         stage_seconds=stages.seconds,
         stage_cpu_seconds=stages.cpu_seconds,

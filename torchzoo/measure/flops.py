@@ -176,7 +176,7 @@ def _trilinear(
         for dimension in dimensions:
             shape.insert(dimension, 1)
         shapes.append(shape)
-    return 3 * prod(max(sizes) for sizes in zip(*shapes, strict=True))
+    return int(3 * prod(max(sizes) for sizes in zip(*shapes, strict=True)))
 
 
 def _convolution_backward(

@@ -144,7 +144,7 @@ def _facts(first: Manifest, other: Manifest) -> Iterable[tuple[str, object, obje
             yield name, ours, theirs
     for name in ("threads", "cache"):
         ours, theirs = getattr(first.settings, name), getattr(other.settings, name)
-        yield name, *(None if value is None else str(value) for value in (ours, theirs))
+        yield name, str(ours), str(theirs)
 
 
 def is_candidate(entry: Entry) -> bool:

@@ -29,9 +29,9 @@ NARROW_HEADINGS = ("group", "passed", "speedup", "all", "cover", "T", "CM", "GM"
 TOTALS_NOTE = (
     "passed: measured and not found incorrect, of the cases that could run (skipped ones could not). Speedups: "
     "geometric means over cases with a backend beside eager, with a 95% bootstrap interval over models and samples; "
-    "over all cases, one that failed or is incorrect counts as 1.0x; coverage: cases that passed of those that could run. "
-    "T, CM, GM: candidate over eager of time, CPU memory (peak resident) and GPU memory (peak allocated); below 1 the "
-    "candidate needs less."
+    "over all cases, one that failed or is incorrect counts as 1.0x; coverage: cases that passed of those that could "
+    "run. T, CM, GM: candidate over eager of time, CPU memory (peak resident) and GPU memory (peak allocated); below 1 "
+    "the candidate needs less."
 )
 
 

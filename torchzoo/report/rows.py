@@ -134,6 +134,8 @@ def remarks(measured: Measured) -> list[str]:
         said.append("stably noisy: the interval would be far above 1% even at the time limit")
     if measured.stop_reason is StopReason.TIME_LIMIT:
         said.append("stopped at the time limit before the interval came down to 1%")
+    if measured.device_was_busy:
+        said.append("other processes' work kept the device busy: the figures are not of this case alone")
     if measured.host_syncs:
         said.append(f"its step waits for the device by nature: {measured.host_syncs}")
     said += _of_check(measured)

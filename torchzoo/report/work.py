@@ -17,6 +17,8 @@ def lines(case: Case, measured: Measured) -> list[tuple[str, list[str]]]:
     except PeaksFileError as error:
         return [("share of peak (MFU)", [str(error), *[""] * (len(measured.variants) - 1)])]
     found = [reached for name in measured.variants if (reached := achieved(measured, name, peaks)) is not None]
+    if not measured.flops.total:
+        return [("operations of a step", ["none that count", *[""] * (len(found) - 1)])]
     total = units.operations(measured.flops.total)
     return [
         ("operations of a step", [total if i == 0 else "the same" for i in range(len(found))]),
