@@ -121,7 +121,7 @@ def raises_when_run(*_: Any) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-@pytest.mark.parametrize("name", ["aot_eager", "inductor", "inductor:reduce-overhead"])
+@pytest.mark.parametrize("name", ["aot_eager", "inductor", "inductor:reduce-overhead", "torchscript:trace"])
 def test_good_backends_are_correct(name: str, mode: Mode) -> None:
     found = check(Classifier, mode, name)
     assert found.status is CheckStatus.CORRECT, found
@@ -285,6 +285,22 @@ def test_without_a_reference_a_wrong_backend_is_still_incorrect(backend: Callabl
     found = check(OnlySingle, Mode.EVAL, backend(adds_a_hundredth))
     assert found.status is CheckStatus.INCORRECT
     assert "only float32, please" in found.reason
+
+
+class Otherwise(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + (x.dtype is torch.float64)
+
+
+class OtherwiseInDouble(Classifier):
+    def build_network(self) -> nn.Module:
+        return Otherwise(6, 3)
+
+
+def test_eager_that_is_not_what_fp64_gives_is_neither_correct_nor_incorrect() -> None:
+    found = check(OtherwiseInDouble, Mode.EVAL)
+    assert found.status is CheckStatus.REFERENCE_FAILED
+    assert "differ by more than rounding" in found.reason
 
 
 @pytest.mark.parametrize("mode", list(Mode))

@@ -1,7 +1,7 @@
 """The check: results of a case's backend and precision against eager's, with an fp64 reference to judge by.
 
-Models are built anew from the case's seed, one at a time, and step once (with CUDA graphs, which run only from the
-third step on, three times). What is checked differs from what is timed in this: nothing is dropped out
+Models are built anew from the case's seed, one at a time, and step once (three times where a backend runs only from
+the third step on what is timed). What is checked differs from what is timed in this: nothing is dropped out
 (`randomness.without_dropout`), generators are seeded before the step, inductor draws the random numbers that eager
 draws (`fallback_random`), and the fp64 reference is given those numbers. Kernels are the ones that are timed:
 deterministic algorithms are not asked for, so eager runs twice, and what it can't agree on with itself is not judged.
@@ -48,8 +48,8 @@ from torchzoo.spec import Mode, ModelSpec, NativeDtype, Precision, ResultKind, T
 #: Of eager with its weights changed as by rounding, where the first comparison finds something wrong.
 SENSITIVITY_RUNS = 3
 
-#: Steps of every run for backends that record CUDA graphs: a warm-up, the recording, a replay.
-CUDA_GRAPH_STEPS = 3
+#: Steps of every run for backends that record CUDA graphs (a warm-up, the recording, a replay) or a profile.
+STEADY_STEPS = 3
 
 
 def check_case(case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device) -> Check:
@@ -96,7 +96,7 @@ def _check(case: Case, spec: ModelSpec, runs: _Runs) -> Check:
         comparisons = judge(found, beside=beside, eager=equal_to, sensitivity=shaken)
     if reference is None:
         return _without_reference(case, why, comparisons, is_judged=case.backend != EAGER or runs.is_cast)
-    return _verdict(case, comparisons)
+    return _verdict(case, comparisons, is_native_eager=case.backend == EAGER and not runs.is_cast)
 
 
 def _reference(runs: _Runs, draws: RecordDraws) -> tuple[Results | None, str]:
@@ -118,10 +118,14 @@ def _reference(runs: _Runs, draws: RecordDraws) -> tuple[Results | None, str]:
     return reference, ""
 
 
-def _verdict(case: Case, comparisons: tuple[Comparison, ...]) -> Check:
+def _verdict(case: Case, comparisons: tuple[Comparison, ...], *, is_native_eager: bool) -> Check:
+    """Eager at its own precision is what others are judged by: where it is not what fp64 gives, nothing can be said."""
     wrong = [c for c in comparisons if c.is_close is False]
     if wrong:
         reason = "; ".join(map(_say_wrong, wrong))
+        if is_native_eager:
+            reason = f"eager and the fp64 reference differ by more than rounding: {reason}"
+            return Check(status=CheckStatus.REFERENCE_FAILED, reason=reason, comparisons=comparisons)
         return Check(status=CheckStatus.INCORRECT, reason=reason, comparisons=comparisons)
     not_judged = [c for c in comparisons if c.is_close is None]
     if not not_judged:
@@ -146,6 +150,8 @@ def _without_reference(case: Case, why: str, comparisons: tuple[Comparison, ...]
     said = f"it agrees with {beside}" if is_judged else "eager agrees with itself"
     if wrong:
         said = f"beside {beside}: " + "; ".join(map(_say_wrong, wrong))
+    elif not_judged := [c for c in comparisons if c.is_close is None]:
+        said = f"nothing to judge by beside {beside}: " + "; ".join(map(_say_not_judged, not_judged))
     return Check(status=CheckStatus.REFERENCE_FAILED, reason=f"{why}; {said}", comparisons=comparisons)
 
 
@@ -292,7 +298,8 @@ class _Runs:
         before = {name: p.detach().to("cpu", copy=True) for name, p in _parameters(model)} if self._trains else {}
         step: Callable[[], Any] = model.train_step if self._trains else model.eval_step
         if inspection is not None:
-            variant = prepare.candidate_variant(model, step, case, inspection)
+            with _buffers_kept(model):
+                variant = prepare.candidate_variant(model, step, case, inspection)
             variant.select()
             step = variant.step
         outputs: Any = None
@@ -300,7 +307,7 @@ class _Runs:
             stack.enter_context(context or contextlib.nullcontext())
             if precision is Precision.FP64:
                 stack.enter_context(_default_dtype(torch.float64))
-            for index in range(CUDA_GRAPH_STEPS if uses_cuda_graphs(case.backend) else 1):
+            for index in range(STEADY_STEPS if changes_after_first_step(case.backend) else 1):
                 outputs = None
                 seed_everything(case.seed + index)
                 outputs = first_step(model, step) if first_step is not None and index == 0 else step()
@@ -355,9 +362,9 @@ class _Runs:
         return {Precision.AMP_FP16: Precision.FP16, Precision.AMP_BF16: Precision.BF16}.get(precision, precision)
 
 
-def uses_cuda_graphs(backend: Backend) -> bool:
-    """Whether steps after the first ones replay what was recorded."""
-    return backend.name == "cudagraphs" or backend.option in ("reduce-overhead", "max-autotune")
+def changes_after_first_step(backend: Backend) -> bool:
+    """Whether later steps run other code than the first: CUDA graphs, TorchScript's profiling executor."""
+    return backend.name in ("cudagraphs", "torchscript") or backend.option in ("reduce-overhead", "max-autotune")
 
 
 def _parameters(model: Model) -> Iterator[tuple[str, nn.Parameter]]:
@@ -378,6 +385,17 @@ def _cast_attributes(model: Model) -> None:
     for name, value in vars(model).items():
         if any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
             setattr(model, name, tree_map(cast, value))
+
+
+@contextlib.contextmanager
+def _buffers_kept(model: Model) -> Iterator[None]:
+    """Running statistics as they were before: tracing runs the network once more than a step does."""
+    buffers = [buffer for network in model.networks().values() for buffer in network.buffers()]
+    before = [buffer.clone() for buffer in buffers]
+    yield
+    with torch.no_grad():
+        for buffer, old in zip(buffers, before, strict=True):
+            buffer.copy_(old)
 
 
 @torch.no_grad()

@@ -80,6 +80,7 @@ def _check_lines(check: Check | None) -> list[str]:
         *(
             f"  {c.what}: error {said(c.error)}, eager's {said(c.eager_error)}, allowed {said(c.allowed)}, "
             f"at {c.worst}{verdicts[c.is_close]}"
+            + (f" ({c.tensors_not_judged} of {c.tensors} tensors not judged)" if c.tensors_not_judged else "")
             for c in check.comparisons
         ),
     ]
