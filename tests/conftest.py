@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: threads that wait for busy cores only spin
 
 import pytest
+
+# A shell that runs the tests in the background starts them with Ctrl-C ignored, and whatever they start ignores it, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -123,7 +123,7 @@ def _entry(case: Case, records: Sequence[Record], run: Run) -> Entry:
 def check_same_ground(first: Run, other: Run) -> None:
     """Raises `StoreError`, one line, where two runs are of different machines, software or ways to measure."""
     differences = [
-        f"{name} is {ours!r} and {theirs!r}"
+        f"{name} is {ours or 'not given'} and {theirs or 'not given'}"
         for name, ours, theirs in _facts(first.manifest, other.manifest)
         if ours != theirs
     ]
@@ -144,7 +144,7 @@ def _facts(first: Manifest, other: Manifest) -> Iterable[tuple[str, object, obje
             yield name, ours, theirs
     for name in ("threads", "cache"):
         ours, theirs = getattr(first.settings, name), getattr(other.settings, name)
-        yield name, str(ours), str(theirs)
+        yield name, ours, theirs
 
 
 def is_candidate(entry: Entry) -> bool:

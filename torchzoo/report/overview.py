@@ -159,7 +159,8 @@ def notes(material: Material) -> list[str]:
         if run.damaged_lines
     ]
     if material.not_run:
-        said.append(f"{material.not_run} cases were planned and have not run")
+        cases, were = ("case", "was") if material.not_run == 1 else ("cases", "were")
+        said.append(f"{material.not_run} planned {cases} {were} not run")
     if material.superseded:
         said.append(f"{material.superseded} records of earlier runs stand back behind later ones of the same case")
     return said

@@ -137,9 +137,9 @@
   function control(figure, key, text, options) {
     // A select whose choice is kept; options as [value, text].
     const id = `${figure}-${key}`;
-    if (!(id in settings) || !options.some(([value]) => value === settings[id])) settings[id] = options[0][0];
     const box = $(`#${figure} [data-controls]`);
     let select = $(`#${id}`, box);
+    if (options.length && !options.some(([value]) => value === settings[id])) settings[id] = options[0][0];
     if (options.length < 2) { select?.closest("label").remove(); return settings[id]; }
     if (!select) {
       select = make("select", { id });
