@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: threa
 
 import pytest
 
-# A shell that runs the tests in the background starts them with Ctrl-C ignored, and whatever they start ignores it, too.
+# A shell starts what runs in the background with Ctrl-C ignored, and whatever that starts ignores it, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

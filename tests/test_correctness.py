@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 import examples
 from examples import CASE, SPEC
+from torchzoo.measure import correctness
 from torchzoo.measure.comparing import CanNotCompare, Results, Yardstick, collect_outputs, on_host
 from torchzoo.measure.comparing import compare as compare_and_allow
 from torchzoo.measure.correctness import check_case
@@ -140,14 +141,18 @@ def test_good_backends_are_correct(name: str, mode: Mode) -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("name", ["eager", "inductor", "inductor:reduce-overhead", "cudagraphs"])
 def test_good_backends_are_correct_on_a_gpu(name: str, mode: Mode, precision: Precision) -> None:
-    before = torch.cuda.memory_allocated()
+    def allocated_bytes() -> int:
+        torch._C._cuda_clearCublasWorkspaces()  # 32 MiB on Hopper, kept by cuBLAS from its first product on
+        return torch.cuda.memory_allocated()
+
+    before = allocated_bytes()
     name, _, option = name.partition(":")
     case = msgspec.structs.replace(
         CASE, mode=mode, backend=Backend(name, option or None), batch_size=8, device="cuda", precision=precision
     )
     found = check_case(case, SPEC, Classifier, torch.device("cuda", 0))
     assert found.status is CheckStatus.CORRECT, found
-    assert torch.cuda.memory_allocated() - before < 2**20
+    assert allocated_bytes() - before < 2**20
 
 
 def test_a_step_compiled_whole_is_correct() -> None:
@@ -301,6 +306,50 @@ def test_eager_that_is_not_what_fp64_gives_is_neither_correct_nor_incorrect() ->
     found = check(OtherwiseInDouble, Mode.EVAL)
     assert found.status is CheckStatus.REFERENCE_FAILED
     assert "differ by more than rounding" in found.reason
+
+
+class Steep(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(1000 * x)
+
+
+class Chaotic(Classifier):
+    """What TF32 rounds off decides its results; what fp32 does, hardly changes them."""
+
+    def build_network(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 3), Steep())
+
+
+def rounds_where_tf32_is_allowed(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    """As a device with TF32 would: nothing at fp32."""
+    return lambda *args: tuple(out + 0.5 * torch.backends.cudnn.allow_tf32 for out in graph(*args))
+
+
+def adds_a_half(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    return lambda *args: tuple(out + 0.5 for out in graph(*args))
+
+
+@pytest.mark.parametrize(
+    ("compiler", "status"),
+    [(rounds_where_tf32_is_allowed, CheckStatus.CORRECT), (adds_a_half, CheckStatus.INCORRECT)],
+)
+def test_where_tf32_leaves_nothing_to_judge_by_the_same_program_is_judged_at_fp32(
+    backend: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    compiler: Callable[..., Any],
+    status: CheckStatus,
+) -> None:
+    arithmetic = {Precision.DEFAULT: Precision.TF32, Precision.FP32: Precision.FP32}
+    monkeypatch.setattr(correctness._Runs, "_arithmetic", lambda runs: arithmetic[runs.case.precision])
+    found = check(Chaotic, Mode.EVAL, backend(compiler))
+    assert (found.status, found.judged_at) == (status, Precision.FP32)
+    assert found.reason.startswith("judged at fp32, since at TF32 nothing to judge by: outputs")
+    assert ("; outputs: output is off by" in found.reason) == (status is CheckStatus.INCORRECT)
+
+
+def test_other_precisions_than_tf32_are_not_judged_by_fp32(backend: Callable[..., str]) -> None:
+    found = check(Chaotic, Mode.EVAL, backend(adds_a_half), precision=Precision.BF16)
+    assert (found.status, found.judged_at) == (CheckStatus.REFERENCE_FAILED, None)
 
 
 @pytest.mark.parametrize("mode", list(Mode))

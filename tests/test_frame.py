@@ -16,6 +16,7 @@ import torchzoo
 from examples import CASE, INDUCTOR, manifest, measured, record
 from kept_runs import GIB, SCRIPT, against_eager, everything, failed, keep
 from torchzoo import cli
+from torchzoo.commands.run import asked_for
 from torchzoo.record import Backend, CacheMode, Case, Failed, FailureKind, Growth, Record, Settings, Skipped, Stage
 from torchzoo.report.frame import COLUMNS
 from torchzoo.report.reproduce import command
@@ -153,16 +154,16 @@ def test_a_command_asks_the_command_line_for_the_same_case(case: Case) -> None:
     settings = Settings(time_limit_s=2.5, threads=3, cache=CacheMode.WARM)
     words = shlex.split(command(case, manifest(settings=settings, models_dirs=("/my zoo",)), repeats=2))
     assert words[:2] == ["python", "run.py"]
-    parsed = cli._parser().parse_args(["run", *words[2:]])
-    axes = cli._axes(parsed, cli._devices(parsed.device))
-    assert parsed.models == [case.model]
+    parsed = cli.build_parser().parse_args(["run", *words[2:]])
+    asked = asked_for(parsed)
+    axes, settings = asked.axes, asked.settings
+    assert asked.patterns == (case.model,)
     assert axes.repeats == 2
     assert (axes.modes, axes.devices, axes.backends) == ((case.mode,), (case.device,), (case.backend,))
     assert (axes.precisions, axes.memory_formats) == ((case.precision,), (case.memory_format,))
     assert (axes.compile_scope, axes.batch_sizes, axes.seed) == (case.compile_scope, (case.batch_size,), case.seed)
-    asked = cli._settings(parsed)
-    assert (asked.time_limit_s, asked.threads, asked.cache) == (2.5, 3, CacheMode.WARM)
-    assert [str(folder) for folder in parsed.models_dir] == ["/my zoo"]
+    assert (settings.time_limit_s, settings.threads, settings.cache) == (2.5, 3, CacheMode.WARM)
+    assert asked.models_dirs == ("/my zoo",)
 
 
 def test_a_case_that_ran_into_a_time_limit_names_it_and_one_that_can_not_run_names_no_batch() -> None:

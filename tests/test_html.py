@@ -135,7 +135,7 @@ class Opened:
         return self.page.locator("#table thead th").nth(self.headings().index(name))
 
     def wait_for_count(self, cases: int) -> None:
-        """Until the page says that it shows that many; a function to poll would need `eval`, which its policy forbids."""
+        """Until the page says that it shows that many; `wait_for_function` needs `eval`, which the page forbids."""
         self.page.locator("#count").get_by_text(re.compile(rf"^{cases} of ")).wait_for(timeout=5000)
 
     def overflow(self) -> int:

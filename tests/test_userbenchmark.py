@@ -164,7 +164,7 @@ def test_the_command_line_overrides_the_plan(tmp_path: Path) -> None:
     asked = userbenchmark.load("compile_modes").plan(Choice(folder=tmp_path))
 
     def given(*words: str) -> Any:
-        return overridden(asked, cli._parser().parse_args(["userbenchmark", "compile_modes", *words]))
+        return overridden(asked, cli.build_parser().parse_args(["userbenchmark", "compile_modes", *words]))
 
     assert given() == asked
     words = ["-d", "cpu", "-t", "eval", "--precision", "bf16", "--bs", "smoke", "--time-limit", "3", "-j", "2"]

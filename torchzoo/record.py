@@ -323,6 +323,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     status: CheckStatus
     reason: str = ""  # one line
     comparisons: tuple[Comparison, ...] = ()  # where `nondeterministic`, of eager with eager
+    judged_at: Precision | None = None  # another precision than the case's, at which there was nothing to judge by
 
 
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):

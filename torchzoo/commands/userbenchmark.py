@@ -11,6 +11,7 @@ import msgspec
 
 from torchzoo import plan, userbenchmark
 from torchzoo.catalog import suite_names
+from torchzoo.commands.arguments import batch_sizes, choices, devices_of, indices, positive_float, positive_int, words
 from torchzoo.plan import UsageError
 from torchzoo.processes import terminated_as_interrupted
 from torchzoo.record import Failed
@@ -25,8 +26,6 @@ REPORT = "report.md"
 
 def add_parser(commands: Any) -> None:
     """Register the command and its options; those of `torchzoo run` mean the same here."""
-    from torchzoo import cli
-
     parser = commands.add_parser(
         "userbenchmark",
         help="answer a question about many models: a plan of cases and a report",
@@ -38,13 +37,13 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--suite", default="", metavar="S[,S]", help=f"{', '.join(suite_names())}, or a YAML file")
     parser.add_argument("-t", "--mode", metavar="M[,M]", help="train, eval")
     parser.add_argument("-d", "--device", metavar="D[,D]", help="cpu, cuda ... (default: the accelerator, else cpu)")
-    parser.add_argument("--devices", type=cli._indices, metavar="I[,I]", help="accelerators to spread the cases over")
+    parser.add_argument("--devices", type=indices, metavar="I[,I]", help="accelerators to spread the cases over")
     parser.add_argument("--backend", metavar="B[,B]", help="as for run")
     parser.add_argument("--precision", metavar="P[,P]", help=f"{', '.join(Precision)}")
     parser.add_argument("--bs", "--batch-size", metavar="N[,N]", help="numbers, smoke or default")
-    parser.add_argument("--time-limit", type=cli._positive_float, metavar="S", help="seconds of timing a case at most")
-    parser.add_argument("--threads", type=cli._positive_int, metavar="N", help="CPU threads")
-    parser.add_argument("-j", "--jobs", type=cli._positive_int, metavar="N", help="workers that prepare at once")
+    parser.add_argument("--time-limit", type=positive_float, metavar="S", help="seconds of timing a case at most")
+    parser.add_argument("--threads", type=positive_int, metavar="N", help="CPU threads")
+    parser.add_argument("-j", "--jobs", type=positive_int, metavar="N", help="workers that prepare at once")
     parser.add_argument(
         "--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders"
     )
@@ -59,8 +58,6 @@ def add_parser(commands: Any) -> None:
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
     """List, report, go on, or run; returns the exit status."""
-    from torchzoo import cli
-
     if arguments.name is None:
         _check_given(arguments, allowed=(), why="name a userbenchmark; without a NAME they are listed")
         for name, summary in userbenchmark.summaries().items():
@@ -83,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     store = RunStore(arguments.output)
     choice = Choice(
         patterns=tuple(arguments.models),
-        suites=cli._words(arguments.suite),
+        suites=words(arguments.suite),
         models_dirs=tuple(str(folder.resolve()) for folder in arguments.models_dir),
         folder=store.path.resolve(),
     )
@@ -107,19 +104,17 @@ def _check_given(arguments: argparse.Namespace, *, allowed: tuple[str, ...], why
 
 def overridden(asked: Asked, arguments: argparse.Namespace) -> Asked:
     """The plan with what was given on the command line in place of its own."""
-    from torchzoo import cli
-
     axes: dict[str, Any] = {}
     if arguments.mode is not None:
-        axes["modes"] = cli._choices(arguments.mode, Mode, "mode")
+        axes["modes"] = choices(arguments.mode, Mode, "mode")
     if arguments.device is not None:
-        axes["devices"] = cli._devices(arguments.device)
+        axes["devices"] = devices_of(arguments.device)
     if arguments.backend is not None:
-        axes["backends"] = tuple(plan.parse_backend(word) for word in cli._words(arguments.backend))
+        axes["backends"] = tuple(plan.parse_backend(word) for word in words(arguments.backend))
     if arguments.precision is not None:
-        axes["precisions"] = cli._choices(arguments.precision, Precision, "precision")
+        axes["precisions"] = choices(arguments.precision, Precision, "precision")
     if arguments.bs is not None:
-        axes["batch_sizes"] = cli._batch_sizes(arguments.bs)
+        axes["batch_sizes"] = batch_sizes(arguments.bs)
     settings = {"time_limit_s": arguments.time_limit, "threads": arguments.threads}
     settings = {name: value for name, value in settings.items() if value is not None}
     return msgspec.structs.replace(

@@ -76,7 +76,7 @@ def _check_lines(check: Check | None) -> list[str]:
 
     verdicts = {True: "", False: " WRONG", None: " not judged"}
     return [
-        f"check: {CHECK_WORDS[check.status]}",
+        f"check: {CHECK_WORDS[check.status]}" + (f", judged at {check.judged_at}" if check.judged_at else ""),
         *(
             f"  {c.what}: error {said(c.error)}, eager's {said(c.eager_error)}, allowed {said(c.allowed)}, "
             f"at {c.worst}{verdicts[c.is_close]}"

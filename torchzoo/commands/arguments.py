@@ -1,0 +1,139 @@
+"""What words on the command line mean, for all commands; a word that means nothing is refused in one line."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+from torchzoo import plan
+from torchzoo.catalog import suite_names
+from torchzoo.plan import UsageError
+
+_Choice = TypeVar("_Choice", bound=str)
+
+
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """MODEL, --suite and --models-dir."""
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="a name, a glob ('hf_*'), a domain (nlp), or all")
+    add_suite(parser)
+
+
+def add_suite(parser: argparse.ArgumentParser) -> None:
+    """--suite and --models-dir."""
+    parser.add_argument("--suite", default="", metavar="S[,S]", help=f"{', '.join(suite_names())}, or a YAML file")
+    parser.add_argument(
+        "--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders"
+    )
+
+
+def chosen_models(arguments: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What `add_models` was given: patterns and suites.
+
+    Raises:
+        UsageError: neither was given.
+    """
+    suites = words(arguments.suite)
+    if not arguments.models and not suites:
+        raise UsageError("name at least one MODEL, a glob, a domain, all or a --suite; see `torchzoo list`")
+    return tuple(arguments.models), suites
+
+
+def positive_int(text: str) -> int:
+    """A whole number of at least 1."""
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found '{text}'")
+    return value
+
+
+def positive_float(text: str) -> float:
+    """A positive, finite number."""
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a positive number of seconds, found '{text}'")
+
+
+def indices(text: str) -> tuple[int, ...]:
+    """Device numbers such as 0,1,2, each once."""
+    words = text.split(",")
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise argparse.ArgumentTypeError(f"expected device numbers such as 0,1,2, found '{text}'")
+    return tuple(dict.fromkeys(int(word) for word in words))
+
+
+def size_in_bytes(text: str) -> int:
+    """Bytes, of a number with or without KiB, MiB or GiB."""
+    for suffix, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("", 1)):
+        number = text.removesuffix(suffix)
+        if number.isascii() and number.isdigit() and int(number) > 0:
+            return int(number) * factor
+    raise argparse.ArgumentTypeError(f"expected a size such as 8GiB or 500MiB, found '{text}'")
+
+
+def choices(text: str, kind: type[_Choice], what: str) -> tuple[_Choice, ...]:
+    """A comma list as members of an enum, each once."""
+    members = {member.value: member for member in kind}  # type: ignore[attr-defined]
+    chosen = []
+    for word in filter(None, text.split(",")):
+        if word not in members:
+            raise UsageError(f"unknown {what} '{word}'{plan.nearest(word, members)}; known: {', '.join(members)}")
+        chosen.append(members[word])
+    if not chosen:
+        raise UsageError(f"no {what} given; known: {', '.join(members)}")
+    return tuple(dict.fromkeys(chosen))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """A comma list, each word once."""
+    return tuple(dict.fromkeys(filter(None, text.split(","))))
+
+
+def batch_sizes(text: str | None) -> tuple[int | str | None, ...]:
+    """Batch sizes, each once: numbers, `smoke`, `default`, `auto`; None where nothing was given."""
+    if text is None:
+        return (None,)
+    return tuple(_batch_size(word) for word in words(text)) or (_batch_size(text),)
+
+
+def _batch_size(word: str) -> int | str:
+    if word in (plan.SMOKE, plan.DEFAULT, plan.AUTO):
+        return word
+    if not (word.isascii() and word.isdigit()) or int(word) < 1:
+        words = f"'{plan.DEFAULT}', '{plan.AUTO}' or '{plan.SMOKE}'"
+        raise UsageError(f"the batch size must be a whole number of at least 1, {words}: found '{word}'")
+    return int(word)
+
+
+def devices_of(text: str) -> tuple[str, ...]:
+    """A comma list of devices, each once."""
+    devices = tuple(dict.fromkeys(filter(None, text.split(","))))
+    for device in devices:
+        kind, colon, index = device.partition(":")
+        if not kind.isalpha() or (colon and not (index.isascii() and index.isdigit())):
+            raise UsageError(f"not a device: '{device}'; write cpu, cuda or cuda:1")
+    if not devices:
+        raise UsageError("no device given; write cpu, cuda or cuda:1")
+    return devices
+
+
+def folder(path: Path, option: str) -> Path:
+    """`path`, made if need be.
+
+    Raises:
+        UsageError: it can't be made.
+    """
+    folder = path.resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{option}: can't make the folder {folder}: {error.strerror}") from error
+    return folder
+
+
+def say(line: str) -> None:
+    """Tell the user something that is no result: on the standard error stream, at once."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,41 @@
+"""`torchzoo describe`: a Markdown table of models with their inputs and FLOPs; the one command that imports torch."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from torchzoo.catalog import find_models
+from torchzoo.commands.arguments import add_models, chosen_models
+from torchzoo.plan import UsageError
+
+
+def add_parser(commands: Any) -> None:
+    """Add `describe` to argparse's subcommands."""
+    parser = commands.add_parser(
+        "describe",
+        help="a Markdown table of models with their inputs and FLOPs",
+        description="Build models (on the meta device where that can be) and print a Markdown table of what they are.",
+    )
+    add_models(parser)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the document there instead of printing it")
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Build the models and print or write the document."""
+    from torchzoo.describe import describe
+
+    patterns, suites = chosen_models(arguments)
+    catalog = find_models(arguments.models_dir)
+    specs = [catalog.spec(name) for name in catalog.select(patterns, suites)]
+    text = describe(specs)
+    if arguments.write is None:
+        print(text, end="")
+        return 0
+    try:
+        arguments.write.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't write {arguments.write}: {error.strerror}") from error
+    return 0

@@ -1,0 +1,41 @@
+"""`torchzoo list`: the models, a line each or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import msgspec
+
+from torchzoo.catalog import find_models
+from torchzoo.commands.arguments import add_suite, words
+from torchzoo.spec import Domain
+
+
+def add_parser(commands: Any) -> None:
+    """Add `list` to argparse's subcommands."""
+    parser = commands.add_parser("list", help="list the models")
+    parser.add_argument("--domain", choices=[domain.value for domain in Domain])
+    add_suite(parser)
+    parser.add_argument("--json", action="store_true", help="all metadata as a JSON array")
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the models that were chosen."""
+    catalog = find_models(arguments.models_dir)
+    specs, errors = catalog.specs()
+    for error in errors:
+        print(f"torchzoo: left out: {error}", file=sys.stderr)
+    suites = words(arguments.suite)
+    named = set(catalog.select([], suites)) if suites else set(catalog.names)
+    chosen = [spec for spec in specs if spec.name in named and arguments.domain in (None, spec.domain)]
+    if arguments.json:
+        print(msgspec.json.format(msgspec.json.encode(chosen), indent=1).decode())
+        return 0
+    width = max((len(spec.name) for spec in chosen), default=0)
+    for spec in chosen:
+        batches = " ".join(f"{mode} {size:,}" for mode, size in spec.batch_size.items())
+        print(f"{spec.name:{width}}  {spec.domain:22}  {spec.task:22}  {batches:28}  {spec.source}")
+    return 0

@@ -1,0 +1,324 @@
+"""`torchzoo run`: measure models over modes x devices x backends x precisions, or go on with a run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from torchzoo import backends, plan
+from torchzoo.commands.arguments import (
+    add_models,
+    batch_sizes,
+    choices,
+    chosen_models,
+    devices_of,
+    folder,
+    indices,
+    positive_float,
+    positive_int,
+    say,
+    size_in_bytes,
+)
+from torchzoo.plan import Axes, UsageError
+from torchzoo.processes import terminated_as_interrupted
+from torchzoo.record import CacheMode, Failed, Manifest, Measured, Pass, Record, Settings, StageLimits
+from torchzoo.report.progress import Progress
+from torchzoo.runs import Asked, Session, new_run, resumed_run
+from torchzoo.spec import CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.store import RunStore, read_run
+
+
+def add_parser(commands: Any) -> None:
+    """Add `run` to argparse's subcommands."""
+    parser = commands.add_parser(
+        "run",
+        help="measure models",
+        description="Measure models over modes x devices x backends x precisions. A backend other than eager is "
+        "measured beside eager, on the same weights, in turns. Exit status: 0 all measured or skipped with a reason, "
+        "1 a case failed, 2 wrong usage.",
+    )
+    add_models(parser)
+    parser.add_argument("-t", "--mode", default="eval", metavar="M[,M]", help="train, eval (default: eval)")
+    parser.add_argument(
+        "-d", "--device", metavar="D[,D]", help="cpu, cuda, cuda:1 ... (default: the accelerator, else cpu)"
+    )
+    parser.add_argument(
+        "--backend",
+        default="eager",
+        metavar="B[,B]",
+        help=f"{', '.join(backends.BACKENDS)}, or any that Dynamo has registered; modes as in inductor:reduce-overhead "
+        "and torchscript:script (default: eager)",
+    )
+    parser.add_argument("--precision", default="default", metavar="P[,P]", help=f"{', '.join(Precision)}")
+    parser.add_argument("--memory-format", default="contiguous", metavar="F[,F]", help=f"{', '.join(MemoryFormat)}")
+    parser.add_argument(
+        "--compile-scope",
+        choices=[scope.value for scope in CompileScope],
+        default=CompileScope.NETWORK.value,
+        help="what a backend is given: each network, as by torch.compile(model), or the whole step (default: network)",
+    )
+    parser.add_argument(
+        "--bs",
+        "--batch-size",
+        metavar="N[,N]",
+        help="numbers; smoke; default: each model's own; auto: that one doubled until throughput stops rising, in "
+        "eager (not given: in evaluation the one tuned for the device, where `torchzoo tune-batch` has found one, else "
+        "default)",
+    )
+    parser.add_argument(
+        "--batch-file", type=Path, metavar="F", help="of evaluation batches by `torchzoo tune-batch` (default: its own)"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="processes that measure each case, so that what differs between processes is known (default: 1)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")
+    parser.add_argument("--threads", type=positive_int, metavar="N", help="CPU threads (default: PyTorch's choice)")
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="keep the run: records, logs, environment")
+    parser.add_argument(
+        "--json", action="store_true", help="print the records, a JSON object a line, instead of a table"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    defaults = Settings()
+    parser.add_argument(
+        "--time-limit",
+        type=positive_float,
+        default=defaults.time_limit_s,
+        metavar="S",
+        help=f"seconds of timing at most, if the interval stays wide (default: {defaults.time_limit_s:g})",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=positive_float,
+        default=900.0,
+        metavar="S",
+        help="seconds a stage (build, compile, measure) may take before it is killed (default: 900)",
+    )
+    for stage in ("build", "compile", "measure"):
+        parser.add_argument(
+            f"--{stage}-timeout", type=positive_float, metavar="S", help="the same for this stage alone"
+        )
+    parser.add_argument(
+        "-j",
+        "--jobs",
+        type=positive_int,
+        metavar="N",
+        help="workers that prepare at once (default: 3/4 of the cores; on the CPU that number over --threads)",
+    )
+    parser.add_argument("--exclusive", action="store_true", help="one case at a time, for wall-clock compile times")
+    parser.add_argument("--devices", type=indices, metavar="I[,I]", help="accelerators to spread the cases over: 0,1,2")
+    parser.add_argument(
+        "--host-memory-limit", type=size_in_bytes, metavar="SIZE", help="of a worker's data, such as 8GiB"
+    )
+    parser.add_argument(
+        "--cache",
+        default=CacheMode.COLD.value,
+        metavar="C",
+        help="what the compilers' caches hold when a case begins: cold (nothing), warm (what compiling it once before "
+        "left), or a folder that all cases share and that is kept (default: cold)",
+    )
+    _add_passes(parser)
+    parser.add_argument(
+        "--resume", type=Path, metavar="RUN", help="go on with a run: do what is missing, as it was begun"
+    )
+    parser.add_argument("--retry-failed", action="store_true", help="with --resume: do again what failed, too")
+    parser.set_defaults(command=run, parser=parser)
+
+
+def _add_passes(parser: argparse.ArgumentParser) -> None:
+    passes = parser.add_argument_group("passes", "more to know of each case, each in steps of its own after the timing")
+    for one, text in {
+        Pass.BREAKDOWN: "where a step's wall time goes: the device computes, moves data, idles; the longest kernels",
+        Pass.FLOPS: "operations of a step, what the device achieved of its peak, and what bounds it",
+        Pass.CHECK: "results against eager's, judged by an fp64 reference",
+        Pass.LEAK_CHECK: "growth of device and host memory over many steps",
+        Pass.ENERGY: "joules per step and per sample, by NVML's counter",
+        Pass.API: "the functions and operators of PyTorch that a step touches",
+    }.items():
+        passes.add_argument(f"--{one.replace('_', '-')}", dest="passes", action="append_const", const=one, help=text)
+    passes.add_argument("--trace", type=Path, metavar="DIR", help="keep the breakdown's Chrome traces there")
+    passes.add_argument(
+        "--compile-stats", action="store_true", help="show what compilation did (kept of every compiling case anyway)"
+    )
+
+
+@terminated_as_interrupted()
+def run(arguments: argparse.Namespace) -> int:
+    """Go on with a run, or plan a new one; then run, show, sum up."""
+    if arguments.resume is not None:
+        _check_alone(arguments)
+        run_store = RunStore(arguments.resume, resume=True)
+        session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
+        return _execute(session, run_store, arguments, is_kept=True)
+    asked = asked_for(arguments)
+    with _run_store(arguments.output) as (run_store, is_kept):
+        session = new_run(asked, run_store, (lambda _: None) if arguments.quiet else say)
+        return _execute(session, run_store, arguments, is_kept=is_kept)
+
+
+def _execute(session: Session, run_store: RunStore, arguments: argparse.Namespace, *, is_kept: bool) -> int:
+    total = len(session.manifest.cases)
+    records = list(session.done)
+    progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=arguments.quiet)
+    with session.workers, progress:
+        for record in session.run(run_store, progress.stage):
+            records.append(record)
+            progress.done(record)
+    _show(records, session.manifest, as_json=arguments.json, quiet=arguments.quiet)
+    if arguments.compile_stats:
+        _show_compilation(records, file=sys.stderr if arguments.json else sys.stdout)
+    failed = any(isinstance(record.outcome, Failed) for record in records)
+    incorrect = any(isinstance(record.outcome, Measured) and record.outcome.is_incorrect for record in records)
+    if is_kept:
+        print(f"run kept in {run_store.path}", file=sys.stderr)
+    elif failed:
+        print(f"logs are kept in {run_store.path}", file=sys.stderr)
+    return 1 if failed or incorrect else 0
+
+
+def _check_alone(arguments: argparse.Namespace) -> None:
+    """Raises `UsageError` for anything given beside --resume that would not be obeyed."""
+    obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats")
+    defaults = arguments.parser.parse_args([])
+    given = [
+        name for name, value in vars(arguments).items() if name not in obeyed and value != getattr(defaults, name, None)
+    ]
+    if given:
+        options = ", ".join("MODEL" if name == "models" else f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"--resume goes on with the run as it was begun: leave out {options}")
+
+
+def asked_for(arguments: argparse.Namespace) -> Asked:
+    """What was given on the command line, as what a run is to do.
+
+    Raises:
+        UsageError: a word that means nothing, or nothing to measure.
+    """
+    patterns, suites = chosen_models(arguments)
+    if arguments.retry_failed:
+        raise UsageError("--retry-failed goes with --resume RUN")
+    devices = devices_of(arguments.device) if arguments.device is not None else ()
+    return Asked(
+        patterns=patterns,
+        suites=suites,
+        axes=_axes(arguments, devices),
+        settings=_settings(arguments),
+        jobs=1 if arguments.exclusive else arguments.jobs,
+        device_indices=arguments.devices,
+        models_dirs=tuple(map(str, arguments.models_dir)),
+        batch_file=None if arguments.batch_file is None else str(arguments.batch_file),
+    )
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    cache, cache_dir = _cache(arguments.cache)
+    return Settings(
+        time_limit_s=arguments.time_limit,
+        threads=arguments.threads,
+        host_memory_limit_bytes=arguments.host_memory_limit,
+        limits=StageLimits(
+            build_s=arguments.build_timeout or arguments.timeout,
+            compile_s=arguments.compile_timeout or arguments.timeout,
+            measure_s=arguments.measure_timeout or arguments.timeout,
+        ),
+        cache=cache,
+        cache_dir=cache_dir,
+        passes=_passes(arguments),
+        trace_dir=None if arguments.trace is None else str(folder(arguments.trace, "--trace")),
+    )
+
+
+def _passes(arguments: argparse.Namespace) -> tuple[Pass, ...]:
+    asked = set(arguments.passes or ())
+    if arguments.trace is not None:
+        asked.add(Pass.BREAKDOWN)
+    return tuple(one for one in Pass if one in asked)
+
+
+def _cache(text: str) -> tuple[CacheMode, str | None]:
+    """`cold`, `warm`, or a folder, which is made.
+
+    Raises:
+        UsageError: the folder can't be made.
+    """
+    if text in (CacheMode.COLD, CacheMode.WARM):
+        return CacheMode(text), None
+    if text == CacheMode.SHARED or not text:
+        raise UsageError("--cache: name the folder that the cases share, or write cold or warm")
+    return CacheMode.SHARED, str(folder(Path(text), "--cache"))
+
+
+def _axes(arguments: argparse.Namespace, devices: tuple[str, ...]) -> Axes:
+    words = [word for word in arguments.backend.split(",") if word]
+    if not words:
+        raise UsageError("no backend given, such as eager or inductor")
+    return Axes(
+        modes=choices(arguments.mode, Mode, "mode"),
+        devices=devices,
+        backends=tuple(dict.fromkeys(plan.parse_backend(word) for word in words)),
+        precisions=choices(arguments.precision, Precision, "precision"),
+        memory_formats=choices(arguments.memory_format, MemoryFormat, "memory format"),
+        compile_scope=CompileScope(arguments.compile_scope),
+        batch_sizes=batch_sizes(arguments.bs),
+        seed=arguments.seed,
+        repeats=arguments.repeats,
+    )
+
+
+@contextlib.contextmanager
+def _run_store(path: Path | None) -> Iterator[tuple[RunStore, bool]]:
+    """The run's folder and whether it was asked for; one that was not is kept only where its logs may be wanted."""
+    if path is not None:
+        yield RunStore(path), True
+        return
+    folder = Path(tempfile.mkdtemp(prefix="torchzoo-run-"))
+    keep = False
+    try:
+        run_store = RunStore(folder)
+        yield run_store, False
+        keep = run_store.has_failures
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _show(records: Sequence[Record], manifest: Manifest, *, as_json: bool, quiet: bool = False) -> None:
+    """One case in detail, or many a line each and what they come to."""
+    from rich.console import Console
+
+    from torchzoo.report import rows, tables
+    from torchzoo.report.summary import summary
+
+    if as_json:
+        for record in records:
+            print(msgspec.json.encode(record).decode())
+        if len(records) > 1 and not quiet:
+            Console(highlight=False, stderr=True).print(summary(manifest, records))
+        return
+    console = Console(highlight=False)
+    if len(records) > 1:
+        console.print(tables.terminal_table(records))
+        console.print(summary(manifest, records))
+    elif isinstance(records[0].outcome, Measured):
+        console.print(tables.case_table(records[0]))
+    else:
+        console.print(f"{records[0].case.label()}: {rows.in_a_line(records[0])}", markup=False)
+        if isinstance(records[0].outcome, Failed):
+            console.print(records[0].outcome.traceback.rstrip(), markup=False)
+
+
+def _show_compilation(records: Sequence[Record], file: TextIO) -> None:
+    from torchzoo.report.compilation import table
+
+    print("\n".join(["", *table(records)]), file=file)

@@ -1,0 +1,71 @@
+"""`torchzoo tune-batch`: the evaluation batch that suits this device."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torchzoo.batches import TIME_LIMIT_S, default_file
+from torchzoo.commands.arguments import (
+    add_models,
+    choices,
+    chosen_models,
+    devices_of,
+    positive_float,
+    positive_int,
+    say,
+)
+from torchzoo.plan import Axes
+from torchzoo.processes import terminated_as_interrupted
+from torchzoo.record import EAGER, Settings
+from torchzoo.runs import Asked, tune_batches
+from torchzoo.spec import Mode, Precision
+
+
+def add_parser(commands: Any) -> None:
+    """Add `tune-batch` to argparse's subcommands."""
+    parser = commands.add_parser(
+        "tune-batch",
+        help="find evaluation batch sizes for this device",
+        description="Double the evaluation batch of models until throughput stops rising (by 5%) or memory is "
+        "out, and keep what was found in a file; `torchzoo run` uses torchzoo's own file where the device matches.",
+    )
+    add_models(parser)
+    parser.add_argument("-d", "--device", metavar="D", help="cpu, cuda, ... (default: the accelerator, else cpu)")
+    parser.add_argument("--precision", default="default", metavar="P", help=f"{', '.join(Precision)}")
+    parser.add_argument("--file", type=Path, default=default_file(), metavar="F", help="(default: torchzoo's own)")
+    parser.add_argument(
+        "--time-limit", type=positive_float, default=TIME_LIMIT_S, metavar="S", help="of timing a batch size"
+    )
+    parser.add_argument("-j", "--jobs", type=positive_int, metavar="N", help="as for run")
+    parser.set_defaults(command=run)
+
+
+@terminated_as_interrupted()
+def run(arguments: argparse.Namespace) -> int:
+    """Find the batches, print and keep them."""
+    patterns, suites = chosen_models(arguments)
+    devices = devices_of(arguments.device)[:1] if arguments.device is not None else ()
+    asked = Asked(
+        patterns=patterns,
+        suites=suites,
+        axes=Axes(
+            modes=(Mode.EVAL,),
+            devices=devices,
+            backends=(EAGER,),
+            precisions=choices(arguments.precision, Precision, "precision")[:1],
+        ),
+        settings=Settings(time_limit_s=arguments.time_limit),
+        jobs=arguments.jobs,
+        models_dirs=tuple(map(str, arguments.models_dir)),
+    )
+    with tempfile.TemporaryDirectory(prefix="torchzoo-tune-") as logs:
+        found = tune_batches(asked, arguments.file, logs=Path(logs), say=say)
+    for name, tuned in found.items():
+        curve = ", ".join(f"{size}: {rate:g}" for size, rate in tuned.samples_per_s.items())
+        print(f"{name}: batch {tuned.batch_size} (samples/s at {curve})")
+    print(f"kept in {arguments.file}", file=sys.stderr)
+    return 0 if found else 1
