@@ -6,6 +6,7 @@ import io
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from torchzoo import stats
 from torchzoo.environment import foreign_processes
 from torchzoo.measure.breakdown import Activity, Kind, breakdown, measure_breakdown, step_times, top_kernels, union
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.record import Breakdown, DeviceState, Kernel, StepTime
+from torchzoo.record import Block, Breakdown, DeviceState, Kernel, StepTime
 from torchzoo.report import rows, tables, throttling, units
 
 CPU = torch.device("cpu")
@@ -74,6 +75,16 @@ def test_the_three_shares_of_a_step_add_up_to_its_wall_time() -> None:
     assert shares is not None
     assert (shares.active.value, shares.movement.value) == (pytest.approx(0.675), pytest.approx(0.175))
     assert shares.active.value + shares.movement.value + shares.idle.value == pytest.approx(1.0)
+
+
+def test_the_shares_of_several_steps_add_up_and_lie_in_their_intervals() -> None:
+    steps = (StepTime(1.0, 0.9, 0.0), StepTime(1.0, 0.8, 0.1), StepTime(8.0, 0.8, 0.8))
+    shares = stats.shares(Breakdown(steps=steps, kernels=()))
+    assert shares is not None
+    parts = (shares.active, shares.movement, shares.idle)
+    assert [part.value for part in parts] == [pytest.approx(0.25), pytest.approx(0.09), pytest.approx(0.66)]
+    assert sum(part.value for part in parts) == pytest.approx(1.0, abs=1e-12)
+    assert all(part.low <= part.value <= part.high for part in parts)
 
 
 def test_a_union_is_disjoint_and_in_order() -> None:
@@ -320,6 +331,32 @@ def test_a_device_that_throttled_or_was_shared_is_remarked() -> None:
     ]
     quiet = DeviceState(throttle_reasons=0x3, foreign_processes=0)
     assert rows.remarks(measured(device_state_before=quiet, device_state_after=quiet)) == []
+
+
+def test_throttling_between_the_readings_is_known_from_nvmls_counters() -> None:
+    power, heat = "software power cap", "hardware thermal slowdown"
+    before = DeviceState(throttle_reasons=0, throttled_s={power: 100.0, heat: 5.0})
+    blocks = tuple(Block("eager", (0.1,) * 5) for _ in range(4))
+
+    def said(power_s: float, heat_s: float, mask: int = 0) -> list[str]:
+        after = DeviceState(throttle_reasons=mask, throttled_s={power: 100.0 + power_s, heat: 5.0 + heat_s})
+        return rows.remarks(measured(blocks=blocks, device_state_before=before, device_state_after=after))
+
+    assert said(0.0, 0.019) == []
+    assert said(0.5, 0.0) == ["the device throttled (software power cap, 25% of the time) when it was measured"]
+    assert said(0.0, 9.0, mask=0x4) == [
+        "the device throttled (software power cap; hardware thermal slowdown, 100% of the time) when it was measured"
+    ]
+
+
+def test_counters_that_a_device_lacks_are_left_out() -> None:
+    from torchzoo.environment import _throttled_s
+
+    def value(field: int, nanoseconds: int, returned: int = 0) -> SimpleNamespace:
+        return SimpleNamespace(fieldId=field, nvmlReturn=returned, value=SimpleNamespace(ullVal=nanoseconds))
+
+    found = _throttled_s([value(74, 1_500_000_000), value(269, 0, returned=3), value(271, 0)])
+    assert found == {"software power cap": 1.5, "hardware power brake": 0.0}
 
 
 def test_siblings_and_their_children_are_of_the_run_and_others_are_not() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -394,6 +395,7 @@ def test_foreign_text_can_not_break_out_of_markdown(write: Any) -> None:
     assert "<img" not in prose
     assert "](http" not in prose
     assert "\n# h" not in prose
+    assert re.search(r"(?<!\w)@\w", prose) is None
     for line in prose.splitlines():
         if line.startswith("|"):
             assert line.replace("\\|", "").count("|") in (4, 5, 8)

@@ -213,6 +213,12 @@ def test_one_cases_table_is_short_and_a_record_of_before_still_has_its_breaks() 
     ]
 
 
+def test_a_backend_that_is_not_behind_dynamo_has_no_graphs_to_show() -> None:
+    figures = row(compiled_record(Compilation(graphs=0)))
+    assert figures is not None
+    assert {cell for _, cells in report.lines([figures.eager, figures.candidate]) for cell in cells} == {"-"}
+
+
 def test_graphs_that_were_compiled_after_the_warm_up_are_a_remark() -> None:
     late = compiled_record(msgspec.structs.replace(COUNTS, late_graphs=2))
     assert "candidate: 2 graphs were compiled anew after its warm-up, when it was measured" in remarks(late.outcome)

@@ -297,6 +297,18 @@ def test_what_takes_long_is_started_first_and_one_at_a_time_keeps_the_plans_orde
         assert [name for _, name in workers.did("start")] == [f"{name}@cpu" for name in order]
 
 
+@pytest.mark.parametrize(("jobs", "order"), [(1, ["a", "b", "a", "b"]), (2, ["b", "a", "b", "a"])])
+def test_repeats_of_a_case_are_spread_over_the_run(jobs: int, order: list[str]) -> None:
+    cases = [
+        msgspec.structs.replace(CASE, model=model, mode=mode, repeat=repeat)
+        for model, mode in (("a", Mode.EVAL), ("b", Mode.TRAIN))
+        for repeat in range(2)
+    ]
+    workers = FakeWorkers({"a": [GOOD, GOOD], "b": [GOOD, GOOD]})
+    list(scheduler(workers, jobs=jobs).run(tuple(Entry(case=case, spec=SPEC) for case in cases)))
+    assert [name for _, name in workers.did("start")] == [f"{name}@cpu" for name in order]
+
+
 def test_how_long_a_worker_was_stopped_is_in_its_record() -> None:
     slow: Script = [(1, Stage.COMPILE), (90, Stage.WAIT), (0, Stage.MEASURE), (1, measured()), (0, Exited(0))]
     workers = FakeWorkers({"slow": [slow], "a": [GOOD]})

@@ -234,12 +234,31 @@ def device_state(device: torch.device) -> DeviceState | None:
         temperature_c=read(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
         power_w=None if power_mw is None else power_mw / 1000,
         throttle_reasons=read(pynvml.nvmlDeviceGetCurrentClocksEventReasons),
+        throttled_s=_throttled_s(read(pynvml.nvmlDeviceGetFieldValues, list(_THROTTLE_COUNTERS)) or ()),
         foreign_processes=foreign_processes(
             [process.pid for process in read(pynvml.nvmlDeviceGetComputeRunningProcesses) or ()],
             own=os.getpid(),
             family=os.getppid(),
         ),
     )
+
+
+#: NVML's counters of nanoseconds at lowered clocks, by field: its numbers are part of its interface.
+_THROTTLE_COUNTERS = {
+    74: "software power cap",
+    269: "software thermal slowdown",
+    270: "hardware thermal slowdown",
+    271: "hardware power brake",
+}
+
+
+def _throttled_s(values: Iterable[Any]) -> dict[str, float]:
+    """Seconds by reason; a counter that this device or driver does not have is left out."""
+    return {
+        _THROTTLE_COUNTERS[value.fieldId]: value.value.ullVal / 1e9
+        for value in values
+        if value.nvmlReturn == 0  # NVML_SUCCESS
+    }
 
 
 def foreign_processes(pids: Iterable[int], *, own: int, family: int) -> int | None:

@@ -349,6 +349,7 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     temperature_c: int | None = None
     power_w: float | None = None
     throttle_reasons: int | None = None  # NVML's bit mask
+    throttled_s: dict[str, float] = {}  # by reason, since the driver was loaded; reasons that NVML counts
     foreign_processes: int | None = None  # other processes that compute on the device, siblings of the run excepted
 
 

@@ -150,13 +150,18 @@ class Scheduler:
             self.running.clear()
 
     def _in_order(self, plan: Plan) -> list[Entry]:
-        """The plan's order one at a time; else what takes long first: compiling before eager, training before eval.
+        """All cases once, then all again: what drifts in the course of a run is to be between the repeats of a case.
 
-        A long one started last would run alone in the end.
+        Within that the plan's order one at a time; else what takes long first, compiling before eager, training before
+        evaluation: a long one started last would run alone in the end.
         """
-        if self.jobs == 1:
-            return list(plan)
-        return sorted(plan, key=lambda entry: (entry.case.backend == EAGER, entry.case.mode is not Mode.TRAIN))
+
+        def key(entry: Entry) -> tuple[int, ...]:
+            case = entry.case
+            is_short = (case.backend == EAGER, case.mode is not Mode.TRAIN)
+            return (case.repeat,) if self.jobs == 1 else (case.repeat, *is_short)
+
+        return sorted(plan, key=key)
 
     # --- starting ---
 

@@ -117,7 +117,10 @@ def steps_per_s(runs: Sequence[BackToBack]) -> Estimate:
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a profiled step's wall time, as fractions; medians over the steps, each step's own three add up to 1."""
+    """Of the profiled steps' wall time, all steps together, as fractions that add up to 1.
+
+    Each interval is that of the steps' own shares, widened where it does not hold the share of all together.
+    """
 
     active: Estimate
     movement: Estimate
@@ -129,11 +132,16 @@ def shares(breakdown: Breakdown) -> Shares | None:
     steps = breakdown.steps
     if not steps:
         return None
-    return Shares(
-        active=median_estimate([step.active_s / step.wall_s for step in steps]),
-        movement=median_estimate([step.movement_s / step.wall_s for step in steps]),
-        idle=median_estimate([1 - (step.active_s + step.movement_s) / step.wall_s for step in steps]),
-    )
+    active, movement = [step.active_s for step in steps], [step.movement_s for step in steps]
+    idle = [step.wall_s - step.active_s - step.movement_s for step in steps]
+    walls = [step.wall_s for step in steps]
+    return Shares(active=_share(active, walls), movement=_share(movement, walls), idle=_share(idle, walls))
+
+
+def _share(parts: Sequence[float], walls: Sequence[float]) -> Estimate:
+    together = sum(parts) / sum(walls)
+    own = median_estimate([part / wall for part, wall in zip(parts, walls, strict=True)])
+    return msgspec.structs.replace(own, value=together, low=min(own.low, together), high=max(own.high, together))
 
 
 def step_energy_j(energy: Energy) -> Estimate:

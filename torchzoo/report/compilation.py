@@ -15,8 +15,8 @@ FEW = 5
 
 
 def lines(columns: Sequence[Figures]) -> list[tuple[str, list[str]]]:
-    """A label and a cell for each variant; `-` where nothing was compiled."""
-    counts = [c.raw.compilation for c in columns]
+    """A label and a cell for each variant; `-` where Dynamo compiled nothing."""
+    counts = [c.raw.compilation if c.raw.compilation and c.raw.compilation.graphs else None for c in columns]
 
     def cells(of: Callable[[Compilation], str]) -> list[str]:
         return ["-" if c is None else of(c) for c in counts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from torchzoo.record import Manifest
@@ -11,6 +12,7 @@ def escape(text: str) -> str:
     """Text that can't break out of a Markdown table's cell."""
     text = " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
     text = text.replace("`", "\\`").replace("](", "]\\(")  # no code, no links, no images
+    text = re.sub(r"(?<!\w)@(?=\w)", "@\u200b", text)  # GitHub tells nobody that they were mentioned
     return text.replace("<", "&lt;").replace(">", "&gt;")
 
 

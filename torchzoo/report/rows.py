@@ -20,10 +20,13 @@ from torchzoo.record import (
     VariantResult,
 )
 from torchzoo.report import growth
-from torchzoo.report.throttling import slowdowns
+from torchzoo.report.throttling import slowdowns, throttled_shares
 from torchzoo.stats import CANDIDATE_VARIANT, EAGER_VARIANT, Estimate
 
 #: A check's verdict, for people.
+#: Of the latency pass: less than that of it at lowered clocks is not worth a remark.
+LEAST_THROTTLED = 0.01
+
 CHECK_WORDS = {
     CheckStatus.CORRECT: "correct",
     CheckStatus.INCORRECT: "INCORRECT",
@@ -188,11 +191,21 @@ def _of_work(measured: Measured) -> list[str]:
 
 
 def _of_device(measured: Measured) -> list[str]:
-    """Whether, before or after the latency pass, the device throttled or others had it open."""
-    states = [state for state in (measured.device_state_before, measured.device_state_after) if state is not None]
+    """Whether the device throttled in the latency pass, or others had it open before or after it."""
+    before, after = measured.device_state_before, measured.device_state_after
+    states = [state for state in (before, after) if state is not None]
     said = []
-    if throttled := slowdowns(state.throttle_reasons for state in states):
-        said.append(f"the device throttled ({', '.join(throttled)}) when it was measured")
+    throttled = dict.fromkeys(slowdowns(state.throttle_reasons for state in states), "")
+    if before is not None and after is not None:
+        timed_s = sum(sum(block.samples_s) for block in measured.blocks)
+        throttled |= {
+            reason: f", {share:.0%} of the time"
+            for reason, share in throttled_shares(before, after, timed_s).items()
+            if share >= LEAST_THROTTLED
+        }
+    if throttled:
+        reasons = "; ".join(reason + share for reason, share in throttled.items())
+        said.append(f"the device throttled ({reasons}) when it was measured")
     if foreign := max((state.foreign_processes or 0 for state in states), default=0):
         said.append(f"{foreign} other process{'es' * (foreign > 1)} had the device open when it was measured")
     return said

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from torchzoo.record import DeviceState
+
 #: nvmlClocksEventReasons: bit, name, and whether the device runs slower than it was asked to.
 _REASONS = (
     (0x001, "idle", False),
@@ -24,6 +26,15 @@ def reasons(mask: int) -> list[str]:
     named = [name for bit, name, _ in _REASONS if mask & bit]
     rest = mask & ~known
     return [*named, *(hex(1 << place) for place in range(rest.bit_length()) if rest >> place & 1)]
+
+
+def throttled_shares(before: DeviceState, after: DeviceState, elapsed_s: float) -> dict[str, float]:
+    """For each reason that NVML counts, the share of the time between two readings for which the device throttled."""
+    return {
+        reason: min(1.0, (after.throttled_s[reason] - began_s) / elapsed_s)
+        for reason, began_s in before.throttled_s.items()
+        if reason in after.throttled_s and elapsed_s > 0
+    }
 
 
 def slowdowns(masks: Iterable[int | None]) -> list[str]:

@@ -59,13 +59,9 @@ class Shares(NamedTuple):
 
 
 def shares(breakdown: Breakdown) -> Shares | None:
-    """Over all profiled steps together; None where none took any time."""
-    wall_s = sum(step.wall_s for step in breakdown.steps)
-    if wall_s <= 0:
-        return None
-    active = sum(step.active_s for step in breakdown.steps) / wall_s
-    movement = sum(step.movement_s for step in breakdown.steps) / wall_s
-    return Shares(active, movement, 1 - active - movement)
+    """Over all profiled steps together; None where the profiler could not tell."""
+    found = stats.shares(breakdown)
+    return None if found is None else Shares(found.active.value, found.movement.value, found.idle.value)
 
 
 def report(run: Run) -> list[str]:

@@ -230,7 +230,7 @@
         marginLeft: margin(text.values()), marginRight: 20, marginTop: 30,
         x: { domain: [0, 1], label: "share of the step's wall time", labelAnchor: "center", tickFormat: (x) => `${Math.round(100 * x)}%`, axis: "both", ticks: 5 },
         y: { domain: sorted.map((one) => one.id), tickFormat: (id) => text.get(id), label: null, tickSize: 0, padding: 0.25 },
-        marks: [Plot.barX(data, { y: "id", x1: "start", x2: (d) => (d.part === "idle" ? 1 : d.start + d.share), // medians of three shares may add up to a little else than 1
+        marks: [Plot.barX(data, { y: "id", x1: "start", x2: (d) => (d.part === "idle" ? 1 : d.start + d.share), // rounded shares may add up to a little else than 1
            fill: (d) => colors[parts.indexOf(d.part)], title: (d) => `${d.one.label}\n${parts.map((p, i) => `${p} ${percent(d.one.shares[variant][i])}`).join("\n")}`, tip: true })],
       }, { label: `Active, data movement and idle shares of ${sorted.length} cases`, rows: sorted.length });
       return {
