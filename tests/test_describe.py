@@ -1,13 +1,17 @@
-"""The table of models: steps that need data are counted on the CPU, and what is not counted has a reason."""
+"""The table of models: steps that need data are taken from a run, and what is not counted has a reason."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from examples import INDUCTOR, manifest, measured, record
 from torchzoo import describe
-from torchzoo.spec import ModelSpec, read_spec
+from torchzoo.record import Flops, Record
+from torchzoo.spec import Mode, ModelSpec, Precision, read_spec
+from torchzoo.store import Run
 from user_models import METADATA, TINY, make_folder
 
 LOOKS_AT_DATA = """
@@ -16,7 +20,6 @@ LOOKS_AT_DATA = """
             return super().forward()
         return super().forward()
 """
-SYNCS = "syncs: {train: looks at its data, eval: looks at its data}\n"
 OPERATIONS = 2 * 4 * 8 * (3 * 9) + 2 * 4 * 8 * 2  # evaluation: a convolution and a product, batch 4
 
 
@@ -28,52 +31,46 @@ def gflop(row: str) -> str:
     return row.removesuffix(" |").rpartition("| ")[2].rpartition("; ")[2]
 
 
+def run_of(*records: Record) -> Run:
+    return Run(path=Path("runs/counted"), manifest=manifest(), records=records)
+
+
+def counted(model: str, total: int, **axes: Any) -> Record:
+    return record(measured(flops=Flops(total=total, by_operator={})), model=model, **axes)
+
+
 def test_a_step_without_data_is_counted_without_data(tmp_path: Path) -> None:
-    assert float(gflop(describe.row(spec_of(tmp_path, "tiny", TINY, METADATA)))) == pytest.approx(OPERATIONS / 1e9)
+    row = describe.row(spec_of(tmp_path, "tiny", TINY, METADATA), {})
+    assert float(gflop(row)) == pytest.approx(OPERATIONS / 1e9)
 
 
-def test_a_step_that_looks_at_its_data_is_run(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path, "looks", TINY + LOOKS_AT_DATA, METADATA + SYNCS)
-    text = describe.describe([spec])
-    assert float(gflop(text.splitlines()[-1])) == pytest.approx(OPERATIONS / 1e9)
+def test_a_step_that_looks_at_its_data_is_taken_from_a_run_at_the_same_batch(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, "looks", TINY + LOOKS_AT_DATA, METADATA)
+    run = run_of(
+        counted("looks", 3_000_000_000, mode=Mode.TRAIN, batch_size=spec.batch_size[Mode.TRAIN]),
+        counted("looks", 1_000_000_000, batch_size=spec.batch_size[Mode.EVAL]),
+        counted("looks", 5_000_000_000, batch_size=spec.batch_size[Mode.EVAL], precision=Precision.BF16),
+        counted("looks", 7_000_000_000, batch_size=spec.batch_size[Mode.EVAL], backend=INDUCTOR),
+        counted("looks", 9_000_000_000, batch_size=1000),
+    )
+    text = describe.describe([spec], describe.counted_in([run]), sources=["runs/counted"])
+    assert text.splitlines()[-1].endswith("| 3*; 1* |")
+    assert "Marked `*`: counted in `runs/counted`." in text
     assert "Not counted" not in text
 
 
-def test_one_that_should_not_need_data_but_does_is_not_run_and_the_table_says_why(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path, "looks_undeclared", TINY + LOOKS_AT_DATA, METADATA)
-    text = describe.describe([spec])
-    assert gflop(describe.row(spec)) == "-"
-    assert "- something in the step does not run on the meta device: looks_undeclared train, looks_undeclared" in text
-
-
-def test_a_step_that_takes_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forever = LOOKS_AT_DATA.replace("if self", "while self")
-    forever = forever.replace(
-        "            return super().forward()\n        return", "            pass\n        return"
-    )
-    positive = TINY.replace("self.data.images(self.batch_size, 3, 4, 4)", "torch.ones(self.batch_size, 3, 4, 4)")
-    spec = spec_of(tmp_path, "slow", positive + forever, METADATA + SYNCS)
-    monkeypatch.setattr(describe, "LONGEST_CPU_S", 0.2)
-    assert "takes more than 0.2 s of CPU time: slow train, slow eval" in describe.describe([spec])
-
-
-def test_a_step_that_takes_much_memory_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hungry = LOOKS_AT_DATA.replace("            return", "            torch.ones(2**29)\n            return", 1)
-    positive = TINY.replace("self.data.images(self.batch_size, 3, 4, 4)", "torch.ones(self.batch_size, 3, 4, 4)")
-    spec = spec_of(tmp_path, "hungry", positive + hungry, METADATA + SYNCS)
-    monkeypatch.setattr(describe, "MOST_GIB", 1)
-    assert "takes more than 1 GiB: hungry train, hungry eval" in describe.describe([spec])
-
-
-def test_a_large_model_is_not_tried(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path, "large", TINY + LOOKS_AT_DATA, METADATA + SYNCS + "large: it is\n")
-    assert "too large for a step on the CPU: large train, large eval" in describe.describe([spec])
+def test_without_such_a_run_the_table_says_why_there_is_no_number(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, "looks", TINY + LOOKS_AT_DATA, METADATA)
+    other = run_of(counted("looks", 1, batch_size=1000), counted("other", 1))
+    text = describe.describe([spec], describe.counted_in([other]))
+    assert "| float32 4x3x4x4 | - |" in text
+    assert f"- {describe.NOT_COUNTED}: looks train, looks eval" in text
 
 
 def test_a_count_that_is_too_low_says_so(tmp_path: Path) -> None:
     transformed = LOOKS_AT_DATA.replace(
         "if self.batch.inputs[0].sum().item() > 0", "if torch.fft.rfft(torch.ones(4)) is None"
     )
-    text = describe.describe([spec_of(tmp_path, "fft", TINY + transformed, METADATA)])
+    text = describe.describe([spec_of(tmp_path, "fft", TINY + transformed, METADATA)], {})
     assert "above " in text
     assert "- no formula for aten::_fft_r2c: fft train, fft eval" in text

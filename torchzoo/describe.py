@@ -1,41 +1,36 @@
 """The zoo's models as a Markdown table: metadata, and what building a model tells, its inputs' shapes and its FLOPs.
 
-Models are built and stepped on the meta device, where tensors have shapes and no data. Steps whose work depends on data
-are run for real on the CPU, if that takes little time and memory.
+Models are built and stepped on the meta device, where tensors have shapes and no data. What a step does whose work
+depends on data is taken from a run that measured it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import resource
-import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import psutil
-
 from torchzoo.catalog import load_model_class
-from torchzoo.record import Flops
-from torchzoo.spec import Mode, ModelSpec
+from torchzoo.record import EAGER, Flops, Measured
+from torchzoo.spec import Mode, ModelSpec, Precision
+from torchzoo.store import Run
 
 HEADINGS = ("model", "domain", "task", "source", "parameters", "batch", "inputs", "GFLOP per step")
 
 #: What the meta device raises where a value is asked for.
 _NEEDS_DATA = (RuntimeError, NotImplementedError, AttributeError)
 
-#: What a real step on the CPU may take: seconds of all cores together, which other work on the machine does not change.
-LONGEST_CPU_S, MOST_GIB = 30, 6
+#: FLOPs of measured steps: by model, mode and batch.
+Counted = Mapping[tuple[str, Mode, int], Flops]
 
-EXPLANATION = f"""# The models
+EXPLANATION = """# The models
 
-Written by `torchzoo describe all --write docs/models.md`. Batches are the default ones, inputs those of the main
-network at these batches; FLOPs are of matrix products, convolutions, attentions and recurrent layers in one step (in
-training with its backward passes), a multiply-add counted as two. They are counted on the meta device; where a step's
-work depends on data, in a real step on the CPU, with random weights, if that takes less than {LONGEST_CPU_S} s of CPU
-time and {MOST_GIB} GiB. `-` stands for those that could not be counted, for the reasons below the table. Where train
-and eval differ, they are given in this order.
+Written by `torchzoo describe`. Batches are the default ones, inputs those of the main network at these batches; FLOPs
+are of matrix products, convolutions, attentions and recurrent layers in one step (in training with its backward
+passes), a multiply-add counted as two. They are counted on the meta device, without data; those marked `*` depend on
+data (random, as in every run), or can't be had there, and were counted in a real step of a measured run. Where
+train and eval differ, they are given in this order.
 """
+NOT_COUNTED = "something in the step needs data, and no run was given that counted it at this batch"
 
 
 class _Facts(NamedTuple):
@@ -46,12 +41,27 @@ class _Facts(NamedTuple):
     problem: str = ""
 
 
-def describe(specs: Iterable[ModelSpec]) -> str:
-    """The whole document."""
-    lines = [EXPLANATION, "| " + " | ".join(HEADINGS) + " |", "|" + " --- |" * len(HEADINGS)]
+def counted_in(runs: Iterable[Run]) -> Counted:
+    """The FLOPs of eager steps at the default precision that `torchzoo run --flops` counted; later runs overrule."""
+    found = {}
+    for run in runs:
+        for record in run.records:
+            case, outcome = record.case, record.outcome
+            is_plain = case.backend == EAGER and case.precision is Precision.DEFAULT
+            if is_plain and isinstance(outcome, Measured) and outcome.flops is not None and case.batch_size is not None:
+                found[case.model, case.mode, case.batch_size] = outcome.flops
+    return found
+
+
+def describe(specs: Iterable[ModelSpec], counted: Counted, *, sources: Sequence[str] = ()) -> str:
+    """The whole document; `sources` name the runs that `counted` is from."""
+    lines = [EXPLANATION]
+    if sources:
+        lines += [f"Marked `*`: counted in {', '.join(f'`{source}`' for source in sources)}.", ""]
+    lines += ["| " + " | ".join(HEADINGS) + " |", "|" + " --- |" * len(HEADINGS)]
     problems: dict[str, list[str]] = {}
     for spec in specs:
-        facts = {mode: _facts(spec, mode) for mode in spec.modes()}
+        facts = {mode: _facts(spec, mode, counted) for mode in spec.modes()}
         lines.append(_row(spec, facts))
         for mode, one in facts.items():
             if one.problem:
@@ -62,9 +72,9 @@ def describe(specs: Iterable[ModelSpec]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def row(spec: ModelSpec) -> str:
+def row(spec: ModelSpec, counted: Counted) -> str:
     """One model's line of the table."""
-    return _row(spec, {mode: _facts(spec, mode) for mode in spec.modes()})
+    return _row(spec, {mode: _facts(spec, mode, counted) for mode in spec.modes()})
 
 
 def _row(spec: ModelSpec, facts: dict[Mode, _Facts]) -> str:
@@ -88,50 +98,24 @@ def _both(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def _facts(spec: ModelSpec, mode: Mode) -> _Facts:
+def _facts(spec: ModelSpec, mode: Mode, counted: Counted) -> _Facts:
     """Shapes of the example inputs and the step's GFLOP at the default batch."""
-    model_class = load_model_class(spec)
-    inputs = ""
-    try:
-        model = model_class(mode, "meta", spec.batch_size[mode])
-        inputs = _shapes(model.example_inputs)
-        work = _work(model, mode)
-    except _NEEDS_DATA:
-        return _facts_on_cpu(spec, mode, inputs)
-    return _Facts(inputs, *_gflop(work))
-
-
-def _facts_on_cpu(spec: ModelSpec, mode: Mode, inputs: str) -> _Facts:
-    """The same from a real step. Only steps declared to depend on data are run: others lack the meta device alone."""
-    if mode not in spec.syncs:
-        model = load_model_class(spec)(mode, "cpu", spec.batch_size[mode])
-        return _Facts(_shapes(model.example_inputs), "-", "something in the step does not run on the meta device")
-    too_large = spec.large is not None or spec.device_memory_gib.get(mode, 0) > MOST_GIB
-    if too_large and inputs:
-        return _Facts(inputs, "-", "depends on data, and too large for a step on the CPU")
-    try:
-        with _limited_memory():
-            model = load_model_class(spec)(mode, "cpu", spec.batch_size[mode])
-            inputs = _shapes(model.example_inputs)
-            if too_large:
-                return _Facts(inputs, "-", "depends on data, and too large for a step on the CPU")
-            with _limited_time():
-                work = _work(model, mode)
-    except TimeoutError:
-        return _Facts(
-            inputs, "-", f"depends on data, and a step on the CPU takes more than {LONGEST_CPU_S} s of CPU time"
-        )
-    except (RuntimeError, MemoryError) as error:
-        if "memory" not in str(error):
-            raise
-        return _Facts(inputs, "-", f"depends on data, and a step on the CPU takes more than {MOST_GIB} GiB")
-    return _Facts(inputs, *_gflop(work))
-
-
-def _work(model: Any, mode: Mode) -> Flops:
     from torchzoo.measure.flops import count_work
 
-    return count_work(model.train_step if mode is Mode.TRAIN else model.eval_step)
+    model_class, batch_size = load_model_class(spec), spec.batch_size[mode]
+    inputs = ""
+    try:
+        model = model_class(mode, "meta", batch_size)
+        inputs = _shapes(model.example_inputs)
+        work = count_work(model.train_step if mode is Mode.TRAIN else model.eval_step)
+        return _Facts(inputs, *_gflop(work))
+    except _NEEDS_DATA:
+        inputs = inputs or _shapes(model_class(mode, "cpu", batch_size).example_inputs)
+    measured = counted.get((spec.name, mode, batch_size))
+    if measured is None:
+        return _Facts(inputs, "-", NOT_COUNTED)
+    cell, problem = _gflop(measured)
+    return _Facts(inputs, f"{cell}*", problem)
 
 
 def _gflop(work: Flops) -> tuple[str, str]:
@@ -140,34 +124,6 @@ def _gflop(work: Flops) -> tuple[str, str]:
     if not work.without_formula:
         return gflop, ""
     return f"above {gflop}", f"no formula for {', '.join(sorted(work.without_formula))}"
-
-
-@contextlib.contextmanager
-def _limited_time() -> Iterator[None]:
-    """Raises `TimeoutError` between two operators, once the time is over."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, LONGEST_CPU_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-
-
-@contextlib.contextmanager
-def _limited_memory() -> Iterator[None]:
-    """Allocations beyond what is in use now and `MOST_GIB` fail."""
-    gc.collect()
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (psutil.Process().memory_info().data + MOST_GIB * 2**30, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def _shapes(inputs: Any) -> str:

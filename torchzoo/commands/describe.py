@@ -9,6 +9,7 @@ from typing import Any
 from torchzoo.catalog import find_models
 from torchzoo.commands.arguments import add_models, chosen_models
 from torchzoo.plan import UsageError
+from torchzoo.store import read_run
 
 
 def add_parser(commands: Any) -> None:
@@ -19,18 +20,27 @@ def add_parser(commands: Any) -> None:
         description="Build models (on the meta device where that can be) and print a Markdown table of what they are.",
     )
     add_models(parser)
+    parser.add_argument(
+        "--flops-from",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="a run with --flops, for the steps whose work depends on data; may be given again",
+    )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the document there instead of printing it")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Build the models and print or write the document."""
-    from torchzoo.describe import describe
+    from torchzoo.describe import counted_in, describe
 
     patterns, suites = chosen_models(arguments)
     catalog = find_models(arguments.models_dir)
     specs = [catalog.spec(name) for name in catalog.select(patterns, suites)]
-    text = describe(specs)
+    counted = counted_in(read_run(path) for path in arguments.flops_from)
+    text = describe(specs, counted, sources=[str(path) for path in arguments.flops_from])
     if arguments.write is None:
         print(text, end="")
         return 0
