@@ -178,6 +178,10 @@ def library_imports(spec: ModelSpec) -> list[str]:
     return [name for name in imports if name.partition(":")[0].partition(".")[0] not in ours]
 
 
+#: What a model raises that asks for a value on the meta device, where there is none.
+NEEDS_DATA = (RuntimeError, NotImplementedError, AttributeError)
+
+
 def load_model_class(spec: ModelSpec) -> type[Model]:
     """Import the folder of `spec` as `torchzoo_models.<name>` and return its `Model` class.
 

@@ -26,8 +26,8 @@ import msgspec
 
 from torchzoo import stats
 from torchzoo.plan import UsageError
-from torchzoo.record import EAGER, CacheMode, Case, CheckStatus, Failed, Manifest, Measured, Record, Skipped
-from torchzoo.report.rows import by_case
+from torchzoo.record import EAGER, CacheMode, Case, Failed, Manifest, Measured, Record, Skipped
+from torchzoo.report.rows import by_case, measured_of
 from torchzoo.spec import Domain, Mode
 from torchzoo.stats import CANDIDATE_VARIANT, EAGER_VARIANT, Estimate, LogRatio
 from torchzoo.store import Run
@@ -188,7 +188,7 @@ def compare(
     common = [case for case in old if case in new]
     if not common:
         raise UsageError(f"{base.path} and {candidate.path} have no case in common: compare runs of the same cases")
-    measured = [(case, _measured(old[case]), _measured(new[case])) for case in common]
+    measured = [(case, measured_of(old[case]), measured_of(new[case])) for case in common]
     measured = [(case, one, other) for case, one, other in measured if one and other]
     changes = tuple(_changes(old, new))
     states = [(_state(old[case]), _state(new[case])) for case in common]
@@ -296,22 +296,16 @@ def _matchable(old: Iterable[Record], new: Iterable[Record], *, ignore_device: b
     return groups
 
 
-def _measured(records: Iterable[Record]) -> list[Measured]:
-    return [record.outcome for record in records if isinstance(record.outcome, Measured)]
-
-
 def _is_bad(record: Record) -> bool:
     outcome = record.outcome
-    if isinstance(outcome, Measured):
-        return outcome.check is not None and outcome.check.status is CheckStatus.INCORRECT
-    return isinstance(outcome, Failed)
+    return isinstance(outcome, Failed) or (isinstance(outcome, Measured) and outcome.is_incorrect)
 
 
 def _state(records: Sequence[Record]) -> _State:
     """A case fails where one of its processes does, or finds its results wrong."""
     if any(map(_is_bad, records)):
         return _State.FAILING
-    return _State.PASSING if _measured(records) else _State.SKIPPED
+    return _State.PASSING if measured_of(records) else _State.SKIPPED
 
 
 def _in_words(records: Sequence[Record]) -> str:
@@ -325,7 +319,7 @@ def _in_words(records: Sequence[Record]) -> str:
         assert outcome.check is not None
         return f"incorrect: {outcome.check.reason}{several}"
     skipped = [record.outcome for record in records if isinstance(record.outcome, Skipped)]
-    return "measured" if _measured(records) else f"skipped: {skipped[0].reason}"
+    return "measured" if measured_of(records) else f"skipped: {skipped[0].reason}"
 
 
 _CHANGES = {
@@ -391,6 +385,11 @@ def shown_variant(measured: Measured) -> str:
     return CANDIDATE_VARIANT if CANDIDATE_VARIANT in measured.variants else EAGER_VARIANT
 
 
+def times_s(processes: Iterable[Measured]) -> list[list[float]]:
+    """Step times of the variant that is shown, block by block, of each process."""
+    return [stats.block_times_s(measured.blocks, shown_variant(measured)) for measured in processes]
+
+
 def is_device_bound(measured: Measured) -> bool:
     """The host has given the device a step's work before half of the step's time is over."""
     variant = shown_variant(measured)
@@ -399,7 +398,7 @@ def is_device_bound(measured: Measured) -> bool:
 
 
 def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> _Tested | None:
-    values = [[stats.block_times_s(m.blocks, shown_variant(m)) for m in side] for side in (base, candidate)]
+    values = [times_s(base), times_s(candidate)]
     if not all(map(all, values)):
         return None
     bound = all(map(is_device_bound, (*base, *candidate)))
@@ -550,12 +549,8 @@ def _peak_is_of_pass(measured: Measured) -> bool:
 ALL = "all"
 
 
-def _times(side: Sequence[Measured]) -> list[list[float]]:
-    return [stats.block_times_s(measured.blocks, shown_variant(measured)) for measured in side]
-
-
 def _device_ratio(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> DeviceRatio:
-    was, now = (stats.processes_estimate(_times(side)).value for side in (base, candidate))
+    was, now = (stats.processes_estimate(times_s(side)).value for side in (base, candidate))
     return DeviceRatio(case=case, ratio=was / now)
 
 
@@ -567,7 +562,7 @@ def _device_means(pairs: Sequence[Pair], domains: Mapping[str, Domain]) -> Itera
     groups: dict[tuple[str, Mode, str], list[stats.Resampled]] = {}
     for case, base, candidate in pairs:
         was, now = (
-            stats.resampled_processes(_times(side), cluster=case.model, generator=generator)
+            stats.resampled_processes(times_s(side), cluster=case.model, generator=generator)
             for side in (base, candidate)
         )
         ratio = stats.resampled_ratio(was, now)

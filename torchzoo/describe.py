@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from torchzoo.catalog import load_model_class
+from torchzoo.catalog import NEEDS_DATA, load_model_class
 from torchzoo.record import EAGER, Flops, Measured
 from torchzoo.spec import Mode, ModelSpec, Precision
 from torchzoo.store import Run
 
 HEADINGS = ("model", "domain", "task", "source", "parameters", "batch", "inputs", "GFLOP per step")
-
-#: What the meta device raises where a value is asked for.
-_NEEDS_DATA = (RuntimeError, NotImplementedError, AttributeError)
 
 #: FLOPs of measured steps: by model, mode and batch.
 Counted = Mapping[tuple[str, Mode, int], Flops]
@@ -109,7 +106,7 @@ def _facts(spec: ModelSpec, mode: Mode, counted: Counted) -> _Facts:
         inputs = _shapes(model.example_inputs)
         work = count_work(model.train_step if mode is Mode.TRAIN else model.eval_step)
         return _Facts(inputs, *_gflop(work))
-    except _NEEDS_DATA:
+    except NEEDS_DATA:
         inputs = inputs or _shapes(model_class(mode, "cpu", batch_size).example_inputs)
     measured = counted.get((spec.name, mode, batch_size))
     if measured is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.plan import UsageError
+from torchzoo.store import write_whole
 
 #: Ways in which matrix products are computed, by the format of what is multiplied.
 PATHS = ("fp64", "fp32", "tf32", "fp16", "bf16")
@@ -151,10 +152,8 @@ def keep_ceilings(path: Path, key: str, ceilings: Ceilings) -> None:
 
     known = read_ceilings(path) | {key: ceilings}
     text = "# By `torchzoo doctor --peaks`.\n" + yaml.safe_dump(msgspec.to_builtins(known), default_flow_style=None)
-    unfinished = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
+        write_whole(path, text.encode())
     except OSError as error:
         raise PeaksFileError(f"can't write {path}: {error.strerror}") from error

@@ -409,17 +409,33 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def geomean(samples: Sequence[Sequence[float]], *, resamples: int = 2000, seed: int = 0) -> Estimate:
+def geomean(samples: Sequence[Sequence[float]]) -> Estimate:
     """Geometric mean over cases of the median of each case's ratios; each case a cluster of its own (`geomean_of`).
 
     Raises:
         ValueError: no case, one without ratios, or a ratio that is not positive.
     """
+    return geomean_of_processes([[ratios] for ratios in samples])
+
+
+def geomean_of_processes(cases: Sequence[Sequence[Sequence[float]]]) -> Estimate:
+    """The same of cases that several processes measured (`resampled_processes`)."""
     import numpy as np
 
-    generator = np.random.default_rng(seed)
-    cases = [
-        resampled(ratios, cluster=str(number), generator=generator, resamples=resamples)
-        for number, ratios in enumerate(samples)
+    generator = np.random.default_rng(0)
+    drawn = [
+        resampled_processes(processes, cluster=str(number), generator=generator)
+        for number, processes in enumerate(cases)
     ]
-    return geomean_of(cases, seed=seed)
+    return geomean_of(drawn)
+
+
+def quotient(base: Estimate, other: Estimate) -> Estimate:
+    """Base over other, measured apart: it holds where both intervals do, so with the sum of their doubts."""
+    return Estimate(
+        value=base.value / other.value,
+        low=base.low / other.high,
+        high=base.high / other.low,
+        confidence=max(0.0, base.confidence + other.confidence - 1),
+        count=min(base.count, other.count),
+    )

@@ -27,6 +27,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     damaged_lines: int = 0
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that nobody finds a part of it, whatever happens meanwhile.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)
+
+
 class RunStore:
     """Writes one run, alone: a lock keeps other runners off its folder until this one has ended, however it ends.
 
@@ -54,9 +65,7 @@ class RunStore:
 
     def begin(self, manifest: Manifest) -> None:
         """Write the manifest, whole or not at all."""
-        unfinished = self.path / ".run.json"
-        unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
-        unfinished.replace(self.path / "run.json")
+        write_whole(self.path / "run.json", msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
 
     def close(self) -> None:
         """Let other runners at the folder."""

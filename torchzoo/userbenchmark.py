@@ -12,12 +12,12 @@ from typing import TypeVar
 import msgspec
 
 from torchzoo.catalog import CatalogError, find_userbenchmarks, import_folder
-from torchzoo.record import CheckStatus, Measured, Record
+from torchzoo.record import Measured, Record
 from torchzoo.report import markdown
 from torchzoo.report.rows import in_a_line
 from torchzoo.runs import Asked
 from torchzoo.spec import Domain
-from torchzoo.store import Run
+from torchzoo.store import Run, write_whole
 
 ALL = "all"
 _Value = TypeVar("_Value")
@@ -117,11 +117,6 @@ def measured(run: Run) -> list[tuple[Record, Measured]]:
     ]
 
 
-def is_correct(outcome: Measured) -> bool:
-    """Whether no check has found its results wrong."""
-    return outcome.check is None or outcome.check.status is not CheckStatus.INCORRECT
-
-
 def by_domain(run: Run, values: Iterable[tuple[str, _Value]]) -> dict[str, list[_Value]]:
     """Values of models (by name) by the models' domains, in the order of `Domain`, and `all` together last."""
     found: dict[str, list[_Value]] = {}
@@ -144,7 +139,5 @@ def write(path: Path, text: str) -> None:
         OSError: it can't be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+    write_whole(path, text.encode())
     print(f"report written to {path}", file=sys.stderr)

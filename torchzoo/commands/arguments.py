@@ -1,16 +1,18 @@
-"""What words on the command line mean, for all commands; a word that means nothing is refused in one line."""
+"""What words on the command line mean, for all commands: what means nothing, or would not be obeyed, is one line."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from torchzoo import plan
 from torchzoo.catalog import suite_names
 from torchzoo.plan import UsageError
+from torchzoo.store import Run, StoreError, read_run
 
 _Choice = TypeVar("_Choice", bound=str)
 
@@ -110,7 +112,7 @@ def _batch_size(word: str) -> int | str:
 
 def devices_of(text: str) -> tuple[str, ...]:
     """A comma list of devices, each once."""
-    devices = tuple(dict.fromkeys(filter(None, text.split(","))))
+    devices = words(text)
     for device in devices:
         kind, colon, index = device.partition(":")
         if not kind.isalpha() or (colon and not (index.isascii() and index.isdigit())):
@@ -137,3 +139,55 @@ def folder(path: Path, option: str) -> Path:
 def say(line: str) -> None:
     """Tell the user something that is no result: on the standard error stream, at once."""
     print(line, file=sys.stderr, flush=True)
+
+
+def kept_run(path: Path) -> Run:
+    """A run with records; lines that can't be read are counted on standard error.
+
+    Raises:
+        StoreError: no run there, or none with records.
+    """
+    found = read_run(path)
+    if found.damaged_lines:
+        print(f"torchzoo: {found.damaged_lines} lines of {path} could not be read", file=sys.stderr)
+    if not found.records:
+        raise StoreError(f"{path} holds no records yet")
+    return found
+
+
+def write(text: str, path: Path | None) -> None:
+    """Print, or write to a file.
+
+    Raises:
+        UsageError: the file can't be written.
+    """
+    if path is None:
+        print(text, end="")
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't write {path}: {error.strerror}") from error
+
+
+def check_given(
+    arguments: argparse.Namespace, obeyed: Collection[str], why: str, written: Mapping[str, str] | None = None
+) -> None:
+    """Refuse what would not be obeyed; `arguments.parser` is the parser that they come from.
+
+    Args:
+        obeyed: destinations of what may be given.
+        written: how options are written whose destination does not say so.
+
+    Raises:
+        UsageError: something else was given; the message begins with `why` and names all of it.
+    """
+    defaults = arguments.parser.parse_args([])
+    names = {"models": "MODEL", **(written or {})}
+    given = [
+        names.get(name, f"--{name.replace('_', '-')}")
+        for name, value in vars(arguments).items()
+        if name not in obeyed and value != getattr(defaults, name, None)
+    ]
+    if given:
+        raise UsageError(f"{why}: leave out {', '.join(given)}")

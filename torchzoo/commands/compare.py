@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torchzoo.commands.arguments import kept_run, write
 from torchzoo.compare import Ground, Metric, compare
 from torchzoo.plan import UsageError, nearest
 from torchzoo.report import comparison as shown
-from torchzoo.store import Run, StoreError, read_run
 
 OK, REGRESSION = 0, 1
 _Word = TypeVar("_Word", Ground, Metric)
@@ -53,8 +52,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compare, show, and say by the status whether there is a regression."""
     comparison = compare(
-        read(arguments.base),
-        read(arguments.candidate),
+        kept_run(arguments.base),
+        kept_run(arguments.candidate),
         threshold=arguments.threshold,
         across=frozenset(_members(arguments.across, _ACROSS, "--across")),
         metrics=_members(arguments.metric, tuple(Metric), "--metric"),
@@ -68,37 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     return REGRESSION if comparison.has_regression else OK
 
 
-def write(text: str, path: Path | None) -> None:
-    """Print, or write to a file.
-
-    Raises:
-        UsageError: the file can't be written.
-    """
-    if path is None:
-        print(text, end="")
-        return
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"can't write {path}: {error.strerror}") from error
-
-
 def _plain(text: Any) -> str:
     return f"{text.plain}\n"
-
-
-def read(path: Path) -> Run:
-    """A run with records; lines that can't be read are counted on standard error.
-
-    Raises:
-        StoreError: no run there, or none with records.
-    """
-    found = read_run(path)
-    if found.damaged_lines:
-        print(f"torchzoo: {found.damaged_lines} lines of {path} could not be read", file=sys.stderr)
-    if not found.records:
-        raise StoreError(f"{path} holds no records yet")
-    return found
 
 
 def _share(text: str) -> float:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchzoo.catalog import find_models
-from torchzoo.commands.arguments import add_models, chosen_models
-from torchzoo.plan import UsageError
+from torchzoo.commands.arguments import add_models, chosen_models, write
 from torchzoo.store import read_run
 
 
@@ -41,11 +40,5 @@ def run(arguments: argparse.Namespace) -> int:
     specs = [catalog.spec(name) for name in catalog.select(patterns, suites)]
     counted = counted_in(read_run(path) for path in arguments.flops_from)
     text = describe(specs, counted, sources=[str(path) for path in arguments.flops_from])
-    if arguments.write is None:
-        print(text, end="")
-        return 0
-    try:
-        arguments.write.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"can't write {arguments.write}: {error.strerror}") from error
+    write(text, arguments.write)
     return 0

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from torchzoo.commands.compare import read, write
+from torchzoo.commands.arguments import kept_run, write
 from torchzoo.plan import UsageError
 from torchzoo.report import exports
 from torchzoo.store import StoreError
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         UsageError: several CSV files and no folder for them; or it can't be written.
         StoreError: nothing in the run has a place in that form.
     """
-    kept = read(arguments.run)
+    kept = kept_run(arguments.run)
     if arguments.format == "pytorch-benchmark-jsonl":
         text = exports.benchmark_database(kept)
         if not text:

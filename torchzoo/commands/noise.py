@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from torchzoo.commands.compare import read, write
+from torchzoo.commands.arguments import kept_run, write
 from torchzoo.report import noise
 
 
@@ -26,7 +26,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the noise of a run."""
-    kept = read(arguments.run)
+    kept = kept_run(arguments.run)
     if arguments.format == "table" and arguments.output is None:
         from rich.console import Console
 

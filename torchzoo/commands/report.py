@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import msgspec
 
-from torchzoo.plan import UsageError
+from torchzoo.commands.arguments import write
 from torchzoo.report.entries import Material, read_material
 
 FORMATS = ("table", "md", "csv", "json", "jsonl", "html")
@@ -63,10 +63,7 @@ def _output(path: Path | None) -> Iterator[IO[str]]:
         return
     file = io.StringIO()
     yield file
-    try:
-        path.write_text(file.getvalue(), encoding="utf-8", newline="")
-    except OSError as error:
-        raise UsageError(f"can't write {path}: {error.strerror}") from error
+    write(file.getvalue(), path)
     print(f"written to {path}", file=sys.stderr)
 
 
@@ -74,8 +71,7 @@ def _table(material: Material, file: IO[str]) -> None:
     """One case in detail; many a line each, and what they come to."""
     from rich.console import Console
 
-    from torchzoo.record import Failed, Measured
-    from torchzoo.report import rows, tables
+    from torchzoo.report import tables
     from torchzoo.report.overview import overview, terminal_overview
     from torchzoo.report.summary import summary
 
@@ -91,12 +87,7 @@ def _table(material: Material, file: IO[str]) -> None:
             print(f"  {entry.command}", file=file)
         return
     (record,) = records
-    if isinstance(record.outcome, Measured):
-        console.print(tables.case_table(record))
-    else:
-        console.print(f"{record.case.label()}: {rows.in_a_line(record)}")
-        if isinstance(record.outcome, Failed):
-            console.print(record.outcome.traceback.rstrip())
+    console.print(tables.case_detail(record))
     console.print(f"again: {material.entries[0].command}", soft_wrap=True)
 
 

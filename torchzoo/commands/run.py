@@ -17,6 +17,7 @@ from torchzoo import backends, plan
 from torchzoo.commands.arguments import (
     add_models,
     batch_sizes,
+    check_given,
     choices,
     chosen_models,
     devices_of,
@@ -157,7 +158,8 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Go on with a run, or plan a new one; then run, show, sum up."""
     if arguments.resume is not None:
-        _check_alone(arguments)
+        obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats")
+        check_given(arguments, obeyed, "--resume goes on with the run as it was begun")
         run_store = RunStore(arguments.resume, resume=True)
         session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
         return _execute(session, run_store, arguments, is_kept=True)
@@ -167,14 +169,19 @@ def run(arguments: argparse.Namespace) -> int:
         return _execute(session, run_store, arguments, is_kept=is_kept)
 
 
-def _execute(session: Session, run_store: RunStore, arguments: argparse.Namespace, *, is_kept: bool) -> int:
-    total = len(session.manifest.cases)
-    records = list(session.done)
-    progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=arguments.quiet)
+def follow(session: Session, run_store: RunStore, *, quiet: bool) -> list[Record]:
+    """Run what is left of a session, its progress shown unless `quiet`; all its records, also those of before."""
+    total, records = len(session.manifest.cases), list(session.done)
+    progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=quiet)
     with session.workers, progress:
         for record in session.run(run_store, progress.stage):
             records.append(record)
             progress.done(record)
+    return records
+
+
+def _execute(session: Session, run_store: RunStore, arguments: argparse.Namespace, *, is_kept: bool) -> int:
+    records = follow(session, run_store, quiet=arguments.quiet)
     _show(records, session.manifest, as_json=arguments.json, quiet=arguments.quiet)
     if arguments.compile_stats:
         _show_compilation(records, file=sys.stderr if arguments.json else sys.stdout)
@@ -185,18 +192,6 @@ def _execute(session: Session, run_store: RunStore, arguments: argparse.Namespac
     elif failed:
         print(f"logs are kept in {run_store.path}", file=sys.stderr)
     return 1 if failed or incorrect else 0
-
-
-def _check_alone(arguments: argparse.Namespace) -> None:
-    """Raises `UsageError` for anything given beside --resume that would not be obeyed."""
-    obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats")
-    defaults = arguments.parser.parse_args([])
-    given = [
-        name for name, value in vars(arguments).items() if name not in obeyed and value != getattr(defaults, name, None)
-    ]
-    if given:
-        options = ", ".join("MODEL" if name == "models" else f"--{name.replace('_', '-')}" for name in given)
-        raise UsageError(f"--resume goes on with the run as it was begun: leave out {options}")
 
 
 def asked_for(arguments: argparse.Namespace) -> Asked:
@@ -297,7 +292,7 @@ def _show(records: Sequence[Record], manifest: Manifest, *, as_json: bool, quiet
     """One case in detail, or many a line each and what they come to."""
     from rich.console import Console
 
-    from torchzoo.report import rows, tables
+    from torchzoo.report import tables
     from torchzoo.report.summary import summary
 
     if as_json:
@@ -310,12 +305,8 @@ def _show(records: Sequence[Record], manifest: Manifest, *, as_json: bool, quiet
     if len(records) > 1:
         console.print(tables.terminal_table(records))
         console.print(summary(manifest, records))
-    elif isinstance(records[0].outcome, Measured):
-        console.print(tables.case_table(records[0]))
     else:
-        console.print(f"{records[0].case.label()}: {rows.in_a_line(records[0])}", markup=False)
-        if isinstance(records[0].outcome, Failed):
-            console.print(records[0].outcome.traceback.rstrip(), markup=False)
+        console.print(tables.case_detail(records[0]))
 
 
 def _show_compilation(records: Sequence[Record], file: TextIO) -> None:

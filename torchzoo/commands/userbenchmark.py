@@ -11,17 +11,27 @@ import msgspec
 
 from torchzoo import plan, userbenchmark
 from torchzoo.catalog import suite_names
-from torchzoo.commands.arguments import batch_sizes, choices, devices_of, indices, positive_float, positive_int, words
+from torchzoo.commands.arguments import (
+    batch_sizes,
+    check_given,
+    choices,
+    devices_of,
+    indices,
+    positive_float,
+    positive_int,
+    words,
+)
+from torchzoo.commands.run import follow
 from torchzoo.plan import UsageError
 from torchzoo.processes import terminated_as_interrupted
 from torchzoo.record import Failed
-from torchzoo.report.progress import Progress
 from torchzoo.runs import Asked, Session, new_run, resumed_run
 from torchzoo.spec import Mode, Precision
 from torchzoo.store import RunStore, StoreError, read_run
 from torchzoo.userbenchmark import Choice, UserBenchmark
 
 REPORT = "report.md"
+WRITTEN = {"source": "--from"}
 
 
 def add_parser(commands: Any) -> None:
@@ -59,17 +69,18 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """List, report, go on, or run; returns the exit status."""
     if arguments.name is None:
-        _check_given(arguments, allowed=(), why="name a userbenchmark; without a NAME they are listed")
+        check_given(arguments, (), "name a userbenchmark; without a NAME they are listed", WRITTEN)
         for name, summary in userbenchmark.summaries().items():
             print(f"{name:16}{summary}")
         return 0
     benchmark = userbenchmark.load(arguments.name)
     if arguments.source is not None:
-        _check_given(arguments, allowed=("source", "output"), why="--from only reads")
+        check_given(arguments, ("name", "source", "output"), "--from only reads", WRITTEN)
         _report(benchmark, arguments.source, arguments.output)
         return 0
     if arguments.resume is not None:
-        _check_given(arguments, allowed=("resume", "retry_failed", "quiet"), why="--resume goes on as it was begun")
+        obeyed = ("name", "resume", "retry_failed", "quiet")
+        check_given(arguments, obeyed, "--resume goes on as it was begun", WRITTEN)
         store = RunStore(arguments.resume, resume=True)
         session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
         return _execute(benchmark, session, store, quiet=arguments.quiet)
@@ -86,20 +97,6 @@ def run(arguments: argparse.Namespace) -> int:
     )
     asked = overridden(benchmark.plan(choice), arguments)
     return _execute(benchmark, new_run(asked, store), store, quiet=arguments.quiet)
-
-
-def _check_given(arguments: argparse.Namespace, *, allowed: tuple[str, ...], why: str) -> None:
-    """Raises `UsageError` for anything given that would not be obeyed."""
-    defaults = arguments.parser.parse_args([])
-    given = [
-        name
-        for name, value in vars(arguments).items()
-        if name not in ("name", *allowed) and value != getattr(defaults, name, None)
-    ]
-    if given:
-        written = {"models": "MODEL", "source": "--from"}
-        options = ", ".join(written.get(name, f"--{name.replace('_', '-')}") for name in given)
-        raise UsageError(f"{why}: leave out {options}")
 
 
 def overridden(asked: Asked, arguments: argparse.Namespace) -> Asked:
@@ -128,14 +125,9 @@ def overridden(asked: Asked, arguments: argparse.Namespace) -> Asked:
 
 def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, quiet: bool) -> int:
     """Run what is left of the session, then write the report beside the records."""
-    progress = Progress(total=len(session.manifest.cases), done=len(session.done), lanes=session.lanes, quiet=quiet)
-    failed = any(isinstance(record.outcome, Failed) for record in session.done)
-    with session.workers, progress:
-        for record in session.run(store, progress.stage):
-            failed = failed or isinstance(record.outcome, Failed)
-            progress.done(record)
+    records = follow(session, store, quiet=quiet)
     _report(benchmark, store.path, store.path)
-    return 1 if failed else 0
+    return 1 if any(isinstance(record.outcome, Failed) for record in records) else 0
 
 
 def _report(benchmark: UserBenchmark, source: Path, output: Path | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torchzoo.measure.clock import Clock
+from torchzoo.measure.latency import timed_step_s
 
 #: One small kernel takes some 20 µs; beside another process it waits for its turn, a millisecond or more.
 SLOW_S = 1e-3
@@ -29,22 +30,15 @@ def wait_until_idle(probe: Callable[[], Any], clock: Clock, *, limit_s: float = 
     counts as idle when for 50 ms at most a tenth of the time went into such waits.
     """
     for _ in range(3):  # the first launch loads the kernel
-        _timed_s(probe, clock)
+        timed_step_s(probe, clock)
     began = clock.now_ns()
     while True:
         look_began, waited_s = clock.now_ns(), 0.0
         while (looked_s := (clock.now_ns() - look_began) / 1e9) < LOOK_S:
-            took_s = _timed_s(probe, clock)
+            took_s = timed_step_s(probe, clock)
             waited_s += took_s if took_s > SLOW_S else 0.0
         elapsed_s = (clock.now_ns() - began) / 1e9
         if waited_s <= BUSY_SHARE * looked_s:
             return max(0.0, elapsed_s - looked_s), True
         if elapsed_s >= limit_s:
             return elapsed_s, False
-
-
-def _timed_s(probe: Callable[[], Any], clock: Clock) -> float:
-    began = clock.now_ns()
-    probe()
-    clock.synchronize()
-    return (clock.now_ns() - began) / 1e9

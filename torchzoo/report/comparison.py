@@ -157,14 +157,8 @@ def _means_lines(comparison: RunComparison) -> list[str]:
 
 
 def _mean_cells(mean: DeviceMean) -> tuple[str, ...]:
-    ratio = mean.ratio
-    return (
-        mean.axes,
-        mean.mode,
-        mean.domain,
-        f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]",
-        str(mean.cases),
-    )
+    ratio = units.factor(mean.ratio.value, mean.ratio.low, mean.ratio.high)
+    return (mean.axes, mean.mode, mean.domain, ratio, str(mean.cases))
 
 
 # --- Markdown ---

@@ -38,9 +38,8 @@ from torchzoo.record import (
     Manifest,
     Measured,
     Memory,
-    Record,
 )
-from torchzoo.report.rows import by_case
+from torchzoo.report.rows import by_case, measured_of
 from torchzoo.spec import CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.stats import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.store import Run
@@ -93,7 +92,7 @@ def benchmark_database(run: Run) -> str:
 def _database_records(run: Run) -> Iterator[dict[str, Any]]:
     dependencies, runner = _dependencies(run.manifest), _runner(run.manifest)
     for case, records in by_case(run.records).items():
-        measured = _measured(records)
+        measured = measured_of(records)
         for name, values in metrics(case, measured).items():
             yield {
                 "timestamp": int(max(datetime.fromisoformat(record.finished_at) for record in records).timestamp()),
@@ -211,10 +210,6 @@ def _counts(case: Case, compilations: Iterable[Compilation | None]) -> Metrics:
     }
 
 
-def _measured(records: Iterable[Record]) -> list[Measured]:
-    return [record.outcome for record in records if isinstance(record.outcome, Measured)]
-
-
 # --- CSV ---
 
 
@@ -223,7 +218,7 @@ def dynamo_csv(run: Run) -> dict[str, str]:
     tables: dict[str, list[tuple[Any, ...]]] = {}
     names: dict[str, set[str]] = {}
     for case, records in by_case(run.records).items():
-        measured = _measured(records)
+        measured = measured_of(records)
         failed = [record.outcome for record in records if isinstance(record.outcome, Failed)]
         if case.backend == EAGER or not (measured or failed):
             continue
@@ -234,7 +229,7 @@ def dynamo_csv(run: Run) -> dict[str, str]:
         tables.setdefault(f"{stem}_performance.csv", [PERFORMANCE]).append(_performance(case, measured, failed))
         if failed or any(one.check is not None for one in measured):
             tables.setdefault(f"{stem}_accuracy.csv", [ACCURACY]).append(_accuracy(case, measured, failed))
-    has_checks = any(one.check is not None for one in _measured(run.records))
+    has_checks = any(one.check is not None for one in measured_of(run.records))
     return {name: _as_csv(rows) for name, rows in tables.items() if has_checks or not name.endswith("_accuracy.csv")}
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-from torchzoo.record import Failed, Measured, Skipped
+from torchzoo.record import Failed, Skipped
 from torchzoo.report import units
 from torchzoo.report.document import facts
 from torchzoo.report.entries import Entry, Material, is_candidate
 from torchzoo.report.frame import outcome_name, values
+from torchzoo.report.markdown import machine, software
 from torchzoo.report.overview import (
     TOTAL_HEADINGS,
     TOTALS_NOTE,
@@ -27,7 +28,7 @@ from torchzoo.report.overview import (
     unpassed,
     used_columns,
 )
-from torchzoo.report.rows import remarks_of
+from torchzoo.report.rows import measured_of, remarks_of
 from torchzoo.report.summary import alike, where_time_went
 from torchzoo.report.tables import figure_lines
 from torchzoo.report.totals import OUTLIER_RULE, DeviceRatio, Total
@@ -198,12 +199,9 @@ def _subtitle(material: Material) -> str:
 
 
 def _method(material: Material) -> list[str]:
-    environment = material.manifest.environment
-    gpus = ", ".join(f"{gpu['name']} (driver {gpu['driver']})" for gpu in environment.get("gpus", []))
     lines = [
-        f"Machine: {environment.get('cpu')}, {environment.get('cpu_usable')} cores; {gpus or 'no GPU'}.",
-        f"Software: torchzoo {environment.get('torchzoo')} ({environment.get('torchzoo_commit') or 'no checkout'}), "
-        f"torch {environment.get('torch')}, CUDA {environment.get('cuda')}, Python {environment.get('python')}.",
+        f"Machine: {machine(material.manifest)}.",
+        f"Software: {software(material.manifest)}.",
         "Latency: wall time of one step, the device synchronised before and after; the median of blocks of about "
         "20 ms, with the interval of order statistics.",
         "Speedup: eager time over candidate time in turns A B B A in one process, the median of the paired ratios.",
@@ -217,7 +215,6 @@ def _method(material: Material) -> list[str]:
 
 def _cards(material: Material, found: Overview) -> list[dict[str, Any]]:
     everything = found.sections[0].totals[0]
-    could_run = everything.measured + everything.failed
     parts = [f"{everything.measured} measured", f"{everything.failed} failed", f"{everything.skipped} skipped"]
     if everything.incorrect:
         parts[0] += f" ({everything.incorrect} incorrect)"
@@ -227,7 +224,7 @@ def _cards(material: Material, found: Overview) -> list[dict[str, Any]]:
         {
             "title": "Cases passed",
             "value": "-" if everything.pass_rate is None else percent(everything.pass_rate),
-            "lines": [f"{everything.measured - everything.incorrect} of {could_run} that could run", ", ".join(parts)],
+            "lines": [f"{everything.passed} of {everything.could_run} that could run", ", ".join(parts)],
         }
     ]
     kinds = [section.totals[0] for section in found.sections[1:]] or [everything]
@@ -274,12 +271,9 @@ def _speedup_card(title: str, total: Total) -> dict[str, Any]:
 
 
 def _totals_table(title: str, totals: Sequence[Total]) -> dict[str, Any]:
-    used = used_columns(totals)
-    groups = [
-        [[total_cells(total)[number] for number in used] for total in group]
-        for _, group in groupby(totals, key=lambda total: total.axis)
-    ]
-    headings = [TOTAL_HEADINGS[number] for number in used]
+    headings, rows = used_columns(TOTAL_HEADINGS, map(total_cells, totals))
+    by_axis = groupby(zip(totals, rows, strict=True), key=lambda one: one[0].axis)
+    groups = [[row for _, row in group] for _, group in by_axis]
     return {"title": title, "headings": [headings[0].title(), *map(_capital, headings[1:])], "groups": groups}
 
 
@@ -513,9 +507,8 @@ def _samples(entry: Entry, keep: int) -> dict[str, Any]:
         steps_ms = 1e3 * np.array(
             [
                 sample
-                for record in entry.records
-                if isinstance(record.outcome, Measured)
-                for block in record.outcome.blocks
+                for measured in measured_of(entry.records)
+                for block in measured.blocks
                 if block.variant == variant
                 for sample in block.samples_s
             ]

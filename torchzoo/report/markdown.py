@@ -30,14 +30,26 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def provenance(manifest: Manifest) -> list[str]:
     """Command, date, machine and software of a run, as a list."""
-    environment = manifest.environment
-    gpus = ", ".join(f"{gpu['name']} (driver {gpu['driver']})" for gpu in environment.get("gpus", []))
-    packages = ", ".join(f"{name} {version}" for name, version in environment.get("packages", {}).items())
+    packages = ", ".join(f"{name} {version}" for name, version in manifest.environment.get("packages", {}).items())
     return [
         f"- command: {code(' '.join(manifest.command))}",
         f"- date: {manifest.created_at[:10]}",
-        f"- machine: {environment.get('cpu')}, {environment.get('cpu_usable')} cores; {gpus or 'no GPU'}",
-        f"- software: torchzoo {environment.get('torchzoo')} "
-        f"({environment.get('torchzoo_commit') or 'no checkout'}), torch {environment.get('torch')}, "
-        f"CUDA {environment.get('cuda')}, Python {environment.get('python')}, {packages}",
+        f"- machine: {machine(manifest)}",
+        f"- software: {software(manifest)}, {packages}",
     ]
+
+
+def machine(manifest: Manifest) -> str:
+    """The processor, its cores and the GPUs that a run was made on."""
+    environment = manifest.environment
+    gpus = ", ".join(f"{gpu['name']} (driver {gpu['driver']})" for gpu in environment.get("gpus", []))
+    return f"{environment.get('cpu')}, {environment.get('cpu_usable')} cores; {gpus or 'no GPU'}"
+
+
+def software(manifest: Manifest) -> str:
+    """Torchzoo, torch, CUDA and Python of a run."""
+    environment = manifest.environment
+    return (
+        f"torchzoo {environment.get('torchzoo')} ({environment.get('torchzoo_commit') or 'no checkout'}), "
+        f"torch {environment.get('torch')}, CUDA {environment.get('cuda')}, Python {environment.get('python')}"
+    )

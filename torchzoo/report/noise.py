@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from torchzoo import stats
-from torchzoo.compare import is_device_bound, shown_variant
+from torchzoo.compare import is_device_bound, shown_variant, times_s
 from torchzoo.record import Case, Measured, Record
 from torchzoo.report import units
 from torchzoo.report.markdown import provenance, table
-from torchzoo.report.rows import by_case
+from torchzoo.report.rows import by_case, measured_of
 from torchzoo.store import Run
 
 HEADINGS = ("case", "latency", "processes", "between processes", "noise floor", "within a process", "bound by")
@@ -45,7 +45,7 @@ def noise_of(records: Sequence[Record]) -> tuple[Noise, ...]:
     """The noise of each measured case."""
     found = []
     for case, group in by_case(records).items():
-        measured = [record.outcome for record in group if isinstance(record.outcome, Measured)]
+        measured = measured_of(group)
         if measured:
             found.append(_noise(case, measured))
     return tuple(found)
@@ -61,7 +61,7 @@ def _noise(case: Case, measured: Sequence[Measured]) -> Noise:
         floor = math.expm1(min(t * between * math.sqrt(2 / len(own)), 700.0))
     return Noise(
         case=case,
-        latency_s=stats.processes_estimate([stats.block_times_s(m.blocks, shown_variant(m)) for m in measured]).value,
+        latency_s=stats.processes_estimate(times_s(measured)).value,
         processes=len(own),
         between=between,
         floor=floor,

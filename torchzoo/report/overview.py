@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from torchzoo.record import Failed, Skipped
+from torchzoo.report import units
 from torchzoo.report.entries import Entry, Material
 from torchzoo.report.markdown import escape, table
 from torchzoo.report.totals import OUTLIER_RULE, DeviceRatio, Outlier, Section, Total, device_ratios, outliers, sections
@@ -50,12 +51,10 @@ def overview(entries: Sequence[Entry]) -> Overview:
 
 def total_cells(total: Total) -> tuple[str, ...]:
     """The cells under `TOTAL_HEADINGS`."""
-    could_run = total.measured + total.failed
-    passed = total.measured - total.incorrect
     rate = "" if total.pass_rate is None else f" ({percent(total.pass_rate)})"
     return (
         total.name if total.axis == total.name else f"{total.axis} {total.name}",
-        f"{passed} of {could_run}{rate}",
+        f"{total.passed} of {total.could_run}{rate}",
         str(total.skipped or ""),
         _speedup(total.passing),
         _speedup(total.over_all),
@@ -71,7 +70,7 @@ def percent(share: float) -> str:
 
 
 def _speedup(estimate: Estimate | None) -> str:
-    return "" if estimate is None else f"{estimate.value:.2f}x [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return "" if estimate is None else units.factor(estimate.value, estimate.low, estimate.high)
 
 
 def _ratio(estimate: Estimate | None) -> str:
@@ -88,7 +87,7 @@ def outlier_line(one: Outlier) -> str:
 
 def device_line(one: DeviceRatio) -> str:
     """`CASE: 3.20x [3.10, 3.30] as fast as cpu`."""
-    return f"{one.entry.case.label()}: {one.ratio:.2f}x [{one.low:.2f}, {one.high:.2f}] as fast as {one.base}"
+    return f"{one.entry.case.label()}: {units.factor(one.ratio, one.low, one.high)} as fast as {one.base}"
 
 
 def unpassed(entries: Sequence[Entry], kind: type[Failed | Skipped] | None) -> list[Entry]:
@@ -111,12 +110,11 @@ def terminal_overview(material: Material, found: Overview) -> Any:
     for section in found.sections:
         parts.append(Text(f"\n{section.title}"))
         grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-        rows = [_narrow_cells(total) for total in section.totals]
-        used = [number for number in range(len(rows[0])) if any(row[number] for row in rows)]
-        for number in used:
-            grid.add_column(NARROW_HEADINGS[number], justify="left" if number == 0 else "right", no_wrap=True)
+        headings, rows = used_columns(NARROW_HEADINGS, map(_narrow_cells, section.totals))
+        for number, heading in enumerate(headings):
+            grid.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
         for row in rows:
-            grid.add_row(*(Text(row[number]) for number in used))
+            grid.add_row(*map(Text, row))
         parts.append(grid)
     parts.append(Text(TOTALS_NOTE, style="dim"))
     if found.outliers:
@@ -133,11 +131,10 @@ def terminal_overview(material: Material, found: Overview) -> Any:
 
 def _narrow_cells(total: Total) -> tuple[str, ...]:
     """The cells under `NARROW_HEADINGS`, for 80 columns."""
-    passed, could_run = total.measured - total.incorrect, total.measured + total.failed
     over_all = "" if total.over_all is None else f"{total.over_all.value:.2f}x"
     return (
         total.name,
-        f"{passed}/{could_run}",
+        f"{total.passed}/{total.could_run}",
         _speedup(total.passing),
         over_all,
         f"{total.compared}/{total.comparable}" if total.comparable else "",
@@ -145,10 +142,11 @@ def _narrow_cells(total: Total) -> tuple[str, ...]:
     )
 
 
-def used_columns(totals: Sequence[Total]) -> list[int]:
-    """A column that is empty in every row says nothing."""
-    rows = [total_cells(total) for total in totals]
-    return [number for number in range(len(TOTAL_HEADINGS)) if any(row[number] for row in rows)]
+def used_columns(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows without the columns that are empty in every row: they say nothing."""
+    rows = list(rows)
+    used = [number for number in range(len(headings)) if any(row[number] for row in rows)]
+    return [headings[number] for number in used], [[row[number] for number in used] for row in rows]
 
 
 def notes(material: Material) -> list[str]:
@@ -174,11 +172,7 @@ def write_markdown_overview(material: Material, found: Overview, file: Any) -> N
     lines: list[str] = []
     for section in found.sections:
         lines += ["", f"## Summary: {escape(section.title)}", ""]
-        used = used_columns(section.totals)
-        lines += table(
-            [TOTAL_HEADINGS[number] for number in used],
-            [[total_cells(total)[number] for number in used] for total in section.totals],
-        )
+        lines += table(*used_columns(TOTAL_HEADINGS, map(total_cells, section.totals)))
     lines += ["", escape(TOTALS_NOTE)]
     lines += [line for note in notes(material) for line in ("", escape(note))]
     entries = material.entries
@@ -195,7 +189,7 @@ def write_markdown_overview(material: Material, found: Overview, file: Any) -> N
         lines += ["", "## Outliers", "", *table(["", "case", "speedup", "usual"], rows), "", escape(OUTLIER_RULE)]
     if found.device_ratios:
         rows = [
-            [one.entry.case.label(), one.base, f"{one.ratio:.2f}x [{one.low:.2f}, {one.high:.2f}]"]
+            [one.entry.case.label(), one.base, units.factor(one.ratio, one.low, one.high)]
             for one in found.device_ratios
         ]
         headings = ["case", "against", "times as fast"]

@@ -23,10 +23,10 @@ from torchzoo.report import growth
 from torchzoo.report.throttling import slowdowns, throttled_shares
 from torchzoo.stats import CANDIDATE_VARIANT, EAGER_VARIANT, Estimate
 
-#: A check's verdict, for people.
 #: Of the latency pass: less than that of it at lowered clocks is not worth a remark.
 LEAST_THROTTLED = 0.01
 
+#: A check's verdict, for people.
 CHECK_WORDS = {
     CheckStatus.CORRECT: "correct",
     CheckStatus.INCORRECT: "INCORRECT",
@@ -80,6 +80,11 @@ def by_case(records: Iterable[Record]) -> dict[Case, list[Record]]:
     for record in records:
         found.setdefault(msgspec.structs.replace(record.case, repeat=0), []).append(record)
     return found
+
+
+def measured_of(records: Iterable[Record]) -> list[Measured]:
+    """The outcomes of those that were measured."""
+    return [record.outcome for record in records if isinstance(record.outcome, Measured)]
 
 
 def repeated(records: Sequence[Record]) -> Row:
@@ -213,7 +218,7 @@ def _of_device(measured: Measured) -> list[str]:
 
 def remarks_of(records: Iterable[Record]) -> list[str]:
     """The remarks on all processes of a case, each once."""
-    return list(dict.fromkeys(said for r in records if isinstance(r.outcome, Measured) for said in remarks(r.outcome)))
+    return list(dict.fromkeys(said for measured in measured_of(records) for said in remarks(measured)))
 
 
 def what_failed(records: Sequence[Record]) -> list[str]:

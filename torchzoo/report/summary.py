@@ -10,7 +10,7 @@ from typing import Any
 from torchzoo import stats
 from torchzoo.record import EAGER, Case, Failed, Manifest, Measured, Record, Skipped, Stage
 from torchzoo.report import units
-from torchzoo.report.rows import by_case
+from torchzoo.report.rows import by_case, measured_of
 from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision
 
 ALL = "all"
@@ -47,7 +47,7 @@ def counts(manifest: Manifest, records: Sequence[Record]) -> str:
         outcomes = {type(record.outcome) for record in group}
         kind = next(kind for kind in (Failed, Measured, Skipped) if kind in outcomes)
         kinds[kind] += 1
-        incorrect += kind is Measured and any(isinstance(r.outcome, Measured) and r.outcome.is_incorrect for r in group)
+        incorrect += kind is Measured and any(measured.is_incorrect for measured in measured_of(group))
     could_run = kinds[Measured] + kinds[Failed]
     repeats = max((case.repeat for case in manifest.cases), default=0) + 1
     missing = len(manifest.cases) - len(records)
@@ -72,7 +72,7 @@ def speedups(manifest: Manifest, records: Sequence[Record]) -> Speedups:
     """
     found: Speedups = {}
     for case, group in by_case(records).items():
-        measured = [r.outcome for r in group if isinstance(r.outcome, Measured)]
+        measured = measured_of(group)
         if any(outcome.is_incorrect for outcome in measured):
             continue
         processes = [stats.quad_ratios(outcome.blocks) for outcome in measured]
@@ -102,14 +102,7 @@ def alike(case: Case) -> str:
 
 
 def _geomean(cases: list[list[list[float]]]) -> str:
-    import numpy as np
-
-    generator = np.random.default_rng(0)
-    drawn = [
-        stats.resampled_processes(processes, cluster=str(number), generator=generator)
-        for number, processes in enumerate(cases)
-    ]
-    return f"{units.speedup(stats.geomean_of(drawn))} ({len(cases)})"
+    return f"{units.speedup(stats.geomean_of_processes(cases))} ({len(cases)})"
 
 
 def failures(records: Iterable[Record]) -> list[str]:

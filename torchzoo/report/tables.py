@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from torchzoo import stats
-from torchzoo.record import Case, Check, Manifest, Measured, Record
+from torchzoo.record import Case, Check, Failed, Manifest, Measured, Record
 from torchzoo.report import breakdown, compilation, growth, markdown, sweep, units, work
 from torchzoo.report.rows import (
     CHECK_WORDS,
     Figures,
     Row,
     by_case,
+    in_a_line,
     remarks,
     remarks_of,
     repeated,
@@ -33,6 +34,18 @@ HEADINGS = (
     "memory",
     "note",
 )
+
+
+def case_detail(record: Record) -> Any:
+    """One case whole: its table; or what became of it, and the end of a failure's traceback."""
+    from rich.text import Text
+
+    if isinstance(record.outcome, Measured):
+        return case_table(record)
+    lines = [f"{record.case.label()}: {in_a_line(record)}"]
+    if isinstance(record.outcome, Failed):
+        lines.append(record.outcome.traceback.rstrip())
+    return Text("\n".join(lines))
 
 
 def case_table(record: Record) -> Any:

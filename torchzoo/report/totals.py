@@ -13,6 +13,7 @@ from torchzoo import stats
 from torchzoo.record import Failed, Measured, Skipped
 from torchzoo.report.entries import Entry, is_candidate
 from torchzoo.report.frame import values
+from torchzoo.report.rows import measured_of
 from torchzoo.report.summary import alike
 from torchzoo.spec import Domain
 from torchzoo.stats import Estimate, Resampled
@@ -53,10 +54,17 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
     device_memory_ratio: Estimate | None  # GM
 
     @property
+    def passed(self) -> int:
+        return self.measured - self.incorrect
+
+    @property
+    def could_run(self) -> int:
+        return self.measured + self.failed
+
+    @property
     def pass_rate(self) -> float | None:
         """Of the cases that could run (not skipped), the share that was measured and not found incorrect."""
-        could_run = self.measured + self.failed
-        return (self.measured - self.incorrect) / could_run if could_run else None
+        return self.passed / self.could_run if self.could_run else None
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +183,7 @@ def _inverse(one: Resampled) -> Resampled:
 
 def ratios_of(entry: Entry) -> list[list[float]]:
     """The paired ratios of each process that measured the candidate."""
-    return [stats.quad_ratios(r.outcome.blocks) for r in entry.records if isinstance(r.outcome, Measured)]
+    return [stats.quad_ratios(measured.blocks) for measured in measured_of(entry.records)]
 
 
 def outliers(entries: Sequence[Entry]) -> tuple[Outlier, ...]:
@@ -215,15 +223,15 @@ def device_ratios(entries: Sequence[Entry]) -> tuple[DeviceRatio, ...]:
     for by_device in found.values():
         present = [device for device in devices if device in by_device]
         for device in present[1:]:
-            base, other = _latency(by_device[present[0]]), _latency(by_device[device])
+            times = stats.quotient(_latency(by_device[present[0]]), _latency(by_device[device]))
             ratios.append(
                 DeviceRatio(
                     entry=by_device[device],
                     base=present[0],
                     device=device,
-                    ratio=base.value / other.value,
-                    low=base.low / other.high,
-                    high=base.high / other.low,
+                    ratio=times.value,
+                    low=times.low,
+                    high=times.high,
                 )
             )
     return tuple(ratios)

@@ -80,6 +80,11 @@ def speedup(estimate: Estimate) -> str:
     return text if estimate.confidence >= 0.95 else f"{text} (at {100 * estimate.confidence:.0f}%)"
 
 
+def factor(value: float, low: float, high: float) -> str:
+    """`1.32x [1.30, 1.34]`: always two digits, always with the interval."""
+    return f"{value:.2f}x [{low:.2f}, {high:.2f}]"
+
+
 def _three_digits(value: float) -> str:
     if value >= 100:
         return f"{value:,.0f}"

@@ -18,7 +18,7 @@ from torchzoo.runs import Asked
 from torchzoo.spec import Mode, Precision
 from torchzoo.stats import CANDIDATE_VARIANT, EAGER_VARIANT, Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, is_correct, measured, not_measured
+from torchzoo.userbenchmark import Choice, measured, not_measured
 
 MODES = (None, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -125,7 +125,7 @@ def _row(line: Line) -> list[str]:
     return [
         str(line.case.backend),
         *_measures(line.case, line.result, line.step_s),
-        speedup if is_correct(line.outcome) else f"{speedup}, but its results are wrong",
+        f"{speedup}, but its results are wrong" if line.outcome.is_incorrect else speedup,
         "" if line.speedup is None else pays_after(line),
         *(
             ("", "", "", "")

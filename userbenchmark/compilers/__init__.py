@@ -20,7 +20,7 @@ from torchzoo.runs import Asked
 from torchzoo.spec import Mode
 from torchzoo.stats import CANDIDATE_VARIANT, EAGER_VARIANT, Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, by_domain, is_correct, measured, not_measured
+from torchzoo.userbenchmark import Choice, by_domain, measured, not_measured
 
 READING = """## How to read it, and where it can mislead
 
@@ -118,7 +118,7 @@ def _means(run: Run, records: Sequence[Record]) -> list[str]:
 
 def _cells(records: Sequence[Record]) -> list[str]:
     """Geometric means of T, CM and GM over what passed; how many passed of those that could run."""
-    passed = [one.outcome for one in records if isinstance(one.outcome, Measured) and is_correct(one.outcome)]
+    passed = [one.outcome for one in records if isinstance(one.outcome, Measured) and not one.outcome.is_incorrect]
     ran = [one for one in records if isinstance(one.outcome, Measured | Failed)]
     found = [ratios(outcome) for outcome in passed]
     hosts = [[one.host] for one in found if one.host is not None]
@@ -145,7 +145,7 @@ def time_text(time: Sequence[float]) -> str:
 
 def _row(record: Record, outcome: Measured, found: Ratios) -> list[str]:
     compilation = outcome.variants[CANDIDATE_VARIANT].compilation
-    notes = [] if is_correct(outcome) else ["results are wrong: not in the means"]
+    notes = ["results are wrong: not in the means"] if outcome.is_incorrect else []
     if compilation is not None and compilation.graph_breaks:
         notes.append(f"{sum(compilation.graph_breaks.values())} graph breaks")
     if compilation is not None and compilation.cudagraph_skips:

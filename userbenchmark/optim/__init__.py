@@ -236,18 +236,7 @@ def _cell(base: Measured | None, other: Measured | None) -> str:
         return "not measured"
     if base is None:
         return units.seconds(step_s(other).value)
-    return f"{units.seconds(step_s(other).value)}, {units.speedup(ratio(step_s(base), step_s(other)))}"
-
-
-def ratio(base: Estimate, other: Estimate) -> Estimate:
-    """Base over other, measured apart: it holds where both intervals do, so with the sum of their doubts."""
-    return Estimate(
-        value=base.value / other.value,
-        low=base.low / other.high,
-        high=base.high / other.low,
-        confidence=max(0.0, base.confidence + other.confidence - 1),
-        count=min(base.count, other.count),
-    )
+    return f"{units.seconds(step_s(other).value)}, {units.speedup(stats.quotient(step_s(base), step_s(other)))}"
 
 
 def _mean(steps: Step, name: str) -> str:

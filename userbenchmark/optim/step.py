@@ -12,12 +12,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchzoo.catalog import load_model_class
+from torchzoo.catalog import NEEDS_DATA, load_model_class
 from torchzoo.model import Inputs, Model
 from torchzoo.spec import Mode, read_spec
-
-#: What the meta device raises where a value is asked for.
-_NEEDS_DATA = (RuntimeError, NotImplementedError, AttributeError)
 
 
 class ParametersOf(Model):
@@ -46,7 +43,7 @@ class ParametersOf(Model):
         model_class = load_model_class(spec)
         try:
             return model_class(Mode.TRAIN, "meta", spec.smoke_batch_size).networks()
-        except _NEEDS_DATA:  # its building looks at values
+        except NEEDS_DATA:  # its building looks at values
             return model_class(Mode.TRAIN, "cpu", spec.smoke_batch_size).networks()
         finally:
             torch.manual_seed(self.seed)
