@@ -199,10 +199,10 @@ class Recompilation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compilation(msgspec.Struct, frozen=True, kw_only=True):
-    """What Dynamo counted of a variant, from its first step to its last; zeros for backends without Dynamo."""
+    """What Dynamo counted of a variant, from its first step to its last."""
 
     graphs: int = 0
-    graph_breaks: dict[str, int] = {}  # reason: how often
+    graph_breaks: dict[str, int] = {}  # reason: how often; Dynamo's counter, for readers that expect its number
     cudagraph_skips: int = 0
     cache: CacheMode | None = None  # None where the backend compiles nothing that is cached
     cache_hits: int = 0  # graphs whose code inductor found in its cache
@@ -213,6 +213,14 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     recompilations: tuple[Recompilation, ...] = ()
     cudagraph_skip_reasons: tuple[str, ...] = ()
     late_graphs: int = 0  # of `graphs`, those compiled after the warm-up: while memory or time was measured
+
+    @property
+    def break_count(self) -> int:
+        """Places where a graph ended, functions left to Python whole (which `graph_breaks` misses) included.
+
+        Records before 2026-11-21 have no places: Dynamo's own counts.
+        """
+        return len(self.breaks) or sum(self.graph_breaks.values())
 
 
 class StepTime(msgspec.Struct, frozen=True, array_like=True):

@@ -12,7 +12,7 @@ import psutil
 import torch
 from torch.utils._pytree import tree_leaves
 
-from torchzoo import environment, prepare
+from torchzoo import backends, environment, prepare
 from torchzoo.catalog import load_model_class
 from torchzoo.measure import passes
 from torchzoo.measure.clock import Clock, DeviceClock
@@ -78,8 +78,9 @@ def measure_case(
         candidate = variants[-1]
         del inspection  # the calls it holds are not the candidate's memory
         warm[candidate.name] = warm_up(candidate, clock, settings)
-        compilation[candidate.name] = watch.counts(settings.cache)
-        check_compiled(case.backend, compilation[candidate.name])
+        if backends.info(case.backend.name).uses_dynamo:
+            compilation[candidate.name] = watch.counts(settings.cache)
+            check_compiled(case.backend, compilation[candidate.name])
         memory[candidate.name] = measure_memory(candidate.step, memory_steps(settings, warm[candidate.name]), device)
         del candidate
 

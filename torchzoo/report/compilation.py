@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from torchzoo.record import EAGER, Compilation, Measured, Record
 from torchzoo.report import units
-from torchzoo.report.rows import Figures, break_count
+from torchzoo.report.rows import Figures
 from torchzoo.stats import CANDIDATE_VARIANT
 
 #: Reasons shown of a kind in one case's table; `--compile-stats` shows all.
@@ -23,7 +23,7 @@ def lines(columns: Sequence[Figures]) -> list[tuple[str, list[str]]]:
 
     return [
         ("compiling", cells(lambda c: _seconds(c.compile_s))),
-        ("graphs, graph breaks", cells(lambda c: f"{c.graphs}, {break_count(c)}")),
+        ("graphs, graph breaks", cells(lambda c: f"{c.graphs}, {c.break_count}")),
         ("recompilations", cells(lambda c: "-" if c.compile_s is None else str(len(c.recompilations)))),
         ("guards", cells(lambda c: "-" if c.guards is None else f"{c.guards:,}")),
     ]
@@ -76,7 +76,7 @@ def table(records: Iterable[Record]) -> list[str]:
 
 def _graphs(counts: Compilation) -> str:
     """`3 graphs, 2 breaks, 1 recompilation, 120 guards, 0 skipped CUDA graphs`; what was not counted is left out."""
-    parts = [_count(counts.graphs, "graph"), _count(break_count(counts), "break")]
+    parts = [_count(counts.graphs, "graph"), _count(counts.break_count, "break")]
     if counts.compile_s is not None:
         parts.append(_count(len(counts.recompilations), "recompilation"))
     if counts.guards is not None:

@@ -250,7 +250,7 @@ def _compilation(variant: VariantResult) -> dict[str, Any]:
         "compile_s": counts.compile_s,
         "cache": _text(counts.cache),
         "graphs": counts.graphs,
-        "graph_breaks": sum(counts.graph_breaks.values()),
+        "graph_breaks": counts.break_count,
         "recompilations": len(counts.recompilations),
         "cudagraph_skips": counts.cudagraph_skips,
     }

@@ -11,7 +11,6 @@ from torchzoo.record import (
     Block,
     Case,
     CheckStatus,
-    Compilation,
     Failed,
     Measured,
     Record,
@@ -164,18 +163,13 @@ def _of_variant(result: VariantResult) -> list[str]:
         said.append("the step's result is not finite (NaN or infinity)")
     if result.compilation and result.compilation.cudagraph_skips:
         said.append(f"CUDA graphs were skipped {result.compilation.cudagraph_skips} times")
-    if result.compilation and (breaks := break_count(result.compilation)):
+    if result.compilation and (breaks := result.compilation.break_count):
         said.append(f"{breaks} graph breaks")
     if result.compilation and (late := result.compilation.late_graphs):
         said.append(f"{late} graphs were compiled anew after its warm-up, when it was measured")
     if leak := growth.remark(result.growth):
         said.append(leak)
     return said
-
-
-def break_count(counts: Compilation) -> int:
-    """Graph breaks: those with a place, or (in records before 2026-11-21) Dynamo's counts."""
-    return len(counts.breaks) or sum(counts.graph_breaks.values())
 
 
 def _of_check(measured: Measured) -> list[str]:

@@ -132,7 +132,7 @@ def _row(line: Line) -> list[str]:
             if compilation is None
             else (
                 str(compilation.graphs),
-                str(sum(compilation.graph_breaks.values())),
+                str(compilation.break_count),
                 str(compilation.cudagraph_skips),
                 str(compilation.cache or ""),
             )

@@ -146,8 +146,8 @@ def time_text(time: Sequence[float]) -> str:
 def _row(record: Record, outcome: Measured, found: Ratios) -> list[str]:
     compilation = outcome.variants[CANDIDATE_VARIANT].compilation
     notes = ["results are wrong: not in the means"] if outcome.is_incorrect else []
-    if compilation is not None and compilation.graph_breaks:
-        notes.append(f"{sum(compilation.graph_breaks.values())} graph breaks")
+    if compilation is not None and (breaks := compilation.break_count):
+        notes.append(f"{breaks} graph breaks")
     if compilation is not None and compilation.cudagraph_skips:
         notes.append(f"CUDA graphs skipped {compilation.cudagraph_skips} times")
     return [
