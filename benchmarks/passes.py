@@ -55,6 +55,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-o", "--output", type=Path, required=True)
     asked = parser.parse_args()
+    if asked.rounds < 2:
+        parser.error("--rounds must be 2 at least: neighbouring rounds are compared")
     options = [*asked.models, "-d", asked.device, "-t", asked.mode, "--backend", asked.backend, "--bs", asked.bs]
     options += ["--time-limit", asked.time_limit, *(["-j", asked.jobs] if asked.jobs else [])]
     switches = [f"--{one.replace('_', '-')}" for one in Pass]

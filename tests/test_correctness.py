@@ -495,9 +495,11 @@ def test_large_sparse_gradients_are_compared_as_dense_ones() -> None:
             ResultKind.GRADIENTS, Yardstick(results(w=on_host(table))), results(w=other), tolerance=0.1
         )
         assert comparison.error == pytest.approx(0.5 / 5**0.5)
-    weighted = Results(values={ResultKind.PARAMETERS: {"w": on_host(table)}}, weights={"w": on_host(table)})
+    rows = torch.sparse_coo_tensor(torch.tensor([[9, 7]]), torch.tensor([[2.0] * 32, [1.0] * 32]), table.shape)
     moved = Results(values={ResultKind.PARAMETERS: {"w": 1.1 * table}})
-    assert compare(ResultKind.PARAMETERS, Yardstick(weighted), moved, tolerance=0.0).error == pytest.approx(0.1)
+    for weights in (on_host(table), on_host(rows)):  # made sparse here, or by the embedding
+        weighted = Results(values={ResultKind.PARAMETERS: {"w": on_host(table)}}, weights={"w": weights})
+        assert compare(ResultKind.PARAMETERS, Yardstick(weighted), moved, tolerance=0.0).error == pytest.approx(0.1)
 
 
 def test_integers_are_compared_by_the_share_that_differs() -> None:

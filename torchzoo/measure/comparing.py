@@ -119,12 +119,13 @@ def _as_tensor(leaf: Any, name: str) -> tuple[ResultKind, Tensor]:
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """A copy; sparse where that saves memory."""
+    """A copy; sparse where that saves memory, by rows then, as embeddings make their gradients."""
     tensor = tensor.detach()
     if tensor.is_sparse:
-        return tensor.coalesce().to("cpu", copy=True)
+        by_rows = tensor if tensor.sparse_dim() == 1 else tensor.to_dense().to_sparse(1)
+        return by_rows.coalesce().to("cpu", copy=True)
     is_sparse = tensor.numel() > LARGE and int(tensor.count_nonzero()) < tensor.numel() // 16
-    return tensor.to_sparse().to("cpu") if is_sparse else tensor.to("cpu", copy=True)
+    return tensor.to_sparse(1).to("cpu") if is_sparse else tensor.to("cpu", copy=True)
 
 
 def tolerance_of(kind: ResultKind, precision: Precision) -> float:
