@@ -13,6 +13,8 @@ import torch._dynamo
 from torch import nn
 
 import examples
+from torchzoo.backends.call import Call
+from torchzoo.backends.dynamo import compile_network
 from torchzoo.measure.compilation import CompilationWatch, check_compiled, watch_compilation
 from torchzoo.prepare import LabelNotReached
 from torchzoo.record import Backend, CacheMode, Compilation, GraphBreak, Recompilation
@@ -109,7 +111,7 @@ def test_a_function_left_to_python_whole_is_told(watch: CompilationWatch) -> Non
 
 def test_a_clean_network_has_guards_and_time_and_nothing_to_complain_of(watch: CompilationWatch) -> None:
     network = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    compiled = torch.compile(network._call_impl, backend="aot_eager")
+    compiled = compile_network(network, Call((), {}, torch.Tensor), Backend("aot_eager"))
     for _ in range(3):
         compiled(torch.randn(2, 4)).sum().backward()
     counts = watch.counts(CacheMode.COLD)

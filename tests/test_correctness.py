@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from torchzoo.measure.correctness import check_case
 from torchzoo.measure.matching import Detections, from_rows, unmatched_share
 from torchzoo.measure.randomness import RecordDraws, ReplayDraws, without_dropout
 from torchzoo.model import Batch, Model, SupervisedModel
+from torchzoo.prepare import LabelNotReached
 from torchzoo.record import Backend, Check, CheckStatus, Comparison, Record
 from torchzoo.report import rows, summary
 from torchzoo.report.tables import case_table
@@ -345,6 +347,45 @@ def test_where_tf32_leaves_nothing_to_judge_by_the_same_program_is_judged_at_fp3
     assert (found.status, found.judged_at) == (status, Precision.FP32)
     assert found.reason.startswith("judged at fp32, since at TF32 nothing to judge by: outputs")
     assert ("; outputs: output is off by" in found.reason) == (status is CheckStatus.INCORRECT)
+
+
+class NeverCompiled(Classifier):
+    def build_network(self) -> nn.Module:
+        network = nn.Linear(6, 3)
+        network.forward = torch.compiler.disable(network.forward)  # type: ignore[method-assign]
+        return network
+
+
+def test_a_backend_that_compiles_nothing_is_not_found_correct() -> None:
+    with pytest.raises(LabelNotReached, match="nothing to compile"):
+        check(NeverCompiled, Mode.EVAL, "aot_eager")
+
+
+class Restless(Classifier):
+    """No two of its steps give the same where TF32 is allowed; elsewhere they do."""
+
+    steps = itertools.count()
+
+    def eval_step(self) -> Tensor:
+        logits: Tensor = super().eval_step()
+        has_tf32 = torch.backends.cudnn.allow_tf32 and logits.dtype is torch.float32
+        return logits + next(self.steps) if has_tf32 else logits
+
+
+@pytest.mark.parametrize(("compiler", "status"), [(None, CheckStatus.CORRECT), (adds_a_half, CheckStatus.INCORRECT)])
+def test_where_two_runs_of_eager_agree_at_fp32_alone_the_backend_is_judged_there(
+    backend: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    compiler: Callable[..., Any] | None,
+    status: CheckStatus,
+) -> None:
+    arithmetic = {Precision.DEFAULT: Precision.TF32, Precision.FP32: Precision.FP32}
+    monkeypatch.setattr(correctness._Runs, "_arithmetic", lambda runs: arithmetic[runs.case.precision])
+    found = check(Restless, Mode.EVAL, "aot_eager" if compiler is None else backend(compiler))
+    assert (found.status, found.judged_at) == (status, Precision.FP32)
+    assert found.reason.startswith("judged at fp32, since at TF32 two runs of eager from the same seed differ")
+    alone = check(Restless, Mode.EVAL)
+    assert (alone.status, alone.judged_at) == (CheckStatus.NONDETERMINISTIC, None)
 
 
 def test_other_precisions_than_tf32_are_not_judged_by_fp32(backend: Callable[..., str]) -> None:

@@ -13,9 +13,19 @@ from torchzoo.record import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
-    """What `network.compile()` installs: the module's call, hooks included, under Dynamo."""
+    """What `network.compile()` installs: the module's call, hooks included, under Dynamo.
+
+    Up to torch 2.11 at least, `compile()` of a module whose `forward` is PyTorch's own (`nn.Sequential`) compiles
+    nothing: Dynamo skips PyTorch's own functions unless another function calls them. `torch.compile(network)` has one.
+    """
     del call
-    return _compiled(network._call_impl, backend)
+    module_call: Callable[..., Any] = network._call_impl
+
+    def from_outside(*args: Any, **kwargs: Any) -> Any:
+        return module_call(*args, **kwargs)
+
+    is_pytorchs = type(network).forward.__module__.startswith("torch.")
+    return _compiled(from_outside if is_pytorchs else module_call, backend)
 
 
 def compile_step(step: Callable[[], Any], backend: Backend) -> Callable[[], Any]:

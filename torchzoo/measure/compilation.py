@@ -44,7 +44,7 @@ class CompilationWatch(logging.Handler):
         if message.startswith(_SKIP_WORDS):
             self._skips.append(message)
 
-    def counts(self, cache: CacheMode, *, warm_graphs: int | None = None) -> Compilation:
+    def counts(self, cache: CacheMode | None, *, warm_graphs: int | None = None) -> Compilation:
         """All figures since the watch began. What this version of PyTorch does not keep is None, or empty.
 
         `warm_graphs` is how many graphs there were after the warm-up, where that is over.
