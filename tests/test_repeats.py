@@ -144,7 +144,7 @@ def test_tables_show_one_line_for_a_case_and_say_of_how_many_processes() -> None
     assert f"{CASE.label()} (3 processes)" in text
     assert "1 of 4 processes FAILED (error in build): no" in text
     file = io.StringIO()
-    tables.write_markdown(manifest(), records, file)
+    tables.write_markdown([manifest()], records, file)
     assert file.getvalue().count("| tiny |") == 1
     assert "3 processes; 1 of 4 processes FAILED" in file.getvalue()
 

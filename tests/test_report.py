@@ -93,13 +93,22 @@ def test_the_terminal_table_fits_80_columns() -> None:
 
 def test_markdown_is_one_table_that_foreign_text_can_not_break() -> None:
     file = io.StringIO()
-    tables.write_markdown(manifest(), mixed(), file)
+    tables.write_markdown([manifest()], mixed(), file)
     lines = file.getvalue().splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 2 + 4
     assert {line.replace("\\|", "").count("|") for line in table} == {len(tables.HEADINGS) + 1}
     assert "<script>" not in file.getvalue()
     assert "torch 2.15.0" in file.getvalue()
+
+
+def test_markdown_of_several_runs_names_every_command_and_date() -> None:
+    later = msgspec.structs.replace(manifest(), command=("run.py", "b"), created_at="2026-02-01T00:00:00+00:00")
+    file = io.StringIO()
+    tables.write_markdown([manifest(), later], mixed(), file)
+    commands = [line for line in file.getvalue().splitlines() if line.startswith("- command: ")]
+    assert commands == [f"- command: `{' '.join(manifest().command)}`", "- command: `run.py b`"]
+    assert f"- date: {manifest().created_at[:10]}, 2026-02-01\n" in file.getvalue()
 
 
 def test_the_summary_counts_averages_and_says_where_the_time_went() -> None:

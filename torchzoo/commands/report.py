@@ -95,7 +95,7 @@ def _markdown(material: Material, file: IO[str]) -> None:
     from torchzoo.report.overview import overview, write_markdown_overview
     from torchzoo.report.tables import write_markdown
 
-    write_markdown(material.manifest, material.records, file)
+    write_markdown([one.manifest for one in material.runs], material.records, file)
     write_markdown_overview(material, overview(material.entries), file)
 
 

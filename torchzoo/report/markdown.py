@@ -28,12 +28,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [shown[0], "|" + " --- |" * len(headings), *shown[1:]]
 
 
-def provenance(manifest: Manifest) -> list[str]:
-    """Command, date, machine and software of a run, as a list."""
+def provenance(manifest: Manifest, *others: Manifest) -> list[str]:
+    """Command, date, machine and software of a run, as a list; `others` are runs of the same machine and software."""
     packages = ", ".join(f"{name} {version}" for name, version in manifest.environment.get("packages", {}).items())
+    runs = (manifest, *others)
     return [
-        f"- command: {code(' '.join(manifest.command))}",
-        f"- date: {manifest.created_at[:10]}",
+        *(f"- command: {code(' '.join(one.command))}" for one in runs),
+        f"- date: {', '.join(dict.fromkeys(one.created_at[:10] for one in runs))}",
         f"- machine: {machine(manifest)}",
         f"- software: {software(manifest)}, {packages}",
     ]

@@ -182,10 +182,10 @@ def terminal_table(records: Sequence[Record]) -> Any:
     return Text("\n".join([*lines, *sweep.lines(records), *notes, *unmeasured]))
 
 
-def write_markdown(manifest: Manifest, records: Sequence[Record], file: IO[str]) -> None:
-    """Many cases, a line each, under the machine, versions and date."""
+def write_markdown(manifests: Sequence[Manifest], records: Sequence[Record], file: IO[str]) -> None:
+    """Many cases, a line each, under the commands, the machine, versions and dates."""
     lines = [
-        *markdown.provenance(manifest),
+        *markdown.provenance(*manifests),
         "- memory: peak allocated on the device, peak resident on the CPU; of the candidate where there is one",
         "",
         *markdown.table(HEADINGS, [_cells(case, group) for case, group in by_case(records).items()]),
