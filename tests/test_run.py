@@ -337,6 +337,20 @@ def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path) -> None:
     assert seen == [("shared", 0, 1), ("shared", 1, 0)]
 
 
+def test_only_what_is_behind_dynamo_has_counts_of_its_compilation(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    arguments = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--threads", "1", "--time-limit", "0.2"]
+    done = run(*arguments, "--backend", "torchscript,aot_eager", "--json")
+    assert done.returncode == 0, done.stderr
+    seen = {}
+    for line in done.stdout.splitlines():
+        record = msgspec.json.decode(line, type=Record)
+        assert isinstance(record.outcome, Measured)
+        seen[record.case.backend.name] = record.outcome.variants["candidate"].compilation
+    assert seen["torchscript"] is None
+    assert seen["aot_eager"].graphs == 1
+
+
 def test_a_library_that_ends_its_process_costs_only_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deadly.py").write_text("import os\nos.abort()\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
