@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from examples import CASE, INDUCTOR, manifest, measured, record
 from kept_runs import MESSAGE, against_eager, everything, failed, incorrect, keep
 from torchzoo import cli
-from torchzoo.record import Backend, Block, Case, Record, Settings, Skipped
+from torchzoo.record import Backend, Block, Case, Measured, Record, Settings, Skipped
+from torchzoo.report import units
 from torchzoo.report.entries import read_material
 from torchzoo.report.overview import percent
+from torchzoo.report.summary import summary
 from torchzoo.report.totals import Total, device_ratios, outliers, sections
 from torchzoo.spec import Domain, Precision
 from torchzoo.store import StoreError, read_run
@@ -53,6 +58,32 @@ def test_failed_and_incorrect_cases_count_as_1_over_all_and_not_at_all_among_the
     assert everything.host_memory_ratio.value == pytest.approx(2.0)
     assert everything.device_memory_ratio is not None
     assert everything.device_memory_ratio.value == pytest.approx(0.5)
+
+
+def test_the_same_cases_have_the_same_mean_and_interval_in_any_order_and_wherever_they_are_averaged(
+    tmp_path: Path,
+) -> None:
+    noisy = [against(1.0 + index / 3, name) for index, name in enumerate("abcde")]
+    noisy = [
+        msgspec.structs.replace(one, outcome=msgspec.structs.replace(one.outcome, blocks=jittered(one)))
+        for one in noisy
+        if isinstance(one.outcome, Measured)
+    ]
+    totals = [totals_of(tmp_path / name, *some) for name, some in (("there", noisy), ("back", noisy[::-1]))]
+    there, back = (each["all", "all"].passing for each in totals)
+    assert there == back
+    assert there is not None
+    assert there.low < there.value < there.high
+    console = Console(file=io.StringIO(), width=200)
+    console.print(summary(manifest(), noisy))
+    assert f"{units.speedup(there)} (5)" in console.file.getvalue()
+
+
+def jittered(one: Record) -> tuple[Block, ...]:
+    """The case's blocks with times that vary by some percent, each in its own way."""
+    assert isinstance(one.outcome, Measured)
+    random = Random(one.case.model)
+    return tuple(Block(b.variant, tuple(t * random.uniform(0.9, 1.1) for t in b.samples_s)) for b in one.outcome.blocks)
 
 
 def test_totals_are_by_every_axis_along_which_cases_differ(tmp_path: Path) -> None:

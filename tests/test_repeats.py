@@ -168,7 +168,7 @@ def test_the_summary_counts_cases_and_means_do_not_count_repeats_as_models() -> 
     told = "3 cases, each by 3 processes: 2 measured, 0 skipped with a reason, 1 failed; 67% of those that could run"
     assert counts(asked, records) == f"{told} passed"
     found = speedups(asked, records)["inductor on cpu"]["all"][Mode.EVAL]
-    assert [len(case) for case in found] == [3, 3]
+    assert [len(processes) for _, processes in found] == [3, 3]
     assert "1.41x" in rendered(summary(asked, records))  # of 2.0 and 1.0, each once
     assert "for 9 processes that ran" in where_time_went(asked, records)[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from statistics import NormalDist, fmean, median, variance
@@ -175,6 +176,13 @@ class Resampled(msgspec.Struct, frozen=True, kw_only=True):
     own: Estimate | None = None  # of several processes: what the interval is where the case stands alone
 
 
+def generator_for(name: str) -> Any:
+    """NumPy's random numbers for what has this name: a case is drawn the same beside whatever others it stands."""
+    import numpy as np
+
+    return np.random.default_rng(zlib.crc32(name.encode()))
+
+
 def resampled(ratios: Sequence[float], *, cluster: str, generator: Any, resamples: int = 2000) -> Resampled:
     """The median of a case's ratios, and the medians of bootstrap samples of them.
 
@@ -253,7 +261,7 @@ def geomean_of(cases: Sequence[Resampled], *, seed: int = 0) -> Estimate:
         raise ValueError("a geometric mean needs cases with positive values")
     if len(cases) == 1 and cases[0].own is not None:
         return cases[0].own
-    names = {name: number for number, name in enumerate(dict.fromkeys(case.cluster for case in cases))}
+    names = {name: number for number, name in enumerate(sorted({case.cluster for case in cases}))}
     resamples = len(cases[0].log_medians)
     sums, sizes = np.zeros((len(names), resamples)), np.zeros((len(names), 1))
     for case in cases:
@@ -415,19 +423,12 @@ def geomean(samples: Sequence[Sequence[float]]) -> Estimate:
     Raises:
         ValueError: no case, one without ratios, or a ratio that is not positive.
     """
-    return geomean_of_processes([[ratios] for ratios in samples])
-
-
-def geomean_of_processes(cases: Sequence[Sequence[Sequence[float]]]) -> Estimate:
-    """The same of cases that several processes measured (`resampled_processes`)."""
     import numpy as np
 
     generator = np.random.default_rng(0)
-    drawn = [
-        resampled_processes(processes, cluster=str(number), generator=generator)
-        for number, processes in enumerate(cases)
-    ]
-    return geomean_of(drawn)
+    return geomean_of(
+        [resampled(ratios, cluster=str(number), generator=generator) for number, ratios in enumerate(samples)]
+    )
 
 
 def quotient(base: Estimate, other: Estimate) -> Estimate:

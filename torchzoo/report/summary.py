@@ -12,6 +12,7 @@ from torchzoo.record import EAGER, Case, Failed, Manifest, Measured, Record, Ski
 from torchzoo.report import units
 from torchzoo.report.rows import by_case, measured_of
 from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision
+from torchzoo.stats import Resampled
 
 ALL = "all"
 
@@ -62,7 +63,9 @@ def counts(manifest: Manifest, records: Sequence[Record]) -> str:
     return f"{cases} cases{several}: {', '.join(parts)}{rate}"
 
 
-Speedups = dict[str, dict[str, dict[Mode, list[list[list[float]]]]]]
+#: A case, and the paired ratios of each process that measured it.
+Ratios = tuple[Case, list[list[float]]]
+Speedups = dict[str, dict[str, dict[Mode, list[Ratios]]]]
 
 
 def speedups(manifest: Manifest, records: Sequence[Record]) -> Speedups:
@@ -81,7 +84,7 @@ def speedups(manifest: Manifest, records: Sequence[Record]) -> Speedups:
         by_domain = found.setdefault(alike(case), {})
         for domain in (manifest.domains.get(case.model), ALL):
             if domain is not None:
-                by_domain.setdefault(domain, {}).setdefault(case.mode, []).append(processes)
+                by_domain.setdefault(domain, {}).setdefault(case.mode, []).append((case, processes))
     order = [*Domain, ALL]
     return {
         label: {domain: by_domain[domain] for domain in order if domain in by_domain}
@@ -101,8 +104,13 @@ def alike(case: Case) -> str:
     return label
 
 
-def _geomean(cases: list[list[list[float]]]) -> str:
-    return f"{units.speedup(stats.geomean_of_processes(cases))} ({len(cases)})"
+def resampled_speedup(case: Case, processes: Sequence[Sequence[float]]) -> Resampled:
+    """A case's speedup as every geometric mean over cases takes it, so that the same cases have the same interval."""
+    return stats.resampled_processes(processes, cluster=case.model, generator=stats.generator_for(case.label()))
+
+
+def _geomean(cases: Sequence[Ratios]) -> str:
+    return f"{units.speedup(stats.geomean_of([resampled_speedup(*one) for one in cases]))} ({len(cases)})"
 
 
 def failures(records: Iterable[Record]) -> list[str]:

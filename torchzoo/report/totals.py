@@ -14,7 +14,7 @@ from torchzoo.record import Failed, Measured, Skipped
 from torchzoo.report.entries import Entry, is_candidate
 from torchzoo.report.frame import values
 from torchzoo.report.rows import measured_of
-from torchzoo.report.summary import alike
+from torchzoo.report.summary import alike, resampled_speedup
 from torchzoo.spec import Domain
 from torchzoo.stats import Estimate, Resampled
 
@@ -145,12 +145,9 @@ class _Drawn:
     """The bootstrap samples of every case's ratios, drawn once and used in every group the case is in."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        import numpy as np
-
-        generator = np.random.default_rng(0)
-
-        def one(ratios: Sequence[float], entry: Entry) -> Resampled:
-            return stats.resampled(ratios, cluster=entry.case.model, generator=generator)
+        def one(value: float, entry: Entry, name: str) -> Resampled:
+            generator = stats.generator_for(f"{entry.case.label()} {name}")
+            return stats.resampled([value], cluster=entry.case.model, generator=generator)
 
         self._of: dict[str, dict[int, Resampled]] = {
             name: {} for name in ("speedup", "speedup_or_1", "time_ratio", "host_memory_ratio", "device_memory_ratio")
@@ -159,15 +156,15 @@ class _Drawn:
             if not is_candidate(entry):
                 continue
             if not entry.passes:
-                self._of["speedup_or_1"][id(entry)] = one([1.0], entry)
+                self._of["speedup_or_1"][id(entry)] = one(1.0, entry, "speedup_or_1")
                 continue
-            speedup = stats.resampled_processes(ratios_of(entry), cluster=entry.case.model, generator=generator)
+            speedup = resampled_speedup(entry.case, ratios_of(entry))
             self._of["speedup"][id(entry)] = self._of["speedup_or_1"][id(entry)] = speedup
             self._of["time_ratio"][id(entry)] = _inverse(speedup)
             row = values(entry)
             for name in ("host_memory_ratio", "device_memory_ratio"):
                 if row[name] is not None:
-                    self._of[name][id(entry)] = one([row[name]], entry)
+                    self._of[name][id(entry)] = one(row[name], entry, name)
 
     def geomean(self, name: str, entries: Iterable[Entry]) -> Estimate | None:
         cases = [self._of[name][id(entry)] for entry in entries if id(entry) in self._of[name]]
