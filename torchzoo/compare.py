@@ -36,8 +36,8 @@ THRESHOLD = 0.07
 FAMILY_WISE_ERROR = 0.05
 
 #: Standard deviation of the logarithm that is assumed of processes where one a side can't tell. Between runs on
-#: machines of one kind the committed records differ (docs/results; 97 in 100 cases by less than): device-bound steps
-#: by 2% to 5%, steps that wait for the host by 20% or more, first steps' CPU time by 30%.
+#: machines of one kind (the H200s of docs/results and its history, 2026-11-21) 97 in 100 cases differed by less than 2%
+#: to 5% in device-bound steps, 15% to 20% and more in steps that wait for the host, 16% to 30% in first steps' CPU time.
 ASSUMED_SPREAD_DEVICE_BOUND = 0.02
 ASSUMED_SPREAD = 0.10
 HOST_LOOP_NOISE = 0.02  # of `host_loop_s` between processes on a quiet machine: less is no other speed of the host
