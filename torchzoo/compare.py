@@ -37,7 +37,7 @@ FAMILY_WISE_ERROR = 0.05
 
 #: Standard deviation of the logarithm that is assumed of processes where one a side can't tell. Between runs on
 #: machines of one kind (the H200s of docs/results and its history, 2026-11-21) 97 in 100 cases differed by less than 2%
-#: to 5% in device-bound steps, 15% to 20% and more in steps that wait for the host, 16% to 30% in first steps' CPU time.
+#: to 5% in device-bound steps, 15% to 20% in steps that wait for the host, 16% to 30% in first steps' CPU time.
 ASSUMED_SPREAD_DEVICE_BOUND = 0.02
 ASSUMED_SPREAD = 0.10
 HOST_LOOP_NOISE = 0.02  # of `host_loop_s` between processes on a quiet machine: less is no other speed of the host

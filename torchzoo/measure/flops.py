@@ -265,6 +265,11 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.miopen_rnn_backward: _cudnn_rnn_backward,
     aten.mkldnn_rnn_layer: _mkldnn_rnn,
     aten.mkldnn_rnn_layer_backward: _mkldnn_rnn_backward,
+    # torch 2.11 has none for the CPU's attention
+    aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
+        aten._scaled_dot_product_flash_attention_backward
+    ],
 }
 
 
