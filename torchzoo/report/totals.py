@@ -145,9 +145,8 @@ class _Drawn:
     """The bootstrap samples of every case's ratios, drawn once and used in every group the case is in."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        def one(value: float, entry: Entry, name: str) -> Resampled:
-            generator = stats.generator_for(f"{entry.case.label()} {name}")
-            return stats.resampled([value], cluster=entry.case.model, generator=generator)
+        def one(value: float, entry: Entry) -> Resampled:
+            return resampled_speedup(entry.case, [[value]])
 
         self._of: dict[str, dict[int, Resampled]] = {
             name: {} for name in ("speedup", "speedup_or_1", "time_ratio", "host_memory_ratio", "device_memory_ratio")
@@ -156,7 +155,7 @@ class _Drawn:
             if not is_candidate(entry):
                 continue
             if not entry.passes:
-                self._of["speedup_or_1"][id(entry)] = one(1.0, entry, "speedup_or_1")
+                self._of["speedup_or_1"][id(entry)] = one(1.0, entry)
                 continue
             speedup = resampled_speedup(entry.case, ratios_of(entry))
             self._of["speedup"][id(entry)] = self._of["speedup_or_1"][id(entry)] = speedup
@@ -164,7 +163,7 @@ class _Drawn:
             row = values(entry)
             for name in ("host_memory_ratio", "device_memory_ratio"):
                 if row[name] is not None:
-                    self._of[name][id(entry)] = one(row[name], entry, name)
+                    self._of[name][id(entry)] = one(row[name], entry)
 
     def geomean(self, name: str, entries: Iterable[Entry]) -> Estimate | None:
         cases = [self._of[name][id(entry)] for entry in entries if id(entry) in self._of[name]]
