@@ -17,7 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from torchzoo import stats
-from torchzoo.record import Case, Measured, Pass
+from torchzoo.case import Case, Pass
+from torchzoo.record import Measured
 from torchzoo.store import read_run
 
 ROOT = Path(__file__).resolve().parent.parent

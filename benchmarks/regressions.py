@@ -26,10 +26,12 @@ from statistics import median
 
 import msgspec
 
-from torchzoo.compare import Metric, RunComparison, Verdict, compare
-from torchzoo.record import Block, Case, Measured, Record
-from torchzoo.report.noise import noise_of
-from torchzoo.report.rows import by_case
+from torchzoo.analysis.cases import by_case
+from torchzoo.analysis.compare import RunComparison, compare_runs
+from torchzoo.analysis.findings import Metric, Verdict
+from torchzoo.analysis.noise import noise_of
+from torchzoo.case import Case
+from torchzoo.record import Block, Measured, Record
 from torchzoo.report.summary import counts
 from torchzoo.store import Run, read_run
 
@@ -94,7 +96,7 @@ def trial(runs: list[Run], cases: list[Case], draw: int, seed: int, *, plant: bo
     generator = random.Random(seed)
     base, candidate = generator.sample(runs, 2)
     planted = generator.sample(cases, PLANTED_CASES) if plant else []
-    comparison = compare(
+    comparison = compare_runs(
         drawn(base, cases, draw, generator, []),
         drawn(candidate, cases, draw, generator, planted),
         metrics=[Metric.LATENCY],
@@ -119,7 +121,7 @@ def main() -> None:
     runs = []
     for number in range(1, arguments.sessions + 1):
         run = session(arguments.output / f"session-{number}", arguments)
-        print(f"session {number}: {counts(run.manifest, run.records)}", flush=True)
+        print(f"session {number}: {counts(run)}", flush=True)
         runs.append(run)
     environment = runs[0].manifest.environment
     devices = {r.outcome.device_name for run in runs for r in run.records if isinstance(r.outcome, Measured)}
@@ -136,7 +138,7 @@ def main() -> None:
 def show_noise(runs: list[Run], cases: list[Case]) -> None:
     """How much processes of a session differ, and the sessions."""
     for number, run in enumerate(runs, 1):
-        noises = [one for one in noise_of(run.records) if one.case in cases]
+        noises = [one for one in noise_of(run) if one.case in cases]
         spreads = [one.between for one in noises if one.between is not None]
         bound = sum(one.is_device_bound for one in noises)
         print(
@@ -144,8 +146,8 @@ def show_noise(runs: list[Run], cases: list[Case]) -> None:
             f"processes {100 * median(spreads):.2f}% (median of cases), {100 * max(spreads):.2f}% (worst)"
         )
     for (one, base), (other, candidate) in itertools.combinations(enumerate(runs, 1), 2):
-        before = {noise.case: noise.latency_s for noise in noise_of(base.records)}
-        after = {noise.case: noise.latency_s for noise in noise_of(candidate.records)}
+        before = {noise.case: noise.latency_s for noise in noise_of(base)}
+        after = {noise.case: noise.latency_s for noise in noise_of(candidate)}
         apart = [abs(after[case] / before[case] - 1) for case in cases]
         far = f"{100 * median(apart):.2f}% apart (median of cases), {100 * max(apart):.2f}% (worst)"
         print(f"sessions {one} and {other}: {far}")

@@ -23,10 +23,10 @@ from pathlib import Path
 from statistics import median
 
 from torchzoo import stats
-from torchzoo.record import Case, Measured, Outcome, Record, Skipped
+from torchzoo.case import Case
+from torchzoo.record import CANDIDATE_VARIANT, Measured, Outcome, Record, Skipped
 from torchzoo.report import units
 from torchzoo.report.summary import counts, where_time_went
-from torchzoo.stats import CANDIDATE_VARIANT
 from torchzoo.store import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,9 +147,9 @@ def main() -> None:
     records = {record.case: record for record in run.records if not isinstance(record.outcome, Skipped)}
     gpus = ", ".join(gpu["name"] for gpu in run.manifest.environment["gpus"])
     print(f"{gpus or run.manifest.environment['cpu']}, torch {run.manifest.environment['torch']}")
-    print(f"together: {counts(run.manifest, run.records)}")
+    print(f"together: {counts(run)}")
     print(f"together: {together_s:.0f} s, {together_s / len(records):.2f} s a case that ran")
-    for line in where_time_went(run.manifest, run.records):
+    for line in where_time_went(run):
         print(f"  {line}")
     if arguments.skip_apart:
         return

@@ -19,11 +19,13 @@ import torch
 from torch import nn
 
 from torchzoo import stats
+from torchzoo.case import Settings
 from torchzoo.environment import device_name
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.latency import Variant, measure_latency, quiet_python, steps_in, timed_step_s
-from torchzoo.model import Batch, SupervisedModel
-from torchzoo.record import Settings
+from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
+from torchzoo.measure.variant import Variant
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
+from torchzoo.tasks import Batch, SupervisedModel
 
 PLANTED = 0.03
 
@@ -63,8 +65,8 @@ def trial(device: str, seed: int, settings: Settings, *, planted: bool) -> tuple
     step_s = times_s[len(times_s) // 2]
     other = slowed(step, clock, PLANTED * step_s) if planted else step
     variants = [
-        Variant(name=stats.EAGER_VARIANT, step=step, select=lambda: None),
-        Variant(name=stats.CANDIDATE_VARIANT, step=other, select=lambda: None),
+        Variant(name=EAGER_VARIANT, step=step, select=lambda: None),
+        Variant(name=CANDIDATE_VARIANT, step=other, select=lambda: None),
     ]
     with quiet_python():
         blocks, reason = measure_latency(

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from torchzoo.environment import Facts
-from torchzoo.record import (
-    Backend,
-    BackToBack,
-    Block,
-    Case,
-    Manifest,
-    Measured,
-    Memory,
-    Record,
-    Settings,
-    StopReason,
-    VariantResult,
-)
-from torchzoo.spec import Domain, Mode, ModelSpec
+from torchzoo.case import Backend, Case, Domain, Mode, Settings
+from torchzoo.environment import MachineInfo
+from torchzoo.record import BackToBack, Block, Manifest, Measured, Memory, Record, StopReason, VariantResult
+from torchzoo.zoo.spec import ModelSpec
+
+#: The checkout.
+ROOT = Path(__file__).resolve().parent.parent
 
 SPEC = ModelSpec(
     name="tiny",
@@ -35,7 +28,7 @@ SPEC = ModelSpec(
     smoke_batch_size=2,
 )
 CASE = Case(model="tiny", mode=Mode.EVAL, device="cpu", batch_size=4)
-FACTS = Facts(devices={"cpu": 1, "cuda": 2}, dynamo_backends=("inductor", "tvm"), environment={"torch": "2.15.0"})
+FACTS = MachineInfo(devices={"cpu": 1, "cuda": 2}, dynamo_backends=("inductor", "tvm"), environment={"torch": "2.15.0"})
 
 
 def variant_result(**changes: Any) -> VariantResult:

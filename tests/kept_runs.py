@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from examples import INDUCTOR, manifest, measured, record, variant_result
+from torchzoo.case import Domain, Mode, Stage
 from torchzoo.record import (
     Block,
     Breakdown,
@@ -25,10 +26,8 @@ from torchzoo.record import (
     Memory,
     Record,
     Skipped,
-    Stage,
     StepTime,
 )
-from torchzoo.spec import Domain, Mode
 from torchzoo.store import RunStore
 
 SCRIPT = "<script>alert(1)</script>"

@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from examples import SPEC
-from torchzoo import catalog, install
-from torchzoo.runs import missing
+from torchzoo import install
+from torchzoo.run.session import missing
+from torchzoo.zoo import catalog
 
 METADATA = """\
 domain: {domain}
@@ -415,10 +416,10 @@ def test_check_of_a_real_model_by_the_real_script() -> None:
 def test_a_requirement_is_met_by_a_version_that_fits(pip: FakePip) -> None:
     pip.versions["fakevision"] = "0.9"
     pip.add("fakevision")
-    assert install.unmet("fakevision") is None
-    assert install.unmet("fakevision>=0.5,<1") is None
-    assert install.unmet("fakevision[extra]>=1") == "fakevision 0.9 is installed, not >=1"
-    assert install.unmet("fakeother>=1") == "fakeother not installed"
+    assert install.unsatisfied("fakevision") is None
+    assert install.unsatisfied("fakevision>=0.5,<1") is None
+    assert install.unsatisfied("fakevision[extra]>=1") == "fakevision 0.9 is installed, not >=1"
+    assert install.unsatisfied("fakeother>=1") == "fakeother not installed"
 
 
 def test_a_run_skips_a_model_whose_library_is_too_old_and_says_what_to_do(pip: FakePip) -> None:

@@ -1,4 +1,4 @@
-"""Figures from samples with known answers, and the intervals' coverage on seeded noise."""
+"""VariantFigures from samples with known answers, and the intervals' coverage on seeded noise."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_geomean_refuses_what_has_none(samples: list[list[float]]) -> None:
 @pytest.mark.parametrize("ratios", [[1.0, 1.1, 1.3, 2.0, 2.2], [1.0, 1.1, 1.3, 2.0, 2.2, 2.3], [1.0, 3.0], [2.0]])
 def test_resampled_medians_are_those_of_samples_drawn_with_replacement(ratios: list[float]) -> None:
     generator = np.random.default_rng(1)
-    quick = np.exp(stats.resampled(ratios, cluster="a", generator=generator, resamples=40_000).log_medians)
+    quick = np.exp(stats.bootstrap(ratios, cluster="a", generator=generator, resamples=40_000).log_medians)
     plain = np.median(np.asarray(ratios)[generator.integers(len(ratios), size=(40_000, len(ratios)))], axis=1)
     levels = sorted({*plain.round(9)})
     assert {*quick.round(9)} <= {*levels}
@@ -106,7 +106,7 @@ def test_a_models_cases_are_drawn_together() -> None:
     def interval(clusters: str) -> Estimate:
         values = [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]
         return stats.geomean_of(
-            [stats.resampled([v] * 5, cluster=c, generator=generator) for v, c in zip(values, clusters, strict=True)]
+            [stats.bootstrap([v] * 5, cluster=c, generator=generator) for v, c in zip(values, clusters, strict=True)]
         )
 
     together, apart = interval("aabbccdd"), interval("abcdefgh")

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from examples import CASE, compared, manifest, measured, record
-from torchzoo.record import Failed, FailureKind, Skipped, Stage
+from torchzoo.case import Stage
+from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.store import RunStore, StoreError, read_run
 
 

@@ -13,16 +13,13 @@ import msgspec
 import pytest
 import yaml
 
-from examples import INDUCTOR, compared, manifest, measured, variant_result
+from examples import INDUCTOR, ROOT, compared, manifest, measured, variant_result
 from examples import record as example
 from torchzoo import cli, userbenchmark
-from torchzoo.catalog import CatalogError, find_models, import_folder, load_model_class
+from torchzoo.case import EAGER, Backend, Domain, Mode, Pass, Precision, Stage
 from torchzoo.commands.userbenchmark import overridden
-from torchzoo.install import is_installed
 from torchzoo.record import (
-    EAGER,
     ApiSurface,
-    Backend,
     Block,
     Breakdown,
     Check,
@@ -33,14 +30,15 @@ from torchzoo.record import (
     Flops,
     Measured,
     Memory,
-    Pass,
     Record,
-    Stage,
     StepTime,
 )
-from torchzoo.spec import Domain, Mode, Precision, read_spec
 from torchzoo.store import Run, RunStore, StoreError, read_run
 from torchzoo.userbenchmark import Choice, UserBenchmark, by_domain, document
+from torchzoo.zoo.catalog import CatalogError, find_models, load_model_class
+from torchzoo.zoo.folders import import_folder
+from torchzoo.zoo.requirements import is_installed
+from torchzoo.zoo.spec import read_spec
 from user_models import make_folder
 
 NAMES = ("api_coverage", "breakdown", "compile_modes", "compilers", "optim")
@@ -468,7 +466,7 @@ def folders() -> list[str]:
 
 
 def import_optim() -> ModuleType:
-    folder = Path(__file__).resolve().parent.parent / "userbenchmark" / "optim"
+    folder = ROOT / "userbenchmark" / "optim"
     return import_folder(folder, "torchzoo_userbenchmarks.optim")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchzoo.report.frame import load
+    from torchzoo.analysis.frame import load
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load"]
@@ -14,7 +14,7 @@ __all__ = ["__version__", "load"]
 def __getattr__(name: str) -> Any:
     """`torchzoo.load`, imported where it is used: the command line starts without it."""
     if name == "load":
-        from torchzoo.report.frame import load
+        from torchzoo.analysis.frame import load
 
         return load
     raise AttributeError(f"module 'torchzoo' has no attribute '{name}'")

@@ -7,13 +7,8 @@ import sys
 from collections.abc import Sequence
 
 import torchzoo
-from torchzoo.batches import BatchFileError
-from torchzoo.catalog import CatalogError
 from torchzoo.commands import compare, describe, doctor, export, listing, noise, report, run, tune_batch, userbenchmark
-from torchzoo.plan import UsageError
-from torchzoo.processes import TorchUnusable
-from torchzoo.spec import SpecError
-from torchzoo.store import StoreError
+from torchzoo.errors import TorchzooError
 
 OK, USAGE, INTERRUPTED = 0, 2, 130
 
@@ -28,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = build_parser().parse_args(arguments)
     try:
         status: int = parsed.command(parsed)
-    except (UsageError, CatalogError, SpecError, StoreError, BatchFileError, TorchUnusable) as error:
+    except TorchzooError as error:
         print(f"torchzoo: error: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:

@@ -16,7 +16,6 @@ import msgspec
 import psutil
 
 import torchzoo
-from torchzoo.lanes import Accelerator, usable_cores
 from torchzoo.record import DeviceState
 
 if TYPE_CHECKING:
@@ -26,13 +25,18 @@ PACKAGES = ("torchvision", "timm", "transformers", "diffusers", "opacus", "trito
 VARIABLE_PREFIXES = ("TORCH", "PYTORCH_", "CUDA_", "CUDNN_", "NVIDIA_TF32", "OMP_", "MKL_", "KMP_", "CUBLAS_")
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What `plan` must know of the machine: read by a worker, which has torch; `plan` itself has not."""
 
     devices: dict[str, int]  # device type: how many
     dynamo_backends: tuple[str, ...]
     environment: dict[str, Any]
     accelerators: tuple[Accelerator, ...] = ()  # by index
+
+    @property
+    def default_device(self) -> str:
+        """The accelerator, or the CPU where there is none."""
+        return list(self.devices)[-1]
 
     def device_class(self, device: str) -> str:
         """The name of the hardware that cases on `device` (`cpu`, `cuda`, `cuda:1`) run on."""
@@ -42,7 +46,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return self.accelerators[index].name if index < len(self.accelerators) else ""
 
 
-def collect_facts() -> Facts:
+def collect_machine_info() -> MachineInfo:
     """Device types with their counts, Dynamo's backends, the environment and the accelerators."""
     import torch
     import torch._dynamo
@@ -52,7 +56,7 @@ def collect_facts() -> Facts:
         accelerator = torch.accelerator.current_accelerator()
         assert accelerator is not None
         devices[accelerator.type] = torch.accelerator.device_count()
-    return Facts(
+    return MachineInfo(
         devices=devices,
         dynamo_backends=tuple(torch._dynamo.list_backends(exclude_tags=())),
         environment=collect_environment(),
@@ -304,3 +308,18 @@ def device_name(device: torch.device) -> str:
     if device.type == "cpu":
         return _cpu_name()
     return str(torch.get_device_module(device).get_device_name(device))
+
+
+class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
+    """What lanes must know of a device. `near_cores`: those of its NUMA node; None where that can't be known."""
+
+    name: str = ""
+    memory_bytes: int | None = None
+    near_cores: tuple[int, ...] | None = None
+
+
+def usable_cores() -> tuple[int, ...]:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))

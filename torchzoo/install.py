@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import fnmatch
-import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -24,6 +23,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torchzoo.zoo.requirements import distribution_name, is_installed, parse_requirement, unsatisfied
 
 ROOT = Path(__file__).resolve().parent.parent  # a checkout; site-packages, where torchzoo came as a wheel
 TO_READ_METADATA = ("msgspec", "pyyaml")
@@ -163,11 +164,11 @@ def model_requirements(folder: Path) -> tuple[str, ...]:
     Raises:
         ValueError: its metadata can't be used, or has a requirement that is none; the message is one line.
     """
-    from torchzoo.spec import read_spec
+    from torchzoo.zoo.spec import read_spec
 
     requirements = read_spec(folder).requirements
     for requirement in requirements:
-        _parsed(requirement)
+        parse_requirement(requirement)
     return requirements
 
 
@@ -183,29 +184,8 @@ def own_requirements() -> list[str]:
 def read_constraints(file: Path | None) -> dict[str, Any]:
     """The version specifiers of a constraints file by normalised name."""
     lines = file.read_text(encoding="utf-8").splitlines() if file else []
-    wanted = [_parsed(line) for line in lines if line.strip() and not line.startswith("#")]
+    wanted = [parse_requirement(line) for line in lines if line.strip() and not line.startswith("#")]
     return {distribution_name(requirement.name): requirement.specifier for requirement in wanted}
-
-
-def distribution_name(requirement: str) -> str:
-    """The normalised name in a pip requirement: `Python_Doctr[torch]>=1` -> `python-doctr`."""
-    match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", requirement)
-    if match is None:
-        raise ValueError(f"not a pip requirement: '{requirement}'")
-    return re.sub(r"[-_.]+", "-", match.group()).lower()
-
-
-def _parsed(requirement: str) -> Any:
-    return _requirement_class()(requirement)
-
-
-@functools.cache
-def _requirement_class() -> Any:
-    package = "packaging" if importlib.util.find_spec("packaging") else "pip._vendor.packaging"  # pip brings its own
-    try:
-        return importlib.import_module(f"{package}.requirements").Requirement
-    except ModuleNotFoundError as error:
-        raise UnusablePip(_no_pip()) from error
 
 
 # Installing.
@@ -351,7 +331,9 @@ class Checker:
         return rows
 
     def _problem(self, requirements: Sequence[str], errors: Mapping[str, str]) -> str | None:
-        needed = [text for text in requirements if (marker := _parsed(text).marker) is None or marker.evaluate()]
+        needed = [
+            text for text in requirements if (marker := parse_requirement(text).marker) is None or marker.evaluate()
+        ]
         missing = [distribution_name(requirement) for requirement in needed if not is_installed(requirement)]
         problems = [f"{', '.join(missing)} not installed"] if missing else []
         problems += [
@@ -364,7 +346,7 @@ class Checker:
         return self._import_problem([top_module(distribution_name(requirement)) for requirement in needed])
 
     def _version_problem(self, requirement: str) -> str | None:
-        problem = unmet(requirement)
+        problem = unsatisfied(requirement)
         if problem is not None:
             return problem
         name = distribution_name(requirement)
@@ -388,26 +370,6 @@ class Checker:
         raised = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Exit): ", line)]
         told = raised or lines or [f"the process ended with status {done.returncode}"]
         return f"{statement}: {told[-1].strip()}"
-
-
-def is_installed(requirement: str) -> bool:
-    """Whether the distribution that `requirement` names is installed, at whatever version."""
-    try:
-        importlib.metadata.distribution(distribution_name(requirement))
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def unmet(requirement: str) -> str | None:
-    """Why what is installed does not meet a requirement: `timm not installed`, `timm 0.9.2 is installed, not >=1.0`."""
-    name = distribution_name(requirement)
-    if not is_installed(requirement):
-        return f"{name} not installed"
-    if re.fullmatch(r"[\w.-]+", requirement):  # any version will do
-        return None
-    wanted, version = _parsed(requirement).specifier, importlib.metadata.version(name)
-    return None if wanted.contains(version, prereleases=True) else f"{name} {version} is installed, not {wanted}"
 
 
 def top_module(distribution: str) -> str:

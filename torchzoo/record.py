@@ -6,139 +6,17 @@ Times are in seconds, memory in bytes, and samples are raw; medians, units and r
 from __future__ import annotations
 
 import enum
-import math
 from typing import Any
 
 import msgspec
 
-from torchzoo.spec import CompileScope, Domain, MemoryFormat, Mode, Precision, ResultKind
+from torchzoo.case import CacheMode, Case, Domain, Precision, Settings, Stage
 
 SCHEMA_VERSION = 1
 
 
-class Backend(msgspec.Struct, frozen=True):
-    """A backend and its mode: `Backend("inductor", "reduce-overhead")`, written `inductor:reduce-overhead`."""
-
-    name: str
-    option: str | None = None
-
-    def __str__(self) -> str:
-        return self.name if self.option is None else f"{self.name}:{self.option}"
-
-
-EAGER = Backend("eager")
-
-
-class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to measure, fully resolved. Its fields are its identity; no label is ever parsed back."""
-
-    model: str
-    mode: Mode
-    device: str
-    backend: Backend = EAGER
-    precision: Precision = Precision.DEFAULT
-    memory_format: MemoryFormat = MemoryFormat.CONTIGUOUS
-    compile_scope: CompileScope = CompileScope.NETWORK
-    batch_size: int | None  # None only where nothing can run: no metadata, or a mode the model does not have
-    seed: int = 0
-    repeat: int = 0  # of the same case in another process, counted from 0
-
-    def label(self) -> str:
-        """For people: `resnet18 train cuda inductor fp32 bs16`, defaults left out."""
-        parts = [self.model, self.mode, self.device, str(self.backend)]
-        if self.precision is not Precision.DEFAULT:
-            parts.append(self.precision)
-        if self.memory_format is not MemoryFormat.CONTIGUOUS:
-            parts.append(self.memory_format)
-        if self.compile_scope is not CompileScope.NETWORK:
-            parts.append(f"scope={self.compile_scope}")
-        if self.batch_size is not None:
-            parts.append(f"bs{self.batch_size}")
-        if self.repeat:
-            parts.append(f"repeat {self.repeat}")
-        return " ".join(parts)
-
-    def tuning_case(self) -> Case:
-        """The case whose throughput decides on this one's batch size with `--bs auto`: in eager, one process."""
-        return msgspec.structs.replace(self, backend=EAGER, compile_scope=CompileScope.NETWORK, repeat=0)
-
-
-class Stage(enum.StrEnum):
-    """Where a worker is; on a failure, where it was."""
-
-    PLAN = "plan"
-    START = "start"
-    PRIME = "prime"  # a process before this one fills the compile caches
-    IMPORT = "import"
-    BUILD = "build"
-    PREPARE = "prepare"
-    WARM_UP = "warm_up"
-    COMPILE = "compile"
-    WAIT = "wait"  # for the window in which it is measured alone
-    MEASURE = "measure"
-    EXAMINE = "examine"  # what needs no quiet: operations counted, results checked, growth of memory
-
-
-class Pass(enum.StrEnum):
-    """What a case is asked for beside time and memory; each in steps of its own, after the timing."""
-
-    BREAKDOWN = "breakdown"
-    ENERGY = "energy"
-    FLOPS = "flops"
-    API = "api"
-    LEAK_CHECK = "leak_check"
-    CHECK = "check"
-
-
-class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds a stage may take: compiling with its warm-up, the window, and each of the others (`build`)."""
-
-    build_s: float = 600.0
-    compile_s: float = 900.0
-    measure_s: float = 300.0
-
-    def of(self, stage: Stage) -> float:
-        """Waiting for a window has no limit: it is not the worker's doing."""
-        if stage is Stage.WAIT:
-            return math.inf
-        limits = {
-            Stage.COMPILE: self.compile_s,
-            Stage.PRIME: self.compile_s,
-            Stage.MEASURE: self.measure_s,
-            Stage.EXAMINE: self.compile_s,  # a check compiles once more
-        }
-        return limits.get(stage, self.build_s)
-
-
-class CacheMode(enum.StrEnum):
-    """What the compilers' caches hold when a case begins to compile."""
-
-    COLD = "cold"  # nothing: an empty folder of the case's own
-    WARM = "warm"  # what compiling the same case once before, in a process of its own, left there
-    SHARED = "shared"  # whatever the cases before left in one folder, this run's and other runs'
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How every case of a run is measured."""
-
-    target_half_width: float = 0.01  # of the 95% interval, relative to the value
-    min_samples: int = 10
-    min_time_s: float = 0.5
-    time_limit_s: float = 10.0  # of the interleaved latency pass
-    block_s: float = 0.02  # one variant runs this long (or one step) before the other has its turn
-    warmup_min_steps: int = 3
-    warmup_max_steps: int = 10
-    warmup_limit_s: float = 10.0
-    memory_steps: int = 3  # fewer, down to one, where they would take more than two seconds
-    threads: int | None = None  # None: PyTorch's own choice
-    jobs: int = 1  # workers alive at once, over all lanes
-    compile_threads: int | None = None  # of inductor, in each worker; None: PyTorch's own choice
-    host_memory_limit_bytes: int | None = None
-    limits: StageLimits = StageLimits()
-    cache: CacheMode = CacheMode.COLD
-    cache_dir: str | None = None  # of `shared`
-    passes: tuple[Pass, ...] = ()
-    trace_dir: str | None = None  # where the breakdown's Chrome traces are kept
+#: The names of a case's variants: the step in eager, and the same step with the case's backend.
+EAGER_VARIANT, CANDIDATE_VARIANT = "eager", "candidate"
 
 
 class StopReason(enum.StrEnum):
@@ -300,6 +178,18 @@ class ApiSurface(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""  # why names are missing, where the step could not be watched
 
 
+class ResultKind(enum.StrEnum):
+    """What a step leaves behind that can be compared with another run of it."""
+
+    LOSS = "loss"
+    OUTPUTS = "outputs"  # floating ones, in evaluation
+    INTEGERS = "integers"  # outputs and buffers of whole numbers: token indices, counters
+    DETECTIONS = "detections"  # sets of boxes
+    GRADIENTS = "gradients"
+    PARAMETERS = "parameters"  # what the step added to them
+    BUFFERS = "buffers"  # running statistics
+
+
 class CheckStatus(enum.StrEnum):
     CORRECT = "correct"
     INCORRECT = "incorrect"
@@ -442,3 +332,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     device_indices: tuple[int, ...] | None = None  # the accelerators that a bare `cuda` is spread over
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
+
+
+class MeasuredPeaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Measured ceilings of one device: matrix products by path, and copying (what is read and what is written)."""
+
+    tflop_per_s: dict[str, float]
+    gb_per_s: float
+    torch: str
+    date: str

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchzoo.record import SCHEMA_VERSION, Case, Failed, Manifest, Record
+from torchzoo.case import Case
+from torchzoo.errors import TorchzooError
+from torchzoo.record import SCHEMA_VERSION, Failed, Manifest, Record
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 
-class StoreError(ValueError):
+class StoreError(TorchzooError):
     """A run's folder that can't be written or read: one line that says what to do."""
 
 
@@ -39,37 +44,54 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 class RunStore:
-    """Writes one run, alone: a lock keeps other runners off its folder until this one has ended, however it ends.
+    """Writes one run. Use it as a context manager: inside, a lock keeps other runners off the folder.
+
+    Args:
+        path: the run's folder.
+        resume: whether the folder holds a run that goes on, or must be new.
 
     Raises:
-        StoreError: the folder can't be made or written, another runner is at work on it, or it holds a run already.
+        StoreError: on entering, if the folder can't be made or written, another runner works on it, or it already
+            holds a run.
     """
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self.path = path
         self.logs = path / "logs"
+        self.resume = resume
         self.has_failures = False
+        self._lock: FileLock | None = None
+
+    def __enter__(self) -> RunStore:
+        from filelock import FileLock, Timeout
+
         try:
-            if not resume:
+            if not self.resume:
                 self.logs.mkdir(parents=True, exist_ok=True)
-            self._lock = (path / ".lock").open("a")
+            elif not self.path.is_dir():
+                raise StoreError(f"no run in {self.path}: no such folder")
+            self._lock = FileLock(self.path / ".lock")
+            self._lock.acquire(blocking=False)
+        except Timeout as error:
+            raise StoreError(
+                f"another torchzoo is at work on {self.path}: wait for it, or name another folder"
+            ) from error
         except OSError as error:
-            raise StoreError(f"can't write to {path}: {error.strerror}; name another folder with -o") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.close()
-            raise StoreError(f"another torchzoo is at work on {path}: wait for it, or name another folder") from error
-        if not resume and (path / "run.json").exists():
-            raise StoreError(f"{path} holds a run already: go on with --resume {path}, or name another folder with -o")
+            raise StoreError(f"can't write to {self.path}: {error.strerror}; name another folder with -o") from error
+        if not self.resume and (self.path / "run.json").exists():
+            self._lock.release()
+            raise StoreError(
+                f"{self.path} holds a run already: go on with --resume {self.path}, or name another folder with -o"
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._lock is not None
+        self._lock.release()
 
     def begin(self, manifest: Manifest) -> None:
         """Write the manifest, whole or not at all."""
         write_whole(self.path / "run.json", msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
-
-    def close(self) -> None:
-        """Let other runners at the folder."""
-        self._lock.close()
 
     def append(self, record: Record) -> None:
         """Write a record to disk. A line that an earlier runner, killed, left unfinished stays apart."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,13 +10,15 @@ from typing import TypeVar
 
 import msgspec
 
-from torchzoo.catalog import CatalogError, find_userbenchmarks, import_folder
-from torchzoo.record import Measured, Record
+from torchzoo.analysis.cases import CaseResult, case_results
+from torchzoo.analysis.figures import CaseFigures
+from torchzoo.case import Domain
+from torchzoo.errors import nearest
 from torchzoo.report import markdown
-from torchzoo.report.rows import in_a_line
-from torchzoo.runs import Asked
-from torchzoo.spec import Domain
+from torchzoo.report.remarks import what_failed
+from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, write_whole
+from torchzoo.zoo.folders import CatalogError, find_userbenchmarks, import_folder
 
 ALL = "all"
 _Value = TypeVar("_Value")
@@ -41,7 +42,7 @@ class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     doc: str
-    plan: Callable[[Choice], Asked]
+    plan: Callable[[Choice], RunRequest]
     report: Callable[[Run], list[str]]
 
 
@@ -65,9 +66,8 @@ def load(name: str) -> UserBenchmark:
     """
     folders = find_userbenchmarks()
     if name not in folders:
-        near = difflib.get_close_matches(name, folders, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(folders))}"
-        raise CatalogError(f"no userbenchmark '{name}': {hint}")
+        known = f"known: {', '.join(sorted(folders))}"
+        raise CatalogError(f"no userbenchmark '{name}': {nearest(name, folders, otherwise=known)}")
     try:
         module = import_folder(folders[name], f"torchzoo_userbenchmarks.{name}")
         return UserBenchmark(name=name, doc=module.__doc__ or "", plan=module.plan, report=module.report)
@@ -84,37 +84,35 @@ def document(benchmark: UserBenchmark, run: Run) -> str:
 
 
 def _what_ran(run: Run) -> str:
-    """How many cases were measured; what was not, and why."""
-    unmeasured = [record for record in run.records if not isinstance(record.outcome, Measured)]
+    """How many cases were measured, and how many were not."""
+    results = case_results(run)
+    cases = {msgspec.structs.replace(case, repeat=0) for case in run.manifest.cases}
+    unmeasured = sum(result.figures is None for result in results)
     missing = len(set(run.manifest.cases) - {record.case for record in run.records})
-    line = f"{len(run.manifest.cases)} cases: {len(run.records) - len(unmeasured)} measured"
+    line = f"{len(cases)} cases: {len(results) - unmeasured} measured"
     if unmeasured:
-        line += f", {len(unmeasured)} skipped or failed (at the end)"
+        line += f", {unmeasured} skipped or failed (at the end)"
     if missing:
         line += f", {missing} not run yet: go on with `torchzoo run --resume`"
     if run.damaged_lines:
         line += f", {run.damaged_lines} records that can't be read"
     repeats = max((case.repeat for case in run.manifest.cases), default=0) + 1
     if repeats > 1:
-        line += f"; each in {repeats} processes, of which the first is shown"
+        line += f"; each in {repeats} processes"
     return f"{line}."
 
 
 def not_measured(run: Run) -> list[str]:
     """A section that says of each case that was skipped or failed why; nothing where there is none."""
     lines = [
-        (record.case.label(), in_a_line(record)) for record in run.records if not isinstance(record.outcome, Measured)
+        (result.case.label(), "; ".join(what_failed(result))) for result in case_results(run) if result.figures is None
     ]
     return ["## Not measured", "", *markdown.table(("case", "why"), lines)] if lines else []
 
 
-def measured(run: Run) -> list[tuple[Record, Measured]]:
-    """The records that have figures, those whose results were found wrong included; of repeats the first."""
-    return [
-        (record, record.outcome)
-        for record in run.records
-        if isinstance(record.outcome, Measured) and record.case.repeat == 0
-    ]
+def measured(run: Run) -> list[tuple[CaseResult, CaseFigures]]:
+    """The cases that have figures (over all repeats), those whose results were found wrong included."""
+    return [(result, result.figures) for result in case_results(run) if result.figures is not None]
 
 
 def by_domain(run: Run, values: Iterable[tuple[str, _Value]]) -> dict[str, list[_Value]]:

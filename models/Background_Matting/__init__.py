@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import torchzoo.model
+from torchzoo.case import Mode
 from torchzoo.networks.image_translation import PatchDiscriminator, least_squares_loss
-from torchzoo.spec import Mode
 
 from .composition import compose, edge_distance, masked_l1, random_shift, shift_columns
 from .network import Config, Matte, MattingNetwork, Teacher, View, initialise

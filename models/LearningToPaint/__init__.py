@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 import torchzoo.model
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
 
 from .environment import Memory, Paintings, Transitions, begin_paintings, finish_or_continue, imagine_memory
 from .loss import WassersteinLoss

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchzoo.model import Batch, SupervisedModel
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
+from torchzoo.tasks import Batch, SupervisedModel
 
 from .loss import PerceptualFeatures, interpolation_loss
 from .network import Config, Interpolation, SuperSloMo

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import torchzoo.model
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
 
 from .network import Discriminator, DiscriminatorConfig, Generator, GeneratorConfig
 

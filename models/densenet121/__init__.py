@@ -3,7 +3,7 @@
 import torchvision
 from torch import nn
 
-from torchzoo.model import ImageClassifier
+from torchzoo.tasks import ImageClassifier
 
 
 class Model(ImageClassifier):

@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchzoo.model import Batch, SupervisedModel
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
+from torchzoo.tasks import Batch, SupervisedModel
 
 from .loss import TargetMaps, detection_loss, draw_words
 from .network import Config, DBNet

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchzoo.model import Batch, SupervisedModel
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
+from torchzoo.tasks import Batch, SupervisedModel
 
 from .network import CRNN, Config
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from transformers import XLMRobertaConfig, XLMRobertaForSequenceClassification
 
-from torchzoo.model import Batch, LanguageModel
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
+from torchzoo.tasks import Batch, LanguageModel
 
 
 class Model(LanguageModel):

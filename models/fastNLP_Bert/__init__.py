@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertForQuestionAnswering
 
-from torchzoo.model import Batch, LanguageModel
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
+from torchzoo.tasks import Batch, LanguageModel
 
 
 class Model(LanguageModel):

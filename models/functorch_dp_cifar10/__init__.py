@@ -9,9 +9,9 @@ Batch normalisation mixes the images of a batch, so group normalisation stands i
 import torch
 from torch import Tensor, nn
 
-from torchzoo.model import Batch, ImageClassifier
+from torchzoo.case import Mode
 from torchzoo.networks.group_norm_resnet import group_norm_resnet18
-from torchzoo.spec import Mode
+from torchzoo.tasks import Batch, ImageClassifier
 
 from .network import ClippedGradients
 

@@ -3,7 +3,7 @@
 from torch import nn
 from transformers import BartConfig, BartForConditionalGeneration
 
-from torchzoo.model import Seq2SeqLM
+from torchzoo.tasks import Seq2SeqLM
 
 
 class Model(Seq2SeqLM):

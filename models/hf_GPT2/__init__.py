@@ -3,7 +3,7 @@
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from torchzoo.model import LanguageModel
+from torchzoo.tasks import LanguageModel
 
 
 class Model(LanguageModel):

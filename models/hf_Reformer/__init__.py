@@ -7,7 +7,7 @@ default, with 128 buckets.
 from torch import Tensor, nn
 from transformers import ReformerConfig, ReformerForMaskedLM
 
-from torchzoo.model import LanguageModel
+from torchzoo.tasks import LanguageModel
 
 
 class Model(LanguageModel):

@@ -9,8 +9,8 @@ implementation includes 512 running statistics, which are never used: tasks are 
 
 from torch import nn
 
+from torchzoo.case import Mode
 from torchzoo.networks.maml import InnerLoop, MetaLearner, MetaLearning
-from torchzoo.spec import Mode
 
 from .network import Classifier, Config
 

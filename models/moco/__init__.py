@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 import torchzoo.model
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
 
 from .network import Config, Encoder, Queue
 

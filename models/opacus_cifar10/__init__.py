@@ -14,8 +14,8 @@ from opacus.accountants import RDPAccountant
 from opacus.optimizers import DPOptimizer
 from torch import nn
 
-from torchzoo.model import ImageClassifier
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
+from torchzoo.tasks import ImageClassifier
 
 from .network import out_of_place_resnet18
 

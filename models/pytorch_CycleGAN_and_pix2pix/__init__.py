@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import torchzoo.model
+from torchzoo.case import Mode
 from torchzoo.networks.image_translation import PatchDiscriminator, least_squares_loss
-from torchzoo.spec import Mode
 
 from .network import Config, Generator, initialise
 from .pool import exchange

@@ -11,8 +11,8 @@ The network is grammar and chart together, so that what is compiled or counted h
 import torch
 from torch import Tensor, nn
 
-from torchzoo.model import Batch, SupervisedModel
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
+from torchzoo.tasks import Batch, SupervisedModel
 
 from .chart import InsideAlgorithm, ViterbiParser
 from .grammar import Config, NeuralGrammar

@@ -11,10 +11,10 @@ from torchvision.models.detection import RetinaNet
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
-from torchzoo.model import Detector
+from torchzoo.case import Mode
 from torchzoo.networks.detection import Anchors, FixedSize
 from torchzoo.networks.detection_init import initialise_dense
-from torchzoo.spec import Mode
+from torchzoo.tasks import Detector
 
 
 class Model(Detector):

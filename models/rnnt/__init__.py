@@ -19,7 +19,7 @@ from timm.optim import Lamb  # type: ignore[attr-defined]
 from torch import Tensor, nn
 
 import torchzoo.model
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
 
 from .decoding import Transcripts, greedy_decode
 from .loss import transducer_loss

@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 import torchzoo.model
+from torchzoo.case import Mode
 from torchzoo.networks.soft_actor_critic import Temperature, squashed_gaussian
-from torchzoo.spec import Mode
 
 from .network import Actor, Config, Critic
 from .pendulum import Transitions, random_states, random_transitions

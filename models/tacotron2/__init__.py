@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import torchzoo.model
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
 
 from .loss import Spectrograms, spectrogram_loss
 from .network import Config, Decoder, Encoder, Postnet, State

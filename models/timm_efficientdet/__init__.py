@@ -11,8 +11,8 @@ import torch
 from effdet import DetBenchPredict, create_model
 from torch import Tensor, nn
 
-from torchzoo.model import Batch, SupervisedModel
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
+from torchzoo.tasks import Batch, SupervisedModel
 
 from .initialisation import initialise
 from .loss import AnchorLoss, draw_boxes

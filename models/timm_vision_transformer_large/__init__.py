@@ -3,7 +3,7 @@
 import timm
 from torch import nn
 
-from torchzoo.model import TimmClassifier
+from torchzoo.tasks import TimmClassifier
 
 
 class Model(TimmClassifier):

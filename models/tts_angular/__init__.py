@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import torchzoo.model
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
 
 from .network import AngularPrototypicalLoss, Config, SpeakerEncoder
 

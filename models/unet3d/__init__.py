@@ -8,7 +8,7 @@ inference.
 import torch
 from torch import Tensor, nn
 
-from torchzoo.model import Batch, SupervisedModel
+from torchzoo.tasks import Batch, SupervisedModel
 
 from .loss import segmentation_loss
 from .network import Config, UNet3D

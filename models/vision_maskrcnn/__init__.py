@@ -11,9 +11,9 @@ from torchvision.models.detection import MaskRCNN
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops import FrozenBatchNorm2d
 
-from torchzoo.model import Detector
+from torchzoo.case import Mode
 from torchzoo.networks.detection_init import initialise_rcnn
-from torchzoo.spec import Mode
+from torchzoo.tasks import Detector
 
 
 class Model(Detector):

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchzoo.model import Batch, SupervisedModel
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
+from torchzoo.tasks import Batch, SupervisedModel
 
 from .detection import detect
 from .initialisation import initialise, take_statistics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from torchzoo.spec import CompileScope, Mode
+from torchzoo.case import CompileScope, Mode
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from torch._C._profiler import _RecordFunctionFast
 
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.call import Call, tensors
-from torchzoo.record import Backend
+from torchzoo.case import Backend
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch._C._profiler import _RecordFunctionFast
 
 from torchzoo.backends.call import Call, tensors
-from torchzoo.record import Backend
+from torchzoo.case import Backend
 
 TYPES = {torch.float32: openvino.Type.f32, torch.float16: openvino.Type.f16, torch.bfloat16: openvino.Type.bf16}
 

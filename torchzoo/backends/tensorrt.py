@@ -10,7 +10,7 @@ import torch_tensorrt  # noqa: F401  registers the backend with Dynamo
 from torch import nn
 
 from torchzoo.backends.call import Call
-from torchzoo.record import Backend
+from torchzoo.case import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:

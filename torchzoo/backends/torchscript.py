@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from torchzoo.backends.call import Call
-from torchzoo.record import Backend
+from torchzoo.case import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:

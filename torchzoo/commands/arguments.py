@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from torchzoo import plan
-from torchzoo.catalog import suite_names
-from torchzoo.plan import UsageError
+from torchzoo.errors import UsageError, unknown
+from torchzoo.run import plan
 from torchzoo.store import Run, StoreError, read_run
+from torchzoo.zoo.suites import suite_names
 
 _Choice = TypeVar("_Choice", bound=str)
 
@@ -82,7 +82,7 @@ def choices(text: str, kind: type[_Choice], what: str) -> tuple[_Choice, ...]:
     chosen = []
     for word in filter(None, text.split(",")):
         if word not in members:
-            raise UsageError(f"unknown {what} '{word}'{plan.nearest(word, members)}; known: {', '.join(members)}")
+            raise UsageError(unknown(what, word, members))
         chosen.append(members[word])
     if not chosen:
         raise UsageError(f"no {what} given; known: {', '.join(members)}")

@@ -6,14 +6,16 @@ import argparse
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torchzoo.analysis.compare import compare_runs  # DifferenceKind, Metric, compare
+from torchzoo.analysis.findings import Metric
 from torchzoo.commands.arguments import kept_run, write
-from torchzoo.compare import Ground, Metric, compare
-from torchzoo.plan import UsageError, nearest
-from torchzoo.report import comparison as shown
+from torchzoo.errors import UsageError, unknown
+from torchzoo.provenance import DifferenceKind
+from torchzoo.report import run_comparison as shown
 
 OK, REGRESSION = 0, 1
-_Word = TypeVar("_Word", Ground, Metric)
-_ACROSS = tuple(ground for ground in Ground if ground is not Ground.OTHER)
+_Word = TypeVar("_Word", DifferenceKind, Metric)
+_ACROSS = tuple(ground for ground in DifferenceKind if ground is not DifferenceKind.OTHER)
 
 
 def add_parser(commands: Any) -> None:
@@ -51,7 +53,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, show, and say by the status whether there is a regression."""
-    comparison = compare(
+    comparison = compare_runs(
         kept_run(arguments.base),
         kept_run(arguments.candidate),
         threshold=arguments.threshold,
@@ -92,8 +94,5 @@ def _members(text: str, known: tuple[_Word, ...], option: str) -> tuple[_Word, .
     words = [word for word in text.split(",") if word]
     for word in words:
         if word not in by_name:
-            raise UsageError(
-                f"{option}: unknown '{word}'{nearest(word, by_name)}; known: {', '.join(by_name)} "
-                f"(write {option}={known[0].value})"
-            )
+            raise UsageError(f"{option}: {unknown('word', word, by_name)} (write {option}={known[0].value})")
     return tuple(by_name[word] for word in dict.fromkeys(words))

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from torchzoo.catalog import find_models
 from torchzoo.commands.arguments import add_models, chosen_models, write
 from torchzoo.store import read_run
+from torchzoo.zoo.catalog import find_models
 
 
 def add_parser(commands: Any) -> None:
@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Build the models and print or write the document."""
-    from torchzoo.describe import counted_in, describe
+    from torchzoo.commands.describe_models import counted_in, describe
 
     patterns, suites = chosen_models(arguments)
     catalog = find_models(arguments.models_dir)

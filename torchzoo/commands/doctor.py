@@ -7,9 +7,9 @@ import importlib.util
 from typing import Any
 
 from torchzoo import backends
-from torchzoo.catalog import find_models
-from torchzoo.install import is_installed
-from torchzoo.processes import ForkServer
+from torchzoo.run.processes import ForkServer
+from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.requirements import is_installed
 
 
 def add_parser(commands: Any) -> None:
@@ -24,13 +24,13 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Devices, versions, backends and models: what can run here, and what to do about the rest."""
     server = ForkServer([])
-    facts = server.facts()
+    machine = server.machine_info()
     if arguments.peaks:
         from torchzoo.commands.peaks import measure_peaks
 
-        measure_peaks(server, facts)
+        measure_peaks(server, machine)
         return 0
-    environment = facts.environment
+    environment = machine.environment
     print(f"torchzoo {environment['torchzoo']}, Python {environment['python']}, {environment['platform']}")
     print(f"torch {environment['torch']}, CUDA {environment['cuda']}, cuDNN {environment['cudnn']}")
     memory_gib = environment["host_memory_bytes"] / 2**30
@@ -39,14 +39,14 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for gpu in environment["gpus"]:
         print(f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB, driver {gpu['driver']}")
-    print("devices: " + ", ".join(f"{kind} x {count}" for kind, count in facts.devices.items()))
+    print("devices: " + ", ".join(f"{kind} x {count}" for kind, count in machine.devices.items()))
     print("\nbackends")
     for name, info in backends.BACKENDS.items():
         absent = info.package is not None and importlib.util.find_spec(info.package) is None
-        other_device = info.devices and not set(info.devices) & set(facts.devices)
+        other_device = info.devices and not set(info.devices) & set(machine.devices)
         state = info.install if absent else info.why_limited if other_device else "ready"
         print(f"  {name:12} {state}")
-    print(f"  also, registered with Dynamo: {', '.join(sorted(set(facts.dynamo_backends) - set(backends.BACKENDS)))}")
+    print(f"  also, registered with Dynamo: {', '.join(sorted(set(machine.dynamo_backends) - set(backends.BACKENDS)))}")
     specs, errors = find_models().specs()
     ready = [spec for spec in specs if all(is_installed(requirement) for requirement in spec.requirements)]
     print(f"\nmodels: {len(ready)} of {len(specs) + len(errors)} ready")

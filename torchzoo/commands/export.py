@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchzoo.commands.arguments import kept_run, write
-from torchzoo.plan import UsageError
+from torchzoo.errors import UsageError
 from torchzoo.report import exports
 from torchzoo.store import StoreError
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from torchzoo.catalog import find_models
+from torchzoo.case import Domain
 from torchzoo.commands.arguments import add_suite, words
-from torchzoo.spec import Domain
+from torchzoo.zoo.catalog import find_models
 
 
 def add_parser(commands: Any) -> None:

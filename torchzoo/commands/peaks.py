@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from torchzoo.environment import Facts
-from torchzoo.peaks import PATHS, Ceilings, ceilings_file, datasheet, keep_ceilings, read_ceilings
-from torchzoo.processes import ForkServer
+from torchzoo.analysis.peaks import PATHS, ceilings_file, datasheet, keep_ceilings, read_ceilings
+from torchzoo.environment import MachineInfo
+from torchzoo.record import MeasuredPeaks
+from torchzoo.run.processes import ForkServer
 
 
-def measure_peaks(server: ForkServer, facts: Facts) -> None:
+def measure_peaks(server: ForkServer, machine: MachineInfo) -> None:
     """One device of each name, the CPU included, in a process of its own each.
 
     Raises:
@@ -18,7 +19,7 @@ def measure_peaks(server: ForkServer, facts: Facts) -> None:
     """
     file = ceilings_file()
     read_ceilings(file)  # a file that can't be read is said to be so before time is spent
-    for device in devices_to_measure(facts):
+    for device in devices_to_measure(machine):
         print(f"measuring {device} ...", file=sys.stderr, flush=True)
         key, ceilings = server.ceilings(device)
         keep_ceilings(file, key, ceilings)
@@ -27,18 +28,18 @@ def measure_peaks(server: ForkServer, facts: Facts) -> None:
     print(f"\nkept in {file}; reports use it where a device's datasheet says nothing")
 
 
-def devices_to_measure(facts: Facts) -> list[str]:
+def devices_to_measure(machine: MachineInfo) -> list[str]:
     """`cpu`, and the first accelerator of each name: `cuda:0`."""
     first = {
         accelerator.name: f"{kind}:{index}"
-        for kind in facts.devices
+        for kind in machine.devices
         if kind != "cpu"
-        for index, accelerator in reversed(list(enumerate(facts.accelerators)))
+        for index, accelerator in reversed(list(enumerate(machine.accelerators)))
     }
     return ["cpu", *sorted(first.values())]
 
 
-def beside_datasheet(key: str, ceilings: Ceilings) -> list[str]:
+def beside_datasheet(key: str, ceilings: MeasuredPeaks) -> list[str]:
     """A line for each path and one for copies; those of the datasheet alone too."""
     sheet = datasheet(key)
     lines = []

@@ -12,8 +12,8 @@ from typing import IO, Any
 
 import msgspec
 
+from torchzoo.analysis.cases import ReportData, read_report_data
 from torchzoo.commands.arguments import write
-from torchzoo.report.entries import Material, read_material
 
 FORMATS = ("table", "md", "csv", "json", "jsonl", "html")
 
@@ -45,13 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
         StoreError: a run that can't be read, or runs that can't stand together.
         UsageError: the file can't be written.
     """
-    material = read_material(arguments.paths)
+    data = read_report_data(arguments.paths)
     from torchzoo.report.overview import notes
 
-    for note in notes(material):
+    for note in notes(data):
         print(f"torchzoo: {note}", file=sys.stderr)
     with _output(arguments.output) as file:
-        WRITERS[arguments.format](material, file)
+        WRITERS[arguments.format](data, file)
     return 0
 
 
@@ -67,7 +67,7 @@ def _output(path: Path | None) -> Iterator[IO[str]]:
     print(f"written to {path}", file=sys.stderr)
 
 
-def _table(material: Material, file: IO[str]) -> None:
+def _table(data: ReportData, file: IO[str]) -> None:
     """One case in detail; many a line each, and what they come to."""
     from rich.console import Console
 
@@ -76,50 +76,49 @@ def _table(material: Material, file: IO[str]) -> None:
     from torchzoo.report.summary import summary
 
     console = Console(highlight=False, file=file, markup=False)
-    records = material.records
-    if len(records) > 1:
-        console.print(tables.terminal_table(records))
-        for one in material.runs:
-            console.print(summary(one.manifest, one.records))
-        console.print(terminal_overview(material, overview(material.entries)))
+    if len(data.records) > 1:
+        console.print(tables.terminal_table(data.cases))
+        for one in data.runs:
+            console.print(summary(one))
+        console.print(terminal_overview(data, overview(data.cases)))
         print("\ncommands that measure a case again", file=file)
-        for entry in material.entries:
-            print(f"  {entry.command}", file=file)
+        for result in data.cases:
+            print(f"  {result.command}", file=file)
         return
-    (record,) = records
+    (record,) = data.records
     console.print(tables.case_detail(record))
-    console.print(f"again: {material.entries[0].command}", soft_wrap=True)
+    console.print(f"again: {data.cases[0].command}", soft_wrap=True)
 
 
-def _markdown(material: Material, file: IO[str]) -> None:
+def _markdown(data: ReportData, file: IO[str]) -> None:
     from torchzoo.report.overview import overview, write_markdown_overview
     from torchzoo.report.tables import write_markdown
 
-    write_markdown([one.manifest for one in material.runs], material.records, file)
-    write_markdown_overview(material, overview(material.entries), file)
+    write_markdown(data, file)
+    write_markdown_overview(data, overview(data.cases), file)
 
 
-def _csv(material: Material, file: IO[str]) -> None:
-    from torchzoo.report.frame import to_frame
+def _csv(data: ReportData, file: IO[str]) -> None:
+    from torchzoo.analysis.frame import to_frame
 
-    to_frame(material.entries).to_csv(file, index=False, lineterminator="\n")
+    to_frame(data.cases).to_csv(file, index=False, lineterminator="\n")
 
 
-def _json(material: Material, file: IO[str]) -> None:
+def _json(data: ReportData, file: IO[str]) -> None:
     from torchzoo.report.document import document
 
-    file.write(msgspec.json.format(msgspec.json.encode(document(material)), indent=1).decode() + "\n")
+    file.write(msgspec.json.format(msgspec.json.encode(document(data)), indent=1).decode() + "\n")
 
 
-def _jsonl(material: Material, file: IO[str]) -> None:
-    for record in material.records:
+def _jsonl(data: ReportData, file: IO[str]) -> None:
+    for record in data.records:
         print(msgspec.json.encode(record).decode(), file=file)
 
 
-def _html(material: Material, file: IO[str]) -> None:
-    from torchzoo.report.html import page
+def _html(data: ReportData, file: IO[str]) -> None:
+    from torchzoo.report.html.page import page
 
-    file.write(page(material))
+    file.write(page(data))
 
 
 WRITERS = {"table": _table, "md": _markdown, "csv": _csv, "json": _json, "jsonl": _jsonl, "html": _html}

@@ -13,7 +13,9 @@ from typing import Any, TextIO
 
 import msgspec
 
-from torchzoo import backends, plan
+from torchzoo import backends
+from torchzoo.analysis.cases import Status, case_results
+from torchzoo.case import CacheMode, Case, CompileScope, MemoryFormat, Mode, Pass, Precision, Settings, StageLimits
 from torchzoo.commands.arguments import (
     add_models,
     batch_sizes,
@@ -28,13 +30,18 @@ from torchzoo.commands.arguments import (
     say,
     size_in_bytes,
 )
-from torchzoo.plan import Axes, UsageError
-from torchzoo.processes import terminated_as_interrupted
-from torchzoo.record import CacheMode, Failed, Manifest, Measured, Pass, Record, Settings, StageLimits
+from torchzoo.errors import UsageError
+from torchzoo.record import Measured, Outcome, Record
+from torchzoo.report import units
 from torchzoo.report.progress import Progress
-from torchzoo.runs import Asked, Session, new_run, resumed_run
-from torchzoo.spec import CompileScope, MemoryFormat, Mode, Precision
-from torchzoo.store import RunStore, read_run
+from torchzoo.report.remarks import not_measured_line
+from torchzoo.run import plan
+from torchzoo.run.plan import Axes
+from torchzoo.run.processes import terminated_as_interrupted
+from torchzoo.run.request import RunRequest
+from torchzoo.run.session import Session, new_run, resumed_run
+from torchzoo.run.tuning import ignore_tried
+from torchzoo.store import Run, RunStore, read_run
 
 
 def add_parser(commands: Any) -> None:
@@ -156,46 +163,54 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
-    """Go on with a run, or plan a new one; then run, show, sum up."""
+    """Resume a run, or plan a new one; then run it, show its results and sum up."""
     if arguments.resume is not None:
         obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats")
         check_given(arguments, obeyed, "--resume goes on with the run as it was begun")
-        run_store = RunStore(arguments.resume, resume=True)
-        session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
-        return _execute(session, run_store, arguments, is_kept=True)
-    asked = asked_for(arguments)
+        with RunStore(arguments.resume, resume=True) as run_store:
+            session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
+            return _execute(session, run_store, arguments, is_kept=True)
+    request = run_request(arguments)
     with _run_store(arguments.output) as (run_store, is_kept):
-        session = new_run(asked, run_store, (lambda _: None) if arguments.quiet else say)
+        session = new_run(request, run_store, ignore_tried if arguments.quiet else say_tried)
         return _execute(session, run_store, arguments, is_kept=is_kept)
 
 
-def follow(session: Session, run_store: RunStore, *, quiet: bool) -> list[Record]:
-    """Run what is left of a session, its progress shown unless `quiet`; all its records, also those of before."""
+def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None:
+    """Tell the user what a batch size that was tried came to."""
+    if isinstance(outcome, Measured):
+        assert samples_per_s is not None
+        say(f"tuning {case.label()}: {units.rate(samples_per_s, 'samples')}")
+    else:
+        say(f"tuning {case.label()}: {not_measured_line(outcome)}")
+
+
+def follow(session: Session, run_store: RunStore, *, quiet: bool) -> Run:
+    """Run what is left of a session, its progress shown unless `quiet`. Returns the whole run, earlier records too."""
     total, records = len(session.manifest.cases), list(session.done)
     progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=quiet)
     with session.workers, progress:
         for record in session.run(run_store, progress.stage):
             records.append(record)
             progress.done(record)
-    return records
+    return Run(path=run_store.path, manifest=session.manifest, records=tuple(records))
 
 
 def _execute(session: Session, run_store: RunStore, arguments: argparse.Namespace, *, is_kept: bool) -> int:
-    records = follow(session, run_store, quiet=arguments.quiet)
-    _show(records, session.manifest, as_json=arguments.json, quiet=arguments.quiet)
+    finished = follow(session, run_store, quiet=arguments.quiet)
+    _show(finished, as_json=arguments.json, quiet=arguments.quiet)
     if arguments.compile_stats:
-        _show_compilation(records, file=sys.stderr if arguments.json else sys.stdout)
-    failed = any(isinstance(record.outcome, Failed) for record in records)
-    incorrect = any(isinstance(record.outcome, Measured) and record.outcome.is_incorrect for record in records)
+        _show_compilation(finished.records, file=sys.stderr if arguments.json else sys.stdout)
+    statuses = {result.status for result in case_results(finished)}
     if is_kept:
         print(f"run kept in {run_store.path}", file=sys.stderr)
-    elif failed:
+    elif Status.FAILED in statuses:
         print(f"logs are kept in {run_store.path}", file=sys.stderr)
-    return 1 if failed or incorrect else 0
+    return 1 if statuses & {Status.FAILED, Status.INCORRECT} else 0
 
 
-def asked_for(arguments: argparse.Namespace) -> Asked:
-    """What was given on the command line, as what a run is to do.
+def run_request(arguments: argparse.Namespace) -> RunRequest:
+    """What the command line asks for.
 
     Raises:
         UsageError: a word that means nothing, or nothing to measure.
@@ -204,7 +219,7 @@ def asked_for(arguments: argparse.Namespace) -> Asked:
     if arguments.retry_failed:
         raise UsageError("--retry-failed goes with --resume RUN")
     devices = devices_of(arguments.device) if arguments.device is not None else ()
-    return Asked(
+    return RunRequest(
         patterns=patterns,
         suites=suites,
         axes=_axes(arguments, devices),
@@ -273,43 +288,45 @@ def _axes(arguments: argparse.Namespace, devices: tuple[str, ...]) -> Axes:
 
 @contextlib.contextmanager
 def _run_store(path: Path | None) -> Iterator[tuple[RunStore, bool]]:
-    """The run's folder and whether it was asked for; one that was not is kept only where its logs may be wanted."""
+    """A store for the run, and whether it is kept: in a temporary folder it is kept only if a case failed."""
     if path is not None:
-        yield RunStore(path), True
+        with RunStore(path) as run_store:
+            yield run_store, True
         return
     folder = Path(tempfile.mkdtemp(prefix="torchzoo-run-"))
     keep = False
     try:
-        run_store = RunStore(folder)
-        yield run_store, False
-        keep = run_store.has_failures
+        with RunStore(folder) as run_store:
+            yield run_store, False
+            keep = run_store.has_failures
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _show(records: Sequence[Record], manifest: Manifest, *, as_json: bool, quiet: bool = False) -> None:
-    """One case in detail, or many a line each and what they come to."""
+def _show(finished: Run, *, as_json: bool, quiet: bool = False) -> None:
+    """One case in detail, or many cases a line each with their totals."""
     from rich.console import Console
 
     from torchzoo.report import tables
     from torchzoo.report.summary import summary
 
+    records = finished.records
     if as_json:
         for record in records:
             print(msgspec.json.encode(record).decode())
         if len(records) > 1 and not quiet:
-            Console(highlight=False, stderr=True).print(summary(manifest, records))
+            Console(highlight=False, stderr=True).print(summary(finished))
         return
     console = Console(highlight=False)
     if len(records) > 1:
-        console.print(tables.terminal_table(records))
-        console.print(summary(manifest, records))
+        console.print(tables.terminal_table(case_results(finished)))
+        console.print(summary(finished))
     else:
         console.print(tables.case_detail(records[0]))
 
 
 def _show_compilation(records: Sequence[Record], file: TextIO) -> None:
-    from torchzoo.report.compilation import table
+    from torchzoo.report.sections.compilation import table
 
     print("\n".join(["", *table(records)]), file=file)

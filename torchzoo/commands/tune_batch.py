@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from torchzoo.batches import TIME_LIMIT_S, default_file
+from torchzoo.case import EAGER, Mode, Precision, Settings
 from torchzoo.commands.arguments import (
     add_models,
     choices,
@@ -16,13 +16,13 @@ from torchzoo.commands.arguments import (
     devices_of,
     positive_float,
     positive_int,
-    say,
 )
-from torchzoo.plan import Axes
-from torchzoo.processes import terminated_as_interrupted
-from torchzoo.record import EAGER, Settings
-from torchzoo.runs import Asked, tune_batches
-from torchzoo.spec import Mode, Precision
+from torchzoo.commands.run import say_tried
+from torchzoo.run.batches import TIME_LIMIT_S, default_file
+from torchzoo.run.plan import Axes
+from torchzoo.run.processes import terminated_as_interrupted
+from torchzoo.run.request import RunRequest
+from torchzoo.run.tuning import tune_batches
 
 
 def add_parser(commands: Any) -> None:
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Find the batches, print and keep them."""
     patterns, suites = chosen_models(arguments)
     devices = devices_of(arguments.device)[:1] if arguments.device is not None else ()
-    asked = Asked(
+    request = RunRequest(
         patterns=patterns,
         suites=suites,
         axes=Axes(
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         models_dirs=tuple(map(str, arguments.models_dir)),
     )
     with tempfile.TemporaryDirectory(prefix="torchzoo-tune-") as logs:
-        found = tune_batches(asked, arguments.file, logs=Path(logs), say=say)
+        found = tune_batches(request, arguments.file, logs=Path(logs), on_tried=say_tried)
     for name, tuned in found.items():
         curve = ", ".join(f"{size}: {rate:g}" for size, rate in tuned.samples_per_s.items())
         print(f"{name}: batch {tuned.batch_size} (samples/s at {curve})")

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from torchzoo import plan, userbenchmark
-from torchzoo.catalog import suite_names
+from torchzoo import userbenchmark
+from torchzoo.analysis.cases import case_results
+from torchzoo.case import Mode, Precision
 from torchzoo.commands.arguments import (
     batch_sizes,
     check_given,
@@ -22,13 +23,14 @@ from torchzoo.commands.arguments import (
     words,
 )
 from torchzoo.commands.run import follow
-from torchzoo.plan import UsageError
-from torchzoo.processes import terminated_as_interrupted
-from torchzoo.record import Failed
-from torchzoo.runs import Asked, Session, new_run, resumed_run
-from torchzoo.spec import Mode, Precision
+from torchzoo.errors import UsageError
+from torchzoo.run import plan
+from torchzoo.run.processes import terminated_as_interrupted
+from torchzoo.run.request import RunRequest
+from torchzoo.run.session import Session, new_run, resumed_run
 from torchzoo.store import RunStore, StoreError, read_run
 from torchzoo.userbenchmark import Choice, UserBenchmark
+from torchzoo.zoo.suites import suite_names
 
 REPORT = "report.md"
 WRITTEN = {"source": "--from"}
@@ -81,25 +83,25 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.resume is not None:
         obeyed = ("name", "resume", "retry_failed", "quiet")
         check_given(arguments, obeyed, "--resume goes on as it was begun", WRITTEN)
-        store = RunStore(arguments.resume, resume=True)
-        session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
-        return _execute(benchmark, session, store, quiet=arguments.quiet)
+        with RunStore(arguments.resume, resume=True) as store:
+            session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
+            return _execute(benchmark, session, store, quiet=arguments.quiet)
     if arguments.retry_failed:
         raise UsageError("--retry-failed goes with --resume RUN")
     if arguments.output is None:
         raise UsageError("name the folder that keeps the run and its report with -o DIR, or a run with --from RUN")
-    store = RunStore(arguments.output)
-    choice = Choice(
-        patterns=tuple(arguments.models),
-        suites=words(arguments.suite),
-        models_dirs=tuple(str(folder.resolve()) for folder in arguments.models_dir),
-        folder=store.path.resolve(),
-    )
-    asked = overridden(benchmark.plan(choice), arguments)
-    return _execute(benchmark, new_run(asked, store), store, quiet=arguments.quiet)
+    with RunStore(arguments.output) as store:
+        choice = Choice(
+            patterns=tuple(arguments.models),
+            suites=words(arguments.suite),
+            models_dirs=tuple(str(folder.resolve()) for folder in arguments.models_dir),
+            folder=store.path.resolve(),
+        )
+        request = overridden(benchmark.plan(choice), arguments)
+        return _execute(benchmark, new_run(request, store), store, quiet=arguments.quiet)
 
 
-def overridden(asked: Asked, arguments: argparse.Namespace) -> Asked:
+def overridden(request: RunRequest, arguments: argparse.Namespace) -> RunRequest:
     """The plan with what was given on the command line in place of its own."""
     axes: dict[str, Any] = {}
     if arguments.mode is not None:
@@ -115,19 +117,19 @@ def overridden(asked: Asked, arguments: argparse.Namespace) -> Asked:
     settings = {"time_limit_s": arguments.time_limit, "threads": arguments.threads}
     settings = {name: value for name, value in settings.items() if value is not None}
     return msgspec.structs.replace(
-        asked,
-        axes=msgspec.structs.replace(asked.axes, **axes),
-        settings=msgspec.structs.replace(asked.settings, **settings),
-        jobs=arguments.jobs or asked.jobs,
+        request,
+        axes=msgspec.structs.replace(request.axes, **axes),
+        settings=msgspec.structs.replace(request.settings, **settings),
+        jobs=arguments.jobs or request.jobs,
         device_indices=arguments.devices,
     )
 
 
 def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, quiet: bool) -> int:
     """Run what is left of the session, then write the report beside the records."""
-    records = follow(session, store, quiet=quiet)
+    finished = follow(session, store, quiet=quiet)
     _report(benchmark, store.path, store.path)
-    return 1 if any(isinstance(record.outcome, Failed) for record in records) else 0
+    return 1 if any(result.failures for result in case_results(finished)) else 0
 
 
 def _report(benchmark: UserBenchmark, source: Path, output: Path | None) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 
 from torch._dynamo import utils
 
-from torchzoo import prepare
-from torchzoo.record import Backend, CacheMode, Compilation, GraphBreak, Recompilation
+from torchzoo import backends
+from torchzoo.case import Backend, CacheMode
+from torchzoo.measure.precision import LabelNotReached
+from torchzoo.record import Compilation, GraphBreak, Recompilation
 
 #: Where inductor and the cudagraphs backend say, once for each, that a graph is run without a CUDA graph, and why.
 _SKIP_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"
@@ -68,7 +70,7 @@ class CompilationWatch(logging.Handler):
             guards=_total(getattr(frame, "guard_count", None) for frame in compiled),
             breaks=(*map(_graph_break, _breaks()[self._breaks_before :]), *_given_up(compiled)),
             recompilations=tuple(_recompilations(compiled)),
-            cudagraph_skip_reasons=tuple(dict.fromkeys(map(_in_a_line, self._skips))),
+            cudagraph_skip_reasons=tuple(dict.fromkeys(map(_one_line, self._skips))),
             late_graphs=0 if warm_graphs is None else graphs - warm_graphs,
         )
 
@@ -83,10 +85,18 @@ def watch_compilation() -> CompilationWatch:
     return watch
 
 
-def check_compiled(backend: Backend, counts: Compilation) -> None:
-    """Raises `LabelNotReached` where this backend, one behind Dynamo, was given not a single graph."""
+def count_compiled(watch: CompilationWatch, backend: Backend, cache: CacheMode | None) -> Compilation | None:
+    """What the watch has counted of this backend; None for a backend that is not behind Dynamo.
+
+    Raises:
+        LabelNotReached: the backend is behind Dynamo and was given not a single graph.
+    """
+    if not backends.info(backend.name).uses_dynamo:
+        return None
+    counts = watch.counts(cache)
     if counts.graphs == 0:
-        raise prepare.LabelNotReached(f"Dynamo gave {backend} nothing to compile: the step would run as eager")
+        raise LabelNotReached(f"Dynamo gave {backend} nothing to compile: the step would run as eager")
+    return counts
 
 
 def _counters() -> Counter[tuple[str, str]]:
@@ -149,17 +159,17 @@ def _recompilations(frames: Iterable[Any]) -> Iterator[Recompilation]:
         if text:
             guard = re.sub(r"^\S+/\d+: ", "", text.strip().splitlines()[0])
             refused = "" if name is not None else "refused, compiled too often: "
-            yield Recompilation(place=places.get(number, "?"), reason=_in_a_line(refused + guard))
+            yield Recompilation(place=places.get(number, "?"), reason=_one_line(refused + guard))
 
 
 def _break_reason(text: str) -> str:
     """What happened and Dynamo's explanation of it, in a line; its hints and addresses are left out."""
     what, *rest = text.strip().splitlines() or ["?"]
     explanations = [line.split("Explanation:", 1)[1].strip() for line in rest if "Explanation:" in line]
-    return _in_a_line(": ".join([what, *explanations[:1]]))
+    return _one_line(": ".join([what, *explanations[:1]]))
 
 
-def _in_a_line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())[:_REASON_CHARACTERS]
 
 

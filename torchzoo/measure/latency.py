@@ -5,22 +5,14 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torchzoo import stats
-from torchzoo.measure.clock import Clock
+from torchzoo.case import Settings
+from torchzoo.measure.clock import Clock, DeviceClock
 from torchzoo.measure.stopping import stop_reason
-from torchzoo.record import BackToBack, Block, Settings, StopReason
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variant:
-    """One way to run the same model's step. `select` makes the model use it; it is called outside the timed region."""
-
-    name: str
-    step: Callable[[], Any]
-    select: Callable[[], None]
+from torchzoo.measure.variant import Variant
+from torchzoo.record import BackToBack, Block, StopReason
 
 
 @contextlib.contextmanager
@@ -80,6 +72,19 @@ def measure_latency(
 def steps_in(seconds: float, step_s: float) -> int:
     """How many steps of `step_s` make `seconds`: at least one."""
     return max(1, round(seconds / step_s))
+
+
+def measure_throughput(
+    variant: Variant, clock: DeviceClock, blocks: tuple[Block, ...], step_s: float, *, slow_s: float = 0.5
+) -> tuple[BackToBack, ...]:
+    """Runs with one synchronisation at the end; or the latency blocks, where those are such runs already.
+
+    They are on the CPU, where a step is over when it returns, and for slow steps, of which a block has a single one.
+    """
+    if clock.is_asynchronous and step_s < slow_s:
+        return back_to_back(variant, clock, step_s=step_s)
+    own = [block.samples_s for block in blocks if block.variant == variant.name]
+    return tuple(BackToBack(len(samples_s), sum(samples_s)) for samples_s in own)
 
 
 def back_to_back(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import torchzoo.model
+from torchzoo.case import Mode
 from torchzoo.networks.gpt import GPT, Config
-from torchzoo.spec import Mode
 
 
 class MicroBatch(NamedTuple):

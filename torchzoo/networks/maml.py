@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from torchzoo.case import Mode
 from torchzoo.model import Model
-from torchzoo.spec import Mode
 
 Weights = dict[str, Tensor]
 

@@ -13,8 +13,8 @@ from torch import nn
 from torch.ao.quantization import get_default_qat_qconfig_mapping
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_qat_fx
 
-from torchzoo.model import ImageClassifier
-from torchzoo.spec import Mode
+from torchzoo.case import Mode
+from torchzoo.tasks import ImageClassifier
 
 CALIBRATION_IMAGES = 8
 

@@ -29,10 +29,10 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 from torchvision.ops import roi_align
 
-from torchzoo.model import Detector
+from torchzoo.case import Mode
 from torchzoo.networks.detection import Anchors, FixedSize, frozen_resnet
 from torchzoo.networks.detection_init import initialise_rcnn
-from torchzoo.spec import Mode
+from torchzoo.tasks import Detector
 
 Features = Literal["fpn", "c4", "dc5"]
 ANCHOR_SIZES = (32, 64, 128, 256, 512)  # pixels

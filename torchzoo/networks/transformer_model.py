@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
-from torchzoo.model import Batch, SupervisedModel
+from torchzoo.case import Mode
 from torchzoo.networks.beam_search import Hypotheses, beam_search
 from torchzoo.networks.transformer import Config, DecoderStep, KeysValues, Transformer
-from torchzoo.spec import Mode
+from torchzoo.tasks import Batch, SupervisedModel
 
 PADDING, START, END, FIRST_WORD = range(4)
 

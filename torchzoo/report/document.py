@@ -6,37 +6,37 @@ from typing import Any
 
 import msgspec
 
+from torchzoo.analysis.cases import ReportData
+from torchzoo.analysis.frame import COLUMNS, values
+from torchzoo.analysis.totals import OUTLIER_RULE, Section
 from torchzoo.record import Manifest
-from torchzoo.report.entries import Material
-from torchzoo.report.frame import COLUMNS, values
 from torchzoo.report.overview import TOTALS_NOTE, overview
-from torchzoo.report.totals import OUTLIER_RULE, Section
 
 LAYOUT = 1
 
 
-def document(material: Material) -> dict[str, Any]:
+def document(data: ReportData) -> dict[str, Any]:
     """What `--format json` writes; infinities and NaN become null."""
-    found = overview(material.entries)
+    found = overview(data.cases)
     return {
         "layout": LAYOUT,
         "runs": [
-            {"path": str(run.path), "damaged_lines": run.damaged_lines, **facts(run.manifest)} for run in material.runs
+            {"path": str(run.path), "damaged_lines": run.damaged_lines, **facts(run.manifest)} for run in data.runs
         ],
-        "not_run": material.not_run,
-        "superseded": material.superseded,
+        "not_run": data.not_run,
+        "superseded": data.superseded,
         "columns": {column.name: column.text for column in COLUMNS},
         "summary": {
             "note": TOTALS_NOTE,
             "sections": [_section(section) for section in found.sections],
             "outlier_rule": OUTLIER_RULE,
             "outliers": [
-                {"case": one.entry.case.label(), "speedup": one.speedup, "usual": one.usual, "score": one.score}
+                {"case": one.result.case.label(), "speedup": one.speedup, "usual": one.usual, "score": one.score}
                 for one in found.outliers
             ],
             "device_ratios": [
                 {
-                    "case": one.entry.case.label(),
+                    "case": one.result.case.label(),
                     "base": one.base,
                     "device": one.device,
                     "ratio": one.ratio,
@@ -46,7 +46,7 @@ def document(material: Material) -> dict[str, Any]:
                 for one in found.device_ratios
             ],
         },
-        "rows": [values(entry) for entry in material.entries],
+        "rows": [values(result) for result in data.cases],
     }
 
 

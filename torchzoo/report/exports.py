@@ -28,9 +28,11 @@ from statistics import median
 from typing import Any
 
 from torchzoo import backends, stats
+from torchzoo.analysis.cases import case_results
+from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.record import (
-    EAGER,
-    Case,
+    CANDIDATE_VARIANT,
+    EAGER_VARIANT,
     CheckStatus,
     Compilation,
     Failed,
@@ -39,9 +41,6 @@ from torchzoo.record import (
     Measured,
     Memory,
 )
-from torchzoo.report.rows import by_case, measured_of
-from torchzoo.spec import CompileScope, MemoryFormat, Mode, Precision
-from torchzoo.stats import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.store import Run
 
 PERFORMANCE = (
@@ -85,17 +84,19 @@ Metrics = dict[str, list[float]]  # name: a value for each process
 
 def benchmark_database(run: Run) -> str:
     """The run as JSON Lines for PyTorch's benchmark database."""
-    lines = [json.dumps(entry, allow_nan=False) for entry in _database_records(run)]
+    lines = [json.dumps(result, allow_nan=False) for result in _database_records(run)]
     return "".join(f"{line}\n" for line in lines)
 
 
 def _database_records(run: Run) -> Iterator[dict[str, Any]]:
     dependencies, runner = _dependencies(run.manifest), _runner(run.manifest)
-    for case, records in by_case(run.records).items():
-        measured = measured_of(records)
+    for result in case_results(run):
+        case, measured = result.case, result.measured
         for name, values in metrics(case, measured).items():
             yield {
-                "timestamp": int(max(datetime.fromisoformat(record.finished_at) for record in records).timestamp()),
+                "timestamp": int(
+                    max(datetime.fromisoformat(record.finished_at) for record in result.records).timestamp()
+                ),
                 "schema_version": "v3",
                 "runners": [{**runner, "gpu_info": measured[0].device_name if case.device != "cpu" else ""}],
                 "benchmark": {
@@ -217,9 +218,9 @@ def dynamo_csv(run: Run) -> dict[str, str]:
     """File names and their text: performance, and accuracy where the run holds checks."""
     tables: dict[str, list[tuple[Any, ...]]] = {}
     names: dict[str, set[str]] = {}
-    for case, records in by_case(run.records).items():
-        measured = measured_of(records)
-        failed = [record.outcome for record in records if isinstance(record.outcome, Failed)]
+    results = case_results(run)
+    for result in results:
+        case, measured, failed = result.case, result.measured, result.failures
         if case.backend == EAGER or not (measured or failed):
             continue
         stem = _stem(case)
@@ -229,7 +230,7 @@ def dynamo_csv(run: Run) -> dict[str, str]:
         tables.setdefault(f"{stem}_performance.csv", [PERFORMANCE]).append(_performance(case, measured, failed))
         if failed or any(one.check is not None for one in measured):
             tables.setdefault(f"{stem}_accuracy.csv", [ACCURACY]).append(_accuracy(case, measured, failed))
-    has_checks = any(one.check is not None for one in measured_of(run.records))
+    has_checks = any(one.check is not None for result in results for one in result.measured)
     return {name: _as_csv(rows) for name, rows in tables.items() if has_checks or not name.endswith("_accuracy.csv")}
 
 

@@ -7,11 +7,20 @@ from typing import Any
 
 import msgspec
 
+from torchzoo.analysis.cases import CaseResult, ReportData, Status
+from torchzoo.analysis.totals import (
+    OUTLIER_RULE,
+    DeviceRatio,
+    Outlier,
+    Section,
+    Total,
+    device_ratios,
+    outliers,
+    sections,
+)
 from torchzoo.record import Failed, Skipped
 from torchzoo.report import units
-from torchzoo.report.entries import Entry, Material
 from torchzoo.report.markdown import escape, table
-from torchzoo.report.totals import OUTLIER_RULE, DeviceRatio, Outlier, Section, Total, device_ratios, outliers, sections
 from torchzoo.stats import Estimate
 
 TOTAL_HEADINGS = (
@@ -44,9 +53,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     device_ratios: tuple[DeviceRatio, ...]
 
 
-def overview(entries: Sequence[Entry]) -> Overview:
+def overview(results: Sequence[CaseResult]) -> Overview:
     """Derive it."""
-    return Overview(sections=sections(entries), outliers=outliers(entries), device_ratios=device_ratios(entries))
+    return Overview(sections=sections(results), outliers=outliers(results), device_ratios=device_ratios(results))
 
 
 def total_cells(total: Total) -> tuple[str, ...]:
@@ -81,26 +90,26 @@ def outlier_line(one: Outlier) -> str:
     """`fast: CASE: 3.20x where 1.19x is usual (score 4.9)`."""
     what = "fast" if one.score > 0 else "slow"
     return (
-        f"{what}: {one.entry.case.label()}: {one.speedup:.2f}x where {one.usual:.2f}x is usual (score {one.score:.1f})"
+        f"{what}: {one.result.case.label()}: {one.speedup:.2f}x where {one.usual:.2f}x is usual (score {one.score:.1f})"
     )
 
 
 def device_line(one: DeviceRatio) -> str:
     """`CASE: 3.20x [3.10, 3.30] as fast as cpu`."""
-    return f"{one.entry.case.label()}: {units.factor(one.ratio, one.low, one.high)} as fast as {one.base}"
+    return f"{one.result.case.label()}: {units.factor(one.ratio, one.low, one.high)} as fast as {one.base}"
 
 
-def unpassed(entries: Sequence[Entry], kind: type[Failed | Skipped] | None) -> list[Entry]:
+def unpassed(results: Sequence[CaseResult], kind: type[Failed | Skipped] | None) -> list[CaseResult]:
     """Entries that failed, were skipped, or (None) were found incorrect."""
     if kind is None:
-        return [entry for entry in entries if entry.row is not None and entry.is_incorrect]
-    return [entry for entry in entries if isinstance(entry.outcome, kind)]
+        return [result for result in results if result.status is Status.INCORRECT]
+    return [result for result in results if isinstance(result.outcome, kind)]
 
 
 # --- the terminal ---
 
 
-def terminal_overview(material: Material, found: Overview) -> Any:
+def terminal_overview(data: ReportData, found: Overview) -> Any:
     """Totals, outliers and devices for the terminal; what `torchzoo run` says of a run stands before it."""
     from rich.console import Group
     from rich.table import Table
@@ -121,11 +130,11 @@ def terminal_overview(material: Material, found: Overview) -> Any:
         parts.append(Text(f"\noutliers, by the {OUTLIER_RULE}"))
         for one in found.outliers:
             parts.append(Text(f"  {outlier_line(one)}"))
-            parts.append(Text(f"    {one.entry.command}", no_wrap=True, overflow="ignore"))
+            parts.append(Text(f"    {one.result.command}", no_wrap=True, overflow="ignore"))
     if found.device_ratios:
         parts.append(Text("\none device against another"))
         parts += [Text(f"  {device_line(one)}") for one in found.device_ratios]
-    parts += [Text(line) for line in notes(material)]
+    parts += [Text(line) for line in notes(data)]
     return Group(*parts)
 
 
@@ -149,51 +158,51 @@ def used_columns(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> tupl
     return [headings[number] for number in used], [[row[number] for number in used] for row in rows]
 
 
-def notes(material: Material) -> list[str]:
+def notes(data: ReportData) -> list[str]:
     """What is missing of the runs, in words."""
     said = [
         f"{run.damaged_lines} lines of {run.path} could not be read and are left out"
-        for run in material.runs
+        for run in data.runs
         if run.damaged_lines
     ]
-    if material.not_run:
-        cases, were = ("case", "was") if material.not_run == 1 else ("cases", "were")
-        said.append(f"{material.not_run} planned {cases} {were} not run")
-    if material.superseded:
-        said.append(f"{material.superseded} records of earlier runs stand back behind later ones of the same case")
+    if data.not_run:
+        cases, were = ("case", "was") if data.not_run == 1 else ("cases", "were")
+        said.append(f"{data.not_run} planned {cases} {were} not run")
+    if data.superseded:
+        said.append(f"{data.superseded} records of earlier runs stand back behind later ones of the same case")
     return said
 
 
 # --- Markdown ---
 
 
-def write_markdown_overview(material: Material, found: Overview, file: Any) -> None:
+def write_markdown_overview(data: ReportData, found: Overview, file: Any) -> None:
     """Totals, failures, skips, outliers, devices, and the commands, to follow the table of all cases."""
     lines: list[str] = []
     for section in found.sections:
         lines += ["", f"## Summary: {escape(section.title)}", ""]
         lines += table(*used_columns(TOTAL_HEADINGS, map(total_cells, section.totals)))
     lines += ["", escape(TOTALS_NOTE)]
-    lines += [line for note in notes(material) for line in ("", escape(note))]
-    entries = material.entries
+    lines += [line for note in notes(data) for line in ("", escape(note))]
+    results = data.cases
     for title, kind in (("Failed", Failed), ("Incorrect", None), ("Skipped", Skipped)):
-        some = unpassed(entries, kind)
+        some = unpassed(results, kind)
         if some:
-            rows = [[entry.case.label(), entry.reason, entry.command] for entry in some]
+            rows = [[result.case.label(), result.reason, result.command] for result in some]
             lines += ["", f"## {title} ({len(some)})", "", *table(["case", "reason", "command"], rows)]
     if found.outliers:
         rows = [
-            ["fast" if one.score > 0 else "slow", one.entry.case.label(), f"{one.speedup:.2f}x", f"{one.usual:.2f}x"]
+            ["fast" if one.score > 0 else "slow", one.result.case.label(), f"{one.speedup:.2f}x", f"{one.usual:.2f}x"]
             for one in found.outliers
         ]
         lines += ["", "## Outliers", "", *table(["", "case", "speedup", "usual"], rows), "", escape(OUTLIER_RULE)]
     if found.device_ratios:
         rows = [
-            [one.entry.case.label(), one.base, units.factor(one.ratio, one.low, one.high)]
+            [one.result.case.label(), one.base, units.factor(one.ratio, one.low, one.high)]
             for one in found.device_ratios
         ]
         headings = ["case", "against", "times as fast"]
         lines += ["", "## One device against another", "", *table(headings, rows)]
-    commands = [" ".join(entry.command.splitlines()) for entry in entries]
+    commands = [" ".join(result.command.splitlines()) for result in results]
     lines += ["", "## Commands", "", "Each measures a row of the first table again.", "", "```sh", *commands, "```"]
     file.write("\n".join(lines) + "\n")

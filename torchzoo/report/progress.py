@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from torchzoo.lanes import Lane
-from torchzoo.record import Case, Failed, Measured, Record, Skipped, Stage
+from torchzoo.case import Case, Stage
+from torchzoo.record import Failed, Measured, Record, Skipped
 from torchzoo.report import units
-from torchzoo.report.rows import in_a_line
+from torchzoo.report.remarks import one_line
+from torchzoo.run.lanes import Lane
 
 
 class Progress:
@@ -75,7 +76,7 @@ class Progress:
         for cases in self._stages.values():
             cases.pop(record.case, None)
         if self._total > 1 and not self._quiet:
-            line = f"[{self._done}/{self._total}] {record.case.label()}: {in_a_line(record)}"
+            line = f"[{self._done}/{self._total}] {record.case.label()}: {one_line(record)}"
             if self._live is None:
                 print(line, file=sys.stderr, flush=True)
             elif isinstance(record.outcome, Failed):

@@ -6,20 +6,12 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from torchzoo import stats
-from torchzoo.record import Case, Check, Failed, Manifest, Measured, Record
-from torchzoo.report import breakdown, compilation, growth, markdown, sweep, units, work
-from torchzoo.report.rows import (
-    CHECK_WORDS,
-    Figures,
-    Row,
-    by_case,
-    in_a_line,
-    remarks,
-    remarks_of,
-    repeated,
-    row,
-    what_failed,
-)
+from torchzoo.analysis.cases import CaseResult, ReportData
+from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
+from torchzoo.record import Check, Failed, Measured, Record
+from torchzoo.report import markdown, units
+from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks, remarks_of, what_failed
+from torchzoo.report.sections import breakdown, compilation, growth, sweep, work
 
 HEADINGS = (
     "model",
@@ -42,7 +34,7 @@ def case_detail(record: Record) -> Any:
 
     if isinstance(record.outcome, Measured):
         return case_table(record)
-    lines = [f"{record.case.label()}: {in_a_line(record)}"]
+    lines = [f"{record.case.label()}: {one_line(record)}"]
     if isinstance(record.outcome, Failed):
         lines.append(record.outcome.traceback.rstrip())
     return Text("\n".join(lines))
@@ -54,12 +46,11 @@ def case_table(record: Record) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    figures = row(record)
-    assert figures is not None
+    figures = case_figures([record])
     case, measured = record.case, figures.measured
     table = Table(title=case.label(), title_justify="left", box=None, pad_edge=False)
     table.add_column("")
-    columns = [figures.eager] + ([figures.candidate] if figures.candidate else [])
+    columns = figures.variants
     for name in ["eager", str(case.backend)][: len(columns)]:
         table.add_column(name, justify="right")
     for label, cells in figure_lines(figures, columns):
@@ -99,7 +90,7 @@ def _check_lines(check: Check | None) -> list[str]:
     ]
 
 
-def figure_lines(figures: Row, columns: Sequence[Figures]) -> list[tuple[str, list[str]]]:
+def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> list[tuple[str, list[str]]]:
     """A label and a cell for each of `columns`; lines that say nothing are left out."""
     measured = figures.measured
     lines = [
@@ -124,7 +115,7 @@ def figure_lines(figures: Row, columns: Sequence[Figures]) -> list[tuple[str, li
     return [(label, cells) for label, cells in lines if set(cells) != {"-"}]
 
 
-def _energy_lines(columns: Sequence[Figures], samples_per_step: int) -> list[tuple[str, list[str]]]:
+def _energy_lines(columns: Sequence[VariantFigures], samples_per_step: int) -> list[tuple[str, list[str]]]:
     energies = [None if c.raw.energy is None else stats.step_energy_j(c.raw.energy) for c in columns]
     return [
         ("energy of a step", ["-" if e is None else f"{units.energy(e.value)} {units.spread(e)}" for e in energies]),
@@ -132,8 +123,9 @@ def _energy_lines(columns: Sequence[Figures], samples_per_step: int) -> list[tup
     ]
 
 
-def _cells(case: Case, records: Sequence[Record]) -> tuple[str, ...]:
+def _cells(result: CaseResult) -> tuple[str, ...]:
     """One case with all its repeats as a line of the Markdown table."""
+    case = result.case
     head = (
         case.model,
         case.mode,
@@ -142,52 +134,52 @@ def _cells(case: Case, records: Sequence[Record]) -> tuple[str, ...]:
         case.precision,
         "-" if case.batch_size is None else str(case.batch_size),
     )
-    if not any(isinstance(record.outcome, Measured) for record in records):
-        return (*head, "", "", "", "", "; ".join(what_failed(records)))
-    figures = repeated(records)
+    if not result.measured:
+        return (*head, "", "", "", "", "; ".join(what_failed(result)))
+    figures = case_figures(result.records)
     notes = [f"{figures.processes} processes"] if figures.processes > 1 else []
-    return (*head, *_figures(figures), "; ".join([*notes, *what_failed(records), *remarks_of(records)]))
+    return (*head, *_figures(figures), "; ".join([*notes, *what_failed(result), *remarks_of(result.measured)]))
 
 
-def _figures(figures: Row) -> tuple[str, str, str, str]:
+def _figures(figures: CaseFigures) -> tuple[str, str, str, str]:
     """Latency of eager and of the candidate, speedup, memory."""
-    shown = figures.candidate or figures.eager
-    memory = shown.raw.memory.device_peak_allocated_bytes or shown.raw.memory.host_peak_rss_bytes
+    memory = figures.shown.raw.memory
     return (
         units.latency(figures.eager.latency_s),
         units.latency(figures.candidate.latency_s) if figures.candidate else "",
         units.speedup(figures.speedup) if figures.speedup else "",
-        units.size(memory),
+        units.size(memory.device_peak_allocated_bytes or memory.host_peak_rss_bytes),
     )
 
 
-def terminal_table(records: Sequence[Record]) -> Any:
+def terminal_table(results: Sequence[CaseResult]) -> Any:
     """Many cases for the terminal, 80 columns wide: measured ones, then remarks, then what did not run and why."""
     from rich.text import Text
 
     lines, unmeasured = [], []
     said: dict[str, list[str]] = {}
-    for case, group in by_case(records).items():
-        if any(isinstance(record.outcome, Measured) for record in group):
-            figures = repeated(group)
+    for result in results:
+        label = result.case.label()
+        if result.measured:
+            figures = case_figures(result.records)
             eager, candidate, speedup, memory = _figures(figures)
             several = f" ({figures.processes} processes)" if figures.processes > 1 else ""
-            lines += [f"{case.label()}{several}", f"  {eager:<19}{candidate:<19}{speedup:<25}{memory:>10}"]
-            for remark in remarks_of(group):
-                said.setdefault(remark, []).append(case.label())
-        unmeasured += [f"{case.label()}: {text}" for text in what_failed(group)]
+            lines += [f"{label}{several}", f"  {eager:<19}{candidate:<19}{speedup:<25}{memory:>10}"]
+            for remark in remarks_of(result.measured):
+                said.setdefault(remark, []).append(label)
+        unmeasured += [f"{label}: {text}" for text in what_failed(result)]
     if lines:
         lines.insert(0, f"  {'eager':<19}{'candidate':<19}{'speedup':<25}{'memory':>10}")
     notes = [f"note: {remark}: {', '.join(labels)}" for remark, labels in said.items()]
-    return Text("\n".join([*lines, *sweep.lines(records), *notes, *unmeasured]))
+    return Text("\n".join([*lines, *sweep.lines(results), *notes, *unmeasured]))
 
 
-def write_markdown(manifests: Sequence[Manifest], records: Sequence[Record], file: IO[str]) -> None:
+def write_markdown(data: ReportData, file: IO[str]) -> None:
     """Many cases, a line each, under the commands, the machine, versions and dates."""
     lines = [
-        *markdown.provenance(*manifests),
+        *markdown.provenance(*(run.manifest for run in data.runs)),
         "- memory: peak allocated on the device, peak resident on the CPU; of the candidate where there is one",
         "",
-        *markdown.table(HEADINGS, [_cells(case, group) for case, group in by_case(records).items()]),
+        *markdown.table(HEADINGS, map(_cells, data.cases)),
     ]
     file.write("\n".join(lines) + "\n")

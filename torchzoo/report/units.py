@@ -1,4 +1,4 @@
-"""Figures with units, rounded for people."""
+"""VariantFigures with units, rounded for people."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from torchzoo.catalog import read_suite
-from torchzoo.plan import SMOKE, Axes
-from torchzoo.record import EAGER, ApiSurface, Pass, Settings
+from torchzoo.case import EAGER, Mode, Pass, Settings
+from torchzoo.record import ApiSurface
 from torchzoo.report import markdown
-from torchzoo.runs import Asked
-from torchzoo.spec import Mode
+from torchzoo.run.plan import SMOKE, Axes
+from torchzoo.run.request import RunRequest
 from torchzoo.store import Run
 from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measured
+from torchzoo.zoo.suites import read_suite
 
 LARGER, SMALLER = "torchbench", "mlperf"
 KINDS = ("functions", "operators")
@@ -34,9 +34,9 @@ figure to compare with, not one to reproduce exactly.
 """
 
 
-def plan(choice: Choice) -> Asked:
+def plan(choice: Choice) -> RunRequest:
     """One step of every model of both suites in both modes, at smoke batches; hardly any time goes into timing."""
-    return Asked(
+    return RunRequest(
         patterns=choice.patterns,
         suites=choice.suites if choice.names_models else (LARGER, SMALLER),
         models_dirs=choice.models_dirs,
@@ -66,7 +66,11 @@ class Surface:
 
 def report(run: Run) -> list[str]:
     """The two sets side by side, what each adds, domains, and what hangs on one or two models."""
-    found = [(record.case.model, outcome.api) for record, outcome in measured(run) if outcome.api is not None]
+    found = [
+        (result.case.model, figures.measured.api)
+        for result, figures in measured(run)
+        if figures.measured.api is not None
+    ]
     if not found:
         return ["No case of this run has an API surface: run it with `--api`.", "", *not_measured(run)]
     of_model: dict[str, list[ApiSurface]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """Where the time of a step goes: the device computes, moves data, or idles.
 
-The question of Figures 1 and 2 and of Table 2 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226): how much
+The question of VariantFigures 1 and 2 and of Table 2 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226): how much
 of the wall time of eager training and inference is the GPU at work? Shares per model, averaged per domain.
 """
 
@@ -10,12 +10,12 @@ from statistics import fmean
 from typing import NamedTuple
 
 from torchzoo import stats
-from torchzoo.plan import Axes
-from torchzoo.record import EAGER, Breakdown, Measured, Pass, Record, Settings
+from torchzoo.analysis.figures import CaseFigures
+from torchzoo.case import EAGER, Case, Mode, Pass, Settings
+from torchzoo.record import Breakdown
 from torchzoo.report import markdown, units
-from torchzoo.runs import Asked
-from torchzoo.spec import Mode
-from torchzoo.stats import EAGER_VARIANT
+from torchzoo.run.plan import Axes
+from torchzoo.run.request import RunRequest
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice, by_domain, measured, not_measured, percent
 
@@ -39,9 +39,9 @@ text when this was written; summaries of the paper by others quote about 56% act
 """
 
 
-def plan(choice: Choice) -> Asked:
+def plan(choice: Choice) -> RunRequest:
     """Eager, both modes, the paper's 84 models unless others are named."""
-    return Asked(
+    return RunRequest(
         patterns=choice.patterns,
         suites=choice.suites if choice.names_models else ("torchbench",),
         models_dirs=choice.models_dirs,
@@ -64,13 +64,21 @@ def shares(breakdown: Breakdown) -> Shares | None:
     return None if found is None else Shares(found.active.value, found.movement.value, found.idle.value)
 
 
+class Profiled(NamedTuple):
+    """One case of eager with a breakdown."""
+
+    case: Case
+    figures: CaseFigures
+    shares: Shares
+
+
 def report(run: Run) -> list[str]:
     """Table 2's averages per domain, then Figures 1 (train) and 2 (eval): a bar per model."""
     found = [
-        (record, outcome, parts)
-        for record, outcome in measured(run)
-        if record.case.backend == EAGER
-        and (breakdown := outcome.variants[EAGER_VARIANT].breakdown) is not None
+        Profiled(result.case, figures, parts)
+        for result, figures in measured(run)
+        if not result.has_candidate
+        and (breakdown := figures.eager.raw.breakdown) is not None
         and (parts := shares(breakdown)) is not None
     ]
     if not found:
@@ -82,7 +90,7 @@ def report(run: Run) -> list[str]:
         ]
     lines = ["## Averages per domain (the paper's Table 2)", "", *_averages(run, found), ""]
     for mode, figure in ((Mode.TRAIN, "Figure 1"), (Mode.EVAL, "Figure 2")):
-        of_mode = [(record, outcome, parts) for record, outcome, parts in found if record.case.mode is mode]
+        of_mode = [one for one in found if one.case.mode is mode]
         if of_mode:
             lines += [f"## Each model, {mode} (the paper's {figure})", "", *_bars(of_mode), ""]
     return [*lines, *_problems(run), READING, *not_measured(run)]
@@ -91,26 +99,22 @@ def report(run: Run) -> list[str]:
 def _problems(run: Run) -> list[str]:
     """The cases whose profile could not be read, and why."""
     found = [
-        (record.case.label(), breakdown.problem)
-        for record, outcome in measured(run)
-        if (breakdown := outcome.variants[EAGER_VARIANT].breakdown) is not None and breakdown.problem
+        (result.case.label(), breakdown.problem)
+        for result, figures in measured(run)
+        if (breakdown := figures.eager.raw.breakdown) is not None and breakdown.problem
     ]
     return ["## Measured without a breakdown", "", *markdown.table(("case", "why"), found), ""] if found else []
 
 
-Found = list[tuple[Record, Measured, Shares]]
-
-
-def _averages(run: Run, found: Found) -> list[str]:
-    modes = [mode for mode in Mode if any(record.case.mode is mode for record, _, _ in found)]
+def _averages(run: Run, found: list[Profiled]) -> list[str]:
+    modes = [mode for mode in Mode if any(one.case.mode is mode for one in found)]
     grouped = {
-        mode: by_domain(run, [(record.case.model, parts) for record, _, parts in found if record.case.mode is mode])
-        for mode in modes
+        mode: by_domain(run, [(one.case.model, one.shares) for one in found if one.case.mode is mode]) for mode in modes
     }
     headings = ["domain"]
     for mode in modes:
         headings += [f"{mode}: active [lowest to highest]", "movement", "idle", "models"]
-    everywhere = by_domain(run, [(record.case.model, parts) for record, _, parts in found])
+    everywhere = by_domain(run, [(one.case.model, one.shares) for one in found])
     return markdown.table(
         headings,
         (
@@ -129,16 +133,16 @@ def _mean_cells(parts: list[Shares]) -> list[str]:
     return [percent(active) + spread, percent(movement), percent(idle), str(len(parts))]
 
 
-def _bars(found: Found) -> list[str]:
-    has_flops = any(outcome.flops is not None for _, outcome, _ in found)
+def _bars(found: list[Profiled]) -> list[str]:
+    has_flops = any(one.figures.measured.flops is not None for one in found)
     headings = ["model", "batch", "active", "movement", "idle", "█ active ▒ movement · idle", "latency"]
     rows = []
-    for record, outcome, parts in sorted(found, key=lambda one: -one[2].active):
-        latency_s = stats.latency_s(outcome.blocks, EAGER_VARIANT)
-        row = [record.case.model, str(record.case.batch_size), *map(percent, parts), bar(parts)]
+    for case, figures, parts in sorted(found, key=lambda one: -one.shares.active):
+        latency_s, flops = figures.eager.latency_s, figures.measured.flops
+        row = [case.model, str(case.batch_size), *map(percent, parts), bar(parts)]
         row.append(units.latency(latency_s))
         if has_flops:
-            row.append(f"{outcome.flops.total / latency_s.value / 1e12:.3g}" if outcome.flops else "")
+            row.append(f"{flops.total / latency_s.value / 1e12:.3g}" if flops else "")
         rows.append(row)
     return markdown.table(headings + (["TFLOP/s"] if has_flops else []), rows)
 

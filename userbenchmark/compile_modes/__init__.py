@@ -8,19 +8,19 @@ steady step, in training and in evaluation under AMP. The modes are those of the
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from torchzoo import stats
-from torchzoo.plan import Axes
-from torchzoo.record import EAGER, Backend, Case, Measured, Record, Settings, VariantResult
+from torchzoo.analysis.cases import CaseResult, Status
+from torchzoo.analysis.figures import CaseFigures, VariantFigures
+from torchzoo.case import EAGER, Backend, Case, Mode, Precision, Settings
 from torchzoo.report import markdown, units
-from torchzoo.runs import Asked
-from torchzoo.spec import Mode, Precision
-from torchzoo.stats import CANDIDATE_VARIANT, EAGER_VARIANT, Estimate
+from torchzoo.run.plan import Axes
+from torchzoo.run.request import RunRequest
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice, measured, not_measured
 
 MODES = (None, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+#: One case with its figures.
+Line = tuple[CaseResult, CaseFigures]
 
 READING = """## How to read it, and where it can mislead
 
@@ -38,9 +38,9 @@ this was written.
 """
 
 
-def plan(choice: Choice) -> Asked:
+def plan(choice: Choice) -> RunRequest:
     """Eager and four modes of inductor, one case at a time, so that compile times are wall-clock times."""
-    return Asked(
+    return RunRequest(
         patterns=choice.patterns,
         suites=choice.suites if choice.names_models else ("study_modes",),
         models_dirs=choice.models_dirs,
@@ -55,21 +55,11 @@ def plan(choice: Choice) -> Asked:
     )
 
 
-class Line(NamedTuple):
-    """One backend of one model and mode."""
-
-    case: Case
-    outcome: Measured
-    result: VariantResult
-    step_s: Estimate
-    speedup: Estimate | None
-
-
 def report(run: Run) -> list[str]:
     """A table for each model and mode, eager first."""
     tables: dict[tuple[str, Mode], list[Line]] = {}
-    for record, outcome in measured(run):
-        tables.setdefault((record.case.model, record.case.mode), []).append(_line(record, outcome))
+    for line in measured(run):
+        tables.setdefault((line[0].case.model, line[0].case.mode), []).append(line)
     lines = []
     if run.manifest.settings.jobs > 1:
         lines += [
@@ -81,18 +71,6 @@ def report(run: Run) -> list[str]:
     if not tables:
         lines += ["No case of this run was measured yet.", ""]
     return [*lines, READING, *not_measured(run)]
-
-
-def _line(record: Record, outcome: Measured) -> Line:
-    is_candidate = CANDIDATE_VARIANT in outcome.variants
-    variant = CANDIDATE_VARIANT if is_candidate else EAGER_VARIANT
-    return Line(
-        case=record.case,
-        outcome=outcome,
-        result=outcome.variants[variant],
-        step_s=stats.latency_s(outcome.blocks, variant),
-        speedup=stats.speedup(outcome.blocks) if is_candidate else None,
-    )
 
 
 def _table(lines: list[Line]) -> list[str]:
@@ -112,21 +90,21 @@ def _table(lines: list[Line]) -> list[str]:
         "CUDA-graph skips",
         "cache",
     )
-    ordered = sorted(lines, key=lambda line: line.case.backend != EAGER)
-    rows = [_row(line) for line in ordered]
-    if not any(line.case.backend == EAGER for line in lines):
-        rows.insert(0, _eager_beside(lines[0]))
+    ordered = sorted(lines, key=lambda line: line[0].has_candidate)
+    rows = [_row(*line) for line in ordered]
+    if all(result.has_candidate for result, _ in lines):
+        rows.insert(0, _eager_beside(*lines[0]))
     return markdown.table(headings, rows)
 
 
-def _row(line: Line) -> list[str]:
-    compilation = line.result.compilation
-    speedup = "" if line.speedup is None else units.speedup(line.speedup)
+def _row(result: CaseResult, figures: CaseFigures) -> list[str]:
+    compilation = figures.shown.raw.compilation
+    speedup = "" if figures.speedup is None else units.speedup(figures.speedup)
     return [
-        str(line.case.backend),
-        *_measures(line.case, line.result, line.step_s),
-        f"{speedup}, but its results are wrong" if line.outcome.is_incorrect else speedup,
-        "" if line.speedup is None else pays_after(line),
+        str(result.case.backend),
+        *_measures(result.case, figures.shown),
+        f"{speedup}, but its results are wrong" if result.status is Status.INCORRECT else speedup,
+        "" if figures.speedup is None else pays_after(figures),
         *(
             ("", "", "", "")
             if compilation is None
@@ -140,29 +118,27 @@ def _row(line: Line) -> list[str]:
     ]
 
 
-def _measures(case: Case, result: VariantResult, step_s: Estimate) -> list[str]:
+def _measures(case: Case, figures: VariantFigures) -> list[str]:
     return [
         case.precision,
         str(case.batch_size),
-        units.seconds(result.first_step_s),
-        units.seconds(result.first_step_cpu_s),
-        units.size(result.memory.device_peak_allocated_bytes),
-        units.size(result.memory.device_peak_reserved_bytes),
-        units.latency(step_s),
+        units.seconds(figures.raw.first_step_s),
+        units.seconds(figures.raw.first_step_cpu_s),
+        units.size(figures.raw.memory.device_peak_allocated_bytes),
+        units.size(figures.raw.memory.device_peak_reserved_bytes),
+        units.latency(figures.latency_s),
     ]
 
 
-def _eager_beside(line: Line) -> list[str]:
+def _eager_beside(result: CaseResult, figures: CaseFigures) -> list[str]:
     """Eager as it ran beside a candidate, where it has no case of its own."""
-    result, step_s = line.outcome.variants[EAGER_VARIANT], stats.latency_s(line.outcome.blocks, EAGER_VARIANT)
-    return [f"eager (beside {line.case.backend})", *_measures(line.case, result, step_s), *[""] * 6]
+    return [f"eager (beside {result.case.backend})", *_measures(result.case, figures.eager), *[""] * 6]
 
 
-def pays_after(line: Line) -> str:
+def pays_after(figures: CaseFigures) -> str:
     """Steps until the time that the candidate's first step cost more than eager's is won back."""
-    eager_s = stats.latency_s(line.outcome.blocks, EAGER_VARIANT).value
-    won_s = eager_s - line.step_s.value
-    if line.speedup is None or line.speedup.low <= 1 or won_s <= 0:
+    won_s = figures.eager.latency_s.value - figures.shown.latency_s.value
+    if figures.speedup is None or figures.speedup.low <= 1 or won_s <= 0:
         return "never, or not to be told"
-    cost_s = line.result.first_step_s - line.outcome.variants[EAGER_VARIANT].first_step_s
+    cost_s = figures.shown.raw.first_step_s - figures.eager.raw.first_step_s
     return f"{max(1, 1 + round(cost_s / won_s)):,} steps"

@@ -11,21 +11,22 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import msgspec
 
 from torchzoo import stats
-from torchzoo.catalog import find_models
-from torchzoo.plan import Axes
-from torchzoo.record import EAGER, Measured, Settings
+from torchzoo.analysis.bootstrap import geomean
+from torchzoo.analysis.figures import CaseFigures
+from torchzoo.case import EAGER, Mode, Settings
+from torchzoo.record import Measured
 from torchzoo.report import markdown, units
-from torchzoo.runs import Asked
-from torchzoo.spec import Mode, ModelSpec
-from torchzoo.stats import EAGER_VARIANT, Estimate
+from torchzoo.run.plan import Axes
+from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, StoreError
 from torchzoo.userbenchmark import Choice, measured, not_measured
+from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.spec import ModelSpec
 
 BASELINE = "for-loop"
 PAIRS_FILE = "pairs.json"
@@ -106,7 +107,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # the zoo model whose parameters it has
 
 
-def plan(choice: Choice) -> Asked:
+def plan(choice: Choice) -> RunRequest:
     """A model folder for each implementation and parameter set, written beside the run's records, and trained."""
     catalog = find_models(map(Path, choice.models_dirs))
     names = catalog.select(choice.patterns if choice.names_models else DEFAULT_MODELS, choice.suites)
@@ -119,7 +120,7 @@ def plan(choice: Choice) -> Asked:
             pairs[folder] = Pair(group=one.group, implementation=one.name, source=name)
             write_folder(root / folder, one, spec)
     (root / PAIRS_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(pairs), indent=1))
-    return Asked(
+    return RunRequest(
         patterns=tuple(pairs),
         models_dirs=(str(root),),
         axes=Axes(modes=(Mode.TRAIN,), devices=(), backends=(EAGER,)),
@@ -186,18 +187,18 @@ def read_pairs(run: Run) -> dict[str, Pair]:
         raise StoreError(f"{path} can't be read: {error}") from error
 
 
-Step = dict[str, dict[str, Measured]]  # source model: implementation: outcome
+Step = dict[str, dict[str, CaseFigures]]  # source model: implementation: figures
 
 
 def report(run: Run) -> list[str]:
     """A table for each group: a line for each parameter set, ratios against the for-loop, geometric means."""
     pairs = read_pairs(run)
     groups: dict[tuple[str, str], Step] = {}
-    for record, outcome in measured(run):
-        pair = pairs.get(record.case.model)
+    for result, figures in measured(run):
+        pair = pairs.get(result.case.model)
         if pair is not None:
-            group = groups.setdefault((pair.group, record.case.precision), {})
-            group.setdefault(pair.source, {})[pair.implementation] = outcome
+            group = groups.setdefault((pair.group, result.case.precision), {})
+            group.setdefault(pair.source, {})[pair.implementation] = figures
     lines = []
     for (name, precision), steps in groups.items():
         order = [one.name for one in IMPLEMENTATIONS if one.group == name]
@@ -216,39 +217,30 @@ def _table(steps: Step, order: Sequence[str]) -> list[str]:
     for source, outcomes in sorted(steps.items(), key=lambda item: -_any(item[1]).samples_per_step):
         base = outcomes.get(BASELINE)
         row = [source, f"{_any(outcomes).parameters:,}", f"{_any(outcomes).samples_per_step:,}"]
-        row.append(units.latency(step_s(base)) if base else "not measured")
+        row.append(units.latency(base.eager.latency_s) if base else "not measured")
         row += [_cell(base, outcomes.get(name)) for name in others]
         rows.append(row)
     return markdown.table(headings, [*rows, ["geometric mean", "", "", "", *(_mean(steps, name) for name in others)]])
 
 
-def _any(outcomes: dict[str, Measured]) -> Measured:
-    return next(iter(outcomes.values()))
+def _any(outcomes: dict[str, CaseFigures]) -> Measured:
+    return next(iter(outcomes.values())).measured
 
 
-def step_s(outcome: Measured) -> Estimate:
-    """Seconds of one step."""
-    return stats.latency_s(outcome.blocks, EAGER_VARIANT)
-
-
-def _cell(base: Measured | None, other: Measured | None) -> str:
+def _cell(base: CaseFigures | None, other: CaseFigures | None) -> str:
     if other is None:
         return "not measured"
+    step_s = other.eager.latency_s
     if base is None:
-        return units.seconds(step_s(other).value)
-    return f"{units.seconds(step_s(other).value)}, {units.speedup(stats.quotient(step_s(base), step_s(other)))}"
+        return units.seconds(step_s.value)
+    return f"{units.seconds(step_s.value)}, {units.speedup(stats.quotient(base.eager.latency_s, step_s))}"
 
 
 def _mean(steps: Step, name: str) -> str:
     """Over the parameter sets that both were measured on."""
     ratios = [
-        [median_s(outcomes[BASELINE]) / median_s(outcomes[name])]
+        [outcomes[BASELINE].eager.latency_s.value / outcomes[name].eager.latency_s.value]
         for outcomes in steps.values()
         if BASELINE in outcomes and name in outcomes
     ]
-    return f"{units.speedup(stats.geomean(ratios))} ({len(ratios)})" if ratios else ""
-
-
-def median_s(outcome: Measured) -> float:
-    """Median over blocks of the time of one step."""
-    return median(stats.block_times_s(outcome.blocks, EAGER_VARIANT))
+    return f"{units.speedup(geomean(ratios))} ({len(ratios)})" if ratios else ""

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchzoo.catalog import NEEDS_DATA, load_model_class
+from torchzoo.case import Mode
 from torchzoo.model import Inputs, Model
-from torchzoo.spec import Mode, read_spec
+from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
+from torchzoo.zoo.spec import read_spec
 
 
 class ParametersOf(Model):

@@ -1,0 +1,496 @@
+"""Verdicts of one run against another: shifts found, noise left alone, refusals, exit statuses, hostile names."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from examples import CASE, INDUCTOR, manifest, measured, record, variant_result
+from torchzoo.analysis.compare import Change, DifferenceKind, Metric, RunComparison, Verdict, compare
+from torchzoo.case import CacheMode, Domain, Stage
+from torchzoo.cli import main
+from torchzoo.errors import UsageError
+from torchzoo.record import (
+    BackToBack,
+    Block,
+    Check,
+    CheckStatus,
+    Compilation,
+    Failed,
+    FailureKind,
+    Manifest,
+    Measured,
+    Memory,
+    Record,
+    Skipped,
+)
+from torchzoo.report import run_comparison as shown
+from torchzoo.store import Run, RunStore
+
+FAILED = Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message="no")
+LOOP_S = (0.001, 0.001)
+
+
+def process(step_s: float, *, within: float = 0.005, loop_s: tuple[float, ...] = LOOP_S, **changes: Any) -> Measured:
+    shares = (1 - within, 1.0, 1 + within)
+    blocks = tuple(Block("eager", (step_s * share,)) for share in shares * 4)
+    return measured(blocks=blocks, host_loop_s=loop_s, **changes)
+
+
+def device_bound(step_s: float) -> Measured:
+    quick = variant_result(back_to_back=(BackToBack(3, 3 * step_s, 3 * step_s, 0.1 * step_s),) * 6)
+    return process(step_s, variants={"eager": quick})
+
+
+def records(steps_s: Iterable[float], **changes: Any) -> list[Record]:
+    return [record(process(step_s), repeat=repeat, **changes) for repeat, step_s in enumerate(steps_s)]
+
+
+def run_of(found: Iterable[Record], name: str = "run", **changes: Any) -> Run:
+    kept = tuple(found)
+    cases = tuple(one.case for one in kept)
+    return Run(path=Path(name), manifest=manifest(**{"cases": cases, **changes}), records=kept)
+
+
+def on(gpu: str = "NVIDIA H200", **changes: Any) -> dict[str, Any]:
+    gpus = [{"name": gpu, "driver": changes.pop("driver", "580.1"), "memory_bytes": 1}]
+    return {**manifest().environment, "gpus": gpus, **changes}
+
+
+def verdict(base: Iterable[Record], candidate: Iterable[Record], metric: Metric = Metric.LATENCY) -> Verdict:
+    [found] = [one for one in compare(run_of(base), run_of(candidate)).findings if one.metric is metric]
+    return found.verdict
+
+
+STEADY = (0.1000, 0.1005, 0.0995, 0.1002, 0.0998)
+
+
+def times(factor: float) -> list[float]:
+    return [step_s * factor for step_s in STEADY]
+
+
+# --- latency ---
+
+
+@pytest.mark.parametrize(
+    ("factor", "found"),
+    [
+        (1.10, Verdict.SLOWER),
+        (1 / 1.10, Verdict.FASTER),
+        (1.0, Verdict.SAME),
+        (1.03, Verdict.SAME),  # known, but too small to matter
+        (3.0, Verdict.SLOWER),  # no overlap at all
+    ],
+)
+def test_a_known_shift_is_found_and_a_small_one_is_none(factor: float, found: Verdict) -> None:
+    assert verdict(records(STEADY), records(times(factor))) is found
+
+
+def test_ties_are_the_same() -> None:
+    assert verdict(records([0.1] * 3), records([0.1] * 3)) is Verdict.SAME
+    assert verdict(records([0.1] * 3), records([0.12] * 3)) is Verdict.SLOWER
+
+
+def test_a_shift_within_what_processes_differ_by_is_inconclusive() -> None:
+    noisy = (0.08, 0.12, 0.10, 0.13, 0.09)
+    assert verdict(records(noisy), records(step_s * 1.1 for step_s in noisy)) is Verdict.INCONCLUSIVE
+    assert verdict(records(noisy), records(noisy)) is Verdict.INCONCLUSIVE  # not known to be the same either
+
+
+def test_drift_over_the_processes_is_noise_not_a_regression() -> None:
+    rising = [0.1 * 1.04**position for position in range(5)]
+    assert verdict(records(rising), records([*rising[1:], 0.1 * 1.04**5])) is Verdict.INCONCLUSIVE
+
+
+def test_two_processes_a_side_are_too_few_unless_far_apart() -> None:
+    assert verdict(records((0.100, 0.103)), records((0.110, 0.113))) is Verdict.INCONCLUSIVE
+    assert verdict(records((0.100, 0.1001)), records((0.200, 0.2001))) is Verdict.SLOWER
+
+
+def test_one_process_a_side_judges_only_large_differences_and_says_why() -> None:
+    base = run_of([record(process(0.1))])
+    for factor, found in ((1.15, Verdict.INCONCLUSIVE), (2.0, Verdict.SLOWER)):
+        [finding] = [
+            one
+            for one in compare(base, run_of([record(process(0.1 * factor))])).findings
+            if one.metric is Metric.LATENCY
+        ]
+        assert finding.verdict is found
+        assert "one process each, assumed to differ by 10%" in finding.remark
+    lines = shown.summary(compare(base, base))
+    assert any("run both with --repeats 5" in line for line in lines)
+
+
+def test_steps_bound_by_the_device_differ_less_between_processes() -> None:
+    base, slower, same = (record(device_bound(step_s)) for step_s in (0.1, 0.115, 0.101))
+    assert verdict([base], [slower]) is Verdict.SLOWER
+    assert verdict([base], [same]) is Verdict.SAME
+
+
+def test_one_side_with_repeats_lends_its_noise_to_the_other() -> None:
+    assert verdict(records(STEADY), [record(process(0.12))]) is Verdict.SLOWER
+    assert verdict(records((0.08, 0.12, 0.1)), [record(process(0.12))]) is Verdict.INCONCLUSIVE
+
+
+def test_a_single_sample_tells_nothing() -> None:
+    once = measured(blocks=(Block("eager", (20.0,)),), host_loop_s=LOOP_S)
+    assert verdict([record(once)], [record(process(90.0))]) is Verdict.INCONCLUSIVE
+
+
+def test_what_the_hosts_own_speed_explains_is_no_regression() -> None:
+    slow_host = [
+        record(process(step_s * 1.25, loop_s=(0.00125, 0.00125)), repeat=repeat) for repeat, step_s in enumerate(STEADY)
+    ]
+    assert verdict(records(STEADY), slow_host) is Verdict.INCONCLUSIVE
+    worse = [
+        record(process(step_s * 1.5, loop_s=(0.00125, 0.00125)), repeat=repeat) for repeat, step_s in enumerate(STEADY)
+    ]
+    assert verdict(records(STEADY), worse) is Verdict.SLOWER
+    unknown = [record(process(step_s * 1.5, loop_s=()), repeat=repeat) for repeat, step_s in enumerate(STEADY)]
+    assert verdict(records(STEADY), unknown) is Verdict.INCONCLUSIVE
+
+
+def many(generator: random.Random, spread: float, *, cases: int, heavy: bool) -> list[Record]:
+    """Cases of five processes whose medians differ by `spread`; where `heavy`, one process in ten by 30%."""
+    found = []
+    for number in range(cases):
+        for repeat in range(5):
+            center = 0.1 * generator.lognormvariate(0.0, spread)
+            center *= 1.3 if heavy and generator.random() < 0.1 else 1.0
+            found.append(record(process(center), model=f"m{number}", repeat=repeat))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spread", "heavy"), [(0.005, False), (0.02, False), (0.05, False), (0.15, False), (0.02, True)]
+)
+def test_twenty_cases_of_no_change_give_a_false_alarm_in_at_most_one_comparison_of_twenty(
+    *, spread: float, heavy: bool
+) -> None:
+    generator = random.Random(3)
+    trials, alarms = 60, 0
+    for _ in range(trials):
+        base, candidate = (run_of(many(generator, spread, cases=20, heavy=heavy)) for _ in range(2))
+        findings = compare(base, candidate, metrics=[Metric.LATENCY]).findings
+        alarms += any(one.verdict in (Verdict.SLOWER, Verdict.FASTER) for one in findings)
+    assert alarms / trials <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
+
+
+def test_without_the_correction_for_many_cases_there_would_be_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = random.Random(3)
+    monkeypatch.setattr("torchzoo.stats.holm", list)
+    alarms = 0
+    for _ in range(20):
+        base, candidate = (run_of(many(generator, 0.15, cases=20, heavy=False)) for _ in range(2))
+        findings = compare(base, candidate, metrics=[Metric.LATENCY]).findings
+        alarms += any(one.verdict in (Verdict.SLOWER, Verdict.FASTER) for one in findings)
+    assert alarms >= 6
+
+
+PLANTED = {"m3", "m7", "m11"}
+
+
+def test_a_plant_of_ten_percent_in_three_of_twenty_is_found_exactly() -> None:
+    generator = random.Random(4)
+    for _ in range(10):
+        base = run_of(many(generator, 0.01, cases=20, heavy=False))
+        planted = [
+            msgspec.structs.replace(one, outcome=slower(one.outcome, 1.1)) if one.case.model in PLANTED else one
+            for one in many(generator, 0.01, cases=20, heavy=False)
+        ]
+        found = compare(base, run_of(planted), metrics=[Metric.LATENCY]).findings
+        assert {one.case.model for one in found if one.verdict is Verdict.SLOWER} == PLANTED
+
+
+def slower(outcome: Any, factor: float) -> Measured:
+    blocks = tuple(Block(b.variant, tuple(s * factor for s in b.samples_s)) for b in outcome.blocks)
+    return msgspec.structs.replace(outcome, blocks=blocks)
+
+
+# --- memory and compile time ---
+
+
+def with_memory(device_mib: int | None, host_mib: int = 300, **changes: Any) -> Record:
+    memory = Memory(
+        device_peak_allocated_bytes=None if device_mib is None else device_mib * 2**20,
+        host_peak_rss_bytes=host_mib * 2**20,
+    )
+    return record(process(0.1, variants={"eager": variant_result(memory=memory)}), **changes)
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "found"),
+    [
+        ([100], [110], Verdict.MORE),
+        ([110], [100], Verdict.LESS),
+        ([100], [106], Verdict.SAME),
+        ([1], [2], Verdict.MORE),
+        ([100, 101], [110, 111], Verdict.MORE),
+        ([100, 120], [110, 121], Verdict.SAME),  # medians 110 and 115.5
+        ([100, 112], [111, 130], Verdict.INCONCLUSIVE),  # the ranges meet
+    ],
+)
+def test_memory_is_judged_by_the_threshold_and_the_repeats(
+    base: list[int], candidate: list[int], found: Verdict
+) -> None:
+    sides = [[with_memory(size, repeat=number) for number, size in enumerate(side)] for side in (base, candidate)]
+    assert verdict(*sides, metric=Metric.DEVICE_MEMORY) is found
+
+
+def test_a_few_kilobytes_are_no_regression() -> None:
+    small, larger = (
+        record(process(0.1, variants={"eager": variant_result(memory=Memory(device_peak_allocated_bytes=size))}))
+        for size in (10_000, 20_000)
+    )
+    assert verdict([small], [larger], metric=Metric.DEVICE_MEMORY) is Verdict.SAME
+
+
+def test_host_memory_of_runs_of_other_models_is_inconclusive() -> None:
+    base, candidate = [with_memory(None, 300)], [with_memory(None, 400)]
+    assert verdict(base, candidate, metric=Metric.HOST_MEMORY) is Verdict.MORE
+    assert verdict(base, [*candidate, record(model="b")], metric=Metric.HOST_MEMORY) is Verdict.INCONCLUSIVE
+
+
+def test_a_metric_that_one_run_lacks_is_left_out() -> None:
+    found = compare(run_of([with_memory(100)]), run_of([with_memory(None)])).findings
+    assert {one.metric for one in found} == {Metric.LATENCY, Metric.HOST_MEMORY}
+
+
+def compiled(cpu_s: float, repeat: int = 0, cache: CacheMode = CacheMode.COLD) -> Record:
+    quad = [Block("eager", (0.2,)), Block("candidate", (0.1,)), Block("candidate", (0.1,)), Block("eager", (0.2,))]
+    candidate = variant_result(first_step_cpu_s=cpu_s, compilation=Compilation(graphs=1, cache=cache))
+    variants = {"eager": variant_result(), "candidate": candidate}
+    return record(
+        measured(blocks=tuple(quad * 8), variants=variants, host_loop_s=LOOP_S), backend=INDUCTOR, repeat=repeat
+    )
+
+
+def test_compile_time_is_tested_between_processes() -> None:
+    base = [compiled(cpu_s, repeat) for repeat, cpu_s in enumerate((10.0, 10.2, 9.9, 10.1))]
+    worse = [compiled(cpu_s, repeat) for repeat, cpu_s in enumerate((12.0, 12.2, 11.9, 12.1))]
+    assert verdict(base, worse, metric=Metric.COMPILE_TIME) is Verdict.SLOWER
+    assert verdict(base[:1], worse[:1], metric=Metric.COMPILE_TIME) is Verdict.INCONCLUSIVE
+    assert verdict(base, base) is Verdict.SAME
+
+
+def test_compile_times_with_other_caches_are_not_compared() -> None:
+    found = compare(run_of([compiled(10.0)]), run_of([compiled(1.0, cache=CacheMode.WARM)])).findings
+    assert Metric.COMPILE_TIME not in {one.metric for one in found}
+
+
+# --- status ---
+
+
+def test_what_newly_fails_passes_is_skipped_new_or_gone_is_listed() -> None:
+    wrong = process(0.1, check=Check(status=CheckStatus.INCORRECT, reason="loss is off"))
+    base = [record(model=name) for name in ("fails", "wrong", "skips", "gone")]
+    base += [record(FAILED, model="mended"), record(FAILED, model="broken")]
+    candidate = [
+        record(FAILED, model="fails"),
+        record(wrong, model="wrong"),
+        record(Skipped(reason="why"), model="skips"),
+        record(model="mended"),
+        record(FAILED, model="broken"),
+        record(model="new"),
+    ]
+    comparison = compare(run_of(base), run_of(candidate))
+    assert {change.case.model: change.change for change in comparison.changes} == {
+        "fails": Change.NEWLY_FAILING,
+        "wrong": Change.NEWLY_FAILING,
+        "skips": Change.NEWLY_SKIPPED,
+        "mended": Change.NEWLY_PASSING,
+        "new": Change.NEW,
+        "gone": Change.GONE,
+    }
+    assert comparison.still_failing == 1
+    assert comparison.has_regression
+
+
+def test_a_case_that_fails_in_one_of_its_processes_fails() -> None:
+    comparison = compare(run_of(records(STEADY)), run_of([*records(STEADY)[:4], record(FAILED, repeat=4)]))
+    [change] = comparison.changes
+    assert change.change is Change.NEWLY_FAILING
+    assert change.candidate == "failed, error in build: no (in 1 of 5 processes)"
+
+
+# --- what the runs stand on ---
+
+
+def test_other_hardware_torch_or_driver_is_refused_unless_said() -> None:
+    base = run_of([record(device="cuda")], environment=on())
+    for ground, environment in (
+        (DifferenceKind.TORCH, on(torch="2.16.0")),
+        (DifferenceKind.DRIVER, on(driver="590.1")),
+        (DifferenceKind.HARDWARE, on(cpu="another CPU")),
+    ):
+        candidate = run_of([record(device="cuda")], environment=environment)
+        with pytest.raises(UsageError, match=f"differ in {ground} .*--across={ground}"):
+            compare(base, candidate)
+        with pytest.raises(UsageError):
+            compare(base, candidate, across=frozenset(set(DifferenceKind) - {ground}))
+        comparison = compare(base, candidate, across=frozenset({ground}))
+        assert bool(comparison.findings) == (ground is not DifferenceKind.HARDWARE)
+
+
+def test_libraries_and_settings_are_shown_and_not_refused() -> None:
+    environment = {**manifest().environment, "packages": {"timm": "1.0"}, "python": "3.13"}
+    comparison = compare(run_of([record()]), run_of([record()], environment=environment))
+    assert {(d.ground, d.name) for d in comparison.differences} == {
+        (DifferenceKind.OTHER, "timm"),
+        (DifferenceKind.OTHER, "python"),
+    }
+
+
+def test_the_drivers_of_runs_on_the_cpu_do_not_matter() -> None:
+    comparison = compare(run_of([record()], environment=on()), run_of([record()], environment=on(driver="590.1")))
+    assert comparison.differences == ()
+
+
+def test_one_device_against_another_gives_ratios_by_domain() -> None:
+    domains = {"a": Domain.NLP, "b": Domain.NLP, "c": Domain.SPEECH}
+    base = [record(process(step_s), model=name) for name, step_s in (("a", 0.2), ("b", 0.8), ("c", 0.1))]
+    candidate = [record(process(0.1, device_name="a GPU"), model=name, device="cuda") for name in "abc"]
+    comparison = compare(
+        run_of(base, domains=domains),
+        run_of(candidate, domains=domains, environment=on()),
+        across=frozenset({DifferenceKind.HARDWARE, DifferenceKind.DRIVER}),
+    )
+    means = {mean.domain: (mean.ratio.value, mean.cases) for mean in comparison.device_means}
+    assert means["nlp"] == (pytest.approx(4.0), 2)
+    assert means["all"] == (pytest.approx(16 ** (1 / 3)), 3)
+    assert {ratio.case.model: round(ratio.ratio) for ratio in comparison.device_ratios} == {"a": 2, "b": 8, "c": 1}
+    assert not comparison.has_regression
+    assert "1.00x" in shown.markdown(comparison)
+
+
+def test_runs_without_a_common_case_are_refused() -> None:
+    with pytest.raises(UsageError, match="no case in common"):
+        compare(run_of([record()]), run_of([record(model="b")]))
+
+
+# --- forms, and the command ---
+
+
+NASTY = 'x|y<img src=1 onerror="a()">](http://z)`rm`\n# h\n```\n@b'
+
+
+def nasty() -> RunComparison:
+    base = [*records(STEADY, model=NASTY), record(model="b")]
+    candidate = [*records(times(1.2), model=NASTY), record(msgspec.structs.replace(FAILED, message=NASTY), model="b")]
+    environment = {**manifest().environment, "packages": {"timm": NASTY}}
+    return compare(run_of(base, name=NASTY), run_of(candidate, environment=environment))
+
+
+@pytest.mark.parametrize("write", [shown.markdown, shown.github_issue])
+def test_foreign_text_can_not_break_out_of_markdown(write: Any) -> None:
+    text = write(nasty())
+    prose = text.split("````sh")[0]
+    assert "<img" not in prose
+    assert "](http" not in prose
+    assert "\n# h" not in prose
+    assert re.search(r"(?<!\w)@\w", prose) is None
+    for line in prose.splitlines():
+        if line.startswith("|"):
+            assert line.replace("\\|", "").count("|") in (4, 5, 8)
+
+
+def test_the_issue_is_complete() -> None:
+    text = shown.github_issue(nasty())
+    assert text.splitlines()[0] == "# Regression: 1 slower, 1 newly failing (torch 2.15.0)"
+    assert "| torch | 2.15.0 | 2.15.0 |" in text
+    assert "1.200x" in text
+    assert "newly failing" in text
+    commands = text.split("````sh\n")[1].split("\n````")[0]
+    assert "--repeats 5" in commands
+    assert "python run.py b -d cpu -t eval --bs 4" in commands
+
+
+def test_the_issue_stays_within_what_github_takes() -> None:
+    base = [one for number in range(400) for one in records(STEADY[:2], model=f"model_of_a_long_name_{number}")]
+    text = shown.markdown(compare(run_of(base), run_of(base)))
+    assert len(text) < 65_536
+    assert "more rows are left out" in text
+
+
+def keep(path: Path, found: list[Record], **changes: Any) -> str:
+    run_store = RunStore(path)
+    run_store.begin(made(found, **changes))
+    for one in found:
+        run_store.append(one)
+    run_store.close()
+    return str(path)
+
+
+def made(found: list[Record], **changes: Any) -> Manifest:
+    return manifest(cases=tuple(one.case for one in found), **changes)
+
+
+def test_exit_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = keep(tmp_path / "base", records(STEADY))
+    slow = keep(tmp_path / "slow", records(times(1.1)))
+    other = keep(tmp_path / "other", records(STEADY), environment={**manifest().environment, "torch": "2.16.0"})
+    assert main(["compare", base, base]) == 0
+    assert main(["compare", base, slow]) == 1
+    assert "slower: tiny eval cpu eager bs4: latency 100.0 ms -> 110 ms" in capsys.readouterr().out
+    assert main(["compare", slow, base]) == 0
+    assert main(["compare", base, slow, "--threshold", "20%"]) == 0
+    assert main(["compare", base, slow, "--metric", "host_memory"]) == 0
+    assert main(["compare", base, other]) == 2
+    assert "torch 2.15.0 / 2.16.0" in capsys.readouterr().err
+    assert main(["compare", base, other, "--across=torch"]) == 0
+    assert main(["compare", base, other, "--across"]) == 0
+    assert main(["compare", base, str(tmp_path / "none")]) == 2
+    assert main(["compare", base, base, "--metric", "latancy"]) == 2
+    assert "did you mean latency?" in capsys.readouterr().err
+    for wrong in ("7", "0%", "much"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["compare", base, base, "--threshold", wrong])
+    assert "expected a share such as 7% or 0.07" in capsys.readouterr().err
+
+
+def test_new_torch_keeps_its_verdicts(tmp_path: Path) -> None:
+    base = keep(tmp_path / "base", records(STEADY))
+    slow = keep(tmp_path / "slow", records(times(1.1)), environment={**manifest().environment, "torch": "2.16.0"})
+    assert main(["compare", base, slow, "--across=torch", "--format", "json", "-o", str(tmp_path / "out.json")]) == 1
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["has_regression"] is True
+    assert found["differences"] == [{"ground": "torch", "name": "torch", "base": "2.15.0", "candidate": "2.16.0"}]
+    [latency] = [one for one in found["findings"] if one["metric"] == "latency"]
+    assert latency["verdict"] == "slower"
+    assert latency["ratio"]["value"] == pytest.approx(1.1)
+    assert latency["case"]["model"] == CASE.model
+
+
+def test_json_has_no_infinity() -> None:
+    once = measured(blocks=(Block("eager", (20.0,)),), host_loop_s=LOOP_S)
+    text = shown.as_json(compare(run_of([record(once)]), run_of([record(once)])))
+    assert "Infinity" not in text
+    assert json.loads(text)["findings"][0]["verdict"] == "inconclusive"
+
+
+def test_a_run_cut_short_is_compared_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = keep(tmp_path / "base", records(STEADY))
+    with (tmp_path / "base" / "records.jsonl").open("a") as file:
+        file.write('{"case": {"mod')
+    assert main(["compare", base, base]) == 0
+    assert "1 lines of" in capsys.readouterr().err
+    empty = keep(tmp_path / "empty", [])
+    assert main(["compare", base, empty]) == 2
+    assert "holds no records yet" in capsys.readouterr().err
+
+
+def test_a_title_without_regression_tells_what_is_open() -> None:
+    noisy = (0.08, 0.12, 0.10, 0.13, 0.09)
+    comparison = compare(run_of(records(noisy)), run_of(records(step_s * 1.1 for step_s in noisy)))
+    assert shown.title(comparison) == "No regression found, 1 inconclusive beyond the threshold (torch 2.15.0)"
+    assert shown.title(compare(run_of(records(STEADY)), run_of(records(STEADY)))) == (
+        "No regression found (torch 2.15.0)"
+    )

@@ -1,0 +1,175 @@
+"""`torchzoo.load`: a run as a frame; and the commands that measure a case again."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+import pytest
+
+import torchzoo
+from examples import CASE, INDUCTOR, manifest, measured, record
+from kept_runs import GIB, SCRIPT, against_eager, everything, failed, keep
+from torchzoo import cli
+from torchzoo.analysis.frame import COLUMNS
+from torchzoo.analysis.reproduce import command
+from torchzoo.case import Backend, CacheMode, Case, CompileScope, MemoryFormat, Mode, Precision, Settings, Stage
+from torchzoo.commands.run import asked_for
+from torchzoo.record import Failed, FailureKind, Growth, Record, Skipped
+from torchzoo.store import StoreError
+
+
+def loaded(path: Path, *records: Record) -> pd.DataFrame:
+    return torchzoo.load(keep(path / "run", records))
+
+
+def test_load_does_not_import_torch_and_torchzoo_does_not_import_pandas(tmp_path: Path) -> None:
+    path = keep(tmp_path / "run", [record()])
+    code = f"""
+import sys, torchzoo
+assert "pandas" not in sys.modules
+frame = torchzoo.load({str(path)!r})
+assert "pandas" in sys.modules and "torch" not in sys.modules
+assert len(frame) == 1
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_row_holds_the_figures_in_their_units(tmp_path: Path) -> None:
+    (row,) = loaded(tmp_path, record(against_eager(2.0), backend=INDUCTOR, device="cuda")).to_dict("records")
+    assert (row["model"], row["backend"], row["device"], row["device_name"]) == ("tiny", "inductor", "cuda", "a GPU")
+    assert row["eager_latency_s"] == pytest.approx(0.2, rel=0.01)
+    assert row["latency_s"] == pytest.approx(0.1)
+    assert row["speedup"] == pytest.approx(2.0, rel=0.01)
+    assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"]
+    assert row["speedup_count"] == 8
+    assert row["time_ratio"] == pytest.approx(0.5, rel=0.01)
+    assert row["host_memory_ratio"] == pytest.approx(2.0)
+    assert row["device_memory_ratio"] == pytest.approx(0.5)
+    assert row["eager_device_peak_allocated_bytes"] == 4 * GIB
+    assert row["device_peak_allocated_bytes"] == 2 * GIB
+    assert row["compile_s"] == 9.0
+    assert row["first_step_s"] == 12.0
+    assert row["graph_breaks"] == 1
+    assert row["active_share"] == pytest.approx(0.61)
+    assert row["active_share"] + row["movement_share"] + row["idle_share"] == pytest.approx(1.0)
+    assert row["energy_j"] == 3.0
+    assert row["flops"] == 10**9
+    assert row["check_status"] == "correct"
+    assert row["leak"] == "level"
+    assert row["throughput_per_s"] == pytest.approx(4 * 10.0)
+    assert row["command"] == "python run.py tiny -d cuda -t eval --backend inductor --bs 4"
+
+
+def test_every_row_has_every_documented_column_whatever_its_outcome(tmp_path: Path) -> None:
+    frame = torchzoo.load(everything(tmp_path / "run"))
+    assert list(frame.columns) == [column.name for column in COLUMNS]
+    assert all(len(column.text) > 5 for column in COLUMNS)
+    assert len({column.name for column in COLUMNS}) == len(COLUMNS)
+    assert {str(dtype) for dtype in frame.dtypes} <= {"string", "str", "Int64", "Float64", "boolean"}
+    by_model = frame.set_index("model")
+    assert by_model.loc["fails", "outcome"] == "failed"
+    assert by_model.loc["fails", "failure_kind"] == "oom_device"
+    assert pd.isna(by_model.loc["fails", "latency_s"])
+    assert by_model.loc["skips", "reason"] == f"no {SCRIPT} way"
+    assert by_model.loc["wrong", "check_status"] == "incorrect"
+    assert pd.isna(by_model.loc["skips", "batch_size"]) or by_model.loc["skips", "batch_size"] == 4
+
+
+def test_eager_alone_has_no_speedup_and_is_its_own_candidate(tmp_path: Path) -> None:
+    (row,) = loaded(tmp_path, record()).to_dict("records")
+    assert pd.isna(row["speedup"])
+    assert pd.isna(row["time_ratio"])
+    assert row["latency_s"] == row["eager_latency_s"]
+
+
+def test_repeats_of_a_case_are_one_row_and_a_failed_one_is_the_cases(tmp_path: Path) -> None:
+    three = [record(against_eager(speedup), backend=INDUCTOR, repeat=n) for n, speedup in enumerate((1.9, 2.0, 2.1))]
+    frame = loaded(tmp_path, *three, record(model="b"), record(failed(), model="b", repeat=1))
+    assert list(frame["model"]) == ["tiny", "b"]
+    assert list(frame["repeats"]) == [3, 2]
+    assert frame["speedup"][0] == pytest.approx(2.0, rel=0.01)
+    assert frame["command"][0].endswith("--repeats 3")
+    assert frame["outcome"][1] == "failed"
+    assert "1 of 2 repeats" in frame["reason"][1]
+
+
+def test_memory_that_grows_is_a_leak_and_too_few_steps_are_no_verdict(tmp_path: Path) -> None:
+    outcomes = []
+    for steps in (20, 3):
+        outcome = measured()
+        growing = Growth(device_bytes=None, host_bytes=tuple(10**6 * n for n in range(steps)))
+        eager = msgspec.structs.replace(outcome.variants["eager"], growth=growing)
+        outcomes.append(msgspec.structs.replace(outcome, variants={"eager": eager}))
+    frame = loaded(tmp_path, record(outcomes[0]), record(outcomes[1], model="b"))
+    assert frame["eager_leak"][0] == "leak"
+    assert frame["eager_host_growth_bytes"][0] == pytest.approx(10**6)
+    assert pd.isna(frame["eager_leak"][1])
+
+
+def test_several_runs_stand_below_one_another_whatever_their_machines(tmp_path: Path) -> None:
+    here = keep(tmp_path / "here", [record()])
+    there = keep(tmp_path / "there", [record()], environment={"torch": "1.0"})
+    frame = torchzoo.load([here, str(there)])
+    assert list(frame["run"]) == [str(here), str(there)]
+
+
+def test_what_is_no_run_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no run in"):
+        torchzoo.load(tmp_path)
+
+
+def test_csv_is_the_frame(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = everything(tmp_path / "run")
+    assert cli.main(["report", str(path), "--format", "csv"]) == 0
+    read = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    frame = torchzoo.load(path)
+    assert list(read.columns) == list(frame.columns)
+    assert list(read["model"]) == list(frame["model"])
+    assert read["speedup"].sum() == pytest.approx(frame["speedup"].sum())
+    assert read["speedup"].isna().sum() == frame["speedup"].isna().sum() > 0
+
+
+# --- commands ---
+
+CASES = [
+    CASE,
+    msgspec.structs.replace(CASE, model="hf_Bert", mode=Mode.TRAIN, device="cuda:1", backend=INDUCTOR, batch_size=16),
+    msgspec.structs.replace(CASE, backend=Backend("inductor", "reduce-overhead"), precision=Precision.AMP_BF16, seed=7),
+    msgspec.structs.replace(CASE, memory_format=MemoryFormat.CHANNELS_LAST, compile_scope=CompileScope.STEP),
+    msgspec.structs.replace(CASE, model=SCRIPT),
+    msgspec.structs.replace(CASE, model="a b; rm -rf '$HOME'"),
+    msgspec.structs.replace(CASE, model="-dash"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=Case.label)
+def test_a_command_asks_the_command_line_for_the_same_case(case: Case) -> None:
+    settings = Settings(time_limit_s=2.5, threads=3, cache=CacheMode.WARM)
+    words = shlex.split(command(case, manifest(settings=settings, models_dirs=("/my zoo",)), repeats=2))
+    assert words[:2] == ["python", "run.py"]
+    parsed = cli.build_parser().parse_args(["run", *words[2:]])
+    asked = asked_for(parsed)
+    axes, settings = asked.axes, asked.settings
+    assert asked.patterns == (case.model,)
+    assert axes.repeats == 2
+    assert (axes.modes, axes.devices, axes.backends) == ((case.mode,), (case.device,), (case.backend,))
+    assert (axes.precisions, axes.memory_formats) == ((case.precision,), (case.memory_format,))
+    assert (axes.compile_scope, axes.batch_sizes, axes.seed) == (case.compile_scope, (case.batch_size,), case.seed)
+    assert (settings.time_limit_s, settings.threads, settings.cache) == (2.5, 3, CacheMode.WARM)
+    assert asked.models_dirs == ("/my zoo",)
+
+
+def test_a_case_that_ran_into_a_time_limit_names_it_and_one_that_can_not_run_names_no_batch() -> None:
+    hung = Failed(kind=FailureKind.TIMEOUT, stage=Stage.COMPILE, message="hung")
+    assert "--compile-timeout 900" in command(CASE, manifest(), failed=record(hung))
+    unknown = msgspec.structs.replace(CASE, batch_size=None)
+    text = command(unknown, manifest(), failed=record(Skipped(reason="no")))
+    assert "--bs" not in text
+    assert "timeout" not in text

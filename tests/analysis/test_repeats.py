@@ -1,0 +1,244 @@
+"""Several processes of one case: honest intervals, one line in every table, the noise floor."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from rich.console import Console
+
+from examples import CASE, INDUCTOR, compared, manifest, measured, record, variant_result
+from torchzoo import stats
+from torchzoo.analysis import figures
+from torchzoo.analysis.bootstrap import bootstrap
+from torchzoo.analysis.totals import speedups
+from torchzoo.case import Domain, Mode, Stage
+from torchzoo.cli import main
+from torchzoo.record import Block, Failed, FailureKind, Manifest, Measured, Record, Skipped
+from torchzoo.report import noise, tables
+from torchzoo.report.summary import counts, summary, where_time_went
+from torchzoo.store import RunStore
+
+FAILED = Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message="no")
+
+
+def process(step_s: float, **changes: object) -> Measured:
+    return measured(blocks=tuple(Block("eager", (step_s * factor,)) for factor in (0.99, 1.0, 1.01) * 4), **changes)
+
+
+def processes(*steps_s: float) -> list[Record]:
+    return [record(process(step_s), repeat=repeat) for repeat, step_s in enumerate(steps_s)]
+
+
+def rendered(renderable: object) -> str:
+    console = Console(file=io.StringIO(), width=200, highlight=False)
+    console.print(renderable)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+# --- statistics ---
+
+
+@pytest.mark.parametrize(("degrees", "t"), [(1, 12.706), (2, 4.303), (4, 2.776), (7, 2.365), (30, 2.042)])
+def test_t_is_that_of_the_tables(degrees: int, t: float) -> None:
+    assert stats.t_quantile(0.95, degrees) == pytest.approx(t, abs=5e-4)
+    assert stats.t_coverage(t, degrees) == pytest.approx(0.95, abs=1e-4)
+
+
+def test_far_tails_of_t() -> None:
+    assert stats.t_quantile(0.999, 4) == pytest.approx(8.610, abs=5e-4)
+    assert 1 - stats.t_coverage(50.0, 3) == pytest.approx(1.76e-5, rel=0.01)
+
+
+def test_holm_steps_down() -> None:
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.holm([]) == []
+
+
+def lognormal(generator: random.Random) -> float:
+    return generator.lognormvariate(0.0, 0.05)
+
+
+def two_groups(generator: random.Random) -> float:
+    """Memory laid out one way or the other: half of the processes take 10% longer. The mean of logs is the truth."""
+    return math.exp(math.log(1.1) * (generator.choice((0.0, 1.0)) - 0.5)) * generator.lognormvariate(0.0, 0.01)
+
+
+def some_slow(generator: random.Random) -> float:
+    """One process in five takes half as long again."""
+    return math.exp(math.log(1.5) * ((generator.random() < 0.2) - 0.2)) * generator.lognormvariate(0.0, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("draw", "count", "least"),
+    [
+        *((lognormal, count, 0.93) for count in (2, 3, 5)),  # 95% less two standard errors
+        # Where all processes fall in one group none of them can know of the other: in 2 of 4 and 1 of 4 trials,
+        # or, of one slow process in five, in 0.8**count of them.
+        (two_groups, 2, 0.72),
+        (two_groups, 3, 0.70),
+        (two_groups, 5, 0.90),
+        (some_slow, 3, 0.45),
+        (some_slow, 5, 0.60),
+    ],
+)
+def test_what_differs_between_processes_is_in_the_interval(
+    draw: Callable[[random.Random], float], count: int, least: float
+) -> None:
+    generator = random.Random(11)
+    trials, held, held_by_pooling = 800, 0, 0
+    for _ in range(trials):
+        drawn = []
+        for _ in range(count):
+            center = draw(generator)
+            drawn.append([center * generator.lognormvariate(0.0, 0.01) for _ in range(11)])
+        held += not stats.processes_estimate(drawn).excludes(1.0)
+        held_by_pooling += not stats.median_estimate([value for one in drawn for value in one]).excludes(1.0)
+    assert held / trials >= least
+    if draw is lognormal:
+        assert held_by_pooling / trials < 0.7  # what it would be without
+
+
+def test_the_figure_is_the_middle_of_the_processes_and_the_interval_theirs() -> None:
+    row = figures.repeated(processes(0.100, 0.102, 0.101))
+    assert row.processes == 3
+    assert row.eager.latency_s.value == pytest.approx((0.100 * 0.102 * 0.101) ** (1 / 3))
+    assert row.eager.latency_s.count == 3
+    own = figures.row(processes(0.1)[0])
+    assert own is not None
+    assert row.eager.latency_s.relative_half_width > 2 * own.eager.latency_s.relative_half_width
+    assert row.record.case.repeat == 2  # the middle one stands for memory and the like
+
+
+def test_one_process_is_what_it_was_and_none_is_an_error() -> None:
+    [single] = processes(0.1)
+    assert figures.repeated([single]) == figures.row(single)
+    assert figures.repeated([single, record(FAILED, repeat=1)]).processes == 1
+    with pytest.raises(ValueError, match="no measured record"):
+        figures.repeated([record(FAILED)])
+
+
+def test_speedups_of_processes_that_disagree_are_wide() -> None:
+    def candidate(share: float, repeat: int) -> Record:
+        quad = [Block("eager", (0.2,)), *[Block("candidate", (0.2 * share,))] * 2, Block("eager", (0.2,))]
+        variants = {"eager": variant_result(), "candidate": variant_result()}
+        return record(measured(blocks=tuple(quad * 8), variants=variants), backend=INDUCTOR, repeat=repeat)
+
+    row = figures.repeated([candidate(0.50, 0), candidate(0.52, 1), candidate(0.51, 2)])
+    assert row.speedup is not None
+    assert row.speedup.value == pytest.approx(1 / (0.50 * 0.52 * 0.51) ** (1 / 3))
+    assert row.speedup.low < 1 / 0.52 < 1 / 0.50 < row.speedup.high
+
+
+# --- tables and summary ---
+
+
+def test_tables_show_one_line_for_a_case_and_say_of_how_many_processes() -> None:
+    records = [*processes(0.100, 0.102, 0.101), record(FAILED, repeat=3)]
+    text = rendered(tables.terminal_table(records))
+    assert text.count(CASE.label()) == 2  # the figures, and the failure
+    assert f"{CASE.label()} (3 processes)" in text
+    assert "1 of 4 processes FAILED (error in build): no" in text
+    file = io.StringIO()
+    tables.write_markdown([manifest()], records, file)
+    assert file.getvalue().count("| tiny |") == 1
+    assert "3 processes; 1 of 4 processes FAILED" in file.getvalue()
+
+
+def test_repeats_skipped_for_the_same_reason_are_one_line() -> None:
+    records = [record(Skipped(reason="no way"), repeat=repeat) for repeat in range(3)]
+    assert figures.what_failed(records) == ["3 of 3 processes skipped: no way"]
+
+
+def plan_of(records: list[Record]) -> Manifest:
+    return manifest(cases=tuple(one.case for one in records), domains={"tiny": Domain.NLP, "b": Domain.NLP})
+
+
+def test_the_summary_counts_cases_and_means_do_not_count_repeats_as_models() -> None:
+    slower = msgspec.structs.replace(compared(), blocks=tuple(Block(b.variant, (0.2,)) for b in compared().blocks))
+    records = [record(compared(), backend=INDUCTOR, repeat=repeat) for repeat in range(3)]
+    records += [record(slower, backend=INDUCTOR, model="b", repeat=repeat) for repeat in range(3)]
+    records += [record(model="c"), record(FAILED, model="c", repeat=1), record(model="c", repeat=2)]
+    records = [msgspec.structs.replace(one, lane="cpu") for one in records]
+    asked = plan_of(records)
+    told = "3 cases, each by 3 processes: 2 measured, 0 skipped with a reason, 1 failed; 67% of those that could run"
+    assert counts(asked, records) == f"{told} passed"
+    found = speedups(asked, records)["inductor on cpu"]["all"][Mode.EVAL]
+    assert [len(processes) for _, processes in found] == [3, 3]
+    assert "1.41x" in rendered(summary(asked, records))  # of 2.0 and 1.0, each once
+    assert "for 9 processes that ran" in where_time_went(asked, records)[0]
+
+
+def test_a_mean_over_one_case_is_as_wide_as_its_processes_differ() -> None:
+    generator = np.random.default_rng(0)
+    ratios = [[1.9] * 9, [2.1] * 9]
+    alone = stats.geomean_of([bootstrap.bootstrap_processes(ratios, cluster="a", generator=generator)])
+    assert alone == stats.processes_estimate(ratios)
+    assert alone.low < 1.5
+    assert alone.high > 2.5
+
+
+def test_a_case_counts_once_in_a_mean_however_many_processes_measured_it() -> None:
+    generator = np.random.default_rng(0)
+    many = bootstrap.bootstrap_processes([[4.0] * 5] * 9, cluster="a", generator=generator)
+    one = stats.bootstrap([1.0] * 5, cluster="b", generator=generator)
+    assert stats.geomean_of([many, one]).value == pytest.approx(2.0)
+
+
+# --- the noise floor ---
+
+
+def test_noise_knows_between_and_within() -> None:
+    [found] = noise.noise_of(processes(0.100, 0.110, 0.100, 0.110))
+    spread = math.log(1.1) / math.sqrt(3)
+    assert found.between == pytest.approx(spread)
+    assert found.floor == pytest.approx(math.exp(stats.t_quantile(0.95, 3) * spread * math.sqrt(0.5)) - 1)
+    assert found.within == pytest.approx(0.01)
+    assert found.processes == 4
+
+
+def test_no_change_stays_below_the_noise_floor_95_times_in_100() -> None:
+    generator = random.Random(5)
+    trials, below = 600, 0
+    for _ in range(trials):
+        sides = [processes(*(0.1 * generator.lognormvariate(0.0, 0.03) for _ in range(3))) for _ in range(2)]
+        found, other = (noise.noise_of(side)[0] for side in sides)
+        assert found.floor is not None
+        below += abs(math.log(other.latency_s / found.latency_s)) < math.log1p(found.floor)
+    assert 0.92 < below / trials < 0.98
+
+
+def kept(path: Path, records: list[Record]) -> Path:
+    run_store = RunStore(path)
+    run_store.begin(plan_of(records))
+    for one in records:
+        run_store.append(one)
+    run_store.close()
+    return path
+
+
+def test_noise_command_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = kept(tmp_path / "run", [*processes(0.1, 0.11), record(model="b")])
+    assert main(["noise", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "b eval cpu eager bs4: these have no repeats" in " ".join(shown.split())
+    assert "torchzoo run --repeats 5" in " ".join(shown.split())
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert main(["noise", str(path), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["processes"] for one in found] == [2, 1]
+    assert found[1]["floor"] is None
+    assert main(["noise", str(path), "--format", "md", "-o", str(tmp_path / "noise.md")]) == 0
+    assert "| tiny eval cpu eager bs4 | 105 ms | 2 | 6.7% |" in (tmp_path / "noise.md").read_text()
+
+
+def test_noise_of_what_is_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["noise", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("torchzoo: error: no run in")

@@ -1,0 +1,366 @@
+"""`torchzoo run` for real: good cases, every way a case can fail, and wrong usage."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from examples import ROOT
+from torchzoo.case import Stage
+from torchzoo.record import Compilation, Failed, FailureKind, Measured, Record, Skipped
+from torchzoo.store import read_run
+from user_models import TINY, make_broken, make_folder, make_waiting
+
+pytestmark = pytest.mark.xdist_group("run")  # side by side they would wait for each other
+
+
+def run(*arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "run.py"), *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s)
+
+
+def records(path: Path) -> dict[str, Record]:
+    return {record.case.model: record for record in read_run(path).records}
+
+
+def test_eager_and_inductor_in_both_modes(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    arguments = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "-t", "train,eval", "--time-limit", "2"]
+    done = run(*arguments, "--backend", "eager,inductor", "--threads", "1", "-o", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    kept = read_run(tmp_path / "run")
+    assert [str(record.case.backend) for record in kept.records] == ["eager", "inductor"] * 2
+    for record in kept.records:
+        outcome = record.outcome
+        assert isinstance(outcome, Measured)
+        assert outcome.parameters == 74
+        assert outcome.threads == 1
+        assert outcome.operator_dtypes.keys() == {"float32"}
+        assert outcome.samples_per_step == record.case.batch_size == 4
+        if record.case.backend.name == "inductor":
+            assert outcome.variants["candidate"].compilation.graphs > 0
+            turns = [block.variant for block in outcome.blocks]
+            assert turns == ["eager", "candidate", "candidate", "eager"] * (len(turns) // 4)
+            assert outcome.variants["candidate"].first_step_s > 10 * outcome.variants["eager"].warmup_s[-1]
+        for variant in outcome.variants.values():
+            assert variant.memory.host_peak_rss_bytes >= variant.memory.host_uss_bytes > 2**20
+            assert variant.result_is_finite
+    assert "tiny" in done.stdout
+    markdown = subprocess.run(
+        [sys.executable, "-m", "torchzoo", "report", str(tmp_path / "run"), "--format", "md"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert markdown.stdout.count("| tiny |") == 4
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of this test's own for temporary files, with a path short enough for a socket's."""
+    with tempfile.TemporaryDirectory(prefix="tz-", dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+def test_json_prints_the_record_and_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    done = run("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--json")
+    record = json.loads(done.stdout)
+    assert record["case"]["model"] == "tiny"
+    assert record["outcome"]["type"] == "measured"
+    assert len(record["outcome"]["blocks"]) >= 6
+    assert list(temporary.glob("torchzoo-*")) == []
+
+
+@pytest.fixture(scope="module")
+def broken_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """One run over every kind of broken folder, with a good one among them."""
+    base = tmp_path_factory.mktemp("broken")
+    zoo = base / "zoo"
+    for name in ("raises", "killed", "segfaults", "hangs", "eats_memory", "exits"):
+        make_broken(zoo, name)
+    make_folder(zoo, "bad_yaml", metadata="domain: [unclosed")
+    make_folder(zoo, "bad_field", metadata="domain: cooking")
+    make_folder(zoo, "no_model", code='"""Nothing here (2026)."""\n')
+    make_folder(zoo, "bad_constructor", TINY + "\n    def build_batch(self):\n        return 1 / 0\n")
+    make_folder(zoo, "bad_syntax", code="def")
+    make_folder(zoo, "lacks_library", metadata=_metadata_with_requirement("no-such-library-7"))
+    make_folder(zoo, "tiny")
+    names = [folder.name for folder in sorted(zoo.iterdir())]
+    limits = ["--timeout", "25", "--host-memory-limit", "6GiB", "--time-limit", "1", "--threads", "1"]
+    done = run(*names, "--models-dir", str(zoo), "-d", "cpu", *limits, "-o", str(base / "run"), timeout_s=550)
+    return base / "run", done
+
+
+def _metadata_with_requirement(requirement: str) -> str:
+    from user_models import METADATA
+
+    return METADATA.replace("requirements: []", f"requirements: [{requirement}]")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "stage", "words"),
+    [
+        ("raises", FailureKind.ERROR, Stage.WARM_UP, "ValueError: no <such> thing"),
+        ("killed", FailureKind.CRASHED, Stage.WARM_UP, "SIGKILL"),
+        ("segfaults", FailureKind.CRASHED, Stage.WARM_UP, "SIGSEGV"),
+        ("hangs", FailureKind.TIMEOUT, Stage.WARM_UP, "longer than 25 s"),
+        ("eats_memory", FailureKind.OOM_HOST, Stage.WARM_UP, "memory"),
+        ("exits", FailureKind.CRASHED, Stage.WARM_UP, "status 7"),
+        ("bad_yaml", FailureKind.ERROR, Stage.PLAN, "not valid YAML"),
+        ("bad_field", FailureKind.ERROR, Stage.PLAN, "cooking"),
+        ("no_model", FailureKind.ERROR, Stage.IMPORT, "has no class Model"),
+        ("bad_constructor", FailureKind.ERROR, Stage.BUILD, "ZeroDivisionError"),
+        ("bad_syntax", FailureKind.ERROR, Stage.IMPORT, "SyntaxError"),
+    ],
+)
+def test_a_broken_case_is_a_row_that_says_how(
+    broken_run: tuple[Path, subprocess.CompletedProcess[str]], name: str, kind: FailureKind, stage: Stage, words: str
+) -> None:
+    outcome = records(broken_run[0])[name].outcome
+    assert isinstance(outcome, Failed)
+    assert (outcome.kind, outcome.stage) == (kind, stage), outcome.message
+    assert words in outcome.message
+    assert "\n" not in outcome.message
+    if stage is not Stage.PLAN:
+        assert Path(outcome.log).exists()
+
+
+def test_the_other_rows_are_unharmed_and_the_status_says_that_some_failed(
+    broken_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    path, done = broken_run
+    assert done.returncode == 1
+    assert isinstance(records(path)["tiny"].outcome, Measured)
+    assert len(records(path)) == 13
+    skipped = records(path)["lacks_library"].outcome
+    assert isinstance(skipped, Skipped)
+    assert "python install.py lacks_library" in skipped.reason
+    assert "Traceback" not in done.stderr
+
+
+def test_a_segfault_leaves_its_python_stack_in_the_log(
+    broken_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    outcome = records(broken_run[0])["segfaults"].outcome
+    assert isinstance(outcome, Failed)
+    assert "eval_step" in outcome.traceback
+
+
+WRONG = [
+    (["resnet81"], "did you mean resnet18"),
+    (["resnet18", "--backend", "inductr"], "did you mean inductor?"),
+    (["resnet18", "--backend", "inductor:fast"], "it has default"),
+    (["resnet18", "--precision", "fp23"], "did you mean fp32"),
+    (["resnet18", "--memory-format", "nchw"], "known: contiguous"),
+    (["resnet18", "-t", "trian"], "did you mean train?"),
+    (["resnet18", "-d", "gpu0"], "not a device"),
+    (["resnet18", "-d", "tpu"], "no tpu device"),
+    (["resnet18", "--bs", "0"], "at least 1"),
+    (["resnet18", "--bs", "-3"], "at least 1"),
+    (["resnet18", "--bs", "many"], "at least 1"),
+    (["resnet18", "--threads", "0"], "at least 1"),
+    (["resnet18", "--time-limit", "nan"], "positive number"),
+    (["resnet18", "--host-memory-limit", "big"], "such as 8GiB"),
+    (["resnet18", "-o", "/proc/nowhere"], "can't write to /proc/nowhere"),
+    (["resnet18", "--models-dir", "/no/such"], "no such models folder"),
+    (["resnet18", "--cache", "shared"], "name the folder"),
+    (["resnet18", "--cache", "/proc/nowhere"], "can't make the folder"),
+    (["resnet18", "--retry-failed"], "goes with --resume"),
+    (["--resume", "/no/such"], "can't write to /no/such"),
+    (["--resume", "/tmp"], "no run in /tmp"),
+    (["resnet18", "--resume", "/tmp", "--bs", "3"], "leave out MODEL, --bs"),
+    ([], "MODEL"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG, ids=lambda value: " ".join(value)[:40])
+def test_wrong_usage_is_one_clear_line_and_status_2(arguments: list[str], words: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert words in last
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_cuda_without_a_gpu_is_one_clear_line_and_status_2() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = run("resnet18", "-d", "cuda")
+    assert done.returncode == 2
+    assert "no cuda device" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(ROOT / "run.py"), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.1)
+
+
+def test_interrupt_ends_the_worker_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    make_broken(tmp_path / "zoo", "hangs")
+    make_folder(tmp_path / "zoo", "a_tiny")
+    arguments = ["a_tiny", "hangs", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "-o", str(tmp_path / "run")]
+    parent = start(*arguments)
+    wait_for(lambda: list((tmp_path / "run" / "logs").glob("*hangs*")))
+    time.sleep(1)
+    children = psutil.Process(parent.pid).children(recursive=True)
+    assert children
+    parent.send_signal(signal.SIGINT)
+    _, stderr = parent.communicate(timeout=180)
+    assert parent.returncode == 130
+    assert "interrupted" in stderr
+    assert "Traceback" not in stderr
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert alive == []
+    assert list(records(tmp_path / "run")) == ["a_tiny"]
+
+
+def test_kill_9_of_the_runner_leaves_no_process_and_a_run_to_go_on_with(tmp_path: Path, temporary: Path) -> None:
+    """Killed while one worker is measured, hanging, and another is stopped: that one can't see its runner go."""
+    zoo, path = tmp_path / "zoo", tmp_path / "run"
+    make_broken(zoo, "hangs_later")
+    make_waiting(zoo, "b_waits", tmp_path / "flag")
+    make_folder(zoo, "a_tiny")
+    arguments = ["a_tiny", "b_waits", "hangs_later", "--models-dir", str(zoo), "-d", "cpu", "--threads", "1"]
+    parent = start(*arguments, "--time-limit", "1", "-j", "3", "-o", str(path))
+    children: list[psutil.Process] = []
+
+    def one_is_stopped() -> bool:
+        children[:] = psutil.Process(parent.pid).children(recursive=True)
+        is_settled = (path / "records.jsonl").exists()
+        return is_settled and any(child.status() == psutil.STATUS_STOPPED for child in children)
+
+    wait_for(one_is_stopped)
+    refused = run("--resume", str(path))
+    assert refused.returncode == 2
+    assert "another torchzoo is at work" in refused.stderr
+    parent.kill()
+    parent.wait()
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert alive == []
+    wait_for(lambda: not list(temporary.glob("torchzoo-scratch-*")), timeout_s=10)
+    assert list(records(path)) == ["a_tiny"]
+
+    (tmp_path / "flag").touch()
+    (zoo / "hangs_later" / "__init__.py").write_text(TINY + "\n    def eval_step(self):\n        raise ValueError\n")
+    resumed = run("--resume", str(path), "--json")
+    assert resumed.returncode == 1, resumed.stderr
+    found = records(path)
+    assert [type(found[name].outcome) for name in ("a_tiny", "b_waits", "hangs_later")] == [Measured, Measured, Failed]
+    assert len(resumed.stdout.splitlines()) == 3
+    first = found["a_tiny"]
+
+    (zoo / "hangs_later" / "__init__.py").write_text(TINY)
+    again = run("--resume", str(path), "--retry-failed")
+    assert again.returncode == 0, again.stderr
+    assert [type(record.outcome) for record in records(path).values()] == [Measured] * 3
+    assert records(path)["a_tiny"] == first  # not run again
+    assert "3 cases: 3 measured, 0 skipped" in again.stdout
+
+
+def test_a_worker_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    """One ends its building only once the other's window is open, when it is stopped itself."""
+    zoo, flag = tmp_path / "zoo", tmp_path / "flag"
+    make_folder(
+        zoo,
+        "a_sets",
+        f"""{TINY}
+    def eval_step(self):
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps == 30:
+            open({str(flag)!r}, "w").close()
+        return super().eval_step()
+""",
+    )
+    make_waiting(zoo, "b_waits", flag)
+    arguments = ["a_sets", "b_waits", "--models-dir", str(zoo), "-d", "cpu", "--threads", "1", "--time-limit", "1"]
+    done = run(*arguments, "-j", "2", "-o", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    sets, waits = records(tmp_path / "run").values()
+    assert waits.paused_s > 0.5  # a window takes as long at least
+    assert sets.paused_s == 0
+    assert isinstance(waits.outcome, Measured)
+
+
+def test_a_run_of_another_machine_is_not_gone_on_with(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    done = run("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "-o", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    manifest = tmp_path / "run" / "run.json"
+    manifest.write_text(re.sub(r'"torch": "[^"]*"', '"torch": "1.0"', manifest.read_text()))
+    resumed = run("--resume", str(tmp_path / "run"))
+    assert resumed.returncode == 2
+    assert "torch was 1.0, is " in resumed.stderr
+    assert len(resumed.stderr.splitlines()) == 1
+
+
+def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    arguments = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--backend", "inductor", "--threads", "1"]
+
+    def compilation(cache: str) -> Compilation:
+        done = run(*arguments, "--time-limit", "1", "--cache", cache, "--json")
+        assert done.returncode == 0, done.stderr
+        (record,) = (msgspec.json.decode(line, type=Record) for line in done.stdout.splitlines())
+        assert isinstance(record.outcome, Measured)
+        counts = record.outcome.variants["candidate"].compilation
+        assert counts is not None
+        return counts
+
+    shared = str(tmp_path / "cache")
+    seen = [(counts.cache, counts.cache_hits, counts.cache_misses) for counts in map(compilation, ("cold", "warm"))]
+    assert seen == [("cold", 0, 1), ("warm", 1, 0)]
+    seen = [(counts.cache, counts.cache_hits, counts.cache_misses) for counts in map(compilation, (shared, shared))]
+    assert seen == [("shared", 0, 1), ("shared", 1, 0)]
+
+
+def test_only_what_is_behind_dynamo_has_counts_of_its_compilation(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    arguments = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--threads", "1", "--time-limit", "0.2"]
+    done = run(*arguments, "--backend", "torchscript,aot_eager", "--json")
+    assert done.returncode == 0, done.stderr
+    seen = {}
+    for line in done.stdout.splitlines():
+        record = msgspec.json.decode(line, type=Record)
+        assert isinstance(record.outcome, Measured)
+        seen[record.case.backend.name] = record.outcome.variants["candidate"].compilation
+    assert seen["torchscript"] is None
+    assert seen["aot_eager"].graphs == 1
+
+
+def test_a_library_that_ends_its_process_costs_only_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deadly.py").write_text("import os\nos.abort()\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    make_folder(tmp_path / "zoo", "bad", code="import deadly\n" + TINY)
+    make_folder(tmp_path / "zoo", "tiny")
+    arguments = ["bad", "tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--threads", "1"]
+    done = run(*arguments, "--time-limit", "1", "-o", str(tmp_path / "run"))
+    assert done.returncode == 1
+    found = records(tmp_path / "run")
+    assert isinstance(found["tiny"].outcome, Measured)
+    assert isinstance(found["bad"].outcome, Failed)
+    assert "SIGABRT in import" in found["bad"].outcome.message

@@ -1,0 +1,387 @@
+"""Where a step's time goes: fake traces with known gaps, real steps on the CPU, what tables say of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+import torch
+from rich.console import Console
+
+from examples import INDUCTOR, compared, measured, record, variant_result
+from torchzoo import stats
+from torchzoo.analysis import figures
+from torchzoo.environment import foreign_processes
+from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.passes.breakdown import (
+    Activity,
+    Kind,
+    breakdown,
+    measure_breakdown,
+    step_times,
+    top_kernels,
+    union,
+)
+from torchzoo.record import Block, Breakdown, DeviceState, Kernel, StepTime
+from torchzoo.report import tables, units
+from torchzoo.report.sections import throttling
+
+CPU = torch.device("cpu")
+MS = 1_000_000
+
+
+def kernel(begin_ms: float, end_ms: float, name: str = "gemm", thread: int = 0) -> Activity:
+    return Activity(name, Kind.COMPUTE, round(begin_ms * MS), round(end_ms * MS), thread)
+
+
+def copy(begin_ms: float, end_ms: float) -> Activity:
+    return Activity("Memcpy HtoD", Kind.MOVEMENT, round(begin_ms * MS), round(end_ms * MS))
+
+
+def span(begin_ms: float, end_ms: float) -> tuple[int, int]:
+    return round(begin_ms * MS), round(end_ms * MS)
+
+
+def milliseconds(step: StepTime) -> tuple[float, float, float]:
+    return tuple(pytest.approx(1e3 * seconds) for seconds in (step.wall_s, step.active_s, step.movement_s))
+
+
+@pytest.mark.parametrize(
+    ("activities", "wall_active_movement"),
+    [
+        ([], (10, 0, 0)),
+        ([kernel(1, 3), kernel(5, 6)], (10, 3, 0)),  # known gaps
+        ([kernel(1, 4), kernel(3, 6)], (10, 5, 0)),  # two streams: what overlaps counts once
+        ([kernel(1, 8), kernel(2, 3)], (10, 7, 0)),  # one inside the other
+        ([kernel(2, 4), copy(3, 6)], (10, 2, 2)),  # of a copy under a kernel only the rest is movement
+        ([copy(2, 6), kernel(3, 4)], (10, 1, 3)),  # a kernel in the middle of a copy
+        ([copy(2, 4), copy(3, 5)], (10, 0, 3)),
+        ([kernel(-5, 2), kernel(9, 30)], (10, 3, 0)),  # over the step's borders: what is inside
+        ([kernel(-5, 0), kernel(10, 12)], (10, 0, 0)),  # that touch it
+        ([kernel(-5, 30)], (10, 10, 0)),
+    ],
+)
+def test_a_trace_with_known_gaps_gives_the_known_times(
+    activities: list[Activity], wall_active_movement: tuple[float, float, float]
+) -> None:
+    (step,) = step_times(reversed(activities), [span(0, 10)])
+    assert milliseconds(step) == wall_active_movement
+
+
+def test_what_crosses_from_one_step_into_the_next_counts_in_each_with_its_part() -> None:
+    first, second = step_times([kernel(4, 9), copy(8, 12), kernel(15, 16)], [span(0, 8), span(8, 18)])
+    assert milliseconds(first) == (8, 4, 0)
+    assert milliseconds(second) == (10, 2, 3)
+
+
+def test_the_three_shares_of_a_step_add_up_to_its_wall_time() -> None:
+    times = breakdown([kernel(0.5, 7.25), copy(7, 9)], [span(0, 10)], drop=0, is_nested=False)
+    shares = stats.shares(times)
+    assert shares is not None
+    assert (shares.active.value, shares.movement.value) == (pytest.approx(0.675), pytest.approx(0.175))
+    assert shares.active.value + shares.movement.value + shares.idle.value == pytest.approx(1.0)
+
+
+def test_the_shares_of_several_steps_add_up_and_lie_in_their_intervals() -> None:
+    steps = (StepTime(1.0, 0.9, 0.0), StepTime(1.0, 0.8, 0.1), StepTime(8.0, 0.8, 0.8))
+    shares = stats.shares(Breakdown(steps=steps, kernels=()))
+    assert shares is not None
+    parts = (shares.active, shares.movement, shares.idle)
+    assert [part.value for part in parts] == [pytest.approx(0.25), pytest.approx(0.09), pytest.approx(0.66)]
+    assert sum(part.value for part in parts) == pytest.approx(1.0, abs=1e-12)
+    assert all(part.low <= part.value <= part.high for part in parts)
+
+
+def test_a_union_is_disjoint_and_in_order() -> None:
+    assert union([(5, 9), (1, 2), (2, 4), (6, 7)]) == [(1, 4), (5, 9)]
+
+
+def test_thrown_away_steps_count_neither_in_the_times_nor_among_the_kernels() -> None:
+    found = breakdown(
+        [kernel(0, 9, "first"), kernel(11, 12), kernel(21, 24)],
+        [span(0, 10), span(10, 20), span(20, 30)],
+        drop=1,
+        is_nested=False,
+    )
+    assert [milliseconds(step) for step in found.steps] == [(10, 1, 0), (10, 3, 0)]
+    assert found.kernels == (Kernel("gemm", 2, 0.004),)
+
+
+def test_a_clock_that_is_not_the_hosts_gives_no_figures_but_a_reason() -> None:
+    found = breakdown([kernel(20, 24), kernel(8, 9)], [span(0, 10)], drop=0, is_nested=False)
+    assert found.steps == ()
+    assert "80% of the activity lies outside the steps" in found.problem
+
+
+def test_a_device_on_which_nothing_was_seen_is_not_called_idle() -> None:
+    found = breakdown([], [span(0, 10)], drop=0, is_nested=False)
+    assert found.steps == ()
+    assert "saw nothing" in found.problem
+    assert stats.shares(found) is None
+
+
+def test_kernels_are_ranked_by_their_total_time() -> None:
+    many = [kernel(n, n + 0.5, "many") for n in range(4)]
+    assert top_kernels([*many, kernel(10, 11.5, "long"), kernel(20, 20.1, "short")], is_nested=False, count=2) == (
+        Kernel("many", 4, 0.002),
+        Kernel("long", 1, 0.0015),
+    )
+
+
+def test_an_operators_own_time_is_without_that_of_those_inside_it() -> None:
+    nested = [
+        kernel(0, 10, "linear"),
+        kernel(2, 8, "addmm"),
+        kernel(3, 4, "copy_"),
+        kernel(10, 11, "relu"),
+        kernel(1, 9, "elsewhere", thread=7),
+    ]
+    own = {each.name: each.total_s * 1e3 for each in top_kernels(nested, is_nested=True)}
+    assert own == pytest.approx({"elsewhere": 8, "addmm": 5, "linear": 4, "copy_": 1, "relu": 1})
+
+
+def test_on_the_cpu_operators_are_active_and_python_is_not() -> None:
+    matrix = torch.ones(300, 300)
+
+    def step() -> None:
+        time.sleep(0.02)
+        torch.nn.functional.linear(matrix, matrix)
+
+    found = measure_breakdown(step, DeviceClock(CPU), CPU, step_s=0.02, trace=None)
+    assert found.problem == ""
+    assert 2 <= len(found.steps) <= 20
+    for each in found.steps:
+        assert 0 < each.active_s <= each.wall_s - 0.02  # asleep it was in no operator
+        assert each.movement_s == 0
+    calls = {one.name: one.calls for one in found.kernels}
+    assert calls["aten::linear"] == len(found.steps)
+    assert not [name for name in calls if "::" not in name]
+
+
+def test_backward_is_its_operators_not_the_engine_around_them() -> None:
+    weight = torch.ones(50, 50, requires_grad=True)
+    found = measure_breakdown(
+        lambda: (weight @ weight).sum().backward(), DeviceClock(CPU), CPU, step_s=1e-4, trace=None
+    )
+    names = {one.name for one in found.kernels}
+    assert "aten::mm" in names
+    assert not [name for name in names if "autograd" in name or "Backward" in name]
+
+
+def test_what_inductor_compiled_counts_as_one_operator() -> None:
+    compiled = torch.compile(lambda x: (x.sin() + x.cos()).tanh() * 3)
+    argument = torch.ones(1000)
+    compiled(argument)
+    found = measure_breakdown(lambda: compiled(argument), DeviceClock(CPU), CPU, step_s=1e-4, trace=None)
+    (graph,) = [one for one in found.kernels if one.name.startswith("CompiledFxGraph ")]
+    assert graph.calls == len(found.steps)
+    assert "#" not in graph.name
+
+
+def test_a_slow_step_is_profiled_once() -> None:
+    calls = []
+
+    def step() -> None:
+        calls.append(torch.ones(3).sum())
+
+    found = measure_breakdown(step, DeviceClock(CPU), CPU, step_s=60.0, trace=None)
+    assert len(calls) == len(found.steps) == 1
+
+
+def test_the_trace_is_kept_and_shows_the_operators(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    found = measure_breakdown(lambda: torch.ones(9).exp(), DeviceClock(CPU), CPU, step_s=1e-4, trace=path)
+    assert found.trace == str(path)
+    names = {event.get("name") for event in json.loads(path.read_text())["traceEvents"]}
+    assert {"aten::exp", "step"} <= names
+
+
+def test_a_trace_that_can_not_be_written_says_so_before_anything_is_profiled(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "trace.json"
+    with pytest.raises(RuntimeError, match=r"can't be written to .*trace.json: No such file"):
+        measure_breakdown(pytest.fail, DeviceClock(CPU), CPU, step_s=1e-4, trace=path)
+
+
+def test_a_device_that_the_profiler_does_not_know_gets_a_reason() -> None:
+    found = measure_breakdown(pytest.fail, DeviceClock(CPU), torch.device("meta"), step_s=1e-4, trace=None)
+    assert (found.steps, found.kernels) == ((), ())
+    assert "type meta" in found.problem
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("replayed", [False, True])
+def test_on_a_gpu_kernels_copies_and_gaps_are_found(*, replayed: bool, tmp_path: Path) -> None:
+    device = torch.device("cuda")
+    matrix = torch.ones(4096, 4096, device=device)
+    product = torch.empty_like(matrix)
+    host = torch.ones(4 << 20, pin_memory=True)
+    clock = DeviceClock(device)
+
+    def work() -> None:
+        for _ in range(5):
+            torch.mm(matrix, matrix, out=product)
+
+    work()
+    clock.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+
+    def step() -> None:
+        graph.replay() if replayed else work()
+        clock.synchronize()
+        time.sleep(0.02)
+        host.to(device, non_blocking=True)
+
+    trace = tmp_path / "trace.json"
+    found = measure_breakdown(step, clock, device, step_s=0.05, trace=trace)
+    assert found.problem == ""  # and so the device's events are on the clock of the steps
+    began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    began.record()
+    graph.replay() if replayed else work()
+    ended.record()
+    clock.synchronize()
+    for each in found.steps:
+        assert each.active_s == pytest.approx(began.elapsed_time(ended) / 1e3, rel=0.2)
+        assert each.movement_s > 0
+        assert each.wall_s - each.active_s - each.movement_s >= 0.02
+    assert found.kernels[0].calls == 5 * len(found.steps)
+    assert "aten::mm" in trace.read_text() or replayed
+
+
+PROFILED = Breakdown(
+    steps=(StepTime(0.25, 0.15, 0.05),) * 6, kernels=(Kernel("void gemm<" + "x" * 90, 12, 0.9), Kernel("copy", 6, 0.3))
+)
+
+
+def table(outcome: object, **changes: object) -> str:
+    console = Console(file=io.StringIO(), width=120, highlight=False)
+    console.print(tables.case_table(record(outcome, **changes)))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_case_shows_its_shares_and_its_longest_kernels() -> None:
+    profiled = {"eager": variant_result(breakdown=PROFILED), "candidate": variant_result()}
+    outcome = measured(blocks=compared().blocks, variants=profiled)
+    text = table(outcome, device="cuda", backend=INDUCTOR)
+    lines = {line.split("  ")[0]: line for line in text.splitlines()}
+    assert "250 ms, 1.25x latency" in lines["profiled step, of which"]
+    assert "60.0% [60.0, 60.0]" in lines["device active"]
+    assert "20.0% [20.0, 20.0]" in lines["data movement"]
+    assert "20.0% [20.0, 20.0]" in lines["device idle"]
+    assert "eager: kernels that took longest, of 6 steps" in text
+    (longest,) = [line for line in text.splitlines() if "gemm<" in line]
+    assert longest.split()[:4] == ["60.0%", "2", "a", "step"]
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_on_the_cpu_it_shows_operators_against_python() -> None:
+    text = table(measured(variants={"eager": variant_result(breakdown=PROFILED)}))
+    assert "inside operators" in text
+    assert "Python and framework" in text
+    assert "data movement" not in text
+    assert "operators (their own time) that took longest" in text
+
+
+def test_without_a_breakdown_nothing_is_said_of_it_and_one_that_failed_says_why() -> None:
+    assert "profiled" not in table(measured())
+    failed = variant_result(breakdown=Breakdown(steps=(), kernels=(), problem="no permission"))
+    text = table(measured(variants={"eager": failed}))
+    assert "note: eager: no breakdown: no permission" in text
+    assert "inside operators" not in text
+
+
+def test_records_with_a_breakdown_survive_json() -> None:
+    kept = record(measured(variants={"eager": variant_result(breakdown=PROFILED)}))
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=type(kept)) == kept
+
+
+def test_a_share_of_nothing_has_a_width_all_the_same() -> None:
+    assert units.share(stats.median_estimate([0.0] * 6)) == "0.0% [0.0, 0.0]"
+    assert units.share(stats.median_estimate([0.5])) == "50.0% (one sample)"
+    assert units.share(stats.median_estimate([0.5, 0.6])) == "55.0% [50.0, 60.0] (at 50%)"
+
+
+def test_reasons_for_clocks_in_words() -> None:
+    assert throttling.reasons(0) == []
+    assert throttling.reasons(0x1 | 0x4 | 0x40 | 0x400) == [
+        "idle",
+        "software power cap",
+        "hardware thermal slowdown",
+        "0x400",
+    ]
+    assert throttling.slowdowns([0x1 | 0x2 | 0x10 | 0x100, None]) == []
+    assert throttling.slowdowns([0x20, None, 0x88]) == [
+        "hardware slowdown",
+        "software thermal slowdown",
+        "hardware power brake",
+    ]
+
+
+def test_the_bits_are_those_of_nvml() -> None:
+    import pynvml
+
+    assert throttling.reasons(pynvml.nvmlClocksEventReasonSwPowerCap) == ["software power cap"]
+    assert throttling.reasons(pynvml.nvmlClocksEventReasonHwThermalSlowdown) == ["hardware thermal slowdown"]
+    assert throttling.reasons(pynvml.nvmlClocksEventReasonDisplayClockSetting) == ["display clocks"]
+    assert len(throttling.reasons(pynvml.nvmlClocksEventReasonAll)) == 9
+
+
+def test_a_device_that_throttled_or_was_shared_is_remarked() -> None:
+    before, after = DeviceState(throttle_reasons=0, foreign_processes=2), DeviceState(throttle_reasons=0x5)
+    said = figures.remarks(measured(device_state_before=before, device_state_after=after))
+    assert said == [
+        "the device throttled (software power cap) when it was measured",
+        "2 other processes had the device open when it was measured",
+    ]
+    quiet = DeviceState(throttle_reasons=0x3, foreign_processes=0)
+    assert figures.remarks(measured(device_state_before=quiet, device_state_after=quiet)) == []
+
+
+def test_throttling_between_the_readings_is_known_from_nvmls_counters() -> None:
+    power, heat = "software power cap", "hardware thermal slowdown"
+    before = DeviceState(throttle_reasons=0, throttled_s={power: 100.0, heat: 5.0})
+    blocks = tuple(Block("eager", (0.1,) * 5) for _ in range(4))
+
+    def said(power_s: float, heat_s: float, mask: int = 0) -> list[str]:
+        after = DeviceState(throttle_reasons=mask, throttled_s={power: 100.0 + power_s, heat: 5.0 + heat_s})
+        return figures.remarks(measured(blocks=blocks, device_state_before=before, device_state_after=after))
+
+    assert said(0.0, 0.019) == []
+    assert said(0.5, 0.0) == ["the device throttled (software power cap, 25% of the time) when it was measured"]
+    assert said(0.0, 9.0, mask=0x4) == [
+        "the device throttled (software power cap; hardware thermal slowdown, 100% of the time) when it was measured"
+    ]
+
+
+def test_counters_that_a_device_lacks_are_left_out() -> None:
+    from torchzoo.environment import _throttled_s
+
+    def value(field: int, nanoseconds: int, returned: int = 0) -> SimpleNamespace:
+        return SimpleNamespace(fieldId=field, nvmlReturn=returned, value=SimpleNamespace(ullVal=nanoseconds))
+
+    found = _throttled_s([value(74, 1_500_000_000), value(269, 0, returned=3), value(271, 0)])
+    assert found == {"software power cap": 1.5, "hardware power brake": 0.0}
+
+
+def test_siblings_and_their_children_are_of_the_run_and_others_are_not() -> None:
+    import os
+    import subprocess
+    import sys
+
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        own, stranger = os.getpid(), os.getppid()
+        # this process plays the fork server, the child a sibling of the worker; the parent is nobody's child
+        assert foreign_processes([own, child.pid], own=own, family=own) == 0
+        assert foreign_processes([own, child.pid, stranger], own=own, family=own) == 1
+        assert foreign_processes([own, 2**22 + 5], own=own, family=own) == 1  # of no process known here
+        assert foreign_processes([child.pid, stranger], own=own, family=own) is None
+        assert foreign_processes([], own=own, family=own) is None
+    finally:
+        child.communicate(b"\n")

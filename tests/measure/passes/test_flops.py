@@ -1,0 +1,276 @@
+"""Operations and bytes of a step against values computed by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from examples import ROOT
+from torchzoo.measure.passes.flops import computes_much, count_work
+from torchzoo.record import Measured
+from torchzoo.store import read_run
+from user_models import make_folder
+
+
+def by_operator(step: Callable[[], Any]) -> dict[str, int]:
+    return {name: sum(by_dtype.values()) for name, by_dtype in count_work(step).by_operator.items()}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_resnet18_at_224_is_363_gflop_an_image(device: str) -> None:
+    models = pytest.importorskip("torchvision.models")
+    with torch.device(device):
+        network, images = models.resnet18().eval(), torch.zeros(1, 3, 224, 224)
+    work = count_work(lambda: network(images))
+    assert work.total / 1e9 == pytest.approx(3.63, abs=0.005)
+    assert sum(sum(each.values()) for each in work.by_operator.values()) == work.total
+    assert work.without_formula == {}
+
+
+def test_a_gpt_block_by_hand() -> None:
+    batch, length, width, heads = 2, 8, 16, 4
+    project, attend_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+    widen, narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+    x = torch.randn(batch, length, width)
+
+    def block() -> Tensor:
+        q, k, v = (
+            part.view(batch, length, heads, width // heads).transpose(1, 2) for part in project(x).chunk(3, dim=-1)
+        )
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return narrow(F.gelu(widen(attend_out(attended.transpose(1, 2).reshape(x.shape)))))
+
+    tokens = batch * length
+    products = 2 * tokens * width * (3 * width + width + 4 * width + 4 * width)
+    attention = 2 * 2 * batch * length * length * width  # scores, and their sum over values; the masked half too
+    with torch.no_grad():
+        assert count_work(block).total == products + attention
+    # backward: two products for each one, but for the first one, whose input needs no gradient; and attention's five
+    # products for its two, since it computes the scores once more
+    backward = 2 * products - 2 * tokens * width * 3 * width + 5 * attention // 2
+    assert count_work(lambda: block().sum().backward()).total == products + attention + backward
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_each_gradient_of_a_convolution_costs_its_forward_pass(groups: int, *, transposed: bool) -> None:
+    """PyTorch's own formula counts the weight's gradient `groups` times over."""
+    kind = nn.ConvTranspose2d if transposed else nn.Conv2d
+    layer = kind(8, 16, 3, groups=groups)
+    x = torch.randn(2, 8, 10, 10, requires_grad=True)
+    positions = 10 * 10 if transposed else 8 * 8
+    forward = 2 * 2 * positions * 8 * 16 * 9 // groups
+    assert by_operator(lambda: layer(x).sum().backward()) == {
+        "aten::convolution": forward,
+        "aten::convolution_backward": 2 * forward,
+    }
+    assert by_operator(lambda: layer(x.detach()).sum().backward())["aten::convolution_backward"] == forward
+
+
+@pytest.mark.parametrize(("layer", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)], ids=["lstm", "gru", "rnn"])
+def test_recurrent_layers_count_each_matrix_at_each_step(layer: type[nn.RNNBase], gates: int) -> None:
+    steps, batch, inputs, hidden = 5, 3, 16, 32
+    network = layer(inputs, hidden, num_layers=2, bidirectional=True)
+    x = torch.randn(steps, batch, inputs, requires_grad=True)
+    first, second = inputs + hidden, 2 * hidden + hidden
+    forward = 2 * steps * batch * 2 * gates * hidden * (first + second)
+    with torch.no_grad():
+        assert count_work(lambda: network(x)).total == forward
+    assert count_work(lambda: network(x)[0].sum().backward()).total == pytest.approx(3 * forward, rel=0.1)
+
+
+def test_cudnns_recurrent_layers_are_counted_by_their_weights() -> None:
+    """The operator runs on NVIDIA only; its formulas need shapes alone."""
+    from torchzoo.measure.passes.flops import FORMULAS
+
+    network = nn.LSTM(16, 32, num_layers=2)
+    weights = list(network.parameters())
+    x = torch.empty(5, 3, 16)
+    forward = 2 * 5 * 3 * 4 * 32 * (16 + 32 + 32 + 32)
+    assert FORMULAS[torch.ops.aten._cudnn_rnn](x, weights, 4, None, out_val=None) == forward
+    backward = FORMULAS[torch.ops.aten._cudnn_rnn_backward]
+    assert backward(x, weights, 4, [True, True, True, True], out_val=None) == 2 * forward
+    assert backward(x, weights, 4, [True, True, True, False], out_val=None) == forward
+    packed = torch.empty(11, 16)  # what is left of 5 x 3 where sequences are shorter
+    assert FORMULAS[torch.ops.aten._cudnn_rnn](packed, weights, 4, None, out_val=None) == forward * 11 // 15
+
+
+@pytest.mark.gpu
+def test_an_lstm_on_the_gpu_has_the_operations_of_the_one_on_the_cpu() -> None:
+    network, x = nn.LSTM(16, 32, num_layers=2).cuda(), torch.randn(5, 3, 16, device="cuda")
+    work = count_work(lambda: network(x)[0].sum().backward())
+    forward = 2 * 5 * 3 * 4 * 32 * (16 + 32 + 32 + 32)
+    assert {name: each["float32"] for name, each in work.by_operator.items()} == {
+        "aten::_cudnn_rnn": forward,
+        "aten::_cudnn_rnn_backward": 2 * forward,
+    }
+
+
+MATRIX, VECTOR = torch.randn(6, 7), torch.randn(7)
+PRODUCTS = [
+    (lambda: torch.mv(MATRIX, VECTOR), 2 * 6 * 7),
+    (lambda: torch.addmv(torch.randn(6), MATRIX, VECTOR), 2 * 6 * 7),
+    (lambda: torch.dot(VECTOR, VECTOR), 2 * 7),
+    (lambda: torch.addbmm(torch.randn(6, 5), torch.randn(3, 6, 7), torch.randn(3, 7, 5)), 2 * 3 * 6 * 7 * 5),
+    (lambda: torch.randn(6, 5).addmm_(MATRIX, torch.randn(7, 5)), 2 * 6 * 7 * 5),
+    (lambda: torch.ops.aten._addmm_activation(torch.randn(5), MATRIX, torch.randn(7, 5)), 2 * 6 * 7 * 5),
+    (lambda: F.bilinear(torch.randn(9, 3), torch.randn(9, 4), torch.randn(5, 3, 4)), 3 * 9 * 5 * 3 * 4),
+]
+
+
+@pytest.mark.parametrize(("step", "operations"), PRODUCTS)
+def test_smaller_products(step: Callable[[], Tensor], operations: int) -> None:
+    assert count_work(step).total == operations
+
+
+def test_a_deformable_convolution() -> None:
+    ops = pytest.importorskip("torchvision.ops")
+    layer = ops.DeformConv2d(4, 6, 3)
+    x, offset = torch.randn(2, 4, 9, 9, requires_grad=True), torch.randn(2, 18, 7, 7)
+    forward = 2 * 2 * 6 * 7 * 7 * 4 * 9
+    assert by_operator(lambda: layer(x, offset).sum().backward()) == {
+        "torchvision::deform_conv2d": forward,
+        "torchvision::_deform_conv2d_backward": 2 * forward,
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_layers_count_as_what_they_stand_for() -> None:
+    network = nn.Sequential(nn.Conv2d(4, 8, 3, groups=2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 5)).eval()
+    x = torch.randn(2, 4, 8, 8)
+    plain = count_work(lambda: network(x)).total
+    network = nn.Sequential(torch.ao.quantization.QuantStub(), *network, torch.ao.quantization.DeQuantStub()).eval()
+    network.qconfig = torch.ao.quantization.get_default_qconfig("onednn")
+    torch.ao.quantization.prepare(network, inplace=True)(x)
+    torch.ao.quantization.convert(network, inplace=True)
+    work = count_work(lambda: network(x))
+    assert work.total == plain
+    assert {dtype for each in work.by_operator.values() for dtype in each} == {"quint8"}
+
+
+def test_what_has_no_formula_is_named() -> None:
+    work = count_work(lambda: torch.linalg.inv(torch.fft.rfft(torch.randn(3, 4, 6)).real))
+    assert work.total == 0
+    assert work.without_formula == {"aten::_fft_r2c": 1, "aten::linalg_inv_ex": 1}
+
+
+def test_a_custom_operator_may_compute_anything() -> None:
+    @torch.library.custom_op("torchzoo_tests::twice", mutates_args=())
+    def twice(x: Tensor) -> Tensor:
+        return x * 2
+
+    work = count_work(lambda: twice(twice(torch.ones(3))))
+    assert work.without_formula == {"torchzoo_tests::twice": 2}
+    assert work.bytes_moved == 12 + 2 * 24
+
+
+@pytest.mark.parametrize(
+    ("name", "much"),
+    [
+        ("aten::_grouped_mm", True),
+        ("aten::_scaled_dot_product_fused_attention_overrideable", True),
+        ("aten::linalg_solve_ex", True),
+        ("aten::miopen_convolution", True),
+        ("quantized::conv2d_add_relu", True),
+        ("some_library::anything", True),
+        ("aten::add", False),
+        ("aten::native_batch_norm", False),
+        ("aten::linalg_vector_norm", False),
+        ("aten::_thnn_fused_lstm_cell", False),
+        ("aten::_weight_norm_interface", False),
+        ("torchvision::nms", False),
+        ("quantized::conv2d_prepack", False),
+    ],
+)
+def test_which_operators_compute_much(name: str, much: bool) -> None:  # noqa: FBT001
+    assert computes_much(name) is much
+
+
+def test_second_derivatives_and_vmap_are_counted() -> None:
+    weight = torch.randn(4, 4, requires_grad=True)
+
+    def second() -> Tensor:
+        (gradient,) = torch.autograd.grad((torch.ones(3, 4) @ weight).pow(3).sum(), weight, create_graph=True)
+        (second,) = torch.autograd.grad(gradient.sum(), weight)
+        return second
+
+    assert count_work(second).total == 4 * 2 * 3 * 4 * 4  # forward, backward, and backward through each
+    many = torch.func.vmap(lambda x: x @ MATRIX)
+    assert count_work(lambda: many(torch.randn(3, 2, 6))).total == 2 * 3 * 2 * 6 * 7
+
+
+def test_under_autocast_operations_are_of_the_dtype_that_it_chose() -> None:
+    layer, x = nn.Linear(7, 6), torch.randn(5, 7)
+
+    def step() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return layer(x)
+
+    assert count_work(step).by_operator == {"aten::addmm": {"bfloat16": 2 * 5 * 6 * 7}}
+
+
+A = torch.ones(10, 10)  # 400 bytes
+PAIR = [nn.Parameter(torch.ones(10)), nn.Parameter(torch.ones(10))]  # 40 bytes each
+TABLE, WHICH = torch.ones(1000, 10), torch.tensor([1, 2])  # a row: 40 bytes; 16 bytes
+BYTES = {
+    "reads two, writes one": (lambda: A + TABLE[:10], 1200),
+    "the same twice is read once": (lambda: A + A, 800),
+    "in place": (lambda: A.add_(1), 800),
+    "out=": (lambda: torch.add(A, 1, out=torch.empty(10, 10)), 800),
+    "filled, not read": (A.zero_, 400),
+    "copied": (lambda: A.copy_(TABLE[:10]), 800),
+    "made like another": (lambda: torch.ones_like(A), 400),
+    "allocated": (lambda: torch.empty(1000), 0),
+    "views": (lambda: (A.t(), A.view(100), A.reshape(4, 25), A[2:5], A.detach(), A.unbind(), A.expand(3, 10, 10)), 0),
+    "expanded": (lambda: A[:1].expand(10, 10) * 2, 440),
+    "lookup": (lambda: F.embedding(WHICH, TABLE), 80 + 80 + 16),
+    "indexed": (lambda: TABLE[WHICH], 80 + 80 + 16),
+    "rows added to": (lambda: TABLE.index_add_(0, WHICH, A[:2]), 16 + 80 + 80 + 80),
+    "of lists, in place": (lambda: torch._foreach_add_([p.detach() for p in PAIR], 1.0), 2 * 80),
+    "of lists": (lambda: torch._foreach_mul([p.detach() for p in PAIR], 2.0), 2 * 80),
+    "part of": (lambda: A[0].mul_(2), 80),
+}
+
+
+@pytest.mark.parametrize(("step", "count"), BYTES.values(), ids=BYTES.keys())
+def test_bytes_moved(step: Callable[[], Any], count: int) -> None:
+    assert count_work(step).bytes_moved == count
+
+
+def test_an_optimizers_bytes_do_not_depend_on_how_it_is_written() -> None:
+    def moved(**how: bool) -> int | None:
+        parameters = [nn.Parameter(torch.ones(100))]
+        parameters[0].grad = torch.ones(100)
+        return count_work(torch.optim.SGD(parameters, lr=0.1, **how).step).bytes_moved
+
+    assert moved(foreach=True) == moved(foreach=False) == 3 * 400  # weight and gradient read, weight written
+
+
+def test_a_sparse_gradient_counts_its_rows() -> None:
+    table = nn.Embedding(1000, 10, sparse=True)
+    work = count_work(lambda: table(WHICH).sum().backward())
+    assert work.bytes_moved is not None
+    assert work.bytes_moved < 1000 * 40
+
+
+def test_a_run_counts_where_it_is_asked_to(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    command = [sys.executable, str(ROOT / "run.py"), "tiny", "-t", "eval,train", "--flops"]
+    options = ["--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--time-limit", "1", "-o", str(tmp_path / "run")]
+    subprocess.run([*command, *options], check=True, capture_output=True, timeout=300)
+    counted = {}
+    for record in read_run(tmp_path / "run").records:
+        assert isinstance(record.outcome, Measured)
+        assert record.outcome.flops is not None
+        counted[record.case.mode.value] = record.outcome.flops.total
+    convolution, linear = 2 * 4 * (2 * 2 * 2) * (3 * 9), 2 * 4 * 8 * 2
+    assert counted == {"eval": convolution + linear, "train": 2 * convolution + 3 * linear}

@@ -1,0 +1,229 @@
+"""What is told of a compilation: graphs, breaks with place and reason, recompilations, guards, CUDA-graph skips."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+import torch._dynamo
+from torch import nn
+
+import examples
+from torchzoo.analysis.figures import row
+from torchzoo.backends.call import Call
+from torchzoo.backends.dynamo import compile_network
+from torchzoo.case import Backend, CacheMode
+from torchzoo.measure.compilation import CompilationWatch, check_compiled, watch_compilation
+from torchzoo.measure.precision import LabelNotReached
+from torchzoo.record import Compilation, GraphBreak, Recompilation
+from torchzoo.report.remarks import remarks
+from torchzoo.report.sections import compilation as report
+
+HERE = f"{'/'.join(Path(__file__).parts[-3:])}"
+
+
+@pytest.fixture(name="watch")
+def _watch() -> Iterator[CompilationWatch]:
+    torch._dynamo.reset()
+    watch = watch_compilation()
+    yield watch
+    for name in list(logging.Logger.manager.loggerDict):
+        logging.getLogger(name).removeHandler(watch)
+    torch._dynamo.reset()
+
+
+def line_of(words: str) -> int:
+    return next(n for n, line in enumerate(Path(__file__).read_text().splitlines(), start=1) if words in line)
+
+
+class Breaking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        torch._dynamo.graph_break()  # the deliberate one
+        return self.second(x)
+
+
+def test_a_graph_break_shows_its_reason_and_place(watch: CompilationWatch) -> None:
+    network = Breaking()
+    torch.compile(network._call_impl, backend="aot_eager")(torch.randn(2, 4)).sum().backward()
+    counts = watch.counts(CacheMode.COLD)
+    assert counts.graphs == 2
+    assert len(counts.breaks) == sum(counts.graph_breaks.values()) >= 1
+    place = f"{HERE}:{line_of('# the deliberate one')} in forward"
+    assert {broken.place for broken in counts.breaks} == {place}
+    assert all("torch._dynamo.graph_break()" in broken.reason for broken in counts.breaks)
+    assert all("\n" not in broken.reason and "Hint" not in broken.reason for broken in counts.breaks)
+    assert counts.recompilations == ()
+
+
+def test_a_changed_shape_shows_the_guard_that_failed(watch: CompilationWatch) -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    compiled = torch.compile(scaled, backend="aot_eager")
+    compiled(torch.ones(3))
+    assert watch.counts(CacheMode.COLD).recompilations == ()
+    compiled(torch.ones(5))
+    assert watch.counts(CacheMode.COLD, warm_graphs=1).late_graphs == 1
+    (again,) = watch.counts(CacheMode.COLD).recompilations
+    assert again.place == f"{HERE}:{line_of('def scaled')} in scaled"
+    assert again.reason.startswith("tensor 'x' size mismatch at index 0. expected 3, actual 5")
+
+
+def test_what_was_compiled_too_often_and_is_refused_is_told(watch: CompilationWatch) -> None:
+    def lengths(x: torch.Tensor, text: str) -> torch.Tensor:
+        return x + len(text)
+
+    compiled = torch.compile(lengths, backend="eager")
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for length in range(5):
+            compiled(torch.ones(3), "a" * length)
+    counts = watch.counts(CacheMode.COLD)
+    assert counts.graphs == 2
+    assert [again.reason.startswith("refused, compiled too often: ") for again in counts.recompilations] == [0, 1]
+    assert {again.place for again in counts.recompilations} == {f"{HERE}:{line_of('def lengths')} in lengths"}
+
+
+def test_a_function_left_to_python_whole_is_told(watch: CompilationWatch) -> None:
+    def looping(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            try:
+                torch._dynamo.graph_break()  # where no graph can be resumed
+            finally:
+                x = x + 1
+        return x
+
+    torch.compile(looping, backend="eager")(torch.ones(3))
+    counts = watch.counts(CacheMode.COLD)
+    assert counts.graphs == 0
+    (given_up,) = counts.breaks
+    assert given_up.reason.startswith("left to Python whole: ")
+    assert given_up.place == f"{HERE}:{line_of('# where no graph can be resumed')} in looping"
+    with pytest.raises(LabelNotReached, match="nothing to compile"):
+        check_compiled(Backend("inductor"), counts)
+
+
+def test_a_clean_network_has_guards_and_time_and_nothing_to_complain_of(watch: CompilationWatch) -> None:
+    network = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    compiled = compile_network(network, Call((), {}, torch.Tensor), Backend("aot_eager"))
+    for _ in range(3):
+        compiled(torch.randn(2, 4)).sum().backward()
+    counts = watch.counts(CacheMode.COLD)
+    assert (counts.graphs, counts.breaks, counts.recompilations, counts.cudagraph_skips) == (1, (), (), 0)
+    assert counts.guards is not None
+    assert counts.guards > 0
+    assert counts.compile_s is not None
+    assert counts.compile_s > 0
+    check_compiled(Backend("inductor"), counts)
+
+
+def test_only_what_came_after_the_watch_began_is_counted(watch: CompilationWatch) -> None:
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    torch.compile(doubled, backend="eager")(torch.ones(3))
+    later = CompilationWatch()
+    assert watch.counts(CacheMode.COLD).graphs == 1
+    assert later.counts(CacheMode.COLD) == Compilation(cache=CacheMode.COLD)
+
+
+def test_more_frames_than_dynamo_keeps_by_itself_are_all_counted(watch: CompilationWatch) -> None:
+    functions = [eval(f"lambda x: x * {n}") for n in range(70)]  # a code object of each one's own
+    for function in functions:
+        torch.compile(function, backend="eager")(torch.ones(3))
+    one = CompilationWatch()
+    torch.compile(lambda x: x * 70, backend="eager")(torch.ones(3))
+    guards, each = watch.counts(CacheMode.COLD).guards, one.counts(CacheMode.COLD).guards
+    assert each is not None
+    assert guards == 71 * each
+
+
+def test_the_reason_of_a_skipped_cuda_graph_is_kept(watch: CompilationWatch) -> None:
+    from torch._inductor.cudagraph_utils import log_cudagraph_skip_and_bump_counter
+
+    for _ in range(2):
+        log_cudagraph_skip_and_bump_counter("skipping cudagraphs due to mutated inputs (1 instances)")
+    counts = watch.counts(CacheMode.COLD)
+    assert counts.cudagraph_skips == 2
+    assert counts.cudagraph_skip_reasons == ("skipping cudagraphs due to mutated inputs (1 instances)",)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_cpu_tensor_in_the_graph_is_why_no_cuda_graph_is_recorded(watch: CompilationWatch) -> None:
+    def mixed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.sin() + 1, y.cos() + 1
+
+    with torch._inductor.config.patch({"graph_partition": False}):
+        torch.compile(mixed, mode="reduce-overhead")(torch.ones(8, device="cuda"), torch.ones(8))
+    counts = watch.counts(CacheMode.COLD)
+    assert counts.cudagraph_skips >= 1
+    assert any("cpu device" in reason for reason in counts.cudagraph_skip_reasons)
+
+
+COUNTS = Compilation(
+    graphs=3,
+    cache=CacheMode.COLD,
+    cache_misses=3,
+    cudagraph_skips=2,
+    compile_s=1.5,
+    guards=40,
+    breaks=(GraphBreak(reason="a print", place="a/b.py:7 in forward"),) * 2,
+    recompilations=(Recompilation(place="a/b.py:3 in forward", reason="size mismatch"),),
+    cudagraph_skip_reasons=("skipping cudagraphs due to mutation",),
+)
+
+
+def compiled_record(counts: Compilation) -> examples.Record:
+    variants = {"eager": examples.variant_result(), "candidate": examples.variant_result(compilation=counts)}
+    outcome = msgspec.structs.replace(examples.compared(), variants=variants)
+    return examples.record(outcome, backend=examples.INDUCTOR)
+
+
+def test_the_table_has_each_reason_once_with_its_place() -> None:
+    lines = report.table([compiled_record(COUNTS), examples.record()])
+    assert lines[1].startswith("tiny eval cpu inductor")
+    assert "compiling 1.50 s" in lines[2]
+    assert "3 graphs, 2 breaks, 1 recompilation, 40 guards, 2 skipped CUDA graphs" in lines[2]
+    assert "cache cold, 0 hits, 3 misses" in lines[2]
+    assert lines[3:] == [
+        "  graph break (2 times): a/b.py:7 in forward: a print",
+        "  recompiled: a/b.py:3 in forward: size mismatch",
+        "  no CUDA graph: skipping cudagraphs due to mutation",
+    ]
+    assert report.table([examples.record()]) == ["compilation: no case was compiled"]
+
+
+def test_one_cases_table_is_short_and_a_record_of_before_still_has_its_breaks() -> None:
+    many = tuple(GraphBreak(reason="a print", place=f"a.py:{n} in f") for n in range(9))
+    record = compiled_record(msgspec.structs.replace(COUNTS, breaks=many))
+    assert sum(line.startswith("graph break") for line in report.reasons(record.outcome)) == report.FEW + 1
+    old = compiled_record(Compilation(graphs=2, graph_breaks={"a print": 1, "a loop": 2}))
+    assert "candidate: 3 graph breaks" in remarks(old.outcome)
+    figures = row(old)
+    assert figures is not None
+    assert report.lines([figures.eager, figures.candidate]) == [
+        ("compiling", ["-", "-"]),
+        ("graphs, graph breaks", ["-", "2, 3"]),
+        ("recompilations", ["-", "-"]),
+        ("guards", ["-", "-"]),
+    ]
+
+
+def test_a_backend_that_is_not_behind_dynamo_has_no_graphs_to_show() -> None:
+    figures = row(compiled_record(Compilation(graphs=0)))
+    assert figures is not None
+    assert {cell for _, cells in report.lines([figures.eager, figures.candidate]) for cell in cells} == {"-"}
+
+
+def test_graphs_that_were_compiled_after_the_warm_up_are_a_remark() -> None:
+    late = compiled_record(msgspec.structs.replace(COUNTS, late_graphs=2))
+    assert "candidate: 2 graphs were compiled anew after its warm-up, when it was measured" in remarks(late.outcome)
+    assert not any("anew" in remark for remark in remarks(compiled_record(COUNTS).outcome))

@@ -1,0 +1,191 @@
+"""The measuring loop under a fake clock: interleaving, the stopping rule and its reasons, back-to-back runs."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from torchzoo import stats
+from torchzoo.case import Settings
+from torchzoo.measure.case import WarmUp, memory_steps, warm_up
+from torchzoo.measure.latency import back_to_back, measure_latency, quiet_python, steps_in, timed_step_s
+from torchzoo.measure.stopping import stop_reason
+from torchzoo.measure.variant import Variant
+from torchzoo.record import StopReason
+
+SETTINGS = Settings()
+EACH_ONE = {"eager": 1, "candidate": 1}
+
+
+@pytest.fixture(autouse=True)
+def _cheap_collections() -> Iterator[None]:
+    """As in `quiet_python`: what is alive is not looked at in each collection."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+class FakeClock:
+    """Steps move it; a step's device work is done only when someone synchronises."""
+
+    def __init__(self) -> None:
+        self.time_ns = 0
+        self.pending_ns = 0
+        self.synchronisations = 0
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+    def synchronize(self) -> None:
+        self.synchronisations += 1
+        self.time_ns += self.pending_ns
+        self.pending_ns = 0
+
+    def mark(self) -> int:
+        return self.time_ns + self.pending_ns
+
+    def device_time_s(self, began: int, ended: int) -> float:
+        return (ended - began) / 1e9
+
+    def variant(self, name: str, seconds: Callable[[], float], selected: list[str] | None = None) -> Variant:
+        def step() -> None:
+            self.pending_ns += round(seconds() * 1e9)
+
+        return Variant(name=name, step=step, select=lambda: None if selected is None else selected.append(name))
+
+
+def test_a_sample_waits_for_the_device_before_and_after() -> None:
+    clock = FakeClock()
+    clock.pending_ns = 5_000_000  # earlier work, not this step's
+    assert timed_step_s(clock.variant("eager", lambda: 0.25).step, clock) == pytest.approx(0.25)
+
+
+def test_two_variants_take_turns_a_b_b_a_and_select_themselves() -> None:
+    clock, selected = FakeClock(), []
+    variants = [clock.variant("eager", lambda: 0.02, selected), clock.variant("candidate", lambda: 0.01, selected)]
+    blocks, reason = measure_latency(variants, clock, SETTINGS, steps_per_block={"eager": 1, "candidate": 2})
+    assert [block.variant for block in blocks[:8]] == ["eager", "candidate", "candidate", "eager"] * 2
+    assert selected == [block.variant for block in blocks]
+    assert all(len(block.samples_s) == (1 if block.variant == "eager" else 2) for block in blocks)
+    assert stats.speedup(blocks).value == pytest.approx(2.0)
+    assert reason is StopReason.CONVERGED
+    assert clock.time_ns / 1e9 >= SETTINGS.min_time_s
+
+
+def test_steady_steps_converge_and_no_sooner_than_the_minimum() -> None:
+    clock = FakeClock()
+    blocks, reason = measure_latency([clock.variant("eager", lambda: 0.2)], clock, SETTINGS, steps_per_block=EACH_ONE)
+    assert reason is StopReason.CONVERGED
+    assert SETTINGS.min_samples <= len(blocks) <= SETTINGS.min_samples + 2
+
+
+def test_noise_that_time_can_not_cure_is_called_stably_noisy() -> None:
+    generator = random.Random(1)
+    clock = FakeClock()
+    noisy = clock.variant("eager", lambda: 0.2 * generator.lognormvariate(0.0, 0.5))
+    blocks, reason = measure_latency([noisy], clock, SETTINGS, steps_per_block=EACH_ONE)
+    assert reason is StopReason.STABLY_NOISY
+    assert clock.time_ns / 1e9 < SETTINGS.time_limit_s
+    assert stats.latency_s(blocks, "eager").relative_half_width > SETTINGS.target_half_width
+
+
+def test_noise_that_more_time_would_cure_runs_to_the_time_limit() -> None:
+    generator = random.Random(1)
+    clock = FakeClock()
+    noisy = clock.variant("eager", lambda: 0.05 * generator.lognormvariate(0.0, 0.07))
+    _, reason = measure_latency([noisy], clock, SETTINGS, steps_per_block=EACH_ONE)
+    assert reason is StopReason.TIME_LIMIT
+    assert clock.time_ns / 1e9 >= SETTINGS.time_limit_s
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.02, 0.04])
+def test_intervals_hold_95_times_in_100_although_the_pass_stops_when_they_are_narrow(spread: float) -> None:
+    generator = random.Random(7)
+    trials, held, found = 400, 0, 0
+    for _ in range(trials):
+        clock = FakeClock()
+        variants = [
+            clock.variant("eager", lambda: 0.02 * generator.lognormvariate(0.0, spread)),
+            clock.variant("candidate", lambda: 0.02 * generator.lognormvariate(0.0, spread)),
+        ]
+        blocks, _ = measure_latency(variants, clock, Settings(time_limit_s=5.0), steps_per_block=EACH_ONE)
+        speedup = stats.speedup(blocks)
+        held += not speedup.excludes(1.0)
+        found += speedup.excludes(1 / 1.03)
+    assert held / trials >= 0.93  # 95% less two standard errors
+    assert found / trials >= (0.95 if spread < 0.03 else 0.8)  # of a planted slowdown of 3%
+
+
+def test_a_step_longer_than_the_limit_is_measured_once_a_variant_round() -> None:
+    clock = FakeClock()
+    variants = [clock.variant("eager", lambda: 20.0), clock.variant("candidate", lambda: 10.0)]
+    blocks, reason = measure_latency(variants, clock, SETTINGS, steps_per_block=EACH_ONE)
+    assert reason is StopReason.TIME_LIMIT
+    assert len(blocks) == 4
+    assert stats.speedup(blocks).confidence == 0
+
+
+def test_too_few_values_for_95_percent_never_converge() -> None:
+    assert stop_reason([1.0] * 5, samples=50, elapsed_s=1.0, settings=SETTINGS) is None
+    assert stop_reason([1.0] * 6, samples=50, elapsed_s=1.0, settings=SETTINGS) is StopReason.CONVERGED
+
+
+def test_back_to_back_runs_synchronise_once_each() -> None:
+    clock = FakeClock()
+    runs = back_to_back(clock.variant("eager", lambda: 0.01), clock, step_s=0.01)
+    assert {run.steps for run in runs} == {5}
+    assert len(runs) == 7
+    assert clock.synchronisations == 2 * len(runs)
+    assert [run.device_s for run in runs] == [pytest.approx(0.05)] * 7
+    assert stats.steps_per_s(runs).value == pytest.approx(100.0)
+
+
+def test_back_to_back_of_slow_steps_stays_within_its_budget() -> None:
+    clock = FakeClock()
+    runs = back_to_back(clock.variant("eager", lambda: 1.0), clock, step_s=1.0)
+    assert [run.steps for run in runs] == [2, 2]
+
+
+def test_warm_up_times_the_first_step_apart_and_goes_on_until_steady() -> None:
+    times = iter([9.0, 2.0, 1.5, 1.2, 1.0, 1.0, 1.0, 1.0, 1.0])
+    clock = FakeClock()
+    result = warm_up(clock.variant("eager", lambda: next(times)), clock, SETTINGS)
+    assert result.first_step_s == 9.0
+    assert result.steps_s == (2.0, 1.5, 1.2, 1.0, 1.0, 1.0)
+
+
+def test_warm_up_says_whether_the_last_result_was_finite() -> None:
+    clock = FakeClock()
+    good = Variant(name="eager", step=lambda: torch.ones(2), select=lambda: None)
+    bad = Variant(name="eager", step=lambda: {"loss": torch.tensor(float("nan"))}, select=lambda: None)
+    assert warm_up(good, clock, SETTINGS).result_is_finite
+    assert not warm_up(bad, clock, SETTINGS).result_is_finite
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(0.001, 3), (0.9, 2), (30.0, 1)])
+def test_the_memory_pass_of_slow_steps_is_short(step_s: float, steps: int) -> None:
+    warm = WarmUp(first_step_s=step_s, first_step_cpu_s=step_s, steps_s=(step_s,), result_is_finite=True)
+    assert memory_steps(SETTINGS, warm) == steps
+
+
+def test_warm_up_that_never_steadies_ends() -> None:
+    generator = random.Random(0)
+    clock = FakeClock()
+    result = warm_up(clock.variant("eager", lambda: generator.uniform(0.1, 10)), clock, Settings(warmup_limit_s=1e9))
+    assert len(result.steps_s) <= SETTINGS.warmup_max_steps
+
+
+def test_the_collector_is_off_inside_and_on_after() -> None:
+    with pytest.raises(KeyError), quiet_python():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(("seconds", "step_s", "steps"), [(0.02, 0.001, 20), (0.02, 1.0, 1), (0.02, 0.012, 2)])
+def test_a_block_is_20_ms_or_one_step(seconds: float, step_s: float, steps: int) -> None:
+    assert steps_in(seconds, step_s) == steps

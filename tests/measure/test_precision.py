@@ -1,0 +1,190 @@
+"""Labels are reached or refused: dtypes under each precision, memory format, backends, on a small real model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchzoo.backends import NotRunnable
+from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, NativeDtype, Precision
+from torchzoo.measure import precision
+from torchzoo.measure.precision import LabelNotReached
+from torchzoo.model import Model
+from torchzoo.zoo.catalog import find_models, load_model_class
+from user_models import TINY, make_folder
+
+
+@pytest.fixture(autouse=True)
+def _pytorch_flags_as_they_were() -> Any:
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    yield
+    torch.set_float32_matmul_precision(matmul)
+    torch.backends.cudnn.allow_tf32 = cudnn
+
+
+def tiny(tmp_path: Path, mode: Mode = Mode.TRAIN, code: str = TINY) -> Model:
+    make_folder(tmp_path, "tiny", code)
+    return load_model_class(find_models([tmp_path]).spec("tiny"))(mode, "cpu", 4)
+
+
+def case(backend: Backend, mode: Mode, scope: CompileScope = CompileScope.NETWORK) -> Case:
+    return Case(model="tiny", mode=mode, device="cpu", backend=backend, batch_size=4, compile_scope=scope)
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("precision", [p for p in Precision if p is not Precision.TF32])
+def test_the_dtype_of_the_label_is_really_there(tmp_path: Path, precision: Precision, mode: Mode) -> None:
+    expected = {
+        Precision.FP16: torch.float16,
+        Precision.BF16: torch.bfloat16,
+        Precision.FP64: torch.float64,
+    }.get(precision, torch.float32)
+    computed = {Precision.AMP: "bfloat16", Precision.AMP_BF16: "bfloat16", Precision.AMP_FP16: "float16"}
+    model = tiny(tmp_path, mode)
+    flags = precision.apply_precision(model, precision)
+    step = model.train_step if mode is Mode.TRAIN else model.eval_step
+    inspection = precision.inspect_step(model, step)
+    precision.check_precision(model, precision, NativeDtype.FP32, inspection)
+
+    assert {parameter.dtype for parameter in model.network.parameters()} == {expected}
+    assert model.example_inputs[0].dtype is expected
+    assert model.batch.targets.dtype is torch.int64
+    dtypes = set(inspection.operator_dtypes)
+    if precision in computed:
+        assert computed[precision] in dtypes
+        assert flags["autocast_dtype"] == computed[precision]
+        assert flags["grad_scaler"] == ("on" if "float16" in dtypes and mode is Mode.TRAIN else "off")
+    else:
+        assert dtypes == {str(expected).removeprefix("torch.")}
+
+
+def test_training_still_updates_the_weights_after_a_cast(tmp_path: Path) -> None:
+    model = tiny(tmp_path)
+    precision.apply_precision(model, Precision.FP64)
+    before = [parameter.detach().clone() for parameter in model.network.parameters()]
+    model.train_step()
+    assert all(not torch.equal(a, b) for a, b in zip(before, model.network.parameters(), strict=True))
+
+
+def test_fp32_turns_tf32_off_everywhere(tmp_path: Path) -> None:
+    torch.set_float32_matmul_precision("high")
+    flags = precision.apply_precision(tiny(tmp_path), Precision.FP32)
+    assert flags["float32_matmul_precision"] == "highest"
+    assert flags["cudnn_allow_tf32"] == "False"
+
+
+def test_tf32_on_the_cpu_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(NotRunnable, match="Ampere"):
+        precision.apply_precision(tiny(tmp_path), Precision.TF32)
+
+
+@pytest.mark.parametrize(
+    ("addition", "words"),
+    [
+        ("    def build(self):\n        super().build()\n        self.extra = torch.zeros(3)\n", "data .* is float32"),
+        (
+            "    def build_network(self):\n"
+            "        network = super().build_network()\n"
+            "        network.to = lambda *args, **kwargs: network\n"
+            "        return network\n",
+            "network.0.weight is float32",
+        ),
+    ],
+)
+def test_a_model_that_escapes_the_cast_is_not_measured_under_its_label(
+    tmp_path: Path, addition: str, words: str
+) -> None:
+    model = tiny(
+        tmp_path, Mode.EVAL, TINY.replace("class Model(", "class Base(") + f"\n\nclass Model(Base):\n{addition}"
+    )
+    precision.apply_precision(model, Precision.BF16)
+    inspection = precision.Inspection(calls={}, operator_dtypes={"bfloat16": 1})
+    with pytest.raises(LabelNotReached, match=words):
+        precision.check_precision(model, Precision.BF16, NativeDtype.FP32, inspection)
+
+
+def test_arithmetic_in_another_dtype_is_not_measured_under_the_label(tmp_path: Path) -> None:
+    model = tiny(tmp_path, Mode.EVAL)
+    precision.apply_precision(model, Precision.BF16)
+    inspection = precision.Inspection(calls={}, operator_dtypes={"float32": 9})
+    with pytest.raises(LabelNotReached, match="computes in float32"):
+        precision.check_precision(model, Precision.BF16, NativeDtype.FP32, inspection)
+
+
+def test_autocast_that_changes_nothing_is_a_reasoned_skip(tmp_path: Path) -> None:
+    model = tiny(tmp_path, Mode.EVAL)
+    precision.apply_precision(model, Precision.AMP)
+    inspection = precision.Inspection(calls={}, operator_dtypes={"float32": 9})
+    with pytest.raises(NotRunnable, match="changes none"):
+        precision.check_precision(model, Precision.AMP, NativeDtype.FP32, inspection)
+
+
+def test_channels_last_reaches_weights_and_images(tmp_path: Path) -> None:
+    model = tiny(tmp_path)
+    precision.apply_memory_format(model, MemoryFormat.CHANNELS_LAST)
+    assert model.network[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert model.example_inputs[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_channels_last_without_a_4d_weight_is_a_reasoned_skip(tmp_path: Path) -> None:
+    model = tiny(tmp_path)
+    model.network = nn.Linear(2, 2)
+    with pytest.raises(NotRunnable, match="four dimensions"):
+        precision.apply_memory_format(model, MemoryFormat.CHANNELS_LAST)
+
+
+BACKENDS = [
+    (Backend("aot_eager"), Mode.TRAIN),
+    (Backend("inductor"), Mode.TRAIN),
+    (Backend("inductor", "max-autotune-no-cudagraphs"), Mode.EVAL),
+    (Backend("torchscript"), Mode.TRAIN),
+    (Backend("torchscript", "script"), Mode.EVAL),
+    (Backend("export"), Mode.EVAL),
+    (Backend("invoke_subgraph"), Mode.EVAL),  # any registered backend
+]
+
+
+@pytest.mark.parametrize(("backend", "mode"), BACKENDS, ids=str)
+def test_a_backend_runs_the_same_weights_and_agrees_with_eager(tmp_path: Path, backend: Backend, mode: Mode) -> None:
+    model = tiny(tmp_path, mode)
+    step = model.train_step if mode is Mode.TRAIN else model.eval_step
+    inspection = precision.inspect_step(model, step)
+    eager = precision.eager_variant(model, step)
+    candidate = precision.candidate_variant(model, step, case(backend, mode), inspection)
+
+    initial = {name: value.clone() for name, value in model.network.state_dict().items()}
+    results = {}
+    for variant in (eager, candidate):
+        model.network.load_state_dict(initial)
+        model.optimizer = model.build_optimizer()
+        variant.select()
+        assert (model.network._compiled_call_impl is None) == (variant is eager)
+        first = variant.step()
+        results[variant.name] = (first, [parameter.detach().clone() for parameter in model.network.parameters()])
+    torch.testing.assert_close(results["eager"], results["candidate"])
+    if mode is Mode.TRAIN:
+        assert not torch.equal(results["candidate"][1][0], initial["0.weight"])
+
+
+def test_the_whole_step_can_be_compiled(tmp_path: Path) -> None:
+    model = tiny(tmp_path)
+    inspection = precision.inspect_step(model, model.train_step)
+    variant = precision.candidate_variant(
+        model, model.train_step, case(Backend("aot_eager"), Mode.TRAIN, CompileScope.STEP), inspection
+    )
+    before = model.network[0].weight.detach().clone()
+    variant.select()
+    assert torch.isfinite(variant.step())
+    assert not torch.equal(before, model.network[0].weight)
+
+
+def test_a_step_that_calls_no_network_has_nothing_to_compile(tmp_path: Path) -> None:
+    code = TINY + "\n    def eval_step(self):\n        return self.network.forward(*self.batch.inputs)\n"
+    model = tiny(tmp_path, Mode.EVAL, code)
+    inspection = precision.inspect_step(model, model.eval_step)
+    with pytest.raises(LabelNotReached, match="calls none of its networks"):
+        precision.candidate_variant(model, model.eval_step, case(Backend("aot_eager"), Mode.EVAL), inspection)

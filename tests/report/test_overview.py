@@ -1,0 +1,347 @@
+"""What a report's cases come to, in every format; and runs that can't be read, or not together."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from examples import CASE, INDUCTOR, manifest, measured, record
+from kept_runs import MESSAGE, against_eager, everything, failed, incorrect, keep
+from torchzoo import cli
+from torchzoo.analysis.cases import read_report_data
+from torchzoo.analysis.totals import Total, device_ratios, outliers, sections
+from torchzoo.case import Backend, Case, Domain, Precision, Settings
+from torchzoo.record import Block, Measured, Record, Skipped
+from torchzoo.report import units
+from torchzoo.report.overview import percent
+from torchzoo.report.summary import summary
+from torchzoo.store import StoreError, read_run
+
+
+def against(speedup: float, model: str, **axes: Any) -> Record:
+    return record(against_eager(speedup), backend=INDUCTOR, model=model, **axes)
+
+
+def totals_of(path: Path, *records: Record, **changes: Any) -> dict[tuple[str, str], Total]:
+    data = read_report_data([keep(path / "run", records, **changes)])
+    return {(total.axis, total.name): total for total in sections(data.cases)[0].totals}
+
+
+def test_failed_and_incorrect_cases_count_as_1_over_all_and_not_at_all_among_the_passing(tmp_path: Path) -> None:
+    everything = totals_of(
+        tmp_path,
+        record(model="a"),
+        against(4.0, "a"),
+        against(4.0, "b"),
+        record(failed(), backend=INDUCTOR, model="c"),
+        record(incorrect(16.0), backend=INDUCTOR, model="d"),
+        record(Skipped(reason="no"), backend=INDUCTOR, model="e"),
+    )["all", "all"]
+    assert (everything.measured, everything.incorrect, everything.failed, everything.skipped) == (4, 1, 1, 1)
+    assert everything.pass_rate == pytest.approx(3 / 5)
+    assert (everything.compared, everything.comparable) == (2, 4)
+    assert everything.passing is not None
+    assert everything.passing.value == pytest.approx(4.0, rel=0.01)
+    assert everything.over_all is not None
+    assert everything.over_all.value == pytest.approx(2.0, rel=0.01)  # (4 * 4 * 1 * 1) ** (1 / 4)
+    assert everything.over_all.low == pytest.approx(1.0)
+    assert everything.time_ratio is not None
+    assert everything.time_ratio.value == pytest.approx(0.25, rel=0.01)
+    assert everything.host_memory_ratio is not None
+    assert everything.host_memory_ratio.value == pytest.approx(2.0)
+    assert everything.device_memory_ratio is not None
+    assert everything.device_memory_ratio.value == pytest.approx(0.5)
+
+
+def test_the_same_cases_have_the_same_mean_and_interval_in_any_order_and_wherever_they_are_averaged(
+    tmp_path: Path,
+) -> None:
+    noisy = [against(1.0 + index / 3, name) for index, name in enumerate("abcde")]
+    noisy = [
+        msgspec.structs.replace(one, outcome=msgspec.structs.replace(one.outcome, blocks=jittered(one)))
+        for one in noisy
+        if isinstance(one.outcome, Measured)
+    ]
+    totals = [totals_of(tmp_path / name, *some) for name, some in (("there", noisy), ("back", noisy[::-1]))]
+    there, back = (each["all", "all"].passing for each in totals)
+    assert there == back
+    assert there is not None
+    assert there.low < there.value < there.high
+    console = Console(file=io.StringIO(), width=200)
+    console.print(summary(manifest(), noisy))
+    assert f"{units.speedup(there)} (5)" in console.file.getvalue()
+
+
+def jittered(one: Record) -> tuple[Block, ...]:
+    """The case's blocks with times that vary by some percent, each in its own way."""
+    assert isinstance(one.outcome, Measured)
+    random = Random(one.case.model)
+    return tuple(Block(b.variant, tuple(t * random.uniform(0.9, 1.1) for t in b.samples_s)) for b in one.outcome.blocks)
+
+
+def test_totals_are_by_every_axis_along_which_cases_differ(tmp_path: Path) -> None:
+    totals = totals_of(
+        tmp_path,
+        against(2.0, "a"),
+        against(8.0, "b", precision=Precision.TF32),
+        record(failed(), backend=Backend("aot_eager"), model="b"),
+        domains={"a": Domain.NLP},
+    )
+    assert list(totals) == [
+        ("all", "all"),
+        ("domain", "nlp"),
+        ("domain", "unknown"),
+        ("backend", "inductor"),
+        ("backend", "aot_eager"),
+        ("precision", "default"),
+        ("precision", "tf32"),
+    ]
+    unknown = totals["domain", "unknown"]
+    assert (unknown.measured, unknown.failed, unknown.compared, unknown.comparable) == (1, 1, 1, 2)
+    assert totals["backend", "aot_eager"].passing is None
+    over_all = totals["backend", "aot_eager"].over_all
+    assert over_all is not None
+    assert over_all.value == 1.0
+
+
+def test_each_kind_of_speedup_has_a_section_where_there_are_several(tmp_path: Path) -> None:
+    records = [against(2.0, "a"), against(3.0, "a", precision=Precision.TF32), record(model="a")]
+    found = sections(read_report_data([keep(tmp_path / "run", records)]).results)
+    assert [section.title for section in found] == [
+        "all cases",
+        "inductor on cpu over eager",
+        "inductor on cpu at tf32 over eager",
+    ]
+
+
+def test_outliers_are_far_from_their_like_in_either_direction(tmp_path: Path) -> None:
+    usual = [against(1.0 + 0.02 * n, f"m{n}") for n in range(12)]
+    other = [against(9.0, f"t{n}", precision=Precision.TF32) for n in range(3)]  # too few to be far from
+    records = [*usual, against(6.0, "fast"), against(0.2, "slow"), record(incorrect(50.0), backend=INDUCTOR, model="x")]
+    found = outliers(read_report_data([keep(tmp_path / "run", [*records, *other])]).results)
+    assert [(one.result.case.model, one.score > 0) for one in found] == [("slow", False), ("fast", True)]
+    assert found[0].usual == pytest.approx(1.11, abs=0.02)
+
+
+def test_devices_are_held_against_the_first_at_the_same_batch(tmp_path: Path) -> None:
+    records = [
+        record(measured(), model="a"),
+        record(measured(blocks=(Block("eager", (0.0201,)),) * 10), model="a", device="cuda"),
+        record(measured(), model="b"),
+        record(measured(), model="b", device="cuda", batch_size=64),  # another batch: no ratio
+        record(measured(), model="c"),
+        record(failed(), model="c", device="cuda"),
+    ]
+    (ratio,) = device_ratios(read_report_data([keep(tmp_path / "run", records)]).results)
+    assert (ratio.result.case.model, ratio.device, ratio.base) == ("a", "cuda", "cpu")
+    assert ratio.ratio == pytest.approx(5.0, rel=0.01)
+    assert ratio.low <= ratio.ratio <= ratio.high
+
+
+@pytest.mark.parametrize(("share", "text"), [(1.0, "100%"), (0.999, "99.9%"), (0.96, "96%"), (0.0, "0%")])
+def test_100_percent_is_said_of_all_alone(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+# --- several runs ---
+
+
+def test_runs_of_one_machine_are_one_report_and_the_later_stands(tmp_path: Path) -> None:
+    first = keep(tmp_path / "first", [against(2.0, "a"), against(2.0, "b")])
+    second = keep(tmp_path / "second", [against(3.0, "b"), against(3.0, "c")])
+    data = read_report_data([first, second, first])
+    assert [(e.case.model, e.run.name) for e in data.cases] == [("a", "first"), ("b", "second"), ("c", "second")]
+    assert data.superseded == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"environment": {"torch": "2.11.0"}}, "torch is 2.15.0 and 2.11.0"),
+        ({"gpus": [{"name": "B200"}]}, "gpus is"),
+        ({"packages": {"timm": "1.0"}}, "timm is not given and 1.0"),
+        ({"settings": Settings(threads=3)}, "threads is not given and 3"),
+    ],
+)
+def test_runs_of_different_ground_are_refused_with_what_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], words: str
+) -> None:
+    here = keep(tmp_path / "here", [record()])
+    if "settings" not in changes:
+        changes = {"environment": manifest().environment | changes.get("environment", changes)}
+    there = keep(tmp_path / "there", [record()], **changes)
+    assert cli.main(["report", str(here), str(there)]) == 2
+    said = capsys.readouterr()
+    assert words in said.err
+    assert "torchzoo compare" in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+# --- formats ---
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Path:
+    return everything(tmp_path / "full")
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(["report", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_markdown_has_summary_reasons_and_a_command_a_row_and_foreign_text_breaks_nothing(
+    full: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = report(capsys, str(full), "--format", "md")
+    for heading in ("## Summary: all cases", "## Failed (1)", "## Incorrect (1)", "## Skipped (1)", "## Outliers"):
+        assert heading in text
+    assert "## One device against another" in text
+    commands = text.split("```sh\n")[1].split("```")[0].splitlines()
+    assert len(commands) == len(read_run(full).records)
+    assert all(command.startswith("python run.py ") for command in commands)
+    outside = text.replace("\n".join(commands), "")
+    assert "<script" not in outside
+    assert "<img" not in outside
+    assert [line for line in outside.splitlines() if "fails" in line and line.startswith("|")]
+    for table in (part for part in outside.split("\n\n") if part.startswith("|")):
+        assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1
+
+
+def test_the_table_says_totals_outliers_and_commands(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report(capsys, str(full))
+    assert "all cases" in text
+    assert "outliers, by the modified z-score" in text
+    assert "1.0x" in text
+    assert text.count("python run.py") >= len(read_run(full).records)
+    assert MESSAGE.split(" | ")[0] in " ".join(text.split())
+
+
+def test_json_is_one_document_and_jsonl_the_records(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(report(capsys, str(full), "--format", "json"))
+    assert len(document["rows"]) == len(read_run(full).records)
+    assert set(document["rows"][0]) == set(document["columns"])
+    total = document["summary"]["sections"][0]["totals"][0]
+    assert total["name"] == "all"
+    assert total["passing"]["low"] < total["passing"]["value"] < total["passing"]["high"]
+    assert document["runs"][0]["environment"]["torch"] == "2.15.0"
+    records = [
+        msgspec.json.decode(line, type=Record) for line in report(capsys, str(full), "--format", "jsonl").splitlines()
+    ]
+    assert tuple(records) == read_run(full).records
+
+
+def test_a_file_is_written_whole_or_refused_in_a_line(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = full / "report.md"
+    assert report(capsys, str(full), "--format", "md", "-o", str(target)) == ""
+    assert "## Summary" in target.read_text()
+    assert cli.main(["report", str(full), "-o", str(full / "no" / "such.txt")]) == 2
+    said = capsys.readouterr().err
+    assert "can't write" in said
+    assert len(said.splitlines()) == 2  # that a case was not run, and this
+
+
+def test_a_single_case_is_shown_in_detail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report(capsys, str(keep(tmp_path / "run", [against(2.0, "a")])))
+    assert "speedup over eager" in text
+    assert "again: python run.py a -d cpu -t eval --backend inductor --bs 4" in text
+    text = report(capsys, str(keep(tmp_path / "failed", [record(failed("[bold]no"), model="b")])))
+    assert "[bold]no" in text
+
+
+@pytest.mark.parametrize("form", ["table", "md", "csv", "json", "jsonl", "html"])
+def test_a_run_in_which_nothing_passed_can_be_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    records = [record(failed(), backend=INDUCTOR), record(Skipped(reason="why not"), model="b", batch_size=None)]
+    text = report(capsys, str(keep(tmp_path / "run", records)), "--format", form)
+    assert "why not" in text
+
+
+# --- what can't be read ---
+
+
+def spoil(path: Path, name: str, content: bytes) -> Path:
+    (keep(path, [record()]) / name).write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("run.json", b"", "is not a torchzoo run"),
+        ("run.json", b"[]", "is not a torchzoo run"),
+        ("run.json", b'{"name": "package", "version": "1.0.0"}', "is not a torchzoo run"),  # npm's, say
+        ("run.json", b'{"schema_version": 99}', "newer torchzoo"),
+        ("records.jsonl", b"garbage\n\xff\xfe\n{}\n", "none of its 3 lines can be read"),
+        ("records.jsonl", b"", "holds no records yet"),
+    ],
+)
+@pytest.mark.parametrize("form", ["table", "html"])
+def test_what_is_no_run_is_one_line_and_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, words: str, form: str
+) -> None:
+    path = spoil(tmp_path / "run", name, content)
+    assert cli.main(["report", str(path), "--format", form]) == 2
+    said = capsys.readouterr()
+    assert words in said.err
+    assert len(said.err.splitlines()) == 1
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("kind", ["nothing", "file", "folder"])
+def test_a_path_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    path = tmp_path / "there"
+    if kind == "file":
+        path.write_text("records")
+    if kind == "folder":
+        path.mkdir()
+    assert cli.main(["report", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "no run in" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_records_of_newer_and_of_older_torchzoo_are_read_and_what_is_damaged_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = keep(tmp_path / "run", [record(), against(2.0, "b")])
+    newer, older = ((json.loads(line)) for line in (path / "records.jsonl").read_text().splitlines())
+    newer["mood"] = newer["case"]["colour"] = newer["outcome"]["verse"] = "new"
+    for name in ("flops", "api", "check", "stage_cpu_seconds", "host_loop_s"):
+        older["outcome"].pop(name, None)
+    for variant in older["outcome"]["variants"].values():
+        for name in ("breakdown", "energy", "growth"):
+            variant.pop(name, None)
+        if variant["compilation"]:
+            variant["compilation"] = {"graphs": 1, "graph_breaks": {}, "cudagraph_skips": 0}
+    older["case"].pop("repeat", None)
+    lines = [json.dumps(newer), json.dumps(older), json.dumps(older)[:300], "{}"]
+    (path / "records.jsonl").write_text("\n".join(lines))
+    assert cli.main(["report", str(path), "--format", "csv"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 1 + 2
+    assert "2 lines of" in said.err
+    assert "could not be read" in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_cases_that_have_not_run_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cases: tuple[Case, ...] = (CASE, msgspec.structs.replace(CASE, model="b"), msgspec.structs.replace(CASE, model="c"))
+    path = keep(tmp_path / "run", [record()], cases=cases)
+    assert cli.main(["report", str(path)]) == 0
+    assert "2 planned cases were not run" in capsys.readouterr().err
+
+
+def test_a_later_schema_of_one_of_several_runs_is_refused(tmp_path: Path) -> None:
+    good = keep(tmp_path / "good", [record()])
+    with pytest.raises(StoreError, match="newer torchzoo"):
+        read_report_data([good, spoil(tmp_path / "bad", "run.json", b'{"schema_version": 99}')])

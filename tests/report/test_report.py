@@ -1,0 +1,168 @@
+"""What people read: units, tables, notes; and that foreign text does no harm."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from examples import CASE, INDUCTOR, compared, manifest, measured, record, variant_result
+from torchzoo.analysis import figures
+from torchzoo.case import Domain, Mode, Stage
+from torchzoo.record import Compilation, Failed, FailureKind, Record, Skipped, StopReason
+from torchzoo.report import tables, units
+from torchzoo.report.progress import Progress
+from torchzoo.report.summary import counts, summary, where_time_went
+from torchzoo.run.lanes import Lane
+from torchzoo.stats import median_estimate
+
+LATER = "2026-11-20T10:00:19.000+00:00"
+
+
+def rendered(renderable: object, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(renderable)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("value_s", "text"), [(2.345, "2.35 s"), (0.0456, "45.6 ms"), (0.000789, "789 µs"), (120.0, "120 s")]
+)
+def test_seconds(value_s: float, text: str) -> None:
+    assert units.seconds(value_s) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(3 * 2**29, "1.50 GiB"), (12 * 2**20, "12.0 MiB"), (None, "-")])
+def test_size(value: int | None, text: str) -> None:
+    assert units.size(value) == text
+
+
+def test_an_interval_of_few_samples_says_so() -> None:
+    assert units.latency(median_estimate([1.0])) == "1.00 s (one sample)"
+    assert units.latency(median_estimate([1.0, 1.1])) == "1.05 s ±4.8% (at 50%)"
+    assert units.speedup(median_estimate([2.0] * 8)) == "2.000x [2.000, 2.000]"
+
+
+def test_a_case_shows_eager_and_candidate_side_by_side() -> None:
+    text = rendered(tables.case_table(record(compared(), backend=INDUCTOR)))
+    assert "200 ms ±0.0%" in text
+    assert "100 ms ±0.0%" in text
+    assert "2.000x" in text
+    assert "device memory" not in text  # the CPU has none, and no row of dashes says so
+
+
+def test_what_a_reader_must_know_is_said() -> None:
+    candidate = variant_result(
+        result_is_finite=False, compilation=Compilation(graphs=2, graph_breaks={"print": 3}, cudagraph_skips=1)
+    )
+    outcome = measured(
+        stop_reason=StopReason.STABLY_NOISY,
+        host_syncs="NMS",
+        variants={"eager": variant_result(), "candidate": candidate},
+        blocks=compared().blocks,
+    )
+    said = "; ".join(figures.remarks(outcome))
+    for words in ("stably noisy", "NMS", "not finite", "skipped 1", "3 graph breaks"):
+        assert words in said
+
+
+def mixed() -> list[Record]:
+    nasty = 'x | y <script>alert("1")</script>\n# [bold]heading'
+    failed = Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message=nasty)
+    return [
+        record(),
+        record(compared(), backend=INDUCTOR),
+        record(Skipped(reason="no [/bold] way"), model="skips"),
+        record(failed, model="a|b<i>"),
+    ]
+
+
+def test_the_terminal_table_shows_all_and_reads_no_markup_in_foreign_text() -> None:
+    text = rendered(tables.terminal_table(mixed()))
+    assert "no [/bold] way" in text
+    assert "[bold]heading" in text
+    assert CASE.label() in text
+
+
+def test_the_terminal_table_fits_80_columns() -> None:
+    text = rendered(tables.terminal_table([record(), record(compared(), backend=INDUCTOR)]), width=80)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "2.000x [2.000, 2.000]" in text
+
+
+def test_markdown_is_one_table_that_foreign_text_can_not_break() -> None:
+    file = io.StringIO()
+    tables.write_markdown([manifest()], mixed(), file)
+    lines = file.getvalue().splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == 2 + 4
+    assert {line.replace("\\|", "").count("|") for line in table} == {len(tables.HEADINGS) + 1}
+    assert "<script>" not in file.getvalue()
+    assert "torch 2.15.0" in file.getvalue()
+
+
+def test_markdown_of_several_runs_names_every_command_and_date() -> None:
+    later = msgspec.structs.replace(manifest(), command=("run.py", "b"), created_at="2026-02-01T00:00:00+00:00")
+    file = io.StringIO()
+    tables.write_markdown([manifest(), later], mixed(), file)
+    commands = [line for line in file.getvalue().splitlines() if line.startswith("- command: ")]
+    assert commands == [f"- command: `{' '.join(manifest().command)}`", "- command: `run.py b`"]
+    assert f"- date: {manifest().created_at[:10]}, 2026-02-01\n" in file.getvalue()
+
+
+def test_the_summary_counts_averages_and_says_where_the_time_went() -> None:
+    faster = msgspec.structs.replace(
+        record(compared(), backend=INDUCTOR, model="b", mode=Mode.TRAIN), lane="cpu", finished_at=LATER
+    )
+    stages = measured(blocks=compared().blocks, variants=compared().variants, stage_seconds={"measure": 5.0})
+    second = msgspec.structs.replace(record(stages, backend=INDUCTOR, model="tiny"), lane="cpu")
+    failed = record(Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.WARM_UP, message="out"), model="c")
+    records = [record(), faster, second, failed, record(Skipped(reason="no"), model="d")]
+    cases = tuple(each.case for each in records)
+    asked = manifest(cases=cases + (CASE,) * 2, domains={"tiny": Domain.NLP, "b": Domain.OTHER})
+    assert counts(asked, records) == (
+        "7 cases: 3 measured, 1 skipped with a reason, 1 failed, 2 not run; 75% of those that could run passed"
+    )
+    text = rendered(summary(asked, records))
+    assert "speedup of inductor on cpu over eager, geometric mean [95% interval] (cases)" in text
+    lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    assert "2.000x [2.000, 2.000] (1)" in lines["nlp"]
+    assert lines["all"].count("(1)") == 2  # one in training, one in evaluation
+    assert "failed, oom_device in warm_up (1): c eval cpu eager bs4" in text
+    assert where_time_went(asked, records)[:2] == [
+        "time: 19.0 s for 2 cases that ran, 9.50 s a case",
+        "measuring windows: cpu 5.00 s, 26%",
+    ]
+
+
+def test_the_live_display_shows_lanes_counts_and_the_rest() -> None:
+    lane, now_s = Lane(device="cuda:0"), [0.0]
+    progress = Progress(total=4, done=1, lanes=[lane], quiet=False, is_terminal=False, now_s=lambda: now_s[0])
+    progress.stage(CASE, lane, Stage.MEASURE)
+    other = msgspec.structs.replace(CASE, model="b[red]")
+    progress.stage(other, lane, Stage.COMPILE)
+    text = rendered(progress.render())
+    assert "cuda:0: measuring tiny eval cpu eager bs4; preparing 1: b[red] eval cpu eager bs4 (compile)" in text
+    now_s[0] = 10.0
+    progress.done(record())
+    text = rendered(progress.render())
+    assert "2/4 cases: 1 measured, 0 skipped, 0 failed; about 20.0 s left" in text
+    assert "measuring" not in text.splitlines()[1]
+
+
+def test_without_a_terminal_each_case_is_a_line_and_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    for quiet in (False, True):
+        with Progress(total=2, lanes=[], quiet=quiet, is_terminal=False) as progress:
+            progress.done(record())
+    assert capsys.readouterr().err == "[1/2] tiny eval cpu eager bs4: 100 ms ±0.0%\n"
+
+
+def test_in_a_terminal_only_failures_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(total=2, lanes=[], quiet=False, is_terminal=True) as progress:
+        progress.done(record())
+        progress.done(record(Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message="[bold]no")))
+    shown = capsys.readouterr().err
+    assert "FAILED (error in build): [bold]no" in shown
+    assert "2/2 cases: 1 measured, 0 skipped, 1 failed" in shown

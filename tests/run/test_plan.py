@@ -1,0 +1,143 @@
+"""Planning: resolution of cases, reasoned skips, and wrong usage that is refused before anything is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from examples import CASE, FACTS, INDUCTOR, SPEC
+from torchzoo.case import EAGER, Backend, CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.errors import UsageError
+from torchzoo.record import Failed, Skipped
+from torchzoo.run.plan import Axes, check_axes, make_plan, parse_backend, skip_reason
+from torchzoo.zoo.spec import SkipRule, SpecError
+
+
+def axes(**changes: Any) -> Axes:
+    base = Axes(modes=(Mode.EVAL,), devices=("cpu",), backends=(EAGER,))
+    return msgspec.structs.replace(base, **changes)
+
+
+def test_every_combination_is_a_case_with_the_models_own_batch() -> None:
+    plan = make_plan([SPEC], axes(modes=tuple(Mode), backends=(EAGER, INDUCTOR), precisions=(Precision.FP32,)), {})
+    assert [(e.case.mode, e.case.backend, e.case.batch_size) for e in plan] == [
+        (Mode.TRAIN, EAGER, 8),
+        (Mode.TRAIN, INDUCTOR, 8),
+        (Mode.EVAL, EAGER, 4),
+        (Mode.EVAL, INDUCTOR, 4),
+    ]
+    assert all(entry.resolved is None for entry in plan)
+
+
+@pytest.mark.parametrize(("asked", "resolved"), [(None, 4), ("smoke", 2), (33, 33)])
+def test_batch_size_is_resolved_here_and_nowhere_else(asked: int | str | None, resolved: int) -> None:
+    assert make_plan([SPEC], axes(batch_sizes=(asked,)), {})[0].case.batch_size == resolved
+
+
+def test_a_mode_the_model_lacks_is_a_reasoned_skip() -> None:
+    rule = SkipRule(mode=Mode.TRAIN, reason="no parameters")
+    spec = msgspec.structs.replace(SPEC, batch_size={Mode.EVAL: 4}, skips=(rule,))
+    entry = make_plan([spec], axes(modes=(Mode.TRAIN,)), {})[0]
+    assert entry.resolved == Skipped(reason="no parameters")
+    assert entry.case.batch_size is None
+
+
+def test_a_broken_folder_fails_its_own_rows_only() -> None:
+    plan = make_plan([("broken", SpecError("broken/metadata.yaml: no")), SPEC], axes(), {})
+    assert isinstance(plan[0].resolved, Failed)
+    assert "broken/metadata.yaml" in plan[0].resolved.message
+    assert plan[1].resolved is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "matching", "other"),
+    [
+        ({"mode": Mode.EVAL}, {}, {"mode": Mode.TRAIN}),
+        ({"device": ("cuda",)}, {"device": "cuda:1"}, {"device": "cpu"}),
+        ({"backend": ("inductor",)}, {"backend": Backend("inductor", "max-autotune")}, {"backend": EAGER}),
+        ({"backend": ("torchscript:script",)}, {"backend": Backend("torchscript", "script")}, {"backend": INDUCTOR}),
+        ({"precision": (Precision.FP16,)}, {"precision": Precision.FP16}, {"precision": Precision.BF16}),
+        ({"memory_format": MemoryFormat.CHANNELS_LAST}, {"memory_format": MemoryFormat.CHANNELS_LAST}, {}),
+        ({"compile_scope": CompileScope.STEP}, {"compile_scope": CompileScope.STEP}, {}),
+        ({"mode": Mode.EVAL, "device": ("cuda",)}, {"device": "cuda"}, {"device": "cuda", "mode": Mode.TRAIN}),
+    ],
+)
+def test_a_skip_rule_needs_all_its_fields_to_match(
+    rule: dict[str, Any], matching: dict[str, Any], other: dict[str, Any]
+) -> None:
+    spec = msgspec.structs.replace(SPEC, skips=(SkipRule(reason="because", **rule),))
+    assert skip_reason(msgspec.structs.replace(CASE, **matching), spec, {}) == "because"
+    assert skip_reason(msgspec.structs.replace(CASE, **other), spec, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"backend": Backend("export"), "mode": Mode.TRAIN}, "one forward graph"),
+        ({"backend": Backend("cudagraphs")}, "CUDA"),
+        ({"backend": Backend("torchscript"), "compile_scope": CompileScope.STEP}, "whole steps"),
+        ({"backend": Backend("openvino")}, "pip install openvino"),
+    ],
+)
+def test_what_a_backend_can_not_do_is_a_reasoned_skip(changes: dict[str, Any], words: str) -> None:
+    missing = {"openvino": "openvino is not installed: pip install openvino"}
+    reason = skip_reason(msgspec.structs.replace(CASE, **changes), SPEC, missing)
+    assert reason is not None
+    assert words in reason
+
+
+def test_a_model_whose_library_is_missing_is_skipped_with_the_command_that_installs_it() -> None:
+    plan = make_plan([SPEC], axes(), {"tiny": "opacus not installed: python install.py tiny"})
+    assert plan[0].resolved == Skipped(reason="opacus not installed: python install.py tiny")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"devices": ("mps",)}, "no mps device"),
+        ({"devices": ("cuda:2",)}, "there are 2 of cuda"),
+        ({"backends": (Backend("inductr"),)}, "did you mean inductor?"),
+    ],
+)
+def test_what_the_machine_lacks_is_wrong_usage(changes: dict[str, Any], words: str) -> None:
+    check_axes(axes(devices=("cpu", "cuda:1"), backends=(INDUCTOR, Backend("tvm"))), FACTS)
+    with pytest.raises(UsageError, match=words.replace("?", r"\?")):
+        check_axes(axes(**changes), FACTS)
+
+
+def test_backend_options_are_checked_where_they_are_known() -> None:
+    assert parse_backend("inductor:reduce-overhead") == Backend("inductor", "reduce-overhead")
+    assert parse_backend("inductor") == Backend("inductor")
+    with pytest.raises(UsageError, match="it has default, reduce-overhead"):
+        parse_backend("inductor:fast")
+    with pytest.raises(UsageError, match="it has none"):
+        parse_backend("eager:fast")
+
+
+def test_a_tuned_batch_is_used_in_evaluation_unless_the_batch_is_given() -> None:
+    tuned = {"cpu": {"tiny": 64}}
+    both = tuple(Mode)
+
+    def batches(asked: int | str | None) -> list[int | None]:
+        return [entry.case.batch_size for entry in make_plan([SPEC], axes(modes=both, batch_sizes=(asked,)), {}, tuned)]
+
+    assert batches(None) == [8, 64]
+    assert batches("default") == [8, 4]
+    assert batches("smoke") == [2, 2]
+    assert batches(3) == [3, 3]
+    other_device = make_plan([SPEC], axes(modes=both, devices=("cuda",)), {}, tuned)
+    assert [entry.case.batch_size for entry in other_device] == [8, 4]
+
+
+def test_a_rule_holds_for_all_cases_of_a_mode_only_without_other_axes() -> None:
+    of_mode = SkipRule(reason="because", mode=Mode.TRAIN)
+    assert of_mode.holds_for_all(Mode.TRAIN)
+    assert of_mode.holds_for_all(Mode.TRAIN, "cuda")
+    assert not of_mode.holds_for_all(Mode.EVAL)
+    on_cuda = SkipRule(reason="because", device=("cuda",))
+    assert on_cuda.holds_for_all(Mode.EVAL, "cuda")
+    assert not on_cuda.holds_for_all(Mode.EVAL)
+    assert not on_cuda.holds_for_all(Mode.EVAL, "cpu")
+    assert not SkipRule(reason="because", precision=(Precision.BF16,)).holds_for_all(Mode.EVAL)

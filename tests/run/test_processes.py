@@ -1,0 +1,140 @@
+"""Worker processes at bad moments: whatever interrupts the runner, no process and no folder is left."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from examples import CASE, ROOT, SPEC
+from torchzoo.case import Settings, StageLimits
+from torchzoo.run.lanes import Lane
+from torchzoo.run.plan import PlannedCase
+from torchzoo.run.processes import ForkedWorkers, _Interrupts
+from torchzoo.run.scheduler import Scheduler
+from user_models import TINY, make_folder
+
+
+class FakeProcess:
+    """Stands for multiprocessing's: `sleep` behind it, and signals to this process at the moments named."""
+
+    moments: tuple[str, ...] = ()
+
+    def __init__(self, target: Any, args: Any) -> None:
+        self.ours = os.dup(args[1].fileno())  # as the real child has it
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        self.pid = self.process.pid
+        self._interrupt("start")
+
+    def kill(self) -> None:
+        self._interrupt("kill")
+        self.process.kill()
+
+    def join(self) -> None:
+        self._interrupt("join")
+        self.process.wait()
+        os.close(self.ours)
+
+    def _interrupt(self, moment: str) -> None:
+        if moment in self.moments:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture
+def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tz-", dir="/tmp") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+def run_one_case(process: Callable[..., Any], scratch: Path) -> None:
+    """A run of one case whose worker is `process`."""
+    server = SimpleNamespace(context=SimpleNamespace(Pipe=multiprocessing.Pipe, Process=process))
+    with ForkedWorkers(server, Settings()) as workers:  # type: ignore[arg-type]
+        scheduler = Scheduler(
+            workers, [Lane(device="cpu")], jobs=1, limits=StageLimits(), log_path=lambda _: scratch / "log"
+        )
+        list(scheduler.run((PlannedCase(case=CASE, spec=SPEC),)))
+
+
+@pytest.mark.parametrize("moments", [("start",), ("start", "kill"), ("start", "kill", "join")], ids="+".join)
+def test_an_interrupt_while_a_worker_starts_or_is_killed_leaves_nothing(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, moments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(FakeProcess, "moments", moments)
+    started: list[FakeProcess] = []
+
+    def process(**arguments: Any) -> FakeProcess:
+        started.append(FakeProcess(**arguments))
+        return started[-1]
+
+    with pytest.raises(KeyboardInterrupt):
+        run_one_case(process, scratch)
+    assert [fake.process.poll() for fake in started] == [-signal.SIGKILL]
+    assert list(scratch.iterdir()) == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_after_the_last_wait_is_not_lost() -> None:
+    workers = ForkedWorkers(SimpleNamespace(context=None), Settings())  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt), workers:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_any_number_of_interrupts_fits_in() -> None:
+    interrupts = _Interrupts()
+    with interrupts:
+        for _ in range(100_000):
+            interrupts._on_signal()
+    assert interrupts.came
+
+
+def test_a_worker_that_could_not_be_started_does_not_hide_why(scratch: Path) -> None:
+    def process(**_: Any) -> Any:
+        raise OSError("no process to be had")
+
+    with pytest.raises(OSError, match="no process to be had"):
+        run_one_case(process, scratch)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("whole_terminal", [True, False])
+def test_an_interrupt_while_libraries_are_imported_ends_all_at_once(
+    tmp_path: Path, *, number: signal.Signals, whole_terminal: bool
+) -> None:
+    """The fork server is in an import that takes for ever; Ctrl-C reaches it too, `kill` only its runner."""
+    flag, temporary = tmp_path / "flag", tmp_path / "tmp"
+    temporary.mkdir()
+    (tmp_path / "slowlibrary.py").write_text(f"import time\nopen({str(flag)!r}, 'w').close()\ntime.sleep(600)\n")
+    make_folder(tmp_path / "zoo", "tiny", code="import slowlibrary\n" + TINY)
+    command = [sys.executable, str(ROOT / "run.py"), "tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(temporary)}
+    runner = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not flag.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    children = psutil.Process(runner.pid).children(recursive=True)
+    if whole_terminal and number is signal.SIGINT:
+        os.killpg(runner.pid, number)
+    else:
+        os.kill(runner.pid, number)
+    output = runner.communicate(timeout=60)
+    assert (runner.returncode, *output) == (130, "", "torchzoo: interrupted\n")
+    assert psutil.wait_procs(children, timeout=20)[1] == []
+    assert [path.name for path in temporary.iterdir() if path.name.startswith("torchzoo-")] == []

@@ -1,0 +1,64 @@
+"""The zoo as a whole: folders stand alone, and those of library models stay short."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.spec import ModelSpec
+
+CATALOG = find_models()
+SPECS = [CATALOG.spec(name) for name in CATALOG.names]
+LONGEST = 50  # lines of a library model's __init__.py
+
+
+def imports(tree: ast.AST) -> list[tuple[int, str]]:
+    """Level and name of all that is imported, the names of `from . import a` one by one."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(0, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            found += [(node.level, name) for name in names]
+    return found
+
+
+def strays(folder: Path) -> list[str]:
+    """Imports in a model's folder that lead into another one."""
+    found = []
+    for path in sorted(folder.rglob("*.py")):
+        depth = len(path.relative_to(folder).parts)  # how many dots stay in the folder
+        for level, name in imports(ast.parse(path.read_text(encoding="utf-8"))):
+            is_outside = level > depth or (level == 0 and name.split(".")[0] in ("torchzoo_models", "models"))
+            if is_outside:
+                found.append(f"{path.relative_to(folder)}: {'.' * level}{name}")
+    return found
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_no_model_folder_imports_another(spec: ModelSpec) -> None:
+    assert strays(Path(spec.folder)) == []
+
+
+def test_imports_that_lead_into_another_folder_are_found(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "__init__.py").write_text("from .parts import a\nfrom ..other import b\nimport torchzoo_models.other\n")
+    (tmp_path / "parts" / "__init__.py").write_text("from ..network import c\nfrom ... import other\nimport torch\n")
+    assert strays(tmp_path) == [
+        "__init__.py: ..other",
+        "__init__.py: torchzoo_models.other",
+        "parts/__init__.py: ...other",
+    ]
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for spec in SPECS if "written here" not in spec.source], ids=lambda spec: spec.name
+)
+def test_a_library_models_file_is_short(spec: ModelSpec) -> None:
+    """What models share belongs to task bases and `torchzoo.networks`, what is one model's own to a file beside."""
+    lines = (Path(spec.folder) / "__init__.py").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= LONGEST

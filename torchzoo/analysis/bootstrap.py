@@ -1,0 +1,143 @@
+"""Geometric means over cases, with bootstrap intervals."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import Any
+
+import msgspec
+
+from torchzoo import stats
+from torchzoo.stats import Estimate, processes_estimate
+
+
+class BootstrapSamples(msgspec.Struct, frozen=True, kw_only=True):
+    """One case's ratio as the geometric mean wants it: drawn once, averaged in many groups of cases."""
+
+    cluster: str  # cases of one cluster (a model's two modes) are drawn together: they are not independent
+    log_value: float
+    log_medians: Any  # (resamples,): of bootstrap samples of the case's ratios
+    count: int  # of ratios
+    own: Estimate | None = None  # of several processes: what the interval is where the case stands alone
+
+
+def generator_for(name: str) -> Any:
+    """NumPy's random numbers for what has this name: a case is drawn the same beside whatever others it stands."""
+    import numpy as np
+
+    return np.random.default_rng(zlib.crc32(name.encode()))
+
+
+def bootstrap(ratios: Sequence[float], *, cluster: str, generator: Any, resamples: int = 2000) -> BootstrapSamples:
+    """The median of a case's ratios, and the medians of bootstrap samples of them.
+
+    The median of n values drawn with replacement is x(ceil(n U)) of the sorted ones, U the median of n uniforms; so
+    U is drawn (Beta(k, n + 1 - k); for an even n the next one is the least of the n - k that are left), not n values.
+
+    Raises:
+        ValueError: no ratios, or one that is not positive.
+    """
+    import numpy as np
+
+    if not ratios or min(ratios) <= 0:
+        raise ValueError("a geometric mean needs cases with positive values")
+    ordered, count = np.sort(np.asarray(ratios, dtype=float)), len(ratios)
+    k = (count + 1) // 2
+    middle = generator.beta(k, count + 1 - k, size=resamples)
+    medians = ordered[np.minimum((middle * count).astype(int), count - 1)]
+    if count % 2 == 0:
+        above = middle + (1 - middle) * generator.beta(1, count - k, size=resamples)
+        medians = (medians + ordered[np.minimum((above * count).astype(int), count - 1)]) / 2
+    return BootstrapSamples(
+        cluster=cluster, log_value=math.log(median(ratios)), log_medians=np.log(medians), count=len(ratios)
+    )
+
+
+def bootstrap_processes(
+    processes: Sequence[Sequence[float]], *, cluster: str, generator: Any, resamples: int = 2000
+) -> BootstrapSamples:
+    """The same of a case that several processes measured: processes are drawn anew, and ratios within each.
+
+    The case counts once, by the geometric mean of its processes' medians. A bootstrap of a few processes is too narrow
+    on its own, so that a case that stands alone has the interval of `processes_estimate`; among other cases, what
+    differs between them holds what differs between their processes, too.
+
+    Raises:
+        ValueError: as `bootstrap`.
+    """
+    import numpy as np
+
+    drawn = [bootstrap(ratios, cluster=cluster, generator=generator, resamples=resamples) for ratios in processes]
+    if len(drawn) == 1:
+        return drawn[0]
+    chosen = generator.integers(len(drawn), size=(len(drawn), resamples))
+    log_medians = np.take_along_axis(np.stack([one.log_medians for one in drawn]), chosen, axis=0).mean(axis=0)
+    return BootstrapSamples(
+        cluster=cluster,
+        log_value=fmean(one.log_value for one in drawn),
+        log_medians=log_medians,
+        count=sum(one.count for one in drawn),
+        own=processes_estimate(processes),
+    )
+
+
+def inverse(samples: BootstrapSamples) -> BootstrapSamples:
+    """The samples of 1 / the ratio."""
+    own = None if samples.own is None else stats.inverse(samples.own)
+    return msgspec.structs.replace(samples, log_value=-samples.log_value, log_medians=-samples.log_medians, own=own)
+
+
+def bootstrap_ratio(one: BootstrapSamples, other: BootstrapSamples) -> BootstrapSamples:
+    """One over other, of two sides that were measured apart."""
+    return BootstrapSamples(
+        cluster=one.cluster,
+        log_value=one.log_value - other.log_value,
+        log_medians=one.log_medians - other.log_medians,
+        count=one.count + other.count,
+    )
+
+
+def geomean_of(cases: Sequence[BootstrapSamples], *, seed: int = 0) -> Estimate:
+    """Geometric mean over cases, each counting once.
+
+    The interval (95%, percentile bootstrap) resamples the clusters and, within each case, its ratios: what other models
+    and another run would have given. One cluster has no variation between: its own interval is all that there is.
+
+    Raises:
+        ValueError: no case.
+    """
+    import numpy as np
+
+    if not cases:
+        raise ValueError("a geometric mean needs cases with positive values")
+    if len(cases) == 1 and cases[0].own is not None:
+        return cases[0].own
+    names = {name: number for number, name in enumerate(sorted({case.cluster for case in cases}))}
+    resamples = len(cases[0].log_medians)
+    sums, sizes = np.zeros((len(names), resamples)), np.zeros((len(names), 1))
+    for case in cases:
+        sums[names[case.cluster]] += case.log_medians
+        sizes[names[case.cluster]] += 1
+    drawn = np.random.default_rng(seed).integers(len(names), size=(len(names), resamples))
+    means = np.exp(np.take_along_axis(sums, drawn, axis=0).sum(axis=0) / sizes[:, 0][drawn].sum(axis=0))
+    low, high = np.quantile(means, [0.025, 0.975])
+    value = math.exp(fmean(case.log_value for case in cases))
+    count = sum(case.count for case in cases)
+    return Estimate(value=value, low=float(low), high=float(high), confidence=0.95, count=count)
+
+
+def geomean(samples: Sequence[Sequence[float]]) -> Estimate:
+    """Geometric mean over cases of the median of each case's ratios; each case a cluster of its own (`geomean_of`).
+
+    Raises:
+        ValueError: no case, one without ratios, or a ratio that is not positive.
+    """
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    return geomean_of(
+        [bootstrap(ratios, cluster=str(number), generator=generator) for number, ratios in enumerate(samples)]
+    )

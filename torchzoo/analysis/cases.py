@@ -1,0 +1,173 @@
+"""What became of each case of a run, or of several runs of one machine: the one place that decides it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from torchzoo.analysis.figures import CaseFigures, case_figures
+from torchzoo.analysis.reproduce import command
+from torchzoo.case import EAGER, Case, Domain
+from torchzoo.provenance import machine_differences
+from torchzoo.record import Failed, Manifest, Measured, Outcome, Record, Skipped
+from torchzoo.store import Run, StoreError, read_run
+
+
+class Status(enum.StrEnum):
+    """What became of a case; of several repeats, the first of these that one of them has."""
+
+    FAILED = "failed"
+    INCORRECT = "incorrect"  # measured, and its results are not eager's
+    PASSED = "passed"
+    SKIPPED = "skipped"
+
+
+class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One case with the records of all its repeats."""
+
+    case: Case  # its repeat is 0
+    records: tuple[Record, ...]
+    domain: Domain | None
+    manifest: Manifest
+    run: Path
+
+    @cached_property
+    def measured(self) -> tuple[Measured, ...]:
+        """The outcomes of the repeats that were measured."""
+        return tuple(record.outcome for record in self.records if isinstance(record.outcome, Measured))
+
+    @cached_property
+    def failures(self) -> tuple[Failed, ...]:
+        """The outcomes of the repeats that failed."""
+        return tuple(record.outcome for record in self.records if isinstance(record.outcome, Failed))
+
+    @cached_property
+    def status(self) -> Status:
+        if self.failures:
+            return Status.FAILED
+        if any(measured.is_incorrect for measured in self.measured):
+            return Status.INCORRECT
+        return Status.PASSED if self.measured else Status.SKIPPED
+
+    @property
+    def passed(self) -> bool:
+        """Whether its figures count in means."""
+        return self.status is Status.PASSED
+
+    @property
+    def could_run(self) -> bool:
+        return self.status is not Status.SKIPPED
+
+    @property
+    def has_candidate(self) -> bool:
+        """Whether the case is a backend beside eager."""
+        return self.case.backend != EAGER
+
+    @cached_property
+    def shown(self) -> Record:
+        """The record that stands for the case: of a repeat that failed, else was measured, else was skipped."""
+        return min(self.records, key=lambda record: (Failed, Measured, Skipped).index(type(record.outcome)))
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.shown.outcome
+
+    @cached_property
+    def figures(self) -> CaseFigures | None:
+        """The figures over all repeats; None where the case failed or was skipped."""
+        return case_figures(self.records) if isinstance(self.outcome, Measured) else None
+
+    @cached_property
+    def command(self) -> str:
+        """The command that measures this case again."""
+        return command(self.case, self.manifest, repeats=len(self.records), failed=self.shown)
+
+    @property
+    def reason(self) -> str:
+        """Why it was skipped, how it failed, or what is wrong with its results; empty for a case that passed."""
+        outcome = self.outcome
+        if isinstance(outcome, Skipped):
+            return outcome.reason
+        if isinstance(outcome, Failed):
+            repeats = f" (in {len(self.failures)} of {len(self.records)} repeats)" if len(self.records) > 1 else ""
+            return f"{outcome.kind} in {outcome.stage}: {outcome.message}{repeats}"
+        wrong = next((measured.check for measured in self.measured if measured.is_incorrect), None)
+        return f"its results are not eager's: {wrong.reason}" if wrong is not None else ""
+
+
+class ReportData(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a report shows, from one or more runs."""
+
+    runs: tuple[Run, ...]
+    cases: tuple[CaseResult, ...]
+    not_run: int  # cases that were planned and have no record
+    superseded: int  # records of an earlier run whose case a later run has measured again
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.runs[0].manifest
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        return tuple(record for result in self.cases for record in result.records)
+
+
+def read_report_data(paths: Sequence[Path]) -> ReportData:
+    """Read runs. Where several have the same case, the run named last counts.
+
+    Raises:
+        StoreError: there is no run, it holds no records, or the runs are not of the same machine and software.
+    """
+    runs = tuple(read_run(path) for path in dict.fromkeys(paths))
+    for run in runs:
+        _check_stands_with(runs[0], run)
+    if not any(run.records for run in runs):
+        unreadable = sum(run.damaged_lines for run in runs)
+        why = f"none of its {unreadable} lines can be read" if unreadable else "holds no records yet"
+        raise StoreError(f"{', '.join(str(run.path) for run in runs)}: {why}")
+    found: dict[Case, CaseResult] = {}
+    superseded = 0
+    for run in runs:
+        for result in case_results(run):
+            superseded += len(found[result.case].records) if result.case in found else 0
+            found[result.case] = result
+    planned = {msgspec.structs.replace(case, repeat=0) for run in runs for case in run.manifest.cases}
+    return ReportData(runs=runs, cases=tuple(found.values()), not_run=len(planned - set(found)), superseded=superseded)
+
+
+def case_results(run: Run, records: Iterable[Record] | None = None) -> list[CaseResult]:
+    """The cases of a run that have a record, in the plan's order; with `records`, those of these alone."""
+    return [
+        CaseResult(
+            case=case,
+            records=tuple(group),
+            domain=run.manifest.domains.get(case.model),
+            manifest=run.manifest,
+            run=run.path,
+        )
+        for case, group in by_case(run.records if records is None else records).items()
+    ]
+
+
+def by_case(records: Iterable[Record]) -> dict[Case, list[Record]]:
+    """Records by case, the number of the repeat set to 0, in the order in which cases first come."""
+    found: dict[Case, list[Record]] = {}
+    for record in records:
+        found.setdefault(msgspec.structs.replace(record.case, repeat=0), []).append(record)
+    return found
+
+
+def _check_stands_with(first: Run, other: Run) -> None:
+    """Raises `StoreError` where two runs are of different machines, software or settings."""
+    differences = [
+        f"{d.name} is {d.base} and {d.candidate}" for d in machine_differences(first.manifest, other.manifest)
+    ]
+    if differences:
+        raise StoreError(
+            f"{first.path} and {other.path} can't stand in one report: {'; '.join(differences)}. "
+            "Report each alone, or compare them with `torchzoo compare`"
+        )

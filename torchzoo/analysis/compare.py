@@ -1,0 +1,191 @@
+"""Two runs compared: what differs between them, a finding for each case and metric, and what broke or was mended."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from torchzoo.analysis.cases import CaseResult, Status, case_results
+from torchzoo.analysis.findings import THRESHOLD, Finding, Metric, Verdict, judge_pairs
+from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, hardware_means, hardware_ratio
+from torchzoo.case import Case
+from torchzoo.errors import UsageError
+from torchzoo.provenance import Difference, DifferenceKind, run_differences
+from torchzoo.record import Manifest
+from torchzoo.store import Run
+
+
+class Change(enum.StrEnum):
+    """How a case's status differs between the runs."""
+
+    NEWLY_FAILING = "newly failing"
+    NEWLY_PASSING = "newly passing"
+    NEWLY_SKIPPED = "newly skipped"
+    NEW = "new"
+    GONE = "gone"
+
+
+REGRESSIONS = frozenset({Verdict.SLOWER, Verdict.MORE})
+
+
+class StatusChange(msgspec.Struct, frozen=True, kw_only=True):
+    case: Case
+    change: Change
+    base: str  # what became of it, in words; empty where it is not there
+    candidate: str
+
+
+class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """All that comparing two runs gives. `device_ratios` in place of findings where the hardware is the difference."""
+
+    base: str
+    candidate: str
+    base_manifest: Manifest
+    candidate_manifest: Manifest
+    threshold: float
+    differences: tuple[Difference, ...]
+    findings: tuple[Finding, ...]
+    changes: tuple[StatusChange, ...]
+    device_ratios: tuple[HardwareRatio, ...] = ()
+    device_means: tuple[HardwareMean, ...] = ()
+    still_failing: int = 0
+
+    @property
+    def is_across_hardware(self) -> bool:
+        return any(difference.kind is DifferenceKind.HARDWARE for difference in self.differences)
+
+    @property
+    def regressions(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.verdict in REGRESSIONS)
+
+    @property
+    def has_regression(self) -> bool:
+        """Something is slower, takes more memory or newly fails. Never so between different hardware."""
+        failing = any(change.change is Change.NEWLY_FAILING for change in self.changes)
+        return not self.is_across_hardware and (bool(self.regressions) or failing)
+
+
+def compare_runs(
+    base: Run,
+    candidate: Run,
+    *,
+    threshold: float = THRESHOLD,
+    across: frozenset[DifferenceKind] = frozenset(),
+    metrics: Sequence[Metric] = tuple(Metric),
+) -> RunComparison:
+    """Compare `candidate` with `base`.
+
+    Args:
+        base: the run before.
+        candidate: the run after.
+        threshold: the least difference that matters: 0.07 for 7%.
+        across: what the runs may differ in.
+        metrics: what to judge.
+
+    Raises:
+        UsageError: they differ in more than that, or have no case in common.
+    """
+    differences = run_differences(base, candidate)
+    check_accepted(differences, across)
+    is_across_hardware = any(difference.kind is DifferenceKind.HARDWARE for difference in differences)
+    old, new = _matchable(case_results(base), case_results(candidate), ignore_device=is_across_hardware)
+    common = [case for case in old if case in new]
+    if not common:
+        raise UsageError(f"{base.path} and {candidate.path} have no case in common: compare runs of the same cases")
+    pairs = [(case, old[case].measured, new[case].measured) for case in common]
+    pairs = [(case, was, now) for case, was, now in pairs if was and now]
+    comparison = RunComparison(
+        base=str(base.path),
+        candidate=str(candidate.path),
+        base_manifest=base.manifest,
+        candidate_manifest=candidate.manifest,
+        threshold=threshold,
+        differences=differences,
+        findings=(),
+        changes=tuple(_changes(old, new)),
+        still_failing=sum(_is_bad(old[case]) and _is_bad(new[case]) for case in common),
+    )
+    if is_across_hardware:
+        domains = {**candidate.manifest.domains, **base.manifest.domains}
+        return msgspec.structs.replace(
+            comparison,
+            device_ratios=tuple(hardware_ratio(*pair) for pair in pairs),
+            device_means=tuple(hardware_means(pairs, domains)),
+        )
+    same_models = {case.model for case in base.manifest.cases} == {case.model for case in candidate.manifest.cases}
+    return msgspec.structs.replace(
+        comparison, findings=tuple(judge_pairs(pairs, metrics, threshold, same_models=same_models))
+    )
+
+
+def check_accepted(differences: Iterable[Difference], across: frozenset[DifferenceKind]) -> None:
+    """Raises `UsageError` where the runs differ in hardware, torch or driver and `across` does not say so."""
+    by_kind = {kind: [d for d in differences if d.kind is kind] for kind in DifferenceKind}
+    refused = {kind: some for kind, some in by_kind.items() if some and kind is not DifferenceKind.OTHER}
+    missing = [kind for kind in refused if kind not in across]
+    if missing:
+        texts = [f"{d.name} {d.base} / {d.candidate}" for kind in missing for d in refused[kind]]
+        raise UsageError(
+            f"the runs differ in {' and '.join(missing)} ({'; '.join(texts)}): if that difference is the point, add "
+            f"--across={','.join(refused)}"
+        )
+
+
+# --- cases and their status ---
+
+_Results = dict[Case, CaseResult]
+
+
+def _matchable(
+    old: Iterable[CaseResult], new: Iterable[CaseResult], *, ignore_device: bool
+) -> tuple[_Results, _Results]:
+    """Results by case. With `ignore_device`, and one device a run, a case on `cuda` is matched with that on `cpu`."""
+    was, now = ({result.case: result for result in results} for results in (old, new))
+    if ignore_device and all(len({case.device for case in results}) == 1 for results in (was, now)):
+        device = next(iter(now)).device
+        was = {msgspec.structs.replace(case, device=device): result for case, result in was.items()}
+    return was, now
+
+
+def _is_bad(result: CaseResult) -> bool:
+    return result.status in (Status.FAILED, Status.INCORRECT)
+
+
+def _status_text(result: CaseResult) -> str:
+    """`failed, timeout in build: took longer than 9 s (in 1 of 5 processes)`."""
+    if result.status is Status.PASSED:
+        return "measured"
+    if result.status is Status.SKIPPED:
+        return f"skipped: {result.reason}"
+    wrong = [measured.check for measured in result.measured if measured.is_incorrect]
+    count = len(result.failures) + len(wrong)
+    several = f" (in {count} of {len(result.records)} processes)" if len(result.records) > 1 else ""
+    if result.failures:
+        failure = result.failures[0]
+        return f"failed, {failure.kind} in {failure.stage}: {failure.message}{several}"
+    assert wrong[0] is not None
+    return f"incorrect: {wrong[0].reason}{several}"
+
+
+def _change(old: CaseResult | None, new: CaseResult | None) -> Change | None:
+    if old is None or new is None:
+        return Change.NEW if old is None else Change.GONE
+    if _is_bad(new):
+        return None if _is_bad(old) else Change.NEWLY_FAILING
+    if new.status is old.status:
+        return None
+    return Change.NEWLY_PASSING if new.passed else Change.NEWLY_SKIPPED
+
+
+def _changes(old: _Results, new: _Results) -> list[StatusChange]:
+    found = []
+    for case in {**new, **old}:
+        was, now = old.get(case), new.get(case)
+        change = _change(was, now)
+        if change is not None:
+            texts = ["" if result is None else _status_text(result) for result in (was, now)]
+            found.append(StatusChange(case=case, change=change, base=texts[0], candidate=texts[1]))
+    order = list(Change)
+    return sorted(found, key=lambda one: order.index(one.change))

@@ -1,0 +1,123 @@
+"""The figures of a case, from the raw samples of the processes that measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from torchzoo import stats
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Block, Measured, Memory, Record, VariantResult
+from torchzoo.stats import Estimate
+
+
+class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one variant of a case comes to."""
+
+    latency_s: Estimate
+    outliers: int
+    steps_per_s: Estimate
+    raw: VariantResult
+
+
+class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured case. `candidate` and `speedup` are None for eager alone.
+
+    Where several processes measured it, estimates and counts are over all of them. `record`, `measured` and each
+    variant's `raw` are of the process whose latency is the middle one.
+    """
+
+    record: Record
+    measured: Measured
+    eager: VariantFigures
+    candidate: VariantFigures | None
+    speedup: Estimate | None
+    processes: int = 1
+
+    @property
+    def shown(self) -> VariantFigures:
+        """The figures that stand for the case: the candidate's, or eager's where there is none."""
+        return self.candidate or self.eager
+
+    @property
+    def variants(self) -> list[VariantFigures]:
+        return [self.eager] if self.candidate is None else [self.eager, self.candidate]
+
+    @property
+    def time_ratio(self) -> Estimate | None:
+        """T of the TorchBench paper: candidate time over eager time, 1 / speedup. Below 1 the candidate is faster."""
+        return None if self.speedup is None else stats.inverse(self.speedup)
+
+    @property
+    def host_memory_ratio(self) -> float | None:
+        """CM of the paper: candidate over eager, peak resident host memory. None where either is not known."""
+        return self._memory_ratio(lambda memory: memory.host_peak_rss_bytes)
+
+    @property
+    def device_memory_ratio(self) -> float | None:
+        """GM of the paper: candidate over eager, peak allocated device memory. None where either is not known."""
+        return self._memory_ratio(lambda memory: memory.device_peak_allocated_bytes)
+
+    def _memory_ratio(self, peak_bytes: Callable[[Memory], int | None]) -> float | None:
+        if self.candidate is None:
+            return None
+        candidate, eager = peak_bytes(self.candidate.raw.memory), peak_bytes(self.eager.raw.memory)
+        return candidate / eager if candidate and eager else None
+
+
+def case_figures(records: Sequence[Record]) -> CaseFigures:
+    """The figures of one case from the processes that measured it. Records of other outcomes are left out.
+
+    What differs between processes is part of the intervals (`stats.processes_estimate`).
+
+    Raises:
+        ValueError: none of the records is measured.
+    """
+    each = [_of_one(record, record.outcome) for record in records if isinstance(record.outcome, Measured)]
+    if not each:
+        raise ValueError("no measured record to show")
+    if len(each) == 1:
+        return each[0]
+    middle = sorted(each, key=lambda one: one.shown.latency_s.value)[(len(each) - 1) // 2]
+    return msgspec.structs.replace(
+        middle,
+        eager=_over_all(each, EAGER_VARIANT, middle.eager),
+        candidate=_over_all(each, CANDIDATE_VARIANT, middle.candidate) if middle.candidate else None,
+        speedup=stats.processes_estimate([stats.quad_ratios(one.measured.blocks) for one in each])
+        if middle.candidate
+        else None,
+        processes=len(each),
+    )
+
+
+def _of_one(record: Record, measured: Measured) -> CaseFigures:
+    has_candidate = CANDIDATE_VARIANT in measured.variants
+    return CaseFigures(
+        record=record,
+        measured=measured,
+        eager=_variant_figures(measured, EAGER_VARIANT),
+        candidate=_variant_figures(measured, CANDIDATE_VARIANT) if has_candidate else None,
+        speedup=stats.speedup(measured.blocks) if has_candidate else None,
+    )
+
+
+def _variant_figures(measured: Measured, variant: str) -> VariantFigures:
+    result = measured.variants[variant]
+    blocks: list[Block] = [block for block in measured.blocks if block.variant == variant]
+    return VariantFigures(
+        latency_s=stats.latency_s(blocks, variant),
+        outliers=stats.outlier_count([sample for block in blocks for sample in block.samples_s]),
+        steps_per_s=stats.steps_per_s(result.back_to_back),
+        raw=result,
+    )
+
+
+def _over_all(each: Sequence[CaseFigures], variant: str, middle: VariantFigures) -> VariantFigures:
+    measured = [one.measured for one in each]
+    rates = [[run.steps / run.elapsed_s for run in one.variants[variant].back_to_back] for one in measured]
+    return VariantFigures(
+        latency_s=stats.processes_estimate([stats.block_times_s(one.blocks, variant) for one in measured]),
+        outliers=sum(_variant_figures(one, variant).outliers for one in measured),
+        steps_per_s=stats.processes_estimate(rates),
+        raw=middle.raw,
+    )

@@ -1,0 +1,283 @@
+"""Verdicts on single cases: whether a time or a memory of the candidate run differs from the base run's.
+
+A latency or compile time is `slower` or `faster` where two things hold. The part of the difference that the host's own
+speed does not explain is at least the threshold. And a test says that it is no accident: it compares processes
+(`significance.log_ratio`, Welch's t on the logarithms of their medians), because what differs between processes, not
+within them, makes false alarms. Its p-values are adjusted by Holm's method over all cases and metrics of the
+comparison, so that without any change at most one comparison in twenty finds one. A time is `same` where the 95%
+interval of the ratio lies within the threshold either way, else `inconclusive`. (A rank test would need no
+distribution, but with five processes a side it can't go below p = 0.008: too little evidence for twenty cases.)
+
+Memory hardly varies: it is `more` or `less` where the medians differ by the threshold and the repeats' ranges do not
+overlap, `inconclusive` where they do.
+
+The default threshold of 7% is that of TorchBench (Hao et al., 2023, arXiv:2304.14226; pytorch/benchmark#488).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median
+
+import msgspec
+
+from torchzoo import stats
+from torchzoo.analysis.significance import LogRatio, holm, log_ratio
+from torchzoo.case import EAGER, CacheMode, Case
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
+from torchzoo.stats import Estimate
+
+THRESHOLD = 0.07
+FAMILY_WISE_ERROR = 0.05
+
+#: Standard deviation of the logarithm that is assumed of processes where one a side can't tell. Between runs on
+#: machines of one kind (the H200s of docs/results and its history, 2026-11-21) 97 in 100 cases differed by less than 2%
+#: to 5% in device-bound steps, 15% to 20% in steps that wait for the host, 16% to 30% in first steps' CPU time.
+ASSUMED_SPREAD_DEVICE_BOUND = 0.02
+ASSUMED_SPREAD = 0.10
+HOST_LOOP_NOISE = 0.02  # of `host_loop_s` between processes on a quiet machine: less is no other speed of the host
+MEMORY_FLOOR_BYTES = 2**20  # a difference below it is none, whatever its share
+DEVICE_BOUND = 0.5  # of a step's time, in which the host has handed all its work to the device
+
+
+class Metric(enum.StrEnum):
+    LATENCY = "latency"  # seconds of a synchronised step: of the candidate, or of eager alone
+    DEVICE_MEMORY = "device_memory"  # bytes, peak allocated
+    HOST_MEMORY = "host_memory"  # bytes, peak resident
+    COMPILE_TIME = "compile_time"  # seconds of CPU time of the first step, of compiling backends
+
+
+class Verdict(enum.StrEnum):
+    FASTER = "faster"
+    SLOWER = "slower"
+    LESS = "less"
+    MORE = "more"
+    SAME = "same"
+    INCONCLUSIVE = "inconclusive"
+
+
+#: One case that both runs measured, and the outcomes of its processes in the base and in the candidate run.
+Pair = tuple[Case, Sequence[Measured], Sequence[Measured]]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of a case: seconds or bytes of both runs, candidate over base, and what to think of it."""
+
+    case: Case
+    metric: Metric
+    verdict: Verdict
+    base: float
+    candidate: float
+    ratio: Estimate  # of memory: from the least to the greatest that repeats give
+    p_value: float | None  # adjusted for the comparison's number of tests; None where there was no test
+    base_processes: int
+    candidate_processes: int
+    remark: str = ""
+
+    @property
+    def is_notable(self) -> bool:
+        """Judged to differ."""
+        return self.verdict not in (Verdict.SAME, Verdict.INCONCLUSIVE)
+
+
+class _Tested(msgspec.Struct, frozen=True, kw_only=True):
+    """A latency or compile time before its verdict: that waits for the p-values of all others."""
+
+    case: Case
+    metric: Metric
+    base: list[list[float]]  # values of each process
+    candidate: list[list[float]]
+    ratio: LogRatio | None
+    allowance: float = 0.0  # of the logarithm: what the host's own speed explains
+    remarks: tuple[str, ...] = ()
+
+
+def judge_pairs(
+    pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: float, *, same_models: bool
+) -> list[Finding]:
+    """A finding for each pair and metric, in the order of the pairs.
+
+    Args:
+        pairs: the cases that both runs measured.
+        metrics: what to judge.
+        threshold: the least difference that matters: 0.07 for 7%.
+        same_models: whether both runs measured the same models, and so loaded the same libraries.
+    """
+    tested = [one for pair in pairs for make in (_latency, _compile_time) if (one := make(*pair)) is not None]
+    tested = [one for one in tested if one.metric in metrics]
+    p_values = [1.0 if one.ratio is None else one.ratio.p_value(one.allowance) for one in tested]
+    found = [_judged(one, p, threshold) for one, p in zip(tested, holm(p_values), strict=True)]
+    for pair in pairs:
+        for metric in (Metric.DEVICE_MEMORY, Metric.HOST_MEMORY):
+            finding = _memory(pair, metric, threshold, same_models=same_models) if metric in metrics else None
+            if finding is not None:
+                found.append(finding)
+    place = {case: number for number, (case, _, _) in enumerate(pairs)}
+    order = list(Metric)
+    return sorted(found, key=lambda finding: (place[finding.case], order.index(finding.metric)))
+
+
+def shown_variant(measured: Measured) -> str:
+    """Whose figures stand for the case: the candidate's, or eager's where there is none."""
+    return CANDIDATE_VARIANT if CANDIDATE_VARIANT in measured.variants else EAGER_VARIANT
+
+
+def times_s(processes: Iterable[Measured]) -> list[list[float]]:
+    """Step times of the variant that is shown, block by block, of each process."""
+    return [stats.block_times_s(measured.blocks, shown_variant(measured)) for measured in processes]
+
+
+def is_device_bound(measured: Measured) -> bool:
+    """The host has given the device a step's work before half of the step's time is over."""
+    variant = shown_variant(measured)
+    host_s = [run.host_s for run in measured.variants[variant].back_to_back if run.host_s is not None]
+    return bool(host_s) and median(host_s) < DEVICE_BOUND * stats.latency_s(measured.blocks, variant).value
+
+
+def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> _Tested | None:
+    values = [times_s(base), times_s(candidate)]
+    if not all(map(all, values)):
+        return None
+    bound = all(map(is_device_bound, (*base, *candidate)))
+    spread = ASSUMED_SPREAD_DEVICE_BOUND if bound else ASSUMED_SPREAD
+    ratio = log_ratio(*values, assumed_spread=spread)
+    allowance, remark = (0.0, "") if bound or ratio is None else _host_allowance(ratio.value, base, candidate)
+    remarks = [remark, _how_sure(ratio, spread)]
+    return _Tested(
+        case=case,
+        metric=Metric.LATENCY,
+        base=values[0],
+        candidate=values[1],
+        ratio=ratio,
+        allowance=allowance,
+        remarks=tuple(filter(None, remarks)),
+    )
+
+
+def _how_sure(ratio: LogRatio | None, assumed_spread: float) -> str:
+    if ratio is None:
+        return "one sample a process: there is no telling"
+    return f"one process each, assumed to differ by {100 * assumed_spread:.0f}%" if ratio.degrees is None else ""
+
+
+def _host_allowance(value: float, base: Sequence[Measured], candidate: Sequence[Measured]) -> tuple[float, str]:
+    """What the host's own speed, by its loop of plain Python, explains of a difference in the same direction."""
+    loops = [[fmean(m.host_loop_s) for m in side if m.host_loop_s] for side in (base, candidate)]
+    if not all(loops):
+        return math.inf, "the host's own speed was not recorded"
+    host = math.log(median(loops[1]) / median(loops[0]))
+    if abs(host) <= HOST_LOOP_NOISE or host * value <= 0:
+        return 0.0, ""
+    return abs(host), f"the host's own loop took {math.exp(host):.2f} times as long: so much is not counted"
+
+
+def _compile_time(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> _Tested | None:
+    if case.backend == EAGER:
+        return None
+    sides = [[m.variants[CANDIDATE_VARIANT] for m in side] for side in (base, candidate)]
+    caches = {one.compilation.cache for side in sides for one in side if one.compilation is not None}
+    if len(caches) != 1 or CacheMode.SHARED in caches:
+        return None  # what is compiled anew is not known to be the same
+    values = [[[one.first_step_cpu_s] for one in side] for side in sides]
+    if min(value for side in values for [value] in side) <= 0:
+        return None
+    if len(base) == len(candidate) == 1:
+        value = math.log(values[1][0][0] / values[0][0][0])
+        ratio: LogRatio | None = LogRatio(value=value, error=math.sqrt(2) * ASSUMED_SPREAD, degrees=None)
+    else:
+        ratio = log_ratio(*values, assumed_spread=ASSUMED_SPREAD)
+    assert ratio is not None
+    allowance, remark = _host_allowance(ratio.value, base, candidate)
+    return _Tested(
+        case=case,
+        metric=Metric.COMPILE_TIME,
+        base=values[0],
+        candidate=values[1],
+        ratio=ratio,
+        allowance=allowance,
+        remarks=tuple(filter(None, (remark, _how_sure(ratio, ASSUMED_SPREAD)))),
+    )
+
+
+def _judged(one: _Tested, p_value: float, threshold: float) -> Finding:
+    base, candidate = stats.processes_estimate(one.base).value, stats.processes_estimate(one.candidate).value
+    enough = math.log1p(threshold)
+    if one.ratio is None:
+        interval = Estimate(value=candidate / base, low=0.0, high=math.inf, confidence=0.0, count=1)
+        verdict = Verdict.INCONCLUSIVE
+    else:
+        interval = one.ratio.interval()
+        if abs(one.ratio.value) - one.allowance >= enough and p_value < FAMILY_WISE_ERROR:
+            verdict = Verdict.SLOWER if one.ratio.value > 0 else Verdict.FASTER
+        elif math.exp(-enough) < interval.low and interval.high < math.exp(enough):
+            verdict = Verdict.SAME
+        else:
+            verdict = Verdict.INCONCLUSIVE
+    return Finding(
+        case=one.case,
+        metric=one.metric,
+        verdict=verdict,
+        base=base,
+        candidate=candidate,
+        ratio=interval,
+        p_value=None if one.ratio is None else p_value,
+        base_processes=len(one.base),
+        candidate_processes=len(one.candidate),
+        remark="; ".join(one.remarks),
+    )
+
+
+def _memory(pair: Pair, metric: Metric, threshold: float, *, same_models: bool) -> Finding | None:
+    case, *sides = pair
+    read = _device_bytes if metric is Metric.DEVICE_MEMORY else _host_bytes
+    values = [[value for measured in side if (value := read(measured))] for side in sides]
+    if not all(values):
+        return None
+    if metric is Metric.HOST_MEMORY and len({_peak_is_of_pass(m) for side in sides for m in side}) > 1:
+        return None  # one is the peak of the memory pass, the other of the whole process
+    base, candidate = (float(median(side)) for side in values)
+    is_apart = max(values[0]) < min(values[1]) or max(values[1]) < min(values[0])
+    ratio, remark = candidate / base, ""
+    if abs(candidate - base) < MEMORY_FLOOR_BYTES or math.exp(abs(math.log(ratio))) < 1 + threshold:
+        verdict = Verdict.SAME
+    elif not is_apart:
+        verdict, remark = Verdict.INCONCLUSIVE, "the repeats' ranges meet"
+    elif metric is Metric.HOST_MEMORY and not same_models:
+        verdict, remark = (
+            Verdict.INCONCLUSIVE,
+            "the runs' models differ, and so do the libraries loaded for all",
+        )
+    else:
+        verdict = Verdict.MORE if ratio > 1 else Verdict.LESS
+    return Finding(
+        case=case,
+        metric=metric,
+        verdict=verdict,
+        base=base,
+        candidate=candidate,
+        ratio=Estimate(
+            value=ratio,
+            low=min(values[1]) / max(values[0]),
+            high=max(values[1]) / min(values[0]),
+            confidence=0.0,
+            count=min(map(len, values)),
+        ),
+        p_value=None,
+        base_processes=len(values[0]),
+        candidate_processes=len(values[1]),
+        remark=remark,
+    )
+
+
+def _device_bytes(measured: Measured) -> int | None:
+    return measured.variants[shown_variant(measured)].memory.device_peak_allocated_bytes
+
+
+def _host_bytes(measured: Measured) -> int | None:
+    return measured.variants[shown_variant(measured)].memory.host_peak_rss_bytes
+
+
+def _peak_is_of_pass(measured: Measured) -> bool:
+    return measured.variants[shown_variant(measured)].memory.host_peak_is_of_pass

@@ -1,0 +1,64 @@
+"""One hardware against another: how many times faster the same cases ran, case by case and on average."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from torchzoo import stats
+from torchzoo.analysis.bootstrap import BootstrapSamples, bootstrap_ratio, geomean_of
+from torchzoo.analysis.findings import Pair, times_s
+from torchzoo.analysis.totals import ALL, bootstrap_case
+from torchzoo.case import Case, CompileScope, Domain, MemoryFormat, Mode, Precision
+from torchzoo.record import Measured
+from torchzoo.stats import Estimate
+
+
+class HardwareRatio(msgspec.Struct, frozen=True, kw_only=True):
+    """Time on the base's hardware over time on the candidate's: above 1, the candidate's is faster."""
+
+    case: Case
+    ratio: float
+
+
+class HardwareMean(msgspec.Struct, frozen=True, kw_only=True):
+    """Geometric mean of a group's ratios; `domain` is `all` for all of them."""
+
+    axes: str
+    domain: str
+    mode: Mode
+    ratio: Estimate
+    cases: int
+
+
+def hardware_ratio(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> HardwareRatio:
+    """The ratio of one case that both runs measured."""
+    was, now = (stats.processes_estimate(times_s(side)).value for side in (base, candidate))
+    return HardwareRatio(case=case, ratio=was / now)
+
+
+def hardware_means(pairs: Sequence[Pair], domains: Mapping[str, Domain]) -> Iterable[HardwareMean]:
+    """By backend and the other axes, mode and domain: the geometric mean over cases (the paper's Figure 5)."""
+    groups: dict[tuple[str, Mode, str], list[BootstrapSamples]] = {}
+    for case, base, candidate in pairs:
+        was, now = (
+            bootstrap_case(case, times_s(side), of=name) for name, side in (("base", base), ("candidate", candidate))
+        )
+        for domain in filter(None, (domains.get(case.model), ALL)):
+            groups.setdefault((_axes(case), case.mode, domain), []).append(bootstrap_ratio(was, now))
+    order = [*Domain, ALL]
+    for (axes, mode, domain), ratios in sorted(groups.items(), key=lambda g: (g[0][:2], order.index(g[0][2]))):
+        yield HardwareMean(axes=axes, domain=domain, mode=mode, ratio=geomean_of(ratios), cases=len(ratios))
+
+
+def _axes(case: Case) -> str:
+    """Backend, precision and what else cases must share to be averaged, whatever the device."""
+    words = [str(case.backend)]
+    if case.precision is not Precision.DEFAULT:
+        words.append(case.precision)
+    if case.memory_format is not MemoryFormat.CONTIGUOUS:
+        words.append(case.memory_format)
+    if case.compile_scope is not CompileScope.NETWORK:
+        words.append(f"scope={case.compile_scope}")
+    return " ".join(words)

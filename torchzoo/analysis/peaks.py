@@ -1,0 +1,151 @@
+"""What a device can do at most: a table of datasheets, and ceilings that `torchzoo doctor --peaks` measured."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+import msgspec
+
+from torchzoo.errors import TorchzooError
+from torchzoo.record import MeasuredPeaks
+from torchzoo.store import write_whole
+
+#: Ways in which matrix products are computed, by the format of what is multiplied.
+PATHS = ("fp64", "fp32", "tf32", "fp16", "bf16")
+
+
+class Datasheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of `peaks.yaml`, which says what its fields mean."""
+
+    names: tuple[str, ...]
+    tflop_per_s: dict[str, float]
+    gb_per_s: float
+    title: str
+    url: str
+
+    def best_tflop_per_s(self, path: str) -> float | None:
+        """Of matrix products: by the matrix units of that precision where there are any."""
+        return self.tflop_per_s.get(f"{path}_matrix", self.tflop_per_s.get(path))
+
+
+class Peak(msgspec.Struct, frozen=True, kw_only=True):
+    """Per second: operations or bytes. `source` is for people."""
+
+    per_s: float
+    source: str
+
+
+class Peaks(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one device, each from its datasheet, or measured where the datasheet has nothing."""
+
+    compute: dict[str, Peak]  # by path
+    memory: Peak | None
+
+
+class PeaksFileError(TorchzooError):
+    """The file of measured ceilings can't be read or written: one line."""
+
+
+def peaks_of(device_name: str, *, threads: int | None = None) -> Peaks:
+    """What is known of the device of that name; nothing of one that is in neither table.
+
+    Args:
+        device_name: as torch gives it.
+        threads: of a CPU, whose ceilings depend on how many are used; None for an accelerator.
+
+    Raises:
+        PeaksFileError: there is a file of measured ceilings and it can't be read.
+    """
+    compute: dict[str, Peak] = {}
+    memory = None
+    found = read_ceilings(ceilings_file()).get(ceilings_key(device_name, threads))
+    if found is not None:
+        source = f"measured {found.date} with torch {found.torch}"
+        compute = {path: Peak(per_s=value * 1e12, source=source) for path, value in found.tflop_per_s.items()}
+        memory = Peak(per_s=found.gb_per_s * 1e9, source=source)
+    sheet = datasheet(device_name)
+    if sheet is not None:
+        for path in PATHS:
+            value = sheet.best_tflop_per_s(path)
+            if value is not None:
+                compute[path] = Peak(per_s=value * 1e12, source="datasheet")
+        memory = Peak(per_s=sheet.gb_per_s * 1e9, source="datasheet")
+    return Peaks(compute=compute, memory=memory)
+
+
+def datasheet(device_name: str) -> Datasheet | None:
+    """The entry whose names have this one, exactly but for case and a leading NVIDIA: a MIG slice has none."""
+    return _by_name().get(_plain(device_name))
+
+
+@functools.cache
+def datasheets() -> tuple[Datasheet, ...]:
+    """The whole table."""
+    import yaml
+
+    text = Path(__file__).with_name("peaks.yaml").read_text(encoding="utf-8")
+    return msgspec.convert(yaml.safe_load(text), tuple[Datasheet, ...], strict=False)
+
+
+@functools.cache
+def _by_name() -> dict[str, Datasheet]:
+    return {_plain(name): sheet for sheet in datasheets() for name in sheet.names}
+
+
+def _plain(name: str) -> str:
+    return name.casefold().removeprefix("nvidia ")
+
+
+# --- measured ceilings ---
+
+
+def ceilings_key(device_name: str, threads: int | None) -> str:
+    """What a device is called in the file: a CPU with the number of threads."""
+    return device_name if threads is None else f"{device_name}, {threads} threads"
+
+
+def ceilings_file() -> Path:
+    """`peaks.yaml` in $TORCHZOO_CACHE, else in `torchzoo` under $XDG_CACHE_HOME, else under ~/.cache."""
+    own = os.environ.get("TORCHZOO_CACHE")
+    if own:
+        return Path(own) / "peaks.yaml"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "torchzoo" / "peaks.yaml"
+
+
+def read_ceilings(path: Path) -> dict[str, MeasuredPeaks]:
+    """Empty where there is no file.
+
+    Raises:
+        PeaksFileError: it can't be read as such a file.
+    """
+    import yaml
+
+    try:
+        return msgspec.convert(
+            yaml.safe_load(path.read_text(encoding="utf-8")) or {}, dict[str, MeasuredPeaks], strict=False
+        )
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
+        why = " ".join(str(error).split())
+        raise PeaksFileError(f"can't read {path} ({why}): delete it and run `torchzoo doctor --peaks` again") from error
+
+
+def keep_ceilings(path: Path, key: str, ceilings: MeasuredPeaks) -> None:
+    """Put one device's into the file, which others' stay in; its folder is made.
+
+    Raises:
+        PeaksFileError: the file can't be read or written.
+    """
+    import yaml
+
+    known = read_ceilings(path) | {key: ceilings}
+    text = "# By `torchzoo doctor --peaks`.\n" + yaml.safe_dump(msgspec.to_builtins(known), default_flow_style=None)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise PeaksFileError(f"can't write {path}: {error.strerror}") from error

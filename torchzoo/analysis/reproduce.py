@@ -1,0 +1,50 @@
+"""The command that measures a case again."""
+
+from __future__ import annotations
+
+import shlex
+
+from torchzoo.case import EAGER, CacheMode, Case, CompileScope, MemoryFormat, Precision, Settings
+from torchzoo.record import Failed, FailureKind, Manifest, Record
+
+
+def command(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | None = None) -> str:
+    """`python run.py resnet18 -d cuda -t train --backend inductor --bs 16 ...`, quoted for a POSIX shell.
+
+    The run's settings are named where they are not the defaults; its time limits only for a case that ran into one.
+    """
+    options = {
+        "--backend": (str(case.backend), str(EAGER)),
+        "--precision": (str(case.precision), str(Precision.DEFAULT)),
+        "--memory-format": (str(case.memory_format), str(MemoryFormat.CONTIGUOUS)),
+        "--compile-scope": (str(case.compile_scope), str(CompileScope.NETWORK)),
+        "--bs": (str(case.batch_size), str(None)),
+        "--seed": (str(case.seed), "0"),
+        "--repeats": (str(repeats), "1"),
+    }
+    words = [case.model, "-d", case.device, "-t", str(case.mode)]
+    for option, (value, default) in options.items():
+        words += [option, value] if value != default else []
+    words += _settings(manifest.settings)
+    if failed is not None and isinstance(failed.outcome, Failed) and failed.outcome.kind is FailureKind.TIMEOUT:
+        limits = manifest.settings.limits
+        for name in ("build", "compile", "measure"):
+            words += [f"--{name}-timeout", f"{getattr(limits, f'{name}_s'):g}"]
+    for folder in manifest.models_dirs:
+        words += ["--models-dir", folder]
+    if case.model.startswith("-"):  # no option of ours
+        words = [*words[1:], "--", case.model]
+    return shlex.join(["python", "run.py", *words])
+
+
+def _settings(settings: Settings) -> list[str]:
+    words, defaults = [], Settings()
+    if settings.time_limit_s != defaults.time_limit_s:
+        words += ["--time-limit", f"{settings.time_limit_s:g}"]
+    if settings.threads is not None:
+        words += ["--threads", str(settings.threads)]
+    if settings.host_memory_limit_bytes is not None:
+        words += ["--host-memory-limit", str(settings.host_memory_limit_bytes)]
+    if settings.cache is not CacheMode.COLD:
+        words += ["--cache", settings.cache_dir or settings.cache]
+    return words + [f"--{one.replace('_', '-')}" for one in settings.passes]

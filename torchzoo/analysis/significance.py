@@ -1,0 +1,93 @@
+"""Whether two sets of processes differ: tests on the logarithms of their medians, and Holm's adjustment for many tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist, fmean, median, variance
+
+import msgspec
+
+from torchzoo.stats import STATED_CONFIDENCE, Estimate, median_estimate, t_coverage, t_quantile
+
+
+class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
+    """log(candidate / base) with its standard error; `degrees` of freedom of that error, None: it is taken as known."""
+
+    value: float
+    error: float
+    degrees: int | None
+
+    def p_value(self, allowance: float = 0.0) -> float:
+        """Two-sided, that this or more is seen where the true one is `allowance` at most, either way."""
+        beyond = abs(self.value) - allowance
+        if beyond <= 0:
+            return 1.0
+        if self.error == 0:
+            return 0.0
+        t = beyond / self.error
+        return 2 * NormalDist().cdf(-t) if self.degrees is None else max(0.0, 1 - t_coverage(t, self.degrees))
+
+    def interval(self) -> Estimate:
+        """Candidate over base, with its 95% interval."""
+        t = NormalDist().inv_cdf(0.975) if self.degrees is None else t_quantile(STATED_CONFIDENCE, self.degrees)
+        low, high = self.value - t * self.error, self.value + t * self.error
+        return Estimate(
+            value=math.exp(self.value),
+            low=math.exp(low),
+            high=math.exp(high) if high < 700 else math.inf,
+            confidence=STATED_CONFIDENCE,
+            count=2,
+        )
+
+
+def log_ratio(
+    base: Sequence[Sequence[float]], candidate: Sequence[Sequence[float]], *, assumed_spread: float
+) -> LogRatio | None:
+    """How the candidate's processes compare with the base's, by their medians' logarithms.
+
+    Several processes on both sides: Welch's t (Biometrika 34, 1947), degrees rounded down. On one side only: its spread
+    is taken for the other's, too. One process on each side can't know how much processes differ: the standard deviation
+    `assumed_spread` (of the logarithm) stands for it, beside what each process's own interval says. None where
+    a single process has a single value: then there is no telling.
+    """
+    logs = [[math.log(median(values)) for values in side] for side in (base, candidate)]
+    counts = [len(side) for side in logs]
+    value = fmean(logs[1]) - fmean(logs[0])
+    if max(counts) == 1:
+        errors = [_log_error(side[0]) for side in (base, candidate)]
+        if None in errors:
+            return None
+        within = sum(error * error for error in errors if error is not None)
+        return LogRatio(value=value, error=math.sqrt(2 * assumed_spread**2 + within), degrees=None)
+    if min(counts) == 1:
+        many = max(logs, key=len)
+        error = math.sqrt(variance(many) * (1 / counts[0] + 1 / counts[1]))
+        return LogRatio(value=value, error=error, degrees=len(many) - 1)
+    parts = [variance(side) / len(side) for side in logs]
+    spread = sum(part * part / (count - 1) for part, count in zip(parts, counts, strict=True))
+    degrees = sum(parts) ** 2 / spread if spread > 0 else min(counts) - 1
+    return LogRatio(value=value, error=math.sqrt(sum(parts)), degrees=max(1, math.floor(degrees)))
+
+
+def _log_error(values: Sequence[float]) -> float | None:
+    """Standard error of the logarithm of a process's median, from its interval; None for a single value."""
+    own = median_estimate(values)
+    if own.count < 2:
+        return None
+    return math.log(own.high / own.low) / (2 * NormalDist().inv_cdf((1 + own.confidence) / 2))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted so that all that fall below alpha are right together with probability 1 - alpha at least.
+
+    The step-down method of Holm (Scandinavian Journal of Statistics 6, 1979), valid however the tests depend on each
+    other.
+    """
+    adjusted = [1.0] * len(p_values)
+    highest = 0.0
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    for rank, index in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = highest
+    return adjusted

@@ -1,0 +1,272 @@
+"""What the cases of a report come to: pass rates, geometric means, ratios, outliers, one device against another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from torchzoo import stats
+from torchzoo.analysis.bootstrap import BootstrapSamples, bootstrap_processes, generator_for, geomean_of, inverse
+from torchzoo.analysis.cases import CaseResult, Status
+from torchzoo.case import Case, CompileScope, Domain, MemoryFormat, Mode, Precision
+from torchzoo.stats import Estimate
+
+ALL = "all"
+OUTLIER_SCORE = 3.5
+OUTLIER_CASES = 8  # below, "the others" are too few to be far from
+OUTLIER_RULE = (
+    f"modified z-score of the logarithm of the speedup above {OUTLIER_SCORE} (0.6745 |x - median| / MAD; Iglewicz & "
+    f"Hoaglin, 1993), among the passing cases of the same backend, device, precision and mode where these are "
+    f"{OUTLIER_CASES} or more"
+)
+
+AXES: dict[str, Callable[[CaseResult], str]] = {
+    "mode": lambda result: str(result.case.mode),
+    "domain": lambda result: str(result.domain) if result.domain is not None else "unknown",
+    "backend": lambda result: str(result.case.backend),
+    "precision": lambda result: str(result.case.precision),
+    "device": lambda result: result.case.device,
+}
+
+
+def comparison_group(case: Case) -> str:
+    """What a case must share with others to be averaged with them: `inductor on cuda at amp`."""
+    label = f"{case.backend} on {case.device}"
+    if case.precision is not Precision.DEFAULT:
+        label += f" at {case.precision}"
+    if case.memory_format is not MemoryFormat.CONTIGUOUS:
+        label += f" in {case.memory_format}"
+    if case.compile_scope is not CompileScope.NETWORK:
+        label += f" (scope {case.compile_scope})"
+    return label
+
+
+class Total(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of cases. The geometric means are over its cases with a candidate beside eager."""
+
+    axis: str  # what the group has in common: all, mode, domain, backend, precision, device
+    name: str
+    measured: int
+    incorrect: int  # among the measured: their results are not eager's
+    failed: int
+    skipped: int
+    compared: int  # cases with a candidate that passed
+    comparable: int  # cases with a candidate that could run
+    passing: Estimate | None  # speedup over those compared
+    over_all: Estimate | None  # over all comparable ones: one that failed or is incorrect counts as 1
+    time_ratio: Estimate | None  # T, candidate over eager, over those compared
+    host_memory_ratio: Estimate | None  # CM
+    device_memory_ratio: Estimate | None  # GM
+
+    @property
+    def passed(self) -> int:
+        return self.measured - self.incorrect
+
+    @property
+    def could_run(self) -> int:
+        return self.measured + self.failed
+
+    @property
+    def pass_rate(self) -> float | None:
+        """Of the cases that could run (not skipped), the share that was measured and not found incorrect."""
+        return self.passed / self.could_run if self.could_run else None
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Cases whose speedups are of one kind, `inductor on cuda`; or all cases, whatever their kind."""
+
+    title: str
+    totals: tuple[Total, ...]
+
+
+class Outlier(msgspec.Struct, frozen=True, kw_only=True):
+    result: CaseResult
+    speedup: float
+    usual: float  # the median of the others
+    score: float  # modified z-score; positive: faster than usual
+
+
+class DeviceRatio(msgspec.Struct, frozen=True, kw_only=True):
+    """How many times faster a case ran on `device` than on `base`; latencies of separate processes, not paired."""
+
+    result: CaseResult  # on `device`
+    base: str
+    device: str
+    ratio: float
+    low: float  # the ends of both latencies' intervals put against each other: wider than 95%
+    high: float
+
+
+def sections(results: Sequence[CaseResult]) -> tuple[Section, ...]:
+    """All cases by each axis that they differ in; then, where there are several comparison groups, each group alone."""
+    samples = RatioSamples(results)
+    found = [Section(title="all cases", totals=_by_axes(results, samples))]
+    groups: dict[str, list[CaseResult]] = {}
+    for result in results:
+        if result.has_candidate:
+            groups.setdefault(comparison_group(result.case), []).append(result)
+    if len(groups) > 1:
+        found += [
+            Section(title=f"{group} over eager", totals=_by_axes(some, samples, axes=("mode", "domain")))
+            for group, some in groups.items()
+        ]
+    return tuple(found)
+
+
+def speedups_by_group(results: Sequence[CaseResult]) -> dict[str, dict[str, dict[Mode, Total]]]:
+    """Totals of the cases with a candidate that passed: by comparison group, then domain (`all` last), then mode."""
+    samples = RatioSamples(results)
+    groups: dict[str, dict[str, dict[Mode, list[CaseResult]]]] = {}
+    for result in results:
+        if result.has_candidate and result.passed:
+            by_domain = groups.setdefault(comparison_group(result.case), {})
+            for domain in filter(None, (result.domain, ALL)):
+                by_domain.setdefault(domain, {}).setdefault(result.case.mode, []).append(result)
+    return {
+        group: {
+            domain: {mode: total("domain", domain, some, samples) for mode, some in by_domain[domain].items()}
+            for domain in [*Domain, ALL]
+            if domain in by_domain
+        }
+        for group, by_domain in groups.items()
+    }
+
+
+def _by_axes(
+    results: Sequence[CaseResult], samples: RatioSamples, axes: Iterable[str] = tuple(AXES)
+) -> tuple[Total, ...]:
+    totals = [total(ALL, ALL, results, samples)]
+    for axis in axes:
+        groups: dict[str, list[CaseResult]] = {}
+        for result in results:
+            groups.setdefault(AXES[axis](result), []).append(result)
+        order = {name: place for place, name in enumerate(Domain)} if axis == "domain" else {}
+        names = sorted(groups, key=lambda name: order.get(name, len(order)))  # type: ignore[call-overload]
+        if len(names) > 1:
+            totals += [total(axis, name, groups[name], samples) for name in names]
+    return tuple(totals)
+
+
+def total(axis: str, name: str, results: Sequence[CaseResult], samples: RatioSamples) -> Total:
+    """What one group of cases comes to; `samples` must hold all of them."""
+    candidates = [result for result in results if result.has_candidate and result.could_run]
+    compared = [result for result in candidates if result.passed]
+    statuses = [result.status for result in results]
+    return Total(
+        axis=axis,
+        name=name,
+        measured=sum(status in (Status.PASSED, Status.INCORRECT) for status in statuses),
+        incorrect=statuses.count(Status.INCORRECT),
+        failed=statuses.count(Status.FAILED),
+        skipped=statuses.count(Status.SKIPPED),
+        compared=len(compared),
+        comparable=len(candidates),
+        passing=samples.geomean("speedup", compared),
+        over_all=samples.geomean("speedup_or_1", candidates),
+        time_ratio=samples.geomean("time_ratio", compared),
+        host_memory_ratio=samples.geomean("host_memory_ratio", compared),
+        device_memory_ratio=samples.geomean("device_memory_ratio", compared),
+    )
+
+
+class RatioSamples:
+    """Bootstrap samples of every case's ratios, drawn once. A case has the same samples in every group it is in."""
+
+    def __init__(self, results: Sequence[CaseResult]) -> None:
+        self._of: dict[str, dict[int, BootstrapSamples]] = {
+            name: {} for name in ("speedup", "speedup_or_1", "time_ratio", "host_memory_ratio", "device_memory_ratio")
+        }
+        for result in results:
+            if not result.has_candidate:
+                continue
+            if not result.passed:
+                self._of["speedup_or_1"][id(result)] = bootstrap_case(result.case, [[1.0]])
+                continue
+            speedup = bootstrap_case(result.case, paired_ratios(result))
+            self._of["speedup"][id(result)] = self._of["speedup_or_1"][id(result)] = speedup
+            self._of["time_ratio"][id(result)] = inverse(speedup)
+            figures = result.figures
+            assert figures is not None
+            for name in ("host_memory_ratio", "device_memory_ratio"):
+                value = getattr(figures, name)
+                if value is not None:
+                    self._of[name][id(result)] = bootstrap_case(result.case, [[value]])
+
+    def geomean(self, name: str, results: Iterable[CaseResult]) -> Estimate | None:
+        """The geometric mean of one ratio over the cases that have it; None where none has."""
+        cases = [self._of[name][id(result)] for result in results if id(result) in self._of[name]]
+        return geomean_of(cases) if cases else None
+
+
+def bootstrap_case(case: Case, processes: Sequence[Sequence[float]], *, of: str = "") -> BootstrapSamples:
+    """Bootstrap samples of one case's values, by process. They depend on the case alone, not on the others or on order.
+
+    `of` tells apart several quantities of one case that are drawn independently.
+    """
+    name = f"{case.label()} {of}".rstrip()
+    return bootstrap_processes(processes, cluster=case.model, generator=generator_for(name))
+
+
+def paired_ratios(result: CaseResult) -> list[list[float]]:
+    """The paired ratios, eager over candidate, of each process that measured the case."""
+    return [stats.quad_ratios(measured.blocks) for measured in result.measured]
+
+
+def outliers(results: Sequence[CaseResult]) -> tuple[Outlier, ...]:
+    """Cases whose speedup is far from that of their group, by `OUTLIER_RULE`; the slow ones first."""
+    groups: dict[tuple[str, str], list[CaseResult]] = {}
+    for result in results:
+        if result.has_candidate and result.passed:
+            groups.setdefault((comparison_group(result.case), result.case.mode), []).append(result)
+    found = []
+    for group in groups.values():
+        logs = [math.log(_speedup(result)) for result in group]
+        center = median(logs)
+        mad = median(abs(value - center) for value in logs)
+        if len(group) < OUTLIER_CASES or mad == 0:
+            continue
+        for result, value in zip(group, logs, strict=True):
+            score = 0.6745 * (value - center) / mad
+            if abs(score) > OUTLIER_SCORE:
+                found.append(Outlier(result=result, speedup=_speedup(result), usual=math.exp(center), score=score))
+    return tuple(sorted(found, key=lambda one: one.speedup))
+
+
+def _speedup(result: CaseResult) -> float:
+    assert result.figures is not None
+    assert result.figures.speedup is not None
+    return result.figures.speedup.value
+
+
+def device_ratios(results: Sequence[CaseResult]) -> tuple[DeviceRatio, ...]:
+    """Cases that passed on several devices, each against the run's first one, at the same batch size."""
+    devices = list(dict.fromkeys(result.case.device for result in results))
+    found: dict[Any, dict[str, CaseResult]] = {}
+    for result in results:
+        if result.passed:
+            found.setdefault(msgspec.structs.replace(result.case, device=""), {})[result.case.device] = result
+    ratios = []
+    for by_device in found.values():
+        present = [device for device in devices if device in by_device]
+        for device in present[1:]:
+            times = stats.quotient(_latency(by_device[present[0]]), _latency(by_device[device]))
+            ratios.append(
+                DeviceRatio(
+                    result=by_device[device],
+                    base=present[0],
+                    device=device,
+                    ratio=times.value,
+                    low=times.low,
+                    high=times.high,
+                )
+            )
+    return tuple(ratios)
+
+
+def _latency(result: CaseResult) -> Estimate:
+    assert result.figures is not None
+    return result.figures.shown.latency_s

@@ -1,0 +1,187 @@
+"""Precision, memory format and backend, applied to a model from outside; and the checks that a label was reached."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from torchzoo.backends import NotRunnable
+from torchzoo.backends.call import Call
+from torchzoo.case import MemoryFormat, Mode, NativeDtype, Precision
+from torchzoo.model import Model
+
+CAST_DTYPES = {
+    Precision.FP32: torch.float32,
+    Precision.TF32: torch.float32,
+    Precision.FP16: torch.float16,
+    Precision.BF16: torch.bfloat16,
+    Precision.FP64: torch.float64,
+}
+NATIVE_DTYPES = {NativeDtype.FP32: torch.float32, NativeDtype.FP64: torch.float64}
+
+
+class LabelNotReached(RuntimeError):
+    """The model does not do what the case's label says; measuring it would be a lie."""
+
+
+def apply_precision(model: Model, precision: Precision) -> dict[str, str]:
+    """Bring `model` to `precision`: cast, autocast or flags. Returns PyTorch's flags as they then are.
+
+    Raises:
+        NotRunnable: the device does not compute in that precision.
+    """
+    _require_support(model.device, precision)
+    if precision in (Precision.FP32, Precision.TF32):
+        torch.set_float32_matmul_precision("highest" if precision is Precision.FP32 else "high")
+        torch.backends.cudnn.allow_tf32 = precision is Precision.TF32
+    if precision in CAST_DTYPES:
+        dtype = CAST_DTYPES[precision]
+        for network in model.networks().values():
+            network.to(dtype)
+        model.batch = tree_map(lambda leaf: leaf.to(dtype) if _is_floating(leaf) else leaf, model.batch)
+    autocast_dtype = _autocast_dtype(model.device, precision)
+    if autocast_dtype is not None:
+        model.autocast_dtype = autocast_dtype
+        if autocast_dtype is torch.float16 and model.mode is Mode.TRAIN:
+            model.scaler = torch.amp.GradScaler(model.device.type)
+    return {
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_allow_tf32": str(torch.backends.cudnn.allow_tf32),
+        "cudnn_benchmark": str(torch.backends.cudnn.benchmark),
+        "autocast_dtype": _name(autocast_dtype) if autocast_dtype else "off",
+        "grad_scaler": "on" if model.scaler is not None else "off",
+    }
+
+
+def _require_support(device: torch.device, precision: Precision) -> None:
+    if precision is Precision.TF32 and (
+        device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0)
+    ):
+        raise NotRunnable("TF32 is a format of NVIDIA GPUs since Ampere")
+    wants_bf16 = precision in (Precision.BF16, Precision.AMP_BF16)
+    if wants_bf16 and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise NotRunnable("this GPU has no bfloat16 arithmetic")
+
+
+def _autocast_dtype(device: torch.device, precision: Precision) -> torch.dtype | None:
+    if precision is Precision.AMP:
+        return torch.get_autocast_dtype(device.type)
+    return {Precision.AMP_FP16: torch.float16, Precision.AMP_BF16: torch.bfloat16}.get(precision)
+
+
+def _is_floating(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_floating_point()
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def apply_memory_format(model: Model, memory_format: MemoryFormat) -> None:
+    """Put 4-D weights and floating 4-D data into channels-last order.
+
+    Raises:
+        NotRunnable: the model has no 4-D weight, so that the label would say nothing.
+    """
+    if memory_format is MemoryFormat.CONTIGUOUS:
+        return
+    weights = [p for network in model.networks().values() for p in network.parameters() if p.ndim == 4]
+    if not weights:
+        raise NotRunnable("channels-last is an order of 4-D tensors, and no weight of this model has four dimensions")
+    for network in model.networks().values():
+        network.to(memory_format=torch.channels_last)
+    model.batch = tree_map(
+        lambda leaf: (
+            leaf.contiguous(memory_format=torch.channels_last) if _is_floating(leaf) and leaf.ndim == 4 else leaf
+        ),
+        model.batch,
+    )
+    if not all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights):
+        raise LabelNotReached("some 4-D weights are not in channels-last order after the change")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What one eager step showed."""
+
+    calls: dict[str, Call]  # the first call of each network that the step calls, by network name
+    operator_dtypes: dict[str, int]  # floating results of operators, by dtype
+
+    def take_calls(self) -> dict[str, Call]:
+        """The calls, which are given away: the tensors that they hold must not count as anybody's memory later."""
+        calls = dict(self.calls)
+        self.calls.clear()
+        return calls
+
+
+class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the floating results of all operators by dtype; scalars (losses, Adam's step counters) left out."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[torch.dtype] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        for leaf in (results,) if isinstance(results, Tensor) else tree_leaves(results):
+            if _is_floating(leaf) and leaf.ndim:
+                self.counts[leaf.dtype] += 1
+        return results
+
+
+def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
+    """Run one eager step and note the dtypes it computes in and how it calls its networks."""
+    calls: dict[str, Call] = {}
+    with contextlib.ExitStack() as stack:
+        for name, network in model.networks().items():
+            stack.enter_context(_recording(network, partial(calls.setdefault, name)))
+        dtypes = stack.enter_context(_OperatorDtypes())
+        step()
+    return Inspection(calls=calls, operator_dtypes={_name(dtype): n for dtype, n in dtypes.counts.items()})
+
+
+@contextlib.contextmanager
+def _recording(network: nn.Module, keep: Callable[[Call], Any]) -> Iterator[None]:
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        args, kwargs = tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, (args, kwargs))
+        keep(Call(args, kwargs, type(output)))
+
+    handle = network.register_forward_hook(hook, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def check_precision(model: Model, precision: Precision, native: NativeDtype, inspection: Inspection) -> None:
+    """That weights, data and arithmetic are what the label says.
+
+    Raises:
+        LabelNotReached: a floating parameter or tensor of the model's has another dtype, or no operator computes in it.
+        NotRunnable: autocast changes nothing in this model.
+    """
+    dtype = CAST_DTYPES.get(precision, NATIVE_DTYPES[native])
+    held = {
+        f"{network_name}.{name}": parameter
+        for network_name, network in model.networks().items()
+        for name, parameter in network.named_parameters()
+    }
+    held |= {f"data {index}": leaf for index, leaf in enumerate(tree_leaves(vars(model)))}
+    for name, tensor in held.items():
+        if _is_floating(tensor) and tensor.dtype is not dtype:
+            raise LabelNotReached(f"precision {precision} promises {_name(dtype)}, but {name} is {_name(tensor.dtype)}")
+    if model.autocast_dtype is not None:
+        if _name(model.autocast_dtype) not in inspection.operator_dtypes:
+            raise NotRunnable(f"autocast to {_name(model.autocast_dtype)} changes none of this model's operators")
+    elif held and _name(dtype) not in inspection.operator_dtypes:
+        computed = ", ".join(sorted(inspection.operator_dtypes)) or "no floating dtype"
+        raise LabelNotReached(f"precision {precision} promises {_name(dtype)}, but the step computes in {computed}")

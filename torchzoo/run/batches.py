@@ -1,0 +1,117 @@
+"""Batch sizes for evaluation by class of device: found by doubling, kept in a file that people review.
+
+The file maps a device's name to models, and each model to the batch found and to what it was found from:
+
+    NVIDIA H200:
+      resnet18: {batch_size: 512, precision: default, torch: 2.11.0, date: 2026-11-21, samples_per_s: {64: 9000.0, ...}}
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from torchzoo.errors import TorchzooError
+
+#: A doubling that gives less than this factor in throughput is not worth it.
+WORTHWHILE = 1.05
+
+#: Seconds of timing a batch size, at most.
+TIME_LIMIT_S = 2.0
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class TunedBatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The batch size of one model on one class of device, and the throughput by batch size that it was chosen from."""
+
+    batch_size: int
+    precision: str
+    torch: str
+    date: str
+    samples_per_s: dict[int, float]
+
+
+Tuned = dict[str, dict[str, TunedBatch]]
+
+
+class BatchFileError(TorchzooError):
+    """A file of tuned batches that can't be read or written: one line."""
+
+
+def default_file() -> Path:
+    """Beside this module: in a checkout it is reviewed and committed, in an installation it comes with the package."""
+    return Path(__file__).resolve().parent / "tuned_batches.yaml"
+
+
+def read_tuned(path: Path) -> Tuned:
+    """Empty where there is no file.
+
+    Raises:
+        BatchFileError: the file is no such file.
+    """
+    import yaml
+
+    try:
+        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")) or {}, Tuned, strict=False)
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise BatchFileError(f"can't read {path}: {' '.join(str(error).split())}") from error
+
+
+def write_tuned(path: Path, tuned: Tuned) -> None:
+    """Raises `BatchFileError` where `path` can't be written."""
+    import yaml
+
+    heading = "# By `torchzoo tune-batch`: evaluation batches by class of device, and what they were found from.\n"
+    plain = msgspec.to_builtins(tuned)
+    try:
+        path.write_text(heading + yaml.safe_dump(plain, default_flow_style=None, width=120), encoding="utf-8")
+    except OSError as error:
+        raise BatchFileError(f"can't write {path}: {error.strerror}") from error
+
+
+def tune(
+    starts: dict[_Key, int], throughputs: Callable[[dict[_Key, int]], dict[_Key, float | None]], *, largest: int = 2**16
+) -> dict[_Key, dict[int, float]]:
+    """Throughput by batch size of each model, doubled from its start until it stops rising, or nothing more runs.
+
+    Args:
+        starts: batch size to begin with, by model, or whatever else tells apart what is tuned.
+        throughputs: samples/s of models at batch sizes; None for one that does not run, out of memory for one.
+        largest: no batch above this is tried.
+    """
+    curves: dict[_Key, dict[int, float]] = {name: {} for name in starts}
+    rising = dict(starts)
+    while rising:
+        found = throughputs(rising)
+        for name, batch_size in list(rising.items()):
+            rate = found.get(name)
+            before = list(curves[name].values())
+            if rate is not None:
+                curves[name][batch_size] = rate
+            if rate is None or (before and rate < WORTHWHILE * before[-1]) or 2 * batch_size > largest:
+                del rising[name]
+            else:
+                rising[name] = 2 * batch_size
+    return curves
+
+
+def best_batch(samples_per_s: dict[int, float]) -> int:
+    """The smallest batch after which doubling was not worthwhile.
+
+    Raises:
+        ValueError: nothing ran.
+    """
+    if not samples_per_s:
+        raise ValueError("no batch size ran")
+    sizes = sorted(samples_per_s)
+    for size, larger in itertools.pairwise(sizes):
+        if samples_per_s[larger] < WORTHWHILE * samples_per_s[size]:
+            return size
+    return sizes[-1]

@@ -1,0 +1,181 @@
+"""Selection x axes -> a `Plan` of fully resolved cases and of those that can't run, with reasons. Pure functions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import msgspec
+
+from torchzoo import backends
+from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision, Stage
+from torchzoo.environment import MachineInfo
+from torchzoo.errors import UsageError, unknown
+from torchzoo.record import Failed, FailureKind, Skipped
+from torchzoo.zoo.spec import ModelSpec, SpecError
+
+SMOKE = "smoke"
+DEFAULT = "default"
+AUTO = "auto"
+
+
+class Axes(msgspec.Struct, frozen=True, kw_only=True):
+    """The axes of a run; a case is made for each combination.
+
+    `batch_sizes`: of each a number; `smoke`; `default` for what metadata says; `auto` for the default doubled until
+    throughput stops rising; or None: in evaluation the batch tuned for the class of device where there is one, else
+    the default.
+    `repeats`: how many processes measure each case.
+    """
+
+    modes: tuple[Mode, ...]
+    devices: tuple[str, ...]
+    backends: tuple[Backend, ...]
+    precisions: tuple[Precision, ...] = (Precision.DEFAULT,)
+    memory_formats: tuple[MemoryFormat, ...] = (MemoryFormat.CONTIGUOUS,)
+    compile_scope: CompileScope = CompileScope.NETWORK
+    batch_sizes: tuple[int | str | None, ...] = (None,)
+    seed: int = 0
+    repeats: int = 1
+
+
+class PlannedCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One case of a plan: its spec, or, where it can't run, the outcome that it already has."""
+
+    case: Case
+    spec: ModelSpec | None = None
+    resolved: Skipped | Failed | None = None
+
+
+Plan = tuple[PlannedCase, ...]
+
+
+def make_plan(
+    models: Iterable[ModelSpec | tuple[str, SpecError]],
+    axes: Axes,
+    missing: dict[str, str],
+    tuned: dict[str, dict[str, int]] | None = None,
+    auto: dict[Case, int] | None = None,
+) -> Plan:
+    """Every combination of `models` and `axes`, in that order: all of one model's cases stand together.
+
+    Args:
+        models: specs; or, for a folder whose spec can't be read, its name and the error, which becomes failed entries.
+        axes: checked by `check_axes` before.
+        missing: why a model (by name) or a backend's package (by package) can't be used on this machine.
+        tuned: evaluation batches by device (as in `axes`) and model.
+        auto: what `auto` comes to, by tuning case at the default batch; where there is none, it is the default.
+    """
+    combinations = list(
+        itertools.product(
+            axes.modes,
+            axes.devices,
+            axes.precisions,
+            axes.memory_formats,
+            axes.backends,
+            axes.batch_sizes,
+            range(axes.repeats),
+        )
+    )
+    planned: dict[Case, PlannedCase] = {}
+    for model in models:
+        for mode, device, precision, memory_format, backend, batch_size, repeat in combinations:
+            name = model.name if isinstance(model, ModelSpec) else model[0]
+            case = Case(
+                model=name,
+                mode=mode,
+                device=device,
+                backend=backend,
+                precision=precision,
+                memory_format=memory_format,
+                compile_scope=axes.compile_scope,
+                batch_size=_batch_size(model, mode, batch_size, (tuned or {}).get(device, {}))
+                if isinstance(model, ModelSpec)
+                else None,
+                seed=axes.seed,
+                repeat=repeat,
+            )
+            if batch_size == AUTO:
+                found = (auto or {}).get(case.tuning_case(), case.batch_size)
+                case = msgspec.structs.replace(case, batch_size=found)
+            planned[case] = plan_case(case, model, missing)  # two batch sizes that come to the same are one case
+    return tuple(planned.values())
+
+
+def to_tune(models: Iterable[ModelSpec | tuple[str, SpecError]], axes: Axes, missing: dict[str, str]) -> Plan:
+    """What the batch size `auto` asks for: each tuning case, once, of which any case can run, at its default batch."""
+    if AUTO not in axes.batch_sizes:
+        return ()
+    cases = make_plan(models, msgspec.structs.replace(axes, batch_sizes=(AUTO,)), missing)
+    runnable = {entry.case.tuning_case(): entry.spec for entry in cases if entry.resolved is None}
+    return tuple(PlannedCase(case=case, spec=spec) for case, spec in runnable.items())
+
+
+def plan_case(case: Case, model: ModelSpec | tuple[str, SpecError], missing: dict[str, str]) -> PlannedCase:
+    """`case` with its spec, resolved where it can't run."""
+    if not isinstance(model, ModelSpec):
+        return PlannedCase(case=case, resolved=Failed(kind=FailureKind.ERROR, stage=Stage.PLAN, message=str(model[1])))
+    reason = skip_reason(case, model, missing)
+    return PlannedCase(case=case, spec=model, resolved=None if reason is None else Skipped(reason=reason))
+
+
+def _batch_size(spec: ModelSpec, mode: Mode, asked: int | str | None, tuned: dict[str, int]) -> int | None:
+    if mode not in spec.batch_size:
+        return None
+    if isinstance(asked, int):
+        return asked
+    if asked == SMOKE:
+        return spec.smoke_batch_size
+    default = spec.batch_size[mode]
+    return tuned.get(spec.name, default) if asked is None and mode is Mode.EVAL else default
+
+
+def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | None:
+    """Why `case` can't run here, or None: the model's own rules first, then what the machine lacks."""
+    for rule in spec.skips:
+        if rule.matches(case):
+            return rule.reason
+    backend = backends.info(case.backend.name)
+    if (
+        case.mode not in backend.modes
+        or case.compile_scope not in backend.scopes
+        or (backend.devices and case.device_type not in backend.devices)
+    ):
+        return f"{case.backend}: {backend.why_limited}"
+    if backend.package in missing:
+        return missing[backend.package]
+    return missing.get(spec.name)
+
+
+def parse_backend(text: str) -> Backend:
+    """`inductor:reduce-overhead` as a `Backend`. Whether Dynamo knows an unlisted name is checked with the machine.
+
+    Raises:
+        UsageError: an option that a listed backend does not have.
+    """
+    name, _, option = text.partition(":")
+    options = backends.info(name).options
+    if option and option not in options:
+        known = ", ".join(options) or "none"
+        raise UsageError(f"backend {name} has no mode '{option}': it has {known}")
+    return Backend(name, option or None)
+
+
+def check_axes(axes: Axes, machine: MachineInfo) -> None:
+    """That the machine has the devices and PyTorch the backends.
+
+    Raises:
+        UsageError: it has not; the message says what there is.
+    """
+    for device in axes.devices:
+        kind, _, index = device.partition(":")
+        count = machine.devices.get(kind, 0)
+        if count == 0:
+            present = ", ".join(machine.devices)
+            raise UsageError(f"no {kind} device: PyTorch {machine.environment.get('torch')} sees only {present} here")
+        if index and int(index) >= count:
+            raise UsageError(f"no device {device}: there are {count} of {kind}, counted from 0")
+    known = {*backends.BACKENDS, *machine.dynamo_backends}
+    for backend in axes.backends:
+        if backend.name not in known:
+            raise UsageError(unknown("backend", backend.name, sorted(known)))

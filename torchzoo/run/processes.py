@@ -1,0 +1,283 @@
+"""Real worker processes, forked from a server that has torch and the models' libraries loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import torchzoo
+from torchzoo.case import Settings
+from torchzoo.environment import MachineInfo
+from torchzoo.errors import TorchzooError
+from torchzoo.record import MeasuredPeaks
+from torchzoo.run import reaper, worker
+from torchzoo.run.lanes import Lane
+from torchzoo.run.plan import PlannedCase
+from torchzoo.run.scheduler import Exited, Message
+
+
+class TorchUnusable(TorchzooError):
+    """Torch can't be imported in a worker; the message says why."""
+
+
+@dataclass
+class _Process:
+    process: Any
+    connection: Connection
+    scratch: str
+    is_open: bool = True
+
+
+class ForkServer:
+    """A process with torch and libraries loaded, which workers are forked from: in a fraction of a second, not seconds.
+
+    The server never touches a device: `PYTORCH_NVML_BASED_CUDA_CHECK` keeps PyTorch from initialising CUDA when it
+    only counts devices, and a forked child could not use CUDA otherwise. Where there is no forkserver, workers are
+    spawned, and import what they need themselves.
+
+    Args:
+        preload: what the server imports beside torch, as `torchzoo.run.preload` takes it.
+    """
+
+    def __init__(self, preload: Sequence[str]) -> None:
+        self._can_fork = "forkserver" in multiprocessing.get_all_start_methods()
+        self.context: Any = multiprocessing.get_context("forkserver" if self._can_fork else "spawn")
+        self._preload = preload
+
+    def machine_info(self) -> MachineInfo:
+        """Start the server and ask a process of it what the machine has.
+
+        Raises:
+            TorchUnusable: torch itself can't be imported.
+        """
+        machine = self._ask(self._preload)
+        if (
+            machine is None and self._preload
+        ):  # a library that ends the process it is imported in costs its models alone
+            time.sleep(1)  # until the server is known to be gone
+            machine = self._ask(())
+        if machine is None:
+            raise TorchUnusable("the process that imports torch died; see above")
+        if isinstance(machine, str):
+            raise TorchUnusable(machine)
+        return machine
+
+    def ceilings(self, device: str) -> tuple[str, MeasuredPeaks]:
+        """Ask a process of the server, which `machine_info` has started, what products and copies on `device` reach.
+
+        Returns:
+            The device's name in the file of ceilings, and the ceilings.
+
+        Raises:
+            TorchUnusable: the device can't be used, or the process died.
+        """
+        receiver, sender = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=worker.tell_ceilings, args=(sender, device), daemon=True)
+        process.start()
+        sender.close()
+        try:
+            found: tuple[str, MeasuredPeaks] | str = receiver.recv()
+        except EOFError as error:
+            raise TorchUnusable(f"the process that measured {device} died; see above") from error
+        process.join()
+        if isinstance(found, str):
+            raise TorchUnusable(found)
+        return found
+
+    def _ask(self, preload: Sequence[str]) -> MachineInfo | str | None:
+        """What the machine has, or why torch can't tell; None where the server or its process died."""
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        os.environ[worker.PRELOAD_VARIABLE] = ",".join(preload)
+        root = str(Path(torchzoo.__file__).resolve().parent.parent)
+        if root not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        if self._can_fork:
+            self.context.set_forkserver_preload(["torchzoo.run.preload"])
+        receiver, sender = self.context.Pipe(duplex=False)
+        process = self.context.Process(
+            target=worker.tell_machine_info, args=(sender,), daemon=True
+        )  # ended with this one
+        try:
+            process.start()
+            sender.close()
+            machine: MachineInfo | str = receiver.recv()
+            process.join()
+        except (EOFError, ConnectionError):
+            return None
+        except KeyboardInterrupt:
+            with _Interrupts():  # a second one, too
+                _kill_server()
+            raise
+        return machine
+
+
+def _kill_server() -> None:
+    """The fork server ends with this process, but not before all libraries are imported: seconds, or never."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "multiprocessing.forkserver" in " ".join(child.cmdline()):
+                child.kill()
+
+
+class ForkedWorkers:
+    """The processes of a run, each forked from `server`. Use as a context: on leaving, nothing is left.
+
+    Within it, SIGINT and SIGTERM are raised as `KeyboardInterrupt` by `wait` only: in the middle of starting or killing
+    a worker they would leave one that nobody knows of, and that multiprocessing waits for at exit, for ever.
+    """
+
+    def __init__(self, server: ForkServer, settings: Settings) -> None:
+        self._context = server.context
+        self._settings = settings
+        self._processes: dict[int, _Process] = {}
+        self._reaper: subprocess.Popen[str] | None = None
+        self._interrupts = _Interrupts()
+
+    def start(self, ticket: int, entry: PlannedCase, lane: Lane, log: Path) -> None:
+        assert entry.spec is not None
+        scratch = tempfile.mkdtemp(prefix="torchzoo-scratch-")
+        request = worker.Request(
+            case=entry.case, spec=entry.spec, settings=self._settings, lane=lane, log=str(log), scratch=scratch
+        )
+        ours, theirs = self._context.Pipe(duplex=True)
+        process = self._context.Process(target=worker.work, args=(request, theirs))
+        process.start()
+        theirs.close()
+        self._processes[ticket] = _Process(process, ours, scratch)
+        self._tell_reaper(f"+ {process.pid} {scratch}")
+
+    def _tell_reaper(self, line: str) -> None:
+        if self._reaper is None:
+            self._reaper = subprocess.Popen(  # noqa: S603  our own interpreter and file
+                [sys.executable, "-I", reaper.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+        assert self._reaper.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # someone killed it: the workers still watch for themselves
+            self._reaper.stdin.write(line + "\n")
+            self._reaper.stdin.flush()
+
+    def wait(self, timeout_s: float) -> list[tuple[int, Message]]:
+        """See `torchzoo.run.scheduler.Workers`. What a worker has sent is read before its end is noticed.
+
+        Raises:
+            KeyboardInterrupt: SIGINT or SIGTERM came, now or since the last call.
+        """
+        waited: dict[Any, int] = {}
+        for ticket, started in self._processes.items():
+            waited[started.connection if started.is_open else started.process.sentinel] = ticket
+        messages: list[tuple[int, Message]] = []
+        ready_ones = wait([*waited, self._interrupts.noted], timeout_s)
+        if self._interrupts.noted in ready_ones:
+            raise KeyboardInterrupt
+        for ready in ready_ones:
+            started = self._processes[waited[ready]]
+            if started.is_open:
+                try:
+                    messages.append((waited[ready], started.connection.recv()))
+                except (EOFError, OSError):  # closed: the process is ending
+                    started.is_open = False
+            else:
+                started.process.join()
+                code = started.process.exitcode
+                messages.append((waited[ready], Exited(-signal.SIGKILL if code is None else code)))
+        return messages
+
+    def open_window(self, ticket: int) -> None:
+        with contextlib.suppress(OSError):  # gone in this moment: its end will be noticed
+            self._processes[ticket].connection.send(worker.GO)
+
+    def pause(self, ticket: int) -> None:
+        self._signal(ticket, signal.SIGSTOP)
+
+    def resume(self, ticket: int) -> None:
+        self._signal(ticket, signal.SIGCONT)
+
+    def kill(self, ticket: int) -> None:
+        if ticket not in self._processes:  # `start` failed: no space for a scratch folder, no process to be had
+            return
+        self._signal(ticket, signal.SIGKILL)
+        started = self._processes.pop(ticket)
+        started.process.kill()  # where it has not made its group yet
+        started.process.join()
+        started.connection.close()
+        shutil.rmtree(started.scratch, ignore_errors=True)
+        self._tell_reaper(f"- {started.process.pid}")
+
+    def _signal(self, ticket: int, number: signal.Signals) -> None:
+        """To the worker and its process group, which holds the compilers' own processes too."""
+        reaper.kill_tree(self._processes[ticket].process.pid, number)
+
+    def host_available_bytes(self) -> int:
+        return psutil.virtual_memory().available
+
+    def __enter__(self) -> ForkedWorkers:
+        self._interrupts.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for ticket in list(self._processes):
+            self.kill(ticket)
+        if self._reaper is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._reaper.communicate()
+            self._reaper = None
+        self._interrupts.__exit__()
+        if self._interrupts.came and kind is None:
+            raise KeyboardInterrupt
+
+
+class _Interrupts:
+    """SIGINT and SIGTERM, noted instead of raised wherever they strike: `noted` can be read from then on."""
+
+    def __init__(self) -> None:
+        self.noted, self._note = multiprocessing.Pipe(duplex=False)
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def came(self) -> bool:
+        return self.noted.poll()
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._on_signal)
+
+    def _on_signal(self, *_: object) -> None:
+        if not self.came:  # once is enough, and a full pipe would block
+            self._note.send_bytes(b"")
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends what runs as Ctrl-C does: workers killed, what was measured kept, temporary folders removed."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,25 @@
+"""What a run is asked to do, before the machine and the models are looked at."""
+
+from __future__ import annotations
+
+import msgspec
+
+from torchzoo.case import Settings
+from torchzoo.run.plan import Axes
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The models, the axes and the settings of a new run.
+
+    `axes.devices` may be empty. The run then uses the accelerator, or the CPU where there is none.
+    `settings.jobs` and `settings.compile_threads` are not used: they follow from `jobs` and from the machine.
+    """
+
+    patterns: tuple[str, ...]  # model names, globs, domains or `all`
+    suites: tuple[str, ...] = ()
+    axes: Axes
+    settings: Settings
+    jobs: int | None = None  # None: as many as the cores allow
+    device_indices: tuple[int, ...] | None = None
+    models_dirs: tuple[str, ...] = ()
+    batch_file: str | None = None  # a file of tuned batches; None: torchzoo's own

@@ -1,0 +1,89 @@
+"""What the cases of a run need of this machine: readable models, installed packages, lanes, and a number of jobs."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+
+import msgspec
+
+from torchzoo import backends
+from torchzoo.case import Backend, Settings
+from torchzoo.environment import MachineInfo, usable_cores
+from torchzoo.errors import UsageError
+from torchzoo.run.lanes import CPU, Lane, make_lanes
+from torchzoo.zoo.catalog import Catalog, library_imports
+from torchzoo.zoo.requirements import unsatisfied
+from torchzoo.zoo.spec import ModelSpec, SpecError
+
+#: The chosen models. Of a folder whose metadata can't be read, its name and the error.
+Models = Sequence[ModelSpec | tuple[str, SpecError]]
+
+
+def read_models(catalog: Catalog, names: Sequence[str]) -> Models:
+    """The specs of these models. A folder that can't be read keeps its error and stops no other model."""
+    models: list[ModelSpec | tuple[str, SpecError]] = []
+    for name in names:
+        try:
+            models.append(catalog.spec(name))
+        except SpecError as error:
+            models.append((name, error))
+    return models
+
+
+def to_preload(models: Models) -> list[str]:
+    """The libraries that the fork server imports: those that the folders of the chosen models import."""
+    specs = [model for model in models if isinstance(model, ModelSpec)]
+    return list(dict.fromkeys(name for spec in specs for name in library_imports(spec)))
+
+
+def missing(models: Models, chosen_backends: Sequence[Backend]) -> dict[str, str]:
+    """What is not installed: by model name or by a backend's package, the reason and what to do."""
+    reasons = {}
+    for spec in models:
+        if isinstance(spec, ModelSpec):
+            problems = list(filter(None, map(unsatisfied, spec.requirements)))
+            if problems:
+                reasons[spec.name] = f"{', '.join(problems)}: python install.py {spec.name}"
+    for backend in chosen_backends:
+        info = backends.info(backend.name)
+        if info.package is not None and importlib.util.find_spec(info.package) is None:
+            reasons[info.package] = f"{backend.name} needs {info.package}, which is not installed: {info.install}"
+    return reasons
+
+
+def default_jobs(threads: int | None, *, on_cpu_only: bool) -> int:
+    """How many workers are alive at once: one for three in four cores. The rest measures and compiles.
+
+    On the CPU the steps of each worker use `threads` cores (None: all of them), and threads that wait for a busy core
+    only spin.
+    """
+    cores = len(usable_cores())
+    per_worker = (threads or cores) if on_cpu_only else 1
+    return max(1, cores * 3 // 4 // per_worker)
+
+
+def with_jobs(settings: Settings, jobs: int | None, devices: Sequence[str], cases: int) -> Settings:
+    """The settings with the number of workers and of their compile threads, never more workers than cases."""
+    on_cpu_only = all(device == CPU for device in devices)
+    jobs = min(jobs or default_jobs(settings.threads, on_cpu_only=on_cpu_only), cases)
+    compile_threads = None if jobs == 1 else max(2, 2 * len(usable_cores()) // jobs)
+    return msgspec.structs.replace(settings, jobs=jobs, compile_threads=compile_threads)
+
+
+def lanes_for(
+    devices: Sequence[str], indices: tuple[int, ...] | None, settings: Settings, machine: MachineInfo
+) -> tuple[Lane, ...]:
+    """The lanes for cases on these devices.
+
+    Raises:
+        UsageError: `--devices` has an index that the machine does not have.
+    """
+    kinds = [kind for kind in machine.devices if kind != CPU]
+    for index in indices or ():
+        if not kinds or index >= machine.devices[kinds[0]]:
+            present = f"{machine.devices[kinds[0]]} of {kinds[0]}" if kinds else "no accelerator"
+            raise UsageError(f"--devices: no device {index}; there is {present} here, counted from 0")
+    is_mixed = len({device == CPU for device in devices}) > 1
+    cpu_jobs = default_jobs(settings.threads, on_cpu_only=True) if is_mixed else settings.jobs
+    return make_lanes(devices, indices, machine.accelerators, cores=usable_cores(), cpu_jobs=cpu_jobs)

@@ -1,0 +1,159 @@
+"""One run from its request to its records: a new one, or one that was cut short."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import torchzoo
+from torchzoo.case import Case, Stage
+from torchzoo.errors import UsageError
+from torchzoo.provenance import machine_differences
+from torchzoo.record import BatchCurve, Failed, Manifest, Record
+from torchzoo.run import batches, plan
+from torchzoo.run.batches import best_batch
+from torchzoo.run.lanes import Lane
+from torchzoo.run.plan import Plan
+from torchzoo.run.processes import ForkedWorkers, ForkServer
+from torchzoo.run.request import RunRequest
+from torchzoo.run.resources import lanes_for, missing, read_models, to_preload, with_jobs
+from torchzoo.run.scheduler import Scheduler
+from torchzoo.run.tuning import OnTried, at_batch, ignore_tried, quick, throughput_curves
+from torchzoo.store import Run, RunStore, StoreError
+from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.spec import ModelSpec
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that is ready to start: the cases that are left and the records that exist.
+
+    `workers` is a context manager: enter it before `run`.
+    """
+
+    manifest: Manifest
+    left: Plan
+    done: tuple[Record, ...]
+    lanes: tuple[Lane, ...]
+    workers: ForkedWorkers
+
+    def run(self, run_store: RunStore, on_stage: Callable[[Case, Lane, Stage], None]) -> Iterator[Record]:
+        """Run the cases that are left. Each record is yielded after it is on disk."""
+        numbers = {case: number for number, case in enumerate(self.manifest.cases)}
+        curves = {curve.case: curve.samples_per_s for curve in self.manifest.batch_curves}
+        scheduler = Scheduler(
+            self.workers,
+            self.lanes,
+            jobs=self.manifest.settings.jobs,
+            limits=self.manifest.settings.limits,
+            log_path=lambda case: run_store.log_path(numbers[case], case.label()),
+            on_stage=on_stage,
+        )
+        for finished in scheduler.run(self.left):
+            record = msgspec.structs.replace(finished, batch_curve=curves.get(finished.case.tuning_case()))
+            run_store.append(record)
+            yield record
+
+
+def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore_tried) -> Session:
+    """Check the request, ask the machine what it has, make the plan, and write the manifest.
+
+    With the batch size `auto`, the batches are searched for first; `on_tried` is told of each batch that was tried.
+
+    Raises:
+        UsageError, CatalogError, TorchUnusable: the request can't be carried out.
+    """
+    catalog = find_models(map(Path, request.models_dirs))
+    models = read_models(catalog, catalog.select(request.patterns, request.suites))
+    server = ForkServer(to_preload(models))
+    machine = server.machine_info()
+    axes = request.axes
+    if not axes.devices:
+        axes = msgspec.structs.replace(axes, devices=(machine.default_device,))
+    plan.check_axes(axes, machine)
+    tuned = _tuned_batches(request.batch_file)
+    tuned_here = {
+        device: {name: one.batch_size for name, one in tuned.get(machine.device_class(device), {}).items()}
+        for device in axes.devices
+    }
+    lacking = missing(models, axes.backends)
+    to_tune = plan.to_tune(models, axes, lacking)
+    curves = throughput_curves(to_tune, quick(request), server, machine, run_store.logs, on_tried)
+    found = {case: best_batch(curve) for case, curve in curves.items()}
+    planned = plan.make_plan(models, axes, lacking, tuned_here, found)
+    settings = with_jobs(request.settings, request.jobs, axes.devices, cases=len(planned))
+    lanes = lanes_for(axes.devices, request.device_indices, settings, machine)
+    manifest = Manifest(
+        torchzoo_version=torchzoo.__version__,
+        command=tuple(shlex.quote(word) for word in sys.argv),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        environment=machine.environment,
+        settings=settings,
+        cases=tuple(one.case for one in planned),
+        domains={model.name: model.domain for model in models if isinstance(model, ModelSpec)},
+        device_indices=request.device_indices,
+        models_dirs=tuple(str(Path(folder).resolve()) for folder in request.models_dirs),
+        batch_curves=tuple(
+            BatchCurve(case=at_batch(case, found[case]), samples_per_s=curve) for case, curve in curves.items()
+        ),
+    )
+    run_store.begin(manifest)
+    return Session(manifest=manifest, left=planned, done=(), lanes=lanes, workers=ForkedWorkers(server, settings))
+
+
+def resumed_run(run: Run, *, retry_failed: bool) -> Session:
+    """The cases of `run` that have no record yet, under the settings that the run began with.
+
+    Args:
+        run: what was read from the run's folder.
+        retry_failed: run the cases that failed once more, too.
+
+    Raises:
+        StoreError: the machine or the software is not the one that the run began on.
+        CatalogError, TorchUnusable: as for a new run.
+    """
+    manifest = run.manifest
+    done = tuple(record for record in run.records if not (retry_failed and isinstance(record.outcome, Failed)))
+    have_record = {record.case for record in done}
+    cases = [case for case in manifest.cases if case not in have_record]
+    catalog = find_models(map(Path, manifest.models_dirs))
+    gone = sorted({case.model for case in cases} - set(catalog.folders))
+    if gone:
+        raise StoreError(f"{run.path} needs models that are no longer there: {', '.join(gone)}")
+    models = read_models(catalog, list(dict.fromkeys(case.model for case in cases)))
+    server = ForkServer(to_preload(models))
+    machine = server.machine_info()
+    _check_same_machine(run, machine.environment)
+    devices = list(dict.fromkeys(case.device for case in cases))
+    lanes = lanes_for(devices, manifest.device_indices, manifest.settings, machine)
+    by_name = {model.name if isinstance(model, ModelSpec) else model[0]: model for model in models}
+    lacking = missing(models, [case.backend for case in cases])
+    left = tuple(plan.plan_case(case, by_name[case.model], lacking) for case in cases)
+    workers = ForkedWorkers(server, manifest.settings)
+    return Session(manifest=manifest, left=left, done=done, lanes=lanes, workers=workers)
+
+
+def _tuned_batches(path: str | None) -> batches.Tuned:
+    """The batches of the file at `path`, or torchzoo's own.
+
+    Raises:
+        UsageError: a file was named and is not there.
+    """
+    if path is None:
+        return batches.read_tuned(batches.default_file())
+    if not Path(path).is_file():
+        raise UsageError(f"--batch-file: no file {path}; `torchzoo tune-batch MODEL --file {path}` makes one")
+    return batches.read_tuned(Path(path))
+
+
+def _check_same_machine(run: Run, now: dict[str, Any]) -> None:
+    """Raises `StoreError` where the machine or the software is not the one that the run began on."""
+    current = msgspec.structs.replace(run.manifest, environment=now)
+    changed = [f"{d.name} was {d.base}, is {d.candidate}" for d in machine_differences(run.manifest, current)]
+    if changed:
+        raise StoreError(f"{run.path} was begun elsewhere, start a new run: {'; '.join(changed)}")

@@ -1,0 +1,187 @@
+"""The life of a worker process: isolate it, measure one case, say what came of it. Torch is imported only inside."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import resource
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+
+from torchzoo.backends import NotRunnable
+from torchzoo.case import EAGER, CacheMode, Case, Settings, Stage
+from torchzoo.environment import MachineInfo
+from torchzoo.errors import attempt
+from torchzoo.record import Failed, FailureKind, Measured, Outcome, Skipped
+from torchzoo.run.lanes import Lane
+from torchzoo.zoo.spec import ModelSpec
+
+#: Names the modules, by commas, that `torchzoo.preload` loads into the fork server.
+PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
+
+#: What the parent sends a worker whose window is open.
+GO = "go"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a worker needs to know."""
+
+    case: Case
+    spec: ModelSpec
+    settings: Settings
+    lane: Lane
+    log: str  # where its standard output and error go
+    scratch: str  # an empty folder, for compile caches that start cold
+
+
+def work(request: Request, connection: Connection) -> None:
+    """Report each stage as it begins, wait for the window, then report the outcome."""
+    os.setsid()  # a process group of its own, to be stopped and killed whole
+    _redirect_output(request.log)
+    faulthandler.enable()
+    _limit_host_memory(request.settings.host_memory_limit_bytes)
+    _set_environment(request)
+    stage = Stage.START
+
+    def tell(new: Stage) -> None:
+        nonlocal stage
+        stage = new
+        connection.send(new)
+
+    if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER:
+        tell(Stage.PRIME)
+        _prime(request)
+    go = _listen(connection)
+    result = attempt(lambda: _measure(request, tell, window=go.wait))
+    outcome: Outcome
+    if isinstance(result, NotRunnable):
+        outcome = Skipped(reason=str(result))
+    elif isinstance(result, Exception):
+        traceback.print_exception(result)
+        outcome = failure(result, stage, request.log)
+    else:
+        outcome = result
+    connection.send(outcome)
+
+
+def _measure(request: Request, tell: Callable[[Stage], None], window: Callable[[], object]) -> Measured:
+    from torchzoo.measure.case import measure_case
+
+    return measure_case(request.case, request.spec, request.lane.device, request.settings, tell, window=window)
+
+
+def _prime(request: Request) -> None:
+    """Compile the case once in a process of its own, forked before this one has touched a device, to fill the caches.
+
+    What fails there will fail here, and is reported then.
+    """
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:  # the copy of the worker must not run on, whatever happens in it
+        _measure(request, tell=lambda _: None, window=lambda: os._exit(0))
+    finally:
+        os._exit(1)
+
+
+def tell_machine_info(connection: Connection) -> None:
+    """Send what the machine has, or one line that says why torch can't tell."""
+    answer: MachineInfo | str
+    try:
+        from torchzoo.environment import collect_machine_info
+
+        answer = collect_machine_info()
+    except (ImportError, OSError, RuntimeError) as error:
+        answer = f"torch can't be used here: {' '.join(str(error).split())[:300]}"
+    with contextlib.suppress(BrokenPipeError):  # who asked was interrupted
+        connection.send(answer)
+
+
+def tell_ceilings(connection: Connection, device_name: str) -> None:
+    """Send what products and copies on a device reach, under its name in their file; or one line that says why not."""
+    try:
+        import torch
+
+        from torchzoo.analysis.peaks import ceilings_key
+        from torchzoo.environment import device_name as name_of
+        from torchzoo.measure.passes.measured_peaks import measure_ceilings
+
+        device = torch.device(device_name)
+        if device.type != "cpu":
+            torch.accelerator.set_device_index(device)
+        key = ceilings_key(name_of(device), torch.get_num_threads() if device.type == "cpu" else None)
+        connection.send((key, measure_ceilings(device)))
+    except (ImportError, OSError, RuntimeError) as error:
+        connection.send(f"can't measure {device_name}: {' '.join(str(error).split())[:300]}")
+
+
+def _listen(connection: Connection) -> threading.Event:
+    """An event that is set when the parent opens the window; and the worker's end, should the parent be gone."""
+    go = threading.Event()
+
+    def listen() -> None:
+        try:
+            while connection.recv() == GO:
+                go.set()
+        except (EOFError, OSError):
+            os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=listen, daemon=True, name="torchzoo-parent").start()
+    return go
+
+
+def _set_environment(request: Request) -> None:
+    """Cores, compile caches and compile threads: what must stand before torch compiles."""
+    caches = Path(request.settings.cache_dir or request.scratch)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "inductor")
+    os.environ["TRITON_CACHE_DIR"] = str(caches / "triton")
+    if request.settings.compile_threads is not None:
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(request.settings.compile_threads)
+    if request.lane.cores is not None:
+        os.sched_setaffinity(0, request.lane.cores)
+
+
+def _redirect_output(log: str) -> None:
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def _limit_host_memory(limit_bytes: int | None) -> None:
+    if limit_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
+
+
+def failure(error: BaseException, stage: Stage, log: str) -> Failed:
+    """Classify an exception. Its message is cut to one line; the traceback's tail keeps the rest."""
+    text = " ".join(str(error).split())
+    return Failed(
+        kind=_kind(error),
+        stage=stage,
+        message=f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__,
+        traceback="".join(traceback.format_exception(error))[-4000:],
+        log=log,
+    )
+
+
+def _kind(error: BaseException) -> FailureKind:
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    if any(type(link).__name__ == "OutOfMemoryError" for link in chain):  # torch's, without importing torch
+        return FailureKind.OOM_DEVICE
+    refusals = ("can't allocate memory", "cannot allocate memory", "bad_alloc")
+    if any(isinstance(link, MemoryError) or any(words in str(link).lower() for words in refusals) for link in chain):
+        return FailureKind.OOM_HOST
+    return FailureKind.ERROR

@@ -1,0 +1,180 @@
+"""Bases for model folders that fill in what is the same for all models of a task."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from torchzoo.case import Mode
+from torchzoo.model import Inputs, Model
+
+
+class Batch(NamedTuple):
+    """Inputs of one network and what its loss compares the outputs with."""
+
+    inputs: Inputs
+    targets: Any = None
+
+
+class SupervisedModel(Model):
+    """One network, one optimizer, and the usual step: zero_grad, forward, loss, backward, update."""
+
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    batch: Batch
+
+    def build(self) -> None:
+        self.network = self.build_network().to(self.device)
+        self.batch = self.build_batch()
+        if self.mode is Mode.TRAIN:
+            self.optimizer = self.build_optimizer()
+
+    @abc.abstractmethod
+    def build_network(self) -> nn.Module: ...
+
+    @abc.abstractmethod
+    def build_batch(self) -> Batch: ...
+
+    @abc.abstractmethod
+    def compute_loss(self, outputs: Any, targets: Any) -> Tensor: ...
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.network.parameters())
+
+    def networks(self) -> dict[str, nn.Module]:
+        return {"network": self.network}
+
+    @property
+    def example_inputs(self) -> Inputs:
+        return self.batch.inputs
+
+    def forward(self) -> Any:
+        """The network's outputs on the batch."""
+        inputs = self.batch.inputs
+        return self.network(**inputs) if isinstance(inputs, dict) else self.network(*inputs)
+
+    def train_step(self) -> Tensor:
+        self.optimizer.zero_grad()
+        with self.autocast():
+            loss = self.compute_loss(self.forward(), self.batch.targets)
+        self.backward(loss)
+        self.step(self.optimizer)
+        return loss.detach()
+
+    @torch.no_grad()
+    def eval_step(self) -> Any:
+        with self.autocast():
+            return self.forward()
+
+
+class ImageClassifier(SupervisedModel):
+    """Images (B, 3, S, S) to logits (B, K); cross entropy on fixed integer targets, Adam."""
+
+    sample_unit = "images"
+    image_size: ClassVar[int] = 224
+    num_classes: ClassVar[int] = 1000
+
+    def build_batch(self) -> Batch:
+        images = self.data.images(self.batch_size, 3, self.image_size, self.image_size)
+        return Batch((images,), self.data.labels(self.batch_size, self.num_classes))
+
+    def compute_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets)
+
+
+class TimmClassifier(ImageClassifier):
+    """A timm model at its own default image size and number of classes, with timm's own SGD: Nesterov, weight decay.
+
+    (Momentum 0.9, learning rate and weight decay 1e-4; biases and normalisations are not decayed.)
+    """
+
+    def build_batch(self) -> Batch:
+        cfg: dict[str, Any] = self.network.default_cfg  # type: ignore[assignment]
+        images = self.data.images(self.batch_size, *cfg["input_size"])
+        return Batch((images,), self.data.labels(self.batch_size, cfg["num_classes"]))
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
+
+        return create_optimizer_v2(self.network, "sgd", lr=1e-4, weight_decay=1e-4, momentum=0.9)
+
+
+class LanguageModel(SupervisedModel):
+    """A transformers model on random tokens (B, T): its own loss in training, logits (B, T, V) in evaluation."""
+
+    sample_unit = "sequences"
+    train_length: ClassVar[int] = 512
+    eval_length: ClassVar[int] = 512
+
+    def build_batch(self) -> Batch:
+        vocabulary_size: int = self.network.config.vocab_size  # type: ignore[union-attr, assignment]
+        length = self.train_length if self.mode is Mode.TRAIN else self.eval_length
+        inputs = {"input_ids": self.data.tokens(self.batch_size, length, vocabulary_size)}
+        name = "labels" if self.mode is Mode.TRAIN else self.second_eval_input
+        if name:
+            inputs[name] = self.data.tokens(self.batch_size, length, vocabulary_size)
+        return Batch(inputs)
+
+    #: A second input that evaluation needs beside `input_ids`.
+    second_eval_input: ClassVar[str | None] = None
+
+    def compute_loss(self, outputs: Any, targets: None) -> Tensor:
+        loss: Tensor = outputs.loss
+        return loss
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.network.parameters(), lr=1e-3)
+
+    @torch.no_grad()
+    def eval_step(self) -> Tensor:
+        with self.autocast():
+            logits: Tensor = self.forward().logits
+        return logits
+
+
+class Seq2SeqLM(LanguageModel):
+    """An encoder-decoder; evaluation feeds the decoder tokens of the same length."""
+
+    second_eval_input = "decoder_input_ids"
+
+
+class Detector(SupervisedModel):
+    """A torchvision-style detector: a list of images, in training with targets; its loss is the sum of its losses.
+
+    `box_count` boxes per image, with labels in [1, `num_classes`) and, where `with_masks`, filled-box masks.
+    """
+
+    sample_unit = "images"
+    image_height: ClassVar[int] = 800
+    image_width: ClassVar[int] = 1216
+    num_classes: ClassVar[int] = 91  # background included
+    box_count: ClassVar[int] = 20
+    with_masks: ClassVar[bool] = False
+
+    def build_batch(self) -> Batch:
+        height, width = self.image_height, self.image_width
+        images = [self.data.uniform(3, height, width) for _ in range(self.batch_size)]
+        if self.mode is Mode.EVAL:
+            return Batch((images,))
+        return Batch((images, [self._target() for _ in range(self.batch_size)]))
+
+    def _target(self) -> dict[str, Tensor]:
+        boxes = self.data.boxes(self.box_count, self.image_height, self.image_width)
+        target = {"boxes": boxes, "labels": self.data.integers(1, self.num_classes, self.box_count)}
+        if self.with_masks:
+            x = torch.arange(self.image_width, device=self.device).view(1, 1, -1)
+            y = torch.arange(self.image_height, device=self.device).view(1, -1, 1)
+            x1, y1, x2, y2 = boxes.view(-1, 4, 1, 1).unbind(1)
+            target["masks"] = ((x >= x1) & (x < x2) & (y >= y1) & (y < y2)).to(torch.uint8)
+        return target
+
+    def compute_loss(self, outputs: dict[str, Tensor], targets: None) -> Tensor:
+        return torch.stack(list(outputs.values())).sum()
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+        return torch.optim.SGD(trainable, lr=0.02, momentum=0.9)

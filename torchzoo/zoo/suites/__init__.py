@@ -1,0 +1,42 @@
+"""Suites: named choices of models, a YAML file each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from torchzoo.errors import nearest
+from torchzoo.zoo.folders import CatalogError
+
+
+class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A named choice of models: one of torchzoo's, or a user's YAML file with the same two fields."""
+
+    description: str
+    models: tuple[str, ...]
+
+
+def suite_names() -> list[str]:
+    """Of torchzoo's own suites."""
+    return sorted(path.stem for path in Path(__file__).resolve().parent.glob("*.yaml"))
+
+
+def read_suite(name: str) -> Suite:
+    """One of torchzoo's suites, or the YAML file of that path.
+
+    Raises:
+        CatalogError: neither is there, or the file is no suite.
+    """
+    import yaml
+
+    path = Path(__file__).resolve().parent / f"{name}.yaml"
+    if name not in suite_names():
+        path = Path(name)
+        if path.suffix not in (".yaml", ".yml"):
+            known = f"known: {', '.join(suite_names())}, or a YAML file"
+            raise CatalogError(f"no suite '{name}': {nearest(name, suite_names(), otherwise=known)}")
+    try:
+        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Suite)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise CatalogError(f"can't read the suite {path}: {' '.join(str(error).split())}") from error
