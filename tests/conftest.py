@@ -1,21 +1,50 @@
-"""Markers: `gpu` tests run where there is a CUDA device, and are skipped with that reason elsewhere."""
+"""Which tests run: `gpu` ones where there is a CUDA device, kept passes not again, the longest first."""
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: threads that wait for busy cores only spin
 
+# Inductor tries out each vector instruction set by compiling a program into every cold cache: 9 of the 15 seconds that
+# a small model takes. The tests trust /proc/cpuinfo instead, as inductor does when it is told so.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
 import pytest
+
+from kept_passes import KeptPasses, cache_folder
 
 # A shell starts what runs in the background with Ctrl-C ignored, and whatever that starts ignores it, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+#: Tests that take longest, in this order, as `--durations` shows them. With several workers they must come first: one
+#: that starts last keeps the others waiting.
+LONGEST_FIRST = Path(__file__).with_name("longest_first.txt").read_text(encoding="utf-8").splitlines()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-kept-passes",
+        action="store_true",
+        help="run every test, also those that passed before and whose inputs have not changed since",
+    )
+
+
+@pytest.fixture(scope="session")
+def kept_passes(pytestconfig: pytest.Config) -> KeptPasses:
+    """The passes of earlier sessions. The weekly run of CI sets TORCHZOO_WEEKLY and runs every test."""
+    runs_all = pytestconfig.getoption("--no-kept-passes") or "TORCHZOO_WEEKLY" in os.environ
+    return KeptPasses(cache_folder(), runs_all=runs_all)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     import torch
 
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.nodeid, len(place)))
     if torch.cuda.is_available():
         return
     for item in items:

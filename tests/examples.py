@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from rich.console import Console
 
+from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.case import Backend, Case, Domain, Mode, Settings
 from torchzoo.environment import MachineInfo
 from torchzoo.record import BackToBack, Block, Manifest, Measured, Memory, Record, StopReason, VariantResult
+from torchzoo.store import Run
 from torchzoo.zoo.spec import ModelSpec
 
 #: The checkout.
@@ -87,3 +92,23 @@ def manifest(**changes: Any) -> Manifest:
 
 
 INDUCTOR = Backend("inductor")
+
+
+def run_of(records: Iterable[Record], *, path: str = "run", **changes: Any) -> Run:
+    """A run as read back. Its plan is the records' cases unless `changes` (of the manifest) says otherwise."""
+    kept = tuple(records)
+    return Run(
+        path=Path(path), manifest=manifest(**{"cases": tuple(one.case for one in kept), **changes}), records=kept
+    )
+
+
+def results_of(records: Iterable[Record]) -> list[CaseResult]:
+    """What became of the cases of these records."""
+    return case_results(run_of(records))
+
+
+def rendered(renderable: object, width: int = 200) -> str:
+    """What the terminal shows of a rich renderable."""
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(renderable)
+    return console.file.getvalue()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Runs in folders, with everything a report can show: several axes, failures, checks, breakdowns, names that bite."""
+"""Runs in folders with all that a report can show: several axes, failures, checks, breakdowns, names with markup."""
 
 from __future__ import annotations
 
@@ -82,11 +82,10 @@ def failed(message: str = "out") -> Failed:
 
 def keep(path: Path, records: Sequence[Record], **changes: Any) -> Path:
     """Write a run; its plan is the records' cases unless `changes` says otherwise."""
-    run_store = RunStore(path)
-    run_store.begin(manifest(**({"cases": tuple(each.case for each in records)} | changes)))
-    for each in records:
-        run_store.append(each)
-    run_store.close()
+    with RunStore(path) as run_store:
+        run_store.begin(manifest(**({"cases": tuple(each.case for each in records)} | changes)))
+        for each in records:
+            run_store.append(each)
     return path
 
 

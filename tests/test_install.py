@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from examples import SPEC
+import torchzoo
+from examples import ROOT, SPEC
 from torchzoo import install
-from torchzoo.run.session import missing
-from torchzoo.zoo import catalog
+from torchzoo.run.resources import missing
 
 METADATA = """\
 domain: {domain}
@@ -80,7 +80,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "checkout"
     (root / "models").mkdir(parents=True)
     (root / "pyproject.toml").write_text('[project]\nname = "torchzoo"\ndependencies = []\n')
-    monkeypatch.setattr(install, "ROOT", root)
+    monkeypatch.setattr(torchzoo, "__file__", str(root / "torchzoo" / "__init__.py"))
     monkeypatch.setattr(install, "_require_usable_pip", lambda: None)
     monkeypatch.delenv("TORCHZOO_PATH", raising=False)
     return root
@@ -214,6 +214,46 @@ def test_a_library_that_is_installed_but_does_not_import_is_not_ready_unless_fas
     assert len(pip.commands) == before
 
 
+def test_no_model_is_ready_where_torchzoo_itself_is_not(
+    checkout: Path, pip: FakePip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_model(checkout / "models", "one", "fakevision")
+    add_model(checkout / "models", "two")
+    (checkout / "pyproject.toml").write_text('[project]\ndependencies = ["fakespec"]\n')
+    assert install.main(["--check"], run=pip) == 1
+    captured = capsys.readouterr().out
+    assert rows(captured) == {
+        "torchzoo": "not ready fakespec not installed",
+        "one": "not ready fakevision not installed",
+        "two": "not ready torchzoo itself is not ready",
+    }
+    assert captured.splitlines()[-1] == "0 of 2 models ready"
+
+
+def test_a_long_problem_is_one_line_where_the_table_goes_to_a_file(
+    checkout: Path, pip: FakePip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_model(checkout / "models", "a_model_whose_name_is_long", "fakevision")
+    pip.add("fakevision")
+    reason = "ImportError: " + "why it is so " * 30
+    pip.broken_imports["fakevision"] = reason
+    assert install.main(["--check"], run=pip) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert reason.strip() in lines[1]
+
+
+def test_an_interrupt_is_status_130(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        raise KeyboardInterrupt
+
+    add_model(checkout / "models", "one", "fakevision")
+    assert install.main(["one"], run=interrupted) == 130
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+
+
 def test_each_set_of_libraries_is_imported_once(checkout: Path, pip: FakePip) -> None:
     for name in "abc":
         add_model(checkout / "models", name, "fakevision")
@@ -281,7 +321,7 @@ def test_a_broken_folder_has_its_line_and_takes_no_other_along(
     assert found["empty"].startswith("not ready ")
     assert found["empty"].endswith("empty/metadata.yaml: No such file or directory")
     assert "odd/metadata.yaml: not valid YAML" in found["odd"]
-    assert found["option"].startswith("not ready ")
+    assert found["option"].startswith("not ready not a pip requirement: '--index-url=http://elsewhere'")
 
 
 def test_models_dir_and_torchzoo_path_add_folders(
@@ -311,42 +351,106 @@ def test_from_a_wheel_only_the_models_libraries_are_installed(checkout: Path, pi
     assert pip.pip_calls == [["fakevision"]]
 
 
-def test_a_bare_python_gets_what_reads_the_metadata_first(
-    checkout: Path, pip: FakePip, monkeypatch: pytest.MonkeyPatch
+def test_from_a_wheel_torchzoo_needs_what_the_wheel_says_but_no_extras(
+    checkout: Path, pip: FakePip, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_model(checkout / "torchzoo" / "_bundled" / "models", "one")
+    with (pip.site / "torchzoo-1.0.dist-info" / "METADATA").open("a") as file:
+        file.write("Requires-Dist: fakespec\nRequires-Dist: fakedev; extra == 'dev'\n")
+    importlib.invalidate_caches()
+    assert install.main(["one", "--check"], run=pip) == 1
+    assert rows(capsys.readouterr().out)["torchzoo"] == "not ready fakespec not installed"
+    pip.add("fakespec")
+    assert install.main(["one", "--check"], run=pip) == 0
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Modules that this Python seems not to have."""
+    absent: set[str] = set()
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in absent else find_spec(name))
+    return absent
+
+
+def test_a_bare_python_first_gets_what_reads_the_metadata_and_prints_the_table(
+    checkout: Path, pip: FakePip, bare: set[str]
 ) -> None:
     add_model(checkout / "models", "one", "fakevision")
-    (checkout / "pyproject.toml").write_text('[project]\ndependencies = ["msgspec>=0.19", "pyyaml>=6.0"]\n')
-    there = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: there(name) if name != "yaml" or pip.pip_calls else None
-    )
-    pip.versions = {"msgspec": "0.20", "pyyaml": "6.1"}
+    (checkout / "constraints.txt").write_text("fakevision==1.0\n")
+    bare |= {"msgspec", "packaging", "yaml", "rich"}
     install.main(["one", "--fast"], run=pip)
-    assert pip.pip_calls == [["msgspec>=0.19", "pyyaml>=6.0"], ["-e", str(checkout), "fakevision"]]
+    constraints = ["-c", str(checkout / "constraints.txt")]
+    assert pip.pip_calls == [
+        [*constraints, "msgspec", "packaging", "pyyaml", "rich"],
+        [*constraints, "-e", str(checkout), "fakevision"],
+    ]
 
 
-def test_when_nothing_can_read_the_metadata_every_model_is_not_ready(
-    checkout: Path, pip: FakePip, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_only_what_is_missing_is_installed_first(checkout: Path, pip: FakePip, bare: set[str]) -> None:
+    add_model(checkout / "models", "one")
+    bare.add("yaml")
+    install.main(["one", "--fast", "--no-constraints"], run=pip)
+    assert pip.pip_calls == [["pyyaml"], ["-e", str(checkout)]]
+
+
+def test_check_of_a_bare_python_says_that_torchzoo_is_not_ready_and_what_to_run(
+    checkout: Path, pip: FakePip, bare: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    add_model(checkout / "models", "one", "fakevision", domain="speech")
-    add_model(checkout / "models", "two", "fakevision")
-    (checkout / "pyproject.toml").write_text('[project]\ndependencies = ["fakespec"]\n')
-    monkeypatch.setitem(sys.modules, "torchzoo.spec", None)  # as if msgspec, which it imports, were missing
-    assert install.main(["speech", "--check"], run=pip) == 1
-    assert rows(capsys.readouterr().out) == {
-        "torchzoo": "not ready fakespec not installed",
-        "one": "not ready torchzoo itself is not ready",
-    }
-    assert install.main(["musik", "--check"], run=pip) == 2
+    add_model(checkout / "models", "one", "fakevision")
+    bare |= {"msgspec", "rich"}
+    assert install.main(["--check"], run=pip) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "torchzoo itself is not ready: msgspec, rich not installed" in captured.err
+    assert "`python install.py`" in captured.err
+    assert pip.commands == []
 
 
-def test_it_selects_as_the_catalog_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TORCHZOO_PATH", raising=False)
-    zoo = catalog.find_models()
-    folders = install.model_folders([])
-    assert list(folders) == zoo.names
-    for pattern in ("resnet18", "re*", "computer_vision"):
-        assert list(install.select([pattern], folders)) == zoo.select([pattern])
+def test_when_nothing_can_read_the_metadata_pip_s_error_is_one_line(
+    checkout: Path, pip: FakePip, bare: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_model(checkout / "models", "one", "fakevision")
+    bare.add("yaml")
+    pip.refused["pyyaml"] = "ERROR: No matching distribution found for pyyaml\n[notice] A new release of pip\n"
+    assert install.main(["one"], prog="torchzoo install", run=pip) == 1
+    assert pip.pip_calls == [["pyyaml"]]
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "torchzoo install: error: torchzoo itself is not ready: pyyaml not installed: "
+        "No matching distribution found for pyyaml"
+    )
+
+
+def test_nothing_but_the_standard_library_is_needed_to_begin() -> None:
+    script = [sys.executable, "-S", str(ROOT / "install.py")]  # -S: without site-packages
+    for arguments in (["resnet18", "--check"], ["--check", "--fast"]):
+        done = subprocess.run([*script, *arguments], check=False, capture_output=True, text=True, cwd="/")
+        assert done.returncode == 1
+        assert "not ready: msgspec, packaging, pyyaml, rich not installed" in done.stderr
+        assert done.stderr.count("\n") == 1
+    done = subprocess.run([*script, "--help"], check=False, capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0
+    assert "--no-constraints" in done.stdout
+
+
+def test_models_can_be_chosen_by_name_glob_domain_and_suite(
+    checkout: Path, pip: FakePip, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, domain in {"one": "nlp", "other": "nlp", "three": "speech", "x": "speech"}.items():
+        add_model(checkout / "models", name, domain=domain)
+    (tmp_path / "few.yaml").write_text("description: two\nmodels: [x, one]\n")
+    for arguments, chosen in {
+        ("three", "o*"): ["three", "one", "other"],
+        ("speech", "x"): ["three", "x"],
+        ("all",): ["one", "other", "three", "x"],
+        ("--suite", str(tmp_path / "few.yaml")): ["x", "one"],
+        ("--suite", str(tmp_path / "few.yaml"), "nlp"): ["x", "one", "other"],
+    }.items():
+        assert install.main([*arguments, "--check", "--fast"], run=pip) == 0
+        assert list(rows(capsys.readouterr().out)) == ["torchzoo", *chosen]
+    assert install.main(["--suite", "smokk", "--check"], run=pip) == 2
+    assert "did you mean smoke?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -396,30 +500,12 @@ def test_a_python_without_pip_is_told_where_to_find_one(
     assert "has no pip; use a virtual environment" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("distribution", "module"),
-    [("pyyaml", "yaml"), ("torch", "torch"), ("nvidia-ml-py", "pynvml"), ("never-installed", "never_installed")],
-)
-def test_top_module_is_what_a_library_is_imported_by(distribution: str, module: str) -> None:
-    assert install.top_module(distribution) == module
-
-
 def test_check_of_a_real_model_by_the_real_script() -> None:
-    script = Path(__file__).parent.parent / "install.py"
-    command = [sys.executable, str(script), "resnet18", "--check", "--no-constraints"]
+    command = [sys.executable, str(ROOT / "install.py"), "resnet18", "--check", "--no-constraints"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
     found = rows(done.stdout)
     assert list(found) == ["torchzoo", "resnet18"], done.stderr
     assert done.returncode == (0 if set(found.values()) == {"ready"} else 1)
-
-
-def test_a_requirement_is_met_by_a_version_that_fits(pip: FakePip) -> None:
-    pip.versions["fakevision"] = "0.9"
-    pip.add("fakevision")
-    assert install.unsatisfied("fakevision") is None
-    assert install.unsatisfied("fakevision>=0.5,<1") is None
-    assert install.unsatisfied("fakevision[extra]>=1") == "fakevision 0.9 is installed, not >=1"
-    assert install.unsatisfied("fakeother>=1") == "fakeother not installed"
 
 
 def test_a_run_skips_a_model_whose_library_is_too_old_and_says_what_to_do(pip: FakePip) -> None:

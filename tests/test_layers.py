@@ -1,35 +1,200 @@
-"""The import law: what only reads or shows never imports torch."""
+"""The import law: no arrow upward, torch only where it belongs; and the few rules that keep the tree readable."""
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-WITHOUT_TORCH = (
-    "spec record stats store catalog backends plan install worker scheduler environment "
-    "report.units report.rows report.tables report.progress cli "
-    "compare report.comparison report.noise report.exports commands.compare commands.noise commands.export "
-    "userbenchmark report.markdown commands.userbenchmark leaks report.compilation report.growth "
-    "report.breakdown report.throttling peaks roofline report.work commands.peaks"
+from examples import ROOT
+
+#: From bottom to top. A module may import what stands in its own layer or in one above it in this list, never below.
+#: (`errors` and `case` come first: they import nothing of torchzoo but what stands before them.)
+LAYERS = (
+    ("errors",),
+    ("case",),
+    ("record",),
+    ("store", "stats", "environment", "data"),
+    ("provenance",),
+    ("model",),
+    ("tasks",),
+    ("zoo",),
+    ("networks", "backends"),
+    ("measure",),
+    ("run",),
+    ("analysis",),
+    ("report",),
+    ("userbenchmark", "install"),
+    ("commands",),
+    ("cli",),
+    ("__main__",),
+)
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+
+#: What the folder of a model may import of torchzoo.
+FOR_MODELS = ("case", "data", "model", "networks", "tasks")
+
+#: Modules that answer without torch. Everything but these layers, and the few modules below.
+WITH_TORCH = ("model", "tasks", "data", "networks", "measure")
+WITH_TORCH_MODULES = frozenset(
+    {"torchzoo.zoo.contract", "torchzoo.run.preload", "torchzoo.__main__"}
+    | {
+        f"torchzoo.backends.{name}"
+        for name in ("call", "dynamo", "export", "onnxrt", "openvino", "tensorrt", "torchscript")
+    }
 )
 
+LONGEST = 400  # lines of a file
+#: Files that are longer, and why.
+LONGER: dict[str, str] = {}
 
-def test_what_only_reads_or_shows_does_not_import_torch() -> None:
+
+def modules(root: Path) -> Iterator[tuple[str, Path]]:
+    for path in sorted((root / "torchzoo").rglob("*.py")):
+        yield ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"), path
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Modules of torchzoo that a file imports anywhere, also inside functions and for type checkers alone."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("torchzoo."))
+        elif isinstance(node, ast.ImportFrom) and node.module == "torchzoo":
+            yield from (f"torchzoo.{alias.name}" for alias in node.names if alias.name in RANK)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchzoo."):
+            yield str(node.module)
+
+
+def layer(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def upward(root: Path) -> list[str]:
+    return [
+        f"{module} imports {target}"
+        for module, path in modules(root)
+        for target in imported(path)
+        if layer(module) and RANK[layer(target)] > RANK[layer(module)]
+    ]
+
+
+def test_no_import_goes_upward() -> None:
+    assert upward(ROOT) == []
+
+
+def test_an_import_that_goes_upward_is_found(tmp_path: Path) -> None:
+    (tmp_path / "torchzoo" / "run").mkdir(parents=True)
+    (tmp_path / "torchzoo" / "run" / "plan.py").write_text(
+        "from torchzoo.case import Case\ndef f():\n    from torchzoo.report import units\n"
+    )
+    (tmp_path / "torchzoo" / "stats.py").write_text("from torchzoo import commands, record\n")
+    assert upward(tmp_path) == [
+        "torchzoo.run.plan imports torchzoo.report",
+        "torchzoo.stats imports torchzoo.commands",
+    ]
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {layer(module) for module, _ in modules(ROOT)} - {""} == set(RANK)
+
+
+def test_model_folders_import_only_what_is_for_them() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in sorted((ROOT / "models").rglob("*.py"))
+        for target in imported(path)
+        if layer(target) not in FOR_MODELS
+    }
+    assert found == set()
+
+
+def test_only_what_computes_imports_torch() -> None:
+    names = [
+        module for module, _ in modules(ROOT) if layer(module) not in WITH_TORCH and module not in WITH_TORCH_MODULES
+    ]
+    assert len(names) > 60
     code = f"""
 import importlib, sys
-for name in {WITHOUT_TORCH.split()}:
-    importlib.import_module("torchzoo." + name)
+for name in {names}:
+    importlib.import_module(name)
     assert not {{"torch", "pandas"}} & set(sys.modules), name
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("command", [["list"], ["list", "--json"]])
-def test_list_answers_without_torch(command: list[str]) -> None:
-    code = f"import sys; from torchzoo.cli import main; main({command}); sys.exit('torch' in sys.modules)"
+def test_list_answers_without_torch() -> None:
+    code = """
+import sys
+from torchzoo.cli import main
+assert main(["list"]) == main(["list", "--json"]) == 0
+sys.exit("torch" in sys.modules)
+"""
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "resnet18" in done.stdout
+
+
+def test_one_broad_except_in_the_whole_project() -> None:
+    broad = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for folder in ("torchzoo", "models", "userbenchmark")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.ExceptHandler) and is_broad(node.type))
+        or (
+            isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress") and any(map(is_broad, node.args))
+        )
+    ]
+    assert [place.partition(":")[0] for place in broad] == ["torchzoo/errors.py"], broad
+
+
+def is_broad(kind: ast.expr | None) -> bool:
+    return kind is None or bool({"Exception", "BaseException"} & set(re.findall(r"\w+", ast.unparse(kind))))
+
+
+def test_no_file_is_long() -> None:
+    lines = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for folder in ("torchzoo", "models", "userbenchmark", "benchmarks")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
+    assert {name for name, count in lines.items() if count > LONGEST} == set(LONGER)
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_paths_in_documents_exist(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:torchzoo|tests|docs|benchmarks|userbenchmark|models)/[\w./-]*)`", text)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+WIDTH = 27  # of the names in the README's tree; what stands behind them explains
+
+
+def tree(text: str) -> Iterator[Path]:
+    """The paths of the README's tree. A folder ends in `/`, and what is indented below belongs to it."""
+    block = text.split("## Architecture", 1)[1].split("```")[1]
+    above: list[tuple[int, Path]] = []
+    for line in block.splitlines():
+        names = line[:WIDTH]
+        indent = len(names) - len(names.lstrip())
+        above = [(depth, folder) for depth, folder in above if not names.strip() or depth < indent]
+        parent = above[-1][1] if above else Path()
+        for name in names.split():
+            path = parent / name.replace("<name>/", "")
+            yield path
+            if name.endswith("/"):
+                above.append((indent, path))
+
+
+def test_the_readmes_tree_is_the_tree() -> None:
+    named = set(tree((ROOT / "README.md").read_text(encoding="utf-8")))
+    assert [str(path) for path in sorted(named) if not (ROOT / path).exists()] == []
+    packages = {path.parent.relative_to(ROOT) for path in (ROOT / "torchzoo").rglob("__init__.py")}
+    assert packages - named == set()

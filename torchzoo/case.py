@@ -1,4 +1,4 @@
-"""What is to be measured: one case with its axes, the stages it goes through, and the settings of a run."""
+"""What is measured: a case with its axes, the stages it goes through, and the settings of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Mode(enum.StrEnum):
 
 
 class Precision(enum.StrEnum):
-    """A precision label; `torchzoo.measure.precision` applies it and checks that it was reached."""
+    """A precision label. `torchzoo.measure.precision` applies it to a model and checks that it was reached."""
 
     DEFAULT = "default"  # what PyTorch does out of the box: fp32, TF32 in convolutions only
     FP32 = "fp32"  # no TF32 anywhere
@@ -47,7 +47,7 @@ class Domain(enum.StrEnum):
 
 
 class NativeDtype(enum.StrEnum):
-    """The dtype a model computes in when nothing is cast."""
+    """The dtype that a model computes in when nothing is cast."""
 
     FP32 = "fp32"
     FP64 = "fp64"
@@ -67,7 +67,7 @@ EAGER = Backend("eager")
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to measure, fully resolved. Its fields are its identity; no label is ever parsed back."""
+    """One thing to measure, fully resolved. Its fields are its identity: no label is ever parsed back."""
 
     model: str
     mode: Mode
@@ -76,12 +76,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision = Precision.DEFAULT
     memory_format: MemoryFormat = MemoryFormat.CONTIGUOUS
     compile_scope: CompileScope = CompileScope.NETWORK
-    batch_size: int | None  # None only where nothing can run: no metadata, or a mode the model does not have
+    batch_size: int | None  # None only where nothing can run: no metadata, or a mode that the model does not have
     seed: int = 0
-    repeat: int = 0  # of the same case in another process, counted from 0
+    repeat: int = 0  # counted from 0: the same case may be measured in several processes
 
     def label(self) -> str:
-        """For people: `resnet18 train cuda inductor fp32 bs16`, defaults left out."""
+        """The case in words, for people: `resnet18 train cuda inductor fp32 bs16`. Defaults are left out."""
         parts = [self.model, self.mode, self.device, str(self.backend)]
         if self.precision is not Precision.DEFAULT:
             parts.append(self.precision)
@@ -97,16 +97,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def device_type(self) -> str:
-        """`cuda` of `cuda:1`."""
+        """The device without its index: `cuda` for `cuda:1`."""
         return self.device.partition(":")[0]
 
     def tuning_case(self) -> Case:
-        """The case whose throughput decides on this one's batch size with `--bs auto`: in eager, one process."""
+        """The eager case whose throughput decides on this one's batch size with `--bs auto`."""
         return msgspec.structs.replace(self, backend=EAGER, compile_scope=CompileScope.NETWORK, repeat=0)
 
 
 class Stage(enum.StrEnum):
-    """Where a worker is; on a failure, where it was."""
+    """What a worker is doing; on a failure, what it was doing."""
 
     PLAN = "plan"
     START = "start"
@@ -116,13 +116,13 @@ class Stage(enum.StrEnum):
     PREPARE = "prepare"
     WARM_UP = "warm_up"
     COMPILE = "compile"
-    WAIT = "wait"  # for the window in which it is measured alone
+    WAIT = "wait"  # for the window in which the case is measured alone
     MEASURE = "measure"
-    EXAMINE = "examine"  # what needs no quiet: operations counted, results checked, growth of memory
+    EXAMINE = "examine"  # what needs no quiet machine: growth of memory, operations, the API surface, the check
 
 
 class Pass(enum.StrEnum):
-    """What a case is asked for beside time and memory; each in steps of its own, after the timing."""
+    """What a run may ask for beside time and memory. Each pass has steps of its own, after the timing."""
 
     BREAKDOWN = "breakdown"
     ENERGY = "energy"
@@ -133,14 +133,14 @@ class Pass(enum.StrEnum):
 
 
 class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds a stage may take: compiling with its warm-up, the window, and each of the others (`build`)."""
+    """How long a stage may take."""
 
-    build_s: float = 600.0
-    compile_s: float = 900.0
-    measure_s: float = 300.0
+    build_s: float = 600.0  # each stage that is not named below
+    compile_s: float = 900.0  # compiling with its warm-up, filling caches, and examining
+    measure_s: float = 300.0  # the window
 
     def of(self, stage: Stage) -> float:
-        """Waiting for a window has no limit: it is not the worker's doing."""
+        """The limit of a stage in seconds. Waiting for the window has none: it is not the worker's fault."""
         if stage is Stage.WAIT:
             return math.inf
         limits = {
@@ -155,23 +155,23 @@ class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
 class CacheMode(enum.StrEnum):
     """What the compilers' caches hold when a case begins to compile."""
 
-    COLD = "cold"  # nothing: an empty folder of the case's own
-    WARM = "warm"  # what compiling the same case once before, in a process of its own, left there
-    SHARED = "shared"  # whatever the cases before left in one folder, this run's and other runs'
+    COLD = "cold"  # nothing: each case has an empty folder of its own
+    WARM = "warm"  # what one earlier compilation of the same case left, in a process of its own
+    SHARED = "shared"  # what earlier cases, of this run and of others, left in one folder
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How every case of a run is measured."""
 
-    target_half_width: float = 0.01  # of the 95% interval, relative to the value
+    target_half_width: float = 0.01  # of the 95% interval of the figure, relative to the figure
     min_samples: int = 10
     min_time_s: float = 0.5
     time_limit_s: float = 10.0  # of the interleaved latency pass
-    block_s: float = 0.02  # one variant runs this long (or one step) before the other has its turn
+    block_s: float = 0.02  # one variant runs this long (or one step), then the other has its turn
     warmup_min_steps: int = 3
     warmup_max_steps: int = 10
     warmup_limit_s: float = 10.0
-    memory_steps: int = 3  # fewer, down to one, where they would take more than two seconds
+    memory_steps: int = 3  # fewer (at least one) where they would take more than two seconds
     threads: int | None = None  # None: PyTorch's own choice
     jobs: int = 1  # workers alive at once, over all lanes
     compile_threads: int | None = None  # of inductor, in each worker; None: PyTorch's own choice

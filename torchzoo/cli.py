@@ -1,16 +1,33 @@
-"""The command line. Torch is never imported in this process, but for `torchzoo describe`."""
+"""The command line. Each command is a module of `torchzoo.commands`, imported only when it is asked for.
+
+Torch is never imported in this process, except by `torchzoo describe`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 
 import torchzoo
-from torchzoo.commands import compare, describe, doctor, export, listing, noise, report, run, tune_batch, userbenchmark
 from torchzoo.errors import TorchzooError
 
 OK, USAGE, INTERRUPTED = 0, 2, 130
+
+#: The commands in the order of `torchzoo --help`, and their modules.
+COMMANDS = {
+    "run": "run",
+    "list": "listing",
+    "report": "report",
+    "compare": "compare",
+    "noise": "noise",
+    "export": "export",
+    "tune-batch": "tune_batch",
+    "describe": "describe",
+    "userbenchmark": "userbenchmark",
+    "doctor": "doctor",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from torchzoo import install
 
         return install.main(arguments[1:], prog="torchzoo install")
-    parsed = build_parser().parse_args(arguments)
+    named = [name for name in arguments[:1] if name in COMMANDS]
+    parsed = build_parser(named or COMMANDS).parse_args(arguments)
     try:
         status: int = parsed.command(parsed)
     except TorchzooError as error:
@@ -29,18 +47,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("torchzoo: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+    except BrokenPipeError:  # the reader, `head` for example, has seen enough
         sys.stderr.close()
         return OK
     return status
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; each sets `command`, a function from what was given to an exit status."""
+def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser of these commands. Each sets `command`, a function from the arguments to an exit status."""
     parser = argparse.ArgumentParser(prog="torchzoo", description="Measure PyTorch models: time, memory, speedups.")
     parser.add_argument("--version", action="version", version=f"torchzoo {torchzoo.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, listing, report, compare, noise, export, tune_batch, describe, userbenchmark, doctor):
-        command.add_parser(commands)
+    for name in names:
+        import_module(f"torchzoo.commands.{COMMANDS[name]}").add_parser(commands)
     commands.add_parser("install", help="install models' libraries; see `torchzoo install --help`")
     return parser

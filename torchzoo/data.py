@@ -7,7 +7,10 @@ from torch import Tensor
 
 
 class SyntheticData:
-    """Random batches from one seeded CPU generator, moved to `device`: the same seed gives the same data anywhere."""
+    """Random batches from one seeded CPU generator, moved to `device`: the same seed gives the same data anywhere.
+
+    On the meta device tensors have no values, so no random numbers are drawn there.
+    """
 
     def __init__(self, device: torch.device, seed: int) -> None:
         self.device = device
@@ -15,15 +18,21 @@ class SyntheticData:
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Standard normal numbers of `shape`."""
+        if self.device.type == "meta":
+            return torch.empty(shape, dtype=dtype, device="meta")
         return torch.randn(shape, generator=self.generator, dtype=dtype, device="cpu").to(self.device)
 
     def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
         """Numbers of `shape`, uniform in [low, high)."""
+        if self.device.type == "meta":
+            return torch.empty(shape, dtype=dtype, device="meta")
         unit = torch.rand(shape, generator=self.generator, dtype=dtype, device="cpu")
         return (low + (high - low) * unit).to(self.device)
 
     def integers(self, low: int, high: int, *shape: int) -> Tensor:
         """int64 numbers of `shape`, uniform in [low, high)."""
+        if self.device.type == "meta":
+            return torch.empty(shape, dtype=torch.int64, device="meta")
         return torch.randint(low, high, shape, generator=self.generator, device="cpu").to(self.device)
 
     def images(self, batch_size: int, channels: int, height: int, width: int) -> Tensor:

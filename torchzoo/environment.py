@@ -1,4 +1,4 @@
-"""What machine and software this is; and what can run on it."""
+"""The machine and the software that this process runs on, and the state of a device."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import functools
 import importlib.metadata
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import psutil
 
 import torchzoo
 from torchzoo.record import DeviceState
@@ -21,21 +19,34 @@ from torchzoo.record import DeviceState
 if TYPE_CHECKING:
     import torch
 
+#: Libraries whose versions are recorded beside torch's.
 PACKAGES = ("torchvision", "timm", "transformers", "diffusers", "opacus", "triton", "numpy")
+#: The environment variables that are recorded begin so: they can change how PyTorch and its libraries compute.
 VARIABLE_PREFIXES = ("TORCH", "PYTORCH_", "CUDA_", "CUDNN_", "NVIDIA_TF32", "OMP_", "MKL_", "KMP_", "CUBLAS_")
 
 
-class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What `plan` must know of the machine: read by a worker, which has torch; `plan` itself has not."""
+class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU or other accelerator. A field is empty or None where it can't be found out."""
 
-    devices: dict[str, int]  # device type: how many
+    name: str = ""
+    memory_bytes: int | None = None
+    near_cores: tuple[int, ...] | None = None  # the CPU cores of its NUMA node
+
+
+class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices, compilers and software of this machine.
+
+    A worker process collects it, because the runner, which plans the cases, does not import torch.
+    """
+
+    devices: dict[str, int]  # how many there are of each device type; the CPU comes first
     dynamo_backends: tuple[str, ...]
-    environment: dict[str, Any]
+    environment: dict[str, Any]  # as `collect_environment` returns it
     accelerators: tuple[Accelerator, ...] = ()  # by index
 
     @property
     def default_device(self) -> str:
-        """The accelerator, or the CPU where there is none."""
+        """The type of the accelerator; `cpu` where there is none."""
         return list(self.devices)[-1]
 
     def device_class(self, device: str) -> str:
@@ -47,7 +58,7 @@ class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect_machine_info() -> MachineInfo:
-    """Device types with their counts, Dynamo's backends, the environment and the accelerators."""
+    """Find out what this machine has. Imports torch."""
     import torch
     import torch._dynamo
 
@@ -81,7 +92,7 @@ def _accelerator(device: torch.device) -> Accelerator:
 
 
 def _near_cores(device: torch.device) -> tuple[int, ...] | None:
-    """The cores of the device's NUMA node, as NVML knows them."""
+    """The cores of the device's NUMA node, from NVML; None where NVML does not know them."""
     handle = nvml_device(device)
     if handle is None:
         return None
@@ -97,7 +108,8 @@ def _near_cores(device: torch.device) -> tuple[int, ...] | None:
 
 
 def collect_environment() -> dict[str, Any]:
-    """Machine and software as plain data. Versions, counts, names; memory in bytes."""
+    """The machine and its software as plain data: names, versions and counts; memory in bytes."""
+    import psutil
     import torch
 
     versions = {name: _version(name) for name in PACKAGES}
@@ -136,13 +148,15 @@ def _version(distribution: str) -> str | None:
 
 
 def _git_commit() -> str | None:
-    """The checkout's commit, with `+` where files differ from it; None outside a checkout."""
+    """The commit of torchzoo's checkout, with `+` if its files were changed; None outside a checkout."""
     root = Path(torchzoo.__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None
+    import subprocess
+
     try:
-        described = subprocess.run(  # noqa: S603  fixed words and our own path
-            [  # noqa: S607  whichever git the user has
+        described = subprocess.run(  # noqa: S603  fixed arguments and our own path
+            [  # noqa: S607  the user's own git
                 "git",
                 "-C",
                 str(root),
@@ -201,7 +215,10 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def nvml_device(device: torch.device) -> Any:
-    """NVML's handle of a CUDA device (matched by UUID: NVML ignores CUDA_VISIBLE_DEVICES); None elsewhere."""
+    """NVML's handle of a CUDA device; None for other devices and without NVML.
+
+    The handle is found by UUID, because NVML's own order of devices ignores CUDA_VISIBLE_DEVICES.
+    """
     import torch
 
     if device.type != "cuda" or torch.version.hip or not _nvml_is_ready():
@@ -216,9 +233,12 @@ def nvml_device(device: torch.device) -> Any:
 
 
 def device_state(device: torch.device) -> DeviceState | None:
-    """Clocks, temperature, power, throttle reasons and who else is there now, as a worker of a run sees it.
+    """Clocks, temperature, power, throttle reasons and foreign processes at this moment.
 
-    None without NVML, a field None where NVML refuses it.
+    Call it in a worker: the processes of the worker's own run are not counted as foreign.
+
+    Returns:
+        None without NVML. A field is None where NVML can't tell it.
     """
     handle = nvml_device(device)
     if handle is None:
@@ -242,12 +262,12 @@ def device_state(device: torch.device) -> DeviceState | None:
         foreign_processes=foreign_processes(
             [process.pid for process in read(pynvml.nvmlDeviceGetComputeRunningProcesses) or ()],
             own=os.getpid(),
-            family=os.getppid(),
+            ancestor=os.getppid(),  # all workers of a run are children of one process
         ),
     )
 
 
-#: NVML's counters of nanoseconds at lowered clocks, by field: its numbers are part of its interface.
+#: NVML's counters of the nanoseconds at lowered clocks: field number and reason. The numbers are NVML's interface.
 _THROTTLE_COUNTERS = {
     74: "software power cap",
     269: "software thermal slowdown",
@@ -257,7 +277,7 @@ _THROTTLE_COUNTERS = {
 
 
 def _throttled_s(values: Iterable[Any]) -> dict[str, float]:
-    """Seconds by reason; a counter that this device or driver does not have is left out."""
+    """Seconds at lowered clocks by reason. A counter that this device or driver does not have is left out."""
     return {
         _THROTTLE_COUNTERS[value.fieldId]: value.value.ullVal / 1e9
         for value in values
@@ -265,32 +285,37 @@ def _throttled_s(values: Iterable[Any]) -> dict[str, float]:
     }
 
 
-def foreign_processes(pids: Iterable[int], *, own: int, family: int) -> int | None:
+def foreign_processes(pids: Iterable[int], *, own: int, ancestor: int) -> int | None:
     """How many of the processes on a device don't belong to this run.
 
-    None where that can't be known: NVML does not list this process `own`, which is on the device too, so its numbers
-    are those of another PID namespace, or none are told.
-
     Args:
-        family: the process that the run's workers, and through them their helpers, descend from: the parent of each.
+        pids: the processes on the device, as NVML lists them.
+        own: this process, which uses the device too.
+        ancestor: the process from which all processes of the run descend.
+
+    Returns:
+        None if `own` is not among `pids`. Then NVML lists no processes, or counts them in another PID namespace.
     """
     others = set(pids)
     if own not in others:
         return None
-    return sum(not _descends_from(pid, family) for pid in others - {own})
+    return sum(not _descends_from(pid, ancestor) for pid in others - {own})
 
 
 def _descends_from(pid: int, ancestor: int) -> bool:
+    import psutil
+
     try:
         return any(parent.pid == ancestor for parent in psutil.Process(pid).parents())
-    except psutil.Error:  # of another namespace or user: not ours
+    except psutil.Error:  # it belongs to another namespace or user, so not to this run
         return False
 
 
 def host_loop_s(loops: int = 5) -> float:
-    """Time of a fixed loop of plain Python, the fastest of a few: it says of the host what clocks say of a GPU.
+    """Seconds that a fixed loop of plain Python takes, the fastest of `loops` trials.
 
-    Other tenants of the machine and the cores' turbo change it; steps that wait for the host change with it.
+    It is a measure of the host's speed, as clocks are of a GPU's. Other users of the machine and the turbo clocks of
+    the cores change it. Steps that wait for the host become slower or faster with it.
     """
     fastest_s = float("inf")
     for _ in range(loops):
@@ -302,20 +327,12 @@ def host_loop_s(loops: int = 5) -> float:
 
 
 def device_name(device: torch.device) -> str:
-    """The CPU's or the accelerator's own name."""
+    """The name that the CPU or the accelerator itself reports."""
     import torch
 
     if device.type == "cpu":
         return _cpu_name()
     return str(torch.get_device_module(device).get_device_name(device))
-
-
-class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
-    """What lanes must know of a device. `near_cores`: those of its NUMA node; None where that can't be known."""
-
-    name: str = ""
-    memory_bytes: int | None = None
-    near_cores: tuple[int, ...] | None = None
 
 
 def usable_cores() -> tuple[int, ...]:

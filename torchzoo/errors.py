@@ -1,4 +1,4 @@
-"""The base of all errors that the command line shows as one line, and the hint that says what was probably meant."""
+"""The base of all errors that the command line shows as one line, and the hints for words that are not known."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ class UsageError(TorchzooError):
 
 
 def nearest(word: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """`did you mean x or y?` with the known names that look most like `word`; `otherwise` where none does."""
+    """`did you mean x or y?` with the known names that are most like `word`; `otherwise` if no name is like it."""
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_lower, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(by_lower[name] for name in near)}?" if near else otherwise
 
 
 def unknown(what: str, word: str, known: Iterable[str]) -> str:
-    """The message for a word that is none of the known ones: `unknown mode 'trian': did you mean train? Known: ...`."""
+    """The message for a word that is not known: `unknown mode 'trian': did you mean train? Known: train, eval`."""
     names = list(known)
     hint = nearest(word, names)
     return f"unknown {what} '{word}': {f'{hint} Known' if hint else 'known'}: {', '.join(names)}"
 
 
 def attempt(action: Callable[[], _Result]) -> _Result | Exception:
-    """Run code that is not torchzoo's (a model's, a library's) and return what it raises instead of raising it.
+    """Run code of a model or a library. If it raises an error, return the error.
 
-    This is the one broad `except` of the project. What such code raises is a result: the caller says what it means.
+    This is the only broad `except` of the project. Foreign code may raise anything, and for the caller the error is a
+    result.
     """
     try:
         return action()

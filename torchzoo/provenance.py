@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -30,23 +30,26 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str
 
 
-#: The facts of kind `other` that must also be equal for two sets of records to stand together; packages too.
-_REQUIRED = frozenset({"usable cores", "GPUs", "python", "threads", "compile caches"})
+#: Facts of kind `other` that must be equal for records to stand in one report or one run; the packages too.
+_REQUIRED = frozenset({"python", "threads", "compile caches"})
 
 _Facts = dict[tuple[DifferenceKind, str], str]
 
 
 def run_differences(base: Run, candidate: Run) -> tuple[Difference, ...]:
-    """How two runs differ. The hardware is the devices that their cases ran on, so a CPU run's GPUs don't matter."""
-    uses_cpu = all(any(case.device == "cpu" for case in run.manifest.cases) for run in (base, candidate))
+    """How two runs differ, for a comparison. The hardware is what their cases ran on: a CPU run's GPUs don't matter."""
+    both_use_cpu = all(any(case.device == "cpu" for case in run.manifest.cases) for run in (base, candidate))
     facts = [_facts(run.manifest, gpus=_gpus_used(run)) for run in (base, candidate)]
-    return _differences(*facts, cores_matter=uses_cpu)
+    return _differences(*facts, cores_matter=both_use_cpu)
 
 
 def machine_differences(base: Manifest, candidate: Manifest) -> tuple[Difference, ...]:
-    """What keeps the records of two runs from standing together: another machine, other software, other settings."""
+    """The differences that forbid records of two runs in one report, or in one run that is resumed.
+
+    These are another machine, other software, or other settings of the measurement.
+    """
     packages = {*_packages(base), *_packages(candidate)}
-    facts = [_facts(manifest, gpus=_gpu_names(manifest)) for manifest in (base, candidate)]
+    facts = [_facts(manifest, gpus=_gpus_present(manifest)) for manifest in (base, candidate)]
     return tuple(
         difference
         for difference in _differences(*facts, cores_matter=True)
@@ -55,50 +58,61 @@ def machine_differences(base: Manifest, candidate: Manifest) -> tuple[Difference
 
 
 def _differences(base: _Facts, candidate: _Facts, *, cores_matter: bool) -> tuple[Difference, ...]:
+    """The facts that are not equal, by kind. A fact that only one run has is a difference, too."""
     found = []
     for (kind, name), was in {**dict.fromkeys(candidate), **base}.items():
         now = candidate.get((kind, name))
         if name == "usable cores" and not cores_matter:
             if None in (was, now):
                 continue
-            kind = DifferenceKind.OTHER  # noqa: PLW2901  cases on a GPU hardly notice
+            kind = DifferenceKind.OTHER  # noqa: PLW2901  the number of cores hardly changes cases on a GPU
         if was != now:
             found.append(Difference(kind=kind, name=name, base=was or "none", candidate=now or "none"))
     return tuple(sorted(found, key=lambda difference: list(DifferenceKind).index(difference.kind)))
 
 
-def _gpus_used(run: Run) -> Iterable[str]:
-    """The names of the devices that cases ran on; before any case ran, those of the machine. Empty for a CPU run."""
+def _gpus_used(run: Run) -> str | None:
+    """The names of the devices that cases ran on; before any case ran, those of the machine. None for a CPU run."""
     if all(case.device == "cpu" for case in run.manifest.cases):
-        return ()
+        return None
     names = {
         record.outcome.device_name
         for record in run.records
         if isinstance(record.outcome, Measured) and record.case.device != "cpu"
     }
-    return names or _gpu_names(run.manifest)
+    return ", ".join(sorted(names or {gpu["name"] for gpu in _gpus(run.manifest)}))
 
 
-def _gpu_names(manifest: Manifest) -> Iterable[str]:
-    return {gpu["name"] for gpu in manifest.environment.get("gpus") or []}
+def _gpus_present(manifest: Manifest) -> str | None:
+    """All GPUs of the machine, as `2 x NVIDIA H200 (140.4 GiB)`; None if there are none."""
+    kinds = Counter(f"{gpu['name']} ({gpu.get('memory_bytes', 0) / 2**30:.1f} GiB)" for gpu in _gpus(manifest))
+    return ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or None
+
+
+def _gpus(manifest: Manifest) -> list[dict[str, Any]]:
+    return manifest.environment.get("gpus") or []
 
 
 def _packages(manifest: Manifest) -> dict[str, str]:
     return manifest.environment.get("packages") or {}
 
 
-def _facts(manifest: Manifest, *, gpus: Iterable[str]) -> _Facts:
-    """All facts by kind and name; one that the run does not have is left out."""
+def _facts(manifest: Manifest, *, gpus: str | None) -> _Facts:
+    """All facts by kind and name. A fact that the run does not have is left out.
+
+    Args:
+        manifest: of the run.
+        gpus: the devices beside the CPU; None if there are none, or if they don't matter.
+    """
     kind, environment, settings = DifferenceKind, manifest.environment, manifest.settings
     facts: dict[tuple[DifferenceKind, str], Any] = {
         (kind.HARDWARE, "CPU"): environment.get("cpu"),
         (kind.HARDWARE, "usable cores"): environment.get("cpu_usable"),
-        (kind.HARDWARE, "device"): ", ".join(sorted(gpus)) or "CPU",
+        (kind.HARDWARE, "device"): "CPU" if gpus is None else gpus,
     }
-    if gpus:
-        machine = environment.get("gpus") or []
-        facts[kind.DRIVER, "driver"] = ", ".join(sorted({str(gpu["driver"]) for gpu in machine}))
-        facts[kind.OTHER, "GPUs"] = len(machine)
+    if gpus is not None:
+        facts[kind.DRIVER, "driver"] = ", ".join(sorted({str(gpu["driver"]) for gpu in _gpus(manifest)}))
+        facts[kind.OTHER, "GPUs"] = len(_gpus(manifest))
     facts |= {(kind.TORCH, name): environment.get(name) for name in ("torch", "torch_commit", "cuda", "hip", "cudnn")}
     facts |= {(kind.OTHER, name): version for name, version in _packages(manifest).items()}
     facts |= {(kind.OTHER, name): environment.get(name) for name in ("python", "torchzoo", "torchzoo_commit")}

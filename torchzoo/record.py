@@ -1,6 +1,6 @@
-"""The frozen data of a run, and its JSON form (msgspec): cases, outcomes, records, the run's manifest.
+"""What a run leaves behind, as frozen data with a JSON form (msgspec): measurements, outcomes, records, the manifest.
 
-Times are in seconds, memory in bytes, and samples are raw; medians, units and rounding belong to `stats` and `report`.
+Times are in seconds, memory in bytes, and samples are raw. Medians, units and rounding belong to `stats` and `report`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import msgspec
 from torchzoo.case import CacheMode, Case, Domain, Precision, Settings, Stage
 
 SCHEMA_VERSION = 1
-
 
 #: The names of a case's variants: the step in eager, and the same step with the case's backend.
 EAGER_VARIANT, CANDIDATE_VARIANT = "eager", "candidate"
@@ -45,42 +44,43 @@ class BackToBack(msgspec.Struct, frozen=True, array_like=True):
 
     steps: int
     elapsed_s: float
-    device_s: float | None = None  # between device events before the first and after the last; None on the CPU
-    host_s: float | None = None  # until the first step returned; far below a step's time where the device bounds it
+    device_s: float | None = None  # between device events before the first step and after the last; None on the CPU
+    host_s: float | None = None  # until the first step returned; far below a step's time where the device is the limit
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Peaks over a few steady steps (one, of very slow ones), in their own pass. None where the platform can't tell."""
+    """Peaks over a few steady steps (one step if it is very slow), in a pass of their own.
+
+    A figure is None where the platform can't tell it.
+    """
 
     device_peak_allocated_bytes: int | None = None
     device_peak_reserved_bytes: int | None = None
     device_process_bytes: int | None = None  # what NVML sees: CUDA context and libraries included
     host_peak_rss_bytes: int | None = None
-    host_peak_is_of_pass: bool = (
-        False  # False: the kernel's mark could not be reset, so it is the process's peak so far
-    )
-    host_uss_bytes: int | None = None  # the process's own: what a forked worker shares with its server is not counted
+    host_peak_is_of_pass: bool = False  # False: the kernel's mark could not be reset; it is the process's peak so far
+    host_uss_bytes: int | None = None  # the process's own: memory that it shares with the fork server is not counted
 
 
 class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
-    """Why Dynamo ended a graph, and where in the model's or a library's source: `resnet.py:120 in forward`."""
+    """Why Dynamo ended a graph, and where in the source of the model or a library: `resnet.py:120 in forward`."""
 
     reason: str
     place: str
 
 
 class Recompilation(msgspec.Struct, frozen=True, kw_only=True):
-    """A function that was compiled once more, and the guard that failed."""
+    """A function that was compiled again, and the guard that failed."""
 
     place: str
     reason: str
 
 
 class Compilation(msgspec.Struct, frozen=True, kw_only=True):
-    """What Dynamo counted of a variant, from its first step to its last."""
+    """What Dynamo counted for one variant, from its first step to the end of its timing."""
 
     graphs: int = 0
-    graph_breaks: dict[str, int] = {}  # reason: how often; Dynamo's counter, for readers that expect its number
+    graph_breaks: dict[str, int] = {}  # how often, by reason: Dynamo's own counter, for those who expect its number
     cudagraph_skips: int = 0
     cache: CacheMode | None = None  # None where the backend compiles nothing that is cached
     cache_hits: int = 0  # graphs whose code inductor found in its cache
@@ -90,27 +90,27 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     breaks: tuple[GraphBreak, ...] = ()
     recompilations: tuple[Recompilation, ...] = ()
     cudagraph_skip_reasons: tuple[str, ...] = ()
-    late_graphs: int = 0  # of `graphs`, those compiled after the warm-up: while memory or time was measured
+    late_graphs: int = 0  # those of `graphs` that were compiled after the warm-up, while memory or time was measured
 
     @property
     def break_count(self) -> int:
-        """Places where a graph ended, functions left to Python whole (which `graph_breaks` misses) included.
+        """How many places ended a graph. Functions left to Python as a whole count, which `graph_breaks` misses.
 
-        Records before 2026-11-21 have no places: Dynamo's own counts.
+        Records before 2026-11-21 have no places: there it is the sum of Dynamo's own counts.
         """
         return len(self.breaks) or sum(self.graph_breaks.values())
 
 
 class StepTime(msgspec.Struct, frozen=True, array_like=True):
-    """Where one profiled step's wall time went; what is left of it is idle (on the CPU: Python and the framework)."""
+    """Where the wall time of one profiled step went. The rest is idle (on the CPU: Python and the framework)."""
 
     wall_s: float
-    active_s: float  # the device computes (on the CPU: inside operators); the union of the intervals
-    movement_s: float  # it copies or sets memory and does not compute
+    active_s: float  # the device computes (the CPU is inside operators): the union of the intervals
+    movement_s: float  # the device copies or sets memory, and does not compute
 
 
 class Kernel(msgspec.Struct, frozen=True, array_like=True):
-    """Over all profiled steps. Of an operator: its own time, without that of operators inside it."""
+    """A kernel over all profiled steps. On the CPU, an operator and its own time: without the operators inside it."""
 
     name: str
     calls: int
@@ -118,16 +118,16 @@ class Kernel(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
-    """From a profiled pass of its own: each step, and the kernels (operators, on the CPU) that took longest."""
+    """What a profiled pass of its own found: each step, and the kernels (on the CPU: operators) that took longest."""
 
-    steps: tuple[StepTime, ...]  # empty where the profiler could not tell
+    steps: tuple[StepTime, ...]  # empty where the profiler could not tell; then `problem` says why
     kernels: tuple[Kernel, ...]
-    trace: str | None = None  # the Chrome trace, where it was kept
-    problem: str = ""  # why there are no steps
+    trace: str | None = None  # path of the Chrome trace, where it was kept
+    problem: str = ""
 
 
 class EnergyWindow(msgspec.Struct, frozen=True, array_like=True):
-    """Back-to-back steps, and what the device's energy counter rose by meanwhile."""
+    """Back-to-back steps, and how much the device's energy counter rose during them."""
 
     steps: int
     elapsed_s: float
@@ -135,7 +135,7 @@ class EnergyWindow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Energy(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the whole device (NVML's counter), from windows that followed one another."""
+    """Energy of the whole device (NVML's counter) in windows that follow one another without a gap."""
 
     windows: tuple[EnergyWindow, ...]
 
@@ -153,25 +153,25 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory in use after each of many steps, garbage collected: level, or it leaks."""
+    """Memory in use after each of many steps, garbage collected before each reading. It stays level, or it leaks."""
 
     device_bytes: tuple[int, ...] | None  # allocated; None on the CPU
-    host_bytes: tuple[int, ...]  # unique to the process: whole pages, those that allocators keep included
-    heap_bytes: tuple[int, ...] | None = None  # what the C library has handed out (glibc), CPU tensors included
-    python_objects: tuple[int, ...] = ()  # those the garbage collector tracks, made since the pass began
+    host_bytes: tuple[int, ...]  # unique to the process, in whole pages: those that allocators keep count
+    heap_bytes: tuple[int, ...] | None = None  # what the C library (glibc) has handed out, CPU tensors included
+    python_objects: tuple[int, ...] = ()  # made since the pass began, and known to the garbage collector
 
 
 class Flops(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one eager step; a multiply-add counts as two operations."""
 
     total: int
-    by_operator: dict[str, dict[str, int]]  # by the dtype of its operands: {"aten::mm": {"float32": 1024}}
-    without_formula: dict[str, int] = {}  # operators known to compute much that have no formula: calls
+    by_operator: dict[str, dict[str, int]]  # then by the dtype of its operands: {"aten::mm": {"float32": 1024}}
+    without_formula: dict[str, int] = {}  # calls of operators that compute much but have no formula, by operator
     bytes_moved: int | None = None  # operands and results of all operators: what unfused kernels read and write
 
 
 class ApiSurface(msgspec.Struct, frozen=True, kw_only=True):
-    """What one eager step touches of PyTorch: functions (`torch.nn.functional.linear`) and operators (`aten::mm`)."""
+    """What one eager step uses of PyTorch: functions (`torch.nn.functional.linear`) and operators (`aten::mm`)."""
 
     functions: tuple[str, ...]
     operators: tuple[str, ...]
@@ -179,56 +179,57 @@ class ApiSurface(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultKind(enum.StrEnum):
-    """What a step leaves behind that can be compared with another run of it."""
+    """A kind of result of a step: what can be compared with another run of the same step."""
 
     LOSS = "loss"
-    OUTPUTS = "outputs"  # floating ones, in evaluation
-    INTEGERS = "integers"  # outputs and buffers of whole numbers: token indices, counters
+    OUTPUTS = "outputs"  # the floating outputs of an evaluation
+    INTEGERS = "integers"  # outputs and buffers that are whole numbers: token indices, counters
     DETECTIONS = "detections"  # sets of boxes
     GRADIENTS = "gradients"
-    PARAMETERS = "parameters"  # what the step added to them
+    PARAMETERS = "parameters"  # what the step added to the parameters
     BUFFERS = "buffers"  # running statistics
 
 
 class CheckStatus(enum.StrEnum):
     CORRECT = "correct"
     INCORRECT = "incorrect"
-    NONDETERMINISTIC = "nondeterministic"  # eager itself does not agree with eager
-    REFERENCE_FAILED = "reference_failed"  # nothing to judge by
+    NONDETERMINISTIC = "nondeterministic"  # two runs of eager do not agree with each other
+    REFERENCE_FAILED = "reference_failed"  # there is nothing to judge by
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of result: the tensor that stands worst, its errors relative to the tensor's norm.
+class ResultComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of result compared with the reference. Its errors are those of the tensor that does worst.
 
-    (Of `integers` and `detections`: the share of elements, or boxes, that differ.) None: not finite, or another shape.
-    `is_close` is None where nothing could be said: eager itself is too far from the reference.
+    An error is relative to the tensor's norm; for `integers` and `detections` it is the share of elements, or boxes,
+    that differ. It is None for a tensor that is not finite or has another shape. `is_close` is None where nothing can
+    be said because eager itself is too far from the reference.
     """
 
     what: ResultKind
     worst: str  # the name of the tensor
-    error: float | None  # of the case against the fp64 reference
-    eager_error: float | None  # of what it is judged beside against the same: eager, at the same or native precision
-    tolerance: float  # of the precision, or of metadata.yaml's exception
+    error: float | None  # of the case against the reference
+    eager_error: float | None  # of eager against the reference: at the same precision, or for eager at the model's own
+    tolerance: float  # of the precision, or of an exception in metadata.yaml
     is_close: bool | None
-    allowed: float | None = None  # the tolerance, or the multiple of eager's own error where that is larger
+    allowed: float | None = None  # how large the error may be: the tolerance, or a multiple of eager's own error
     tensors: int = 1
     tensors_not_judged: int = 0
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on a case's results against eager, judged by an fp64 reference."""
+    """Whether a case's results are what eager computes, judged by an fp64 reference."""
 
     status: CheckStatus
     reason: str = ""  # one line
-    comparisons: tuple[Comparison, ...] = ()  # where `nondeterministic`, of eager with eager
-    judged_at: Precision | None = None  # another precision than the case's, at which there was nothing to judge by
+    comparisons: tuple[ResultComparison, ...] = ()  # of eager's second run with its first, if `nondeterministic`
+    judged_at: Precision | None = None  # if not the case's own precision, since there was nothing to judge by at that
 
 
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of eager, or of the candidate beside it."""
+    """What was measured of one variant: of eager, or of the candidate beside it."""
 
-    first_step_s: float  # compilation included; wall time, shared with siblings where `jobs` is above 1
-    first_step_cpu_s: float  # CPU time of the same, the compilers' own processes included
+    first_step_s: float  # wall time, compilation included; other workers share the cores if `jobs` is above 1
+    first_step_cpu_s: float  # CPU time of the same step, the compilers' own processes included
     warmup_s: tuple[float, ...]
     memory: Memory
     back_to_back: tuple[BackToBack, ...]
@@ -248,11 +249,11 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     power_w: float | None = None
     throttle_reasons: int | None = None  # NVML's bit mask
     throttled_s: dict[str, float] = {}  # by reason, since the driver was loaded; reasons that NVML counts
-    foreign_processes: int | None = None  # other processes that compute on the device, siblings of the run excepted
+    foreign_processes: int | None = None  # processes that compute on the device and are not of this run
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
-    """Raw results. `blocks` are in the order they ran: A only for eager, A B B A and so on beside a candidate."""
+    """Raw results of a case. `blocks` are in the order they ran: A A A for eager alone, A B B A with a candidate."""
 
     blocks: tuple[Block, ...]
     stop_reason: StopReason
@@ -260,19 +261,19 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     samples_per_step: int
     sample_unit: str
     parameters: int
-    operator_dtypes: dict[str, int]  # floating results of one eager step's operators, by dtype
+    operator_dtypes: dict[str, int]  # how many floating results the operators of one eager step have, by dtype
     precision_flags: dict[str, str]
     host_syncs: str | None = None  # the model's declared reason for waiting for the device inside its step
     threads: int
     device_name: str
     device_state_before: DeviceState | None = None
     device_state_after: DeviceState | None = None
-    device_wait_s: float | None = (
-        None  # for kernels that stopped siblings had queued; None in records before 2026-11-21
-    )
-    device_was_busy: bool = False  # with other processes' work when timing began, however long it was waited for
+    #: How long the timing waited until the device had worked off the kernels that other workers had queued before they
+    #: were stopped. None on the CPU, and in records before 2026-11-21.
+    device_wait_s: float | None = None
+    device_was_busy: bool = False  # other processes still used the device when the timing began, in spite of the wait
     host_loop_s: tuple[float, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
-    stage_seconds: dict[str, float] = {}  # wall time, that in which the worker was stopped included
+    stage_seconds: dict[str, float] = {}  # wall time by stage; the time in which the worker was stopped counts
     stage_cpu_seconds: dict[str, float] = {}  # CPU time of the worker and of the compilers' processes it started
     flops: Flops | None = None
     api: ApiSurface | None = None
@@ -280,7 +281,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
 
     @property
     def is_incorrect(self) -> bool:
-        """Whether its results were checked and are wrong: its figures are shown, but no mean counts them."""
+        """Whether the results were checked and are wrong. The figures are shown then, but no mean counts them."""
         return self.check is not None and self.check.status is CheckStatus.INCORRECT
 
 
@@ -292,34 +293,34 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     kind: FailureKind
     stage: Stage
     message: str  # one line
-    traceback: str = ""  # its tail
-    log: str = ""  # the worker's output, a path
+    traceback: str = ""  # the end of it
+    log: str = ""  # path of the worker's output
 
 
 Outcome = Measured | Skipped | Failed
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One case and what came of it; times are UTC, ISO 8601."""
+    """One case and its outcome. The times of day are UTC, in ISO 8601."""
 
     case: Case
     outcome: Outcome
     started_at: str
     finished_at: str
-    lane: str | None = None  # the device it ran on, by index; None where it never ran
+    lane: str | None = None  # the device it ran on, with its index; None if it never ran
     paused_s: float = 0.0  # how long the worker was stopped while others were measured
-    batch_curve: dict[int, float] | None = None  # with `--bs auto`: samples/s of eager by batch size tried
+    batch_curve: dict[int, float] | None = None  # with `--bs auto`: eager's samples/s at each batch size tried
 
 
 class BatchCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """What `--bs auto` tried of one tuning case, here at the batch size it chose: samples/s of eager by batch size."""
+    """What `--bs auto` tried for one tuning case."""
 
-    case: Case
-    samples_per_s: dict[int, float]
+    case: Case  # at the batch size that was chosen
+    samples_per_s: dict[int, float]  # of eager, by batch size
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`run.json`: what a run was asked to do, where."""
+    """`run.json`: what a run was asked to do, and where."""
 
     schema_version: int = SCHEMA_VERSION
     torchzoo_version: str
@@ -328,16 +329,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, Any]
     settings: Settings
     cases: tuple[Case, ...]
-    domains: dict[str, Domain] = {}  # of the models whose metadata can be read
-    device_indices: tuple[int, ...] | None = None  # the accelerators that a bare `cuda` is spread over
+    domains: dict[str, Domain] = {}  # by model, where its metadata can be read
+    device_indices: tuple[int, ...] | None = None  # the accelerators that a `cuda` without index is spread over
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
 
 
 class MeasuredPeaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Measured ceilings of one device: matrix products by path, and copying (what is read and what is written)."""
+    """The best rates that were measured on one device, for matrix products and for a copy."""
 
-    tflop_per_s: dict[str, float]
-    gb_per_s: float
+    tflop_per_s: dict[str, float]  # by arithmetic: "fp32", "tf32", "bf16", ...
+    gb_per_s: float  # bytes read and bytes written together
     torch: str
     date: str

@@ -1,4 +1,4 @@
-"""Figures and their intervals, from raw samples: medians, paired speedups, outliers, geometric means."""
+"""Figures and their intervals from raw samples: medians, paired speedups, shares, outliers, Student's t."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import msgspec
 
 from torchzoo.record import BackToBack, Block, Breakdown, Energy
 
-#: What intervals aim at, to hold 95% in the end: a pass looks again and again and stops when its interval is narrow,
-#: which costs up to 2% of the coverage (`tests/test_measure.py` simulates it).
+#: The confidence that an interval is computed for. A pass computes its interval again and again, and stops when it is
+#: narrow. This costs up to 2% of the coverage (`tests/measure/test_measure.py` simulates it), so 95% are left.
 NOMINAL_CONFIDENCE = 0.97
 STATED_CONFIDENCE = 0.95
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """A value with the interval [low, high] that holds the true one with probability `confidence`.
+    """A value, and an interval [low, high] that contains the true value with probability `confidence`.
 
-    Few samples can't give 95%: `confidence` then says what they do give (two samples: 50%).
+    Few samples can't give 95%. Then `confidence` is what they give: two samples give 50%.
     """
 
     value: float
@@ -40,10 +40,10 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=4096)
 def _rank(count: int, confidence: float) -> tuple[int, float]:
-    """The largest k for which [x(k), x(n+1-k)] covers the median with at least `confidence`; and its true coverage.
+    """The largest k for which [x(k), x(n+1-k)] covers the median with at least `confidence`, and its exact coverage.
 
     The coverage of order statistics is exact for any continuous distribution: 1 - 2 P(Binomial(n, 1/2) < k).
-    Where not even the extremes reach `confidence`, k = 1 and the coverage says so.
+    Where even the extremes do not reach `confidence`, k is 1 and the coverage is below `confidence`.
     """
     below = 0.5**count  # P(Binomial < 1)
     k, term = 1, below
@@ -76,12 +76,13 @@ def median_estimate(values: Sequence[float]) -> Estimate:
 
 
 def _normal_rank(count: int) -> tuple[int, float]:
-    """The same ranks where the binomial is as good as normal (and 0.5**n would underflow)."""
-    return math.floor((count - 2.170090 * math.sqrt(count)) / 2), NOMINAL_CONFIDENCE
+    """The same rank for a large count: there the binomial is close to normal, and 0.5**n would underflow."""
+    z = 2.170090  # of NOMINAL_CONFIDENCE, two-sided
+    return math.floor((count - z * math.sqrt(count)) / 2), NOMINAL_CONFIDENCE
 
 
 def block_times_s(blocks: Iterable[Block], variant: str) -> list[float]:
-    """Mean step time of each block of `variant`: the mean, so that work done only every n-th step counts."""
+    """Mean step time of each block of `variant`. A mean counts the work that is done only in every n-th step."""
     return [fmean(block.samples_s) for block in blocks if block.variant == variant]
 
 
@@ -91,9 +92,9 @@ def latency_s(blocks: Iterable[Block], variant: str) -> Estimate:
 
 
 def quad_ratios(blocks: Sequence[Block]) -> list[float]:
-    """Eager time over candidate time in each A B B A quad.
+    """Eager time over candidate time in each A B B A quad. An unfinished quad at the end is left out.
 
-    A quad's ratio is (A1 + A2) / (B1 + B2): a drift that is linear over the quad cancels.
+    A quad's ratio is (A1 + A2) / (B1 + B2). A drift that is linear over the quad cancels.
     """
     ratios = []
     for start in range(0, len(blocks) - 3, 4):
@@ -103,7 +104,7 @@ def quad_ratios(blocks: Sequence[Block]) -> list[float]:
 
 
 def speedup(blocks: Sequence[Block]) -> Estimate:
-    """Eager time over candidate time: the median of the paired ratios. Above 1, the candidate is faster."""
+    """The median of the quads' ratios. Above 1, the candidate is faster than eager."""
     return median_estimate(quad_ratios(blocks))
 
 
@@ -113,9 +114,10 @@ def steps_per_s(runs: Sequence[BackToBack]) -> Estimate:
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the profiled steps' wall time, all steps together, as fractions that add up to 1.
+    """How the wall time of all profiled steps divides: fractions that add up to 1.
 
-    Each interval is that of the steps' own shares, widened where it does not hold the share of all together.
+    Each interval is that of the median of the single steps' shares. It is widened to contain the value, where it
+    does not.
     """
 
     active: Estimate
@@ -124,7 +126,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shares(breakdown: Breakdown) -> Shares | None:
-    """None where the profiler could not tell."""
+    """The shares of a breakdown; None if the profiler recorded no steps."""
     steps = breakdown.steps
     if not steps:
         return None
@@ -141,13 +143,19 @@ def _share(parts: Sequence[float], walls: Sequence[float]) -> Estimate:
 
 
 def step_energy_j(energy: Energy) -> Estimate:
-    """Joules per step of all windows together, where the counter's coarse ticks cancel; its interval is theirs."""
+    """Joules per step over all windows together: there the counter's coarse ticks cancel.
+
+    The interval is that of the median of the single windows.
+    """
     windows = median_estimate([window.energy_j / window.steps for window in energy.windows])
     return msgspec.structs.replace(windows, value=energy.energy_j / energy.steps)
 
 
 def outlier_count(values: Sequence[float], threshold: float = 3.5) -> int:
-    """Values whose modified z-score on the MAD exceeds `threshold` (Iglewicz & Hoaglin, 1993). None is ever dropped."""
+    """How many values have a modified z-score on the MAD above `threshold` (Iglewicz & Hoaglin, 1993).
+
+    They are only counted. No value is ever dropped.
+    """
     if not values:
         return 0
     center = median(values)
@@ -168,7 +176,7 @@ def t_coverage(t: float, degrees: int) -> float:
     is_odd = degrees % 2 == 1
     term = math.cos(angle) if is_odd else 1.0
     total = 0.0
-    for number in range(degrees // 2):  # the series of cosines, each term from the one before
+    for number in range(degrees // 2):  # a series of powers of the cosine
         total += term
         term *= cosine2 * ((2 * number + 2) / (2 * number + 3) if is_odd else (2 * number + 1) / (2 * number + 2))
     covered = math.sin(angle) * total
@@ -177,7 +185,7 @@ def t_coverage(t: float, degrees: int) -> float:
 
 @lru_cache(maxsize=1024)
 def t_quantile(coverage: float, degrees: int) -> float:
-    """The t with P(|T| <= t) = `coverage`, by bisection: 12.71 for 95% and one degree of freedom."""
+    """The t for which P(|T| <= t) is `coverage`, found by bisection: 12.71 for 95% and one degree of freedom."""
     low, high = 0.0, 1.0
     while t_coverage(high, degrees) < coverage:
         high *= 2
@@ -188,21 +196,26 @@ def t_quantile(coverage: float, degrees: int) -> float:
 
 
 def processes_estimate(processes: Sequence[Sequence[float]]) -> Estimate:
-    """One figure from several processes that measured the same: what differs between them is part of the interval.
+    """One figure from several processes that measured the same case. The interval includes how much they differ.
 
     Args:
-        processes: the positive values of each (block means, or ratios of quads).
+        processes: the positive values of each process (means of blocks, or ratios of quads).
 
-    The value is the geometric mean of the processes' medians, the interval Student's t on their logarithms: a median
-    holds its process's own deviation and what is left of the noise within it, so the spread of medians is the
-    spread of both (a nested random-effects model; Searle, Casella & McCulloch, Variance Components, 1992, 3.3). Few
-    processes are honestly wide: t is 12.7 for two, 4.3 for three, 2.8 for five. Simulated (`tests/test_repeats.py`) the
-    interval holds 95 times in 100 where processes differ lognormally, for 2, 3 and 5 of them. Where they fall in two
-    groups 10% apart it holds 79, 75 and 94 times, and where one in five takes half as long again 65 times for five:
-    in the other trials all processes were of one kind, and none could know of the other. (Order statistics
-    assume nothing, but reach 95% only from six processes on.)
+    The value is the geometric mean of the processes' medians. The interval is Student's t on the logarithms of these
+    medians. A median contains the deviation of its process and the rest of the noise within the process, so the spread
+    of the medians covers both (a nested random-effects model; Searle, Casella & McCulloch, Variance Components, 1992,
+    3.3). Few processes give a wide interval: t is 12.7 for two processes, 4.3 for three and 2.8 for five.
 
-    One process has its own interval, from order statistics.
+    How often the interval holds the true value was simulated (`tests/analysis/test_repeats.py`):
+
+    - Processes differ lognormally: 95 times in 100, for 2, 3 and 5 processes.
+    - Processes fall in two groups that are 10% apart: 79, 75 and 94 times, for 2, 3 and 5 processes.
+    - One process in five takes half as long again: 65 times, for 5 processes.
+
+    In the trials that failed, all processes were of one kind, so that the other kind could not be seen. Order
+    statistics need no assumption, but they reach 95% only with six processes or more.
+
+    A single process gets its own interval, from order statistics.
 
     Raises:
         ValueError: no process, or one without values.
@@ -222,12 +235,16 @@ def processes_estimate(processes: Sequence[Sequence[float]]) -> Estimate:
 
 
 def inverse(estimate: Estimate) -> Estimate:
-    """1 / the value; the ends of the interval change places."""
+    """1 / the value. The ends of the interval change places."""
     return msgspec.structs.replace(estimate, value=1 / estimate.value, low=1 / estimate.high, high=1 / estimate.low)
 
 
 def quotient(base: Estimate, other: Estimate) -> Estimate:
-    """Base over other, measured apart: it holds where both intervals do, so with the sum of their doubts."""
+    """Base over other, of two values that were measured apart.
+
+    The interval contains the true ratio when both intervals contain their true values. So the probabilities of error
+    add up.
+    """
     return Estimate(
         value=base.value / other.value,
         low=base.low / other.high,

@@ -1,4 +1,10 @@
-"""A run's folder: `run.json`, `records.jsonl` (one line a case, on disk before the next begins), `logs/`, a lock."""
+"""The folder of a run.
+
+- `run.json`: the manifest.
+- `records.jsonl`: one record a line. A record is on disk before its case counts as done.
+- `logs/`: what the workers printed.
+- `.lock`: locked by the runner that writes here. The file stays when the runner has ended.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +23,20 @@ if TYPE_CHECKING:
 
 
 class StoreError(TorchzooError):
-    """A run's folder that can't be written or read: one line that says what to do."""
+    """A run's folder can't be written or read. The message is one line that says what to do."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as read back: of each case its latest record, in the plan's order.
-
-    `damaged_lines` of `records.jsonl` could not be read.
-    """
+    """A run as it was read from its folder."""
 
     path: Path
     manifest: Manifest
-    records: tuple[Record, ...]
-    damaged_lines: int = 0
+    records: tuple[Record, ...]  # the latest record of each case, in the plan's order
+    damaged_lines: int = 0  # lines of `records.jsonl` that can't be read
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that nobody finds a part of it, whatever happens meanwhile.
+    """Write a file so that no reader ever finds a part of it, even if this process is killed.
 
     Raises:
         OSError: it can't be written.
@@ -44,15 +47,17 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 class RunStore:
-    """Writes one run. Use it as a context manager: inside, a lock keeps other runners off the folder.
+    """Writes one run. Use it as a context manager: inside, a lock keeps other runners out of the folder.
+
+    The lock belongs to this process. It ends with the process, however that ends, and no worker inherits it.
 
     Args:
         path: the run's folder.
-        resume: whether the folder holds a run that goes on, or must be new.
+        resume: whether the folder holds a run to go on with; if not, it must not hold one.
 
     Raises:
-        StoreError: on entering, if the folder can't be made or written, another runner works on it, or it already
-            holds a run.
+        StoreError: on entering. The folder can't be written, another runner works on it, or it holds a run where it
+            should not, or none where it should.
     """
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
@@ -65,24 +70,24 @@ class RunStore:
     def __enter__(self) -> RunStore:
         from filelock import FileLock, Timeout
 
+        if self.resume and not (self.path / "run.json").is_file():
+            raise StoreError(f"no run in {self.path}: there is no file run.json")
+        lock = FileLock(self.path / ".lock")
         try:
-            if not self.resume:
-                self.logs.mkdir(parents=True, exist_ok=True)
-            elif not self.path.is_dir():
-                raise StoreError(f"no run in {self.path}: no such folder")
-            self._lock = FileLock(self.path / ".lock")
-            self._lock.acquire(blocking=False)
+            self.logs.mkdir(parents=True, exist_ok=True)
+            lock.acquire(blocking=False)
         except Timeout as error:
-            raise StoreError(
-                f"another torchzoo is at work on {self.path}: wait for it, or name another folder"
-            ) from error
+            message = f"another torchzoo is at work on {self.path}: wait for it, or name another folder"
+            raise StoreError(message) from error
         except OSError as error:
-            raise StoreError(f"can't write to {self.path}: {error.strerror}; name another folder with -o") from error
+            message = f"can't write to {self.path}: {error.strerror or error}; name another folder with -o"
+            raise StoreError(message) from error
         if not self.resume and (self.path / "run.json").exists():
-            self._lock.release()
+            lock.release()
             raise StoreError(
                 f"{self.path} holds a run already: go on with --resume {self.path}, or name another folder with -o"
             )
+        self._lock = lock
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,11 +95,14 @@ class RunStore:
         self._lock.release()
 
     def begin(self, manifest: Manifest) -> None:
-        """Write the manifest, whole or not at all."""
+        """Write the manifest."""
         write_whole(self.path / "run.json", msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
 
     def append(self, record: Record) -> None:
-        """Write a record to disk. A line that an earlier runner, killed, left unfinished stays apart."""
+        """Add a record; it is on disk when this returns.
+
+        Where a runner was killed while it wrote a line, the record begins a new line.
+        """
         with (self.path / "records.jsonl").open("a+b") as file:
             if file.tell() > 0:
                 file.seek(-1, os.SEEK_END)
@@ -106,16 +114,16 @@ class RunStore:
         self.has_failures = self.has_failures or isinstance(record.outcome, Failed)
 
     def log_path(self, number: int, label: str) -> Path:
-        """Where the worker of the plan's case `number` writes what it prints."""
+        """The file for what the worker of case `number` of the plan prints."""
         safe = "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
         return self.logs / f"{number:04d}-{safe}.log"
 
 
 def read_run(path: Path) -> Run:
-    """Read a run's folder; a line that can't be read (a run killed while writing) is counted, not fatal.
+    """Read a run's folder. A line that can't be read, from a run that was killed while it wrote, is only counted.
 
     Raises:
-        StoreError: no run there, or one of a newer schema.
+        StoreError: there is no run, or it was written by a newer torchzoo.
     """
     manifest_path = path / "run.json"
     try:

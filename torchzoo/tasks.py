@@ -23,6 +23,9 @@ class Batch(NamedTuple):
 class SupervisedModel(Model):
     """One network, one optimizer, and the usual step: zero_grad, forward, loss, backward, update."""
 
+    #: Where given, gradients are clipped to this norm.
+    max_grad_norm: ClassVar[float | None] = None
+
     network: nn.Module
     optimizer: torch.optim.Optimizer
     batch: Batch
@@ -62,7 +65,7 @@ class SupervisedModel(Model):
         with self.autocast():
             loss = self.compute_loss(self.forward(), self.batch.targets)
         self.backward(loss)
-        self.step(self.optimizer)
+        self.step(self.optimizer, max_grad_norm=self.max_grad_norm)
         return loss.detach()
 
     @torch.no_grad()
@@ -146,6 +149,7 @@ class Detector(SupervisedModel):
     """A torchvision-style detector: a list of images, in training with targets; its loss is the sum of its losses.
 
     `box_count` boxes per image, with labels in [1, `num_classes`) and, where `with_masks`, filled-box masks.
+    `initialise` gives random weights the work of trained ones. Frozen parameters are not trained.
     """
 
     sample_unit = "images"
@@ -154,6 +158,15 @@ class Detector(SupervisedModel):
     num_classes: ClassVar[int] = 91  # background included
     box_count: ClassVar[int] = 20
     with_masks: ClassVar[bool] = False
+    learning_rate: ClassVar[float] = 0.02
+
+    @abc.abstractmethod
+    def initialise(self, image: Tensor) -> None:
+        """Scale the network's random weights by what they make of `image` (3, H, W)."""
+
+    def build(self) -> None:
+        super().build()
+        self.initialise(self.data.uniform(3, self.image_height, self.image_width))
 
     def build_batch(self) -> Batch:
         height, width = self.image_height, self.image_width
@@ -175,6 +188,8 @@ class Detector(SupervisedModel):
     def compute_loss(self, outputs: dict[str, Tensor], targets: None) -> Tensor:
         return torch.stack(list(outputs.values())).sum()
 
+    def trainable(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+
     def build_optimizer(self) -> torch.optim.Optimizer:
-        trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-        return torch.optim.SGD(trainable, lr=0.02, momentum=0.9)
+        return torch.optim.SGD(self.trainable(), lr=self.learning_rate, momentum=0.9)

@@ -1,4 +1,4 @@
-"""Userbenchmarks: folders with a plan (what to run) and a report (records to Markdown), and no timing of their own."""
+"""Userbenchmarks: folders with a plan (what to run) and a report (Markdown from records). They time nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult, case_results
+from torchzoo.analysis.counts import run_counts
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import Domain
 from torchzoo.errors import nearest
@@ -25,7 +26,7 @@ _Value = TypeVar("_Value")
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user chose of a plan; axes and settings are overridden after it."""
+    """What the user chose for a plan. Options for axes and settings replace the plan's own afterwards."""
 
     patterns: tuple[str, ...] = ()  # MODELs
     suites: tuple[str, ...] = ()
@@ -38,7 +39,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
-    """One loaded folder: `plan(choice)` is what to run, `report(run)` the body of the document."""
+    """One loaded folder. `plan(choice)` is what to run; `report(run)` is the body of the document."""
 
     name: str
     doc: str
@@ -47,7 +48,7 @@ class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summaries() -> dict[str, str]:
-    """The first line of each userbenchmark's docstring, by name; nothing is imported."""
+    """The first line of each userbenchmark's docstring, by name. Nothing is imported."""
     return {name: _docstring(folder).partition("\n")[0] for name, folder in sorted(find_userbenchmarks().items())}
 
 
@@ -62,7 +63,7 @@ def load(name: str) -> UserBenchmark:
     """Import one userbenchmark.
 
     Raises:
-        CatalogError: none of that name (the message suggests the nearest), or one without a plan or a report.
+        CatalogError: there is none of that name (the message suggests the nearest), or it lacks a plan or a report.
     """
     folders = find_userbenchmarks()
     if name not in folders:
@@ -85,25 +86,22 @@ def document(benchmark: UserBenchmark, run: Run) -> str:
 
 def _what_ran(run: Run) -> str:
     """How many cases were measured, and how many were not."""
-    results = case_results(run)
-    cases = {msgspec.structs.replace(case, repeat=0) for case in run.manifest.cases}
-    unmeasured = sum(result.figures is None for result in results)
-    missing = len(set(run.manifest.cases) - {record.case for record in run.records})
-    line = f"{len(cases)} cases: {len(results) - unmeasured} measured"
+    counts = run_counts(run)
+    unmeasured = counts.found.skipped + counts.found.failed
+    line = f"{counts.cases} cases: {counts.found.measured} measured"
     if unmeasured:
         line += f", {unmeasured} skipped or failed (at the end)"
-    if missing:
-        line += f", {missing} not run yet: go on with `torchzoo run --resume`"
+    if counts.missing:
+        line += f", {counts.missing} not run yet: go on with `torchzoo run --resume`"
     if run.damaged_lines:
         line += f", {run.damaged_lines} records that can't be read"
-    repeats = max((case.repeat for case in run.manifest.cases), default=0) + 1
-    if repeats > 1:
-        line += f"; each in {repeats} processes"
+    if counts.repeats > 1:
+        line += f"; each in {counts.repeats} processes"
     return f"{line}."
 
 
 def not_measured(run: Run) -> list[str]:
-    """A section that says of each case that was skipped or failed why; nothing where there is none."""
+    """A section with each case that was skipped or failed, and why. No lines if there is none."""
     lines = [
         (result.case.label(), "; ".join(what_failed(result))) for result in case_results(run) if result.figures is None
     ]
@@ -111,12 +109,17 @@ def not_measured(run: Run) -> list[str]:
 
 
 def measured(run: Run) -> list[tuple[CaseResult, CaseFigures]]:
-    """The cases that have figures (over all repeats), those whose results were found wrong included."""
+    """The cases with figures (over all repeats), those with wrong results included."""
     return [(result, result.figures) for result in case_results(run) if result.figures is not None]
 
 
 def by_domain(run: Run, values: Iterable[tuple[str, _Value]]) -> dict[str, list[_Value]]:
-    """Values of models (by name) by the models' domains, in the order of `Domain`, and `all` together last."""
+    """Values of models by the models' domains, in the order of `Domain`, and all of them under `all` at the end.
+
+    Args:
+        run: whose manifest has the models' domains.
+        values: pairs of a model's name and a value.
+    """
     found: dict[str, list[_Value]] = {}
     for model, value in values:
         for domain in (run.manifest.domains.get(model), ALL):
@@ -131,7 +134,7 @@ def percent(share: float) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a report, whole or not at all, and say where.
+    """Write a report, whole or not at all, and tell the user where it is.
 
     Raises:
         OSError: it can't be written.

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 import torchzoo.model
 from torchzoo.case import Mode
+from torchzoo.networks.optimizers import adam
 
 from .diffusion import (
     add_noise,
@@ -60,18 +61,15 @@ class Model(torchzoo.model.Model):
             size = config.upsampler_size
             self.batch["images"] = self.data.uniform(self.batch_size, 3, size, size, low=-1.0)
             self.image_encoder = ImageEncoder(config)
-            self.prior_optimizer = self.build_optimizer(self.prior)
-            self.decoder_optimizer = self.build_optimizer(self.decoder)
-            self.upsampler_optimizer = self.build_optimizer(self.upsampler)
+            self.prior_optimizer = adam(self.prior, lr=self.learning_rate, betas=self.betas)
+            self.decoder_optimizer = adam(self.decoder, lr=self.learning_rate, betas=self.betas)
+            self.upsampler_optimizer = adam(self.upsampler, lr=self.learning_rate, betas=self.betas)
 
     def build_captions(self) -> Tensor:
         """(B, T) tokens, the last of which ends the text."""
         captions = self.data.tokens(self.batch_size, self.config.caption_length, self.end_of_text - 1)
         captions[:, -1] = self.end_of_text
         return captions
-
-    def build_optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(network.parameters(), lr=self.learning_rate, betas=self.betas)
 
     def networks(self) -> dict[str, nn.Module]:
         networks = {

@@ -19,15 +19,13 @@ Renderer weights are random too: strokes are no Bézier curves then, but cost th
 the discriminator and its target, 274,886 each; without those two there are 55,818,066.
 """
 
-from copy import deepcopy
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 import torchzoo.model
 from torchzoo.case import Mode
+from torchzoo.networks.target_networks import MovingAverage, frozen_copy
 
 from .environment import Memory, Paintings, Transitions, begin_paintings, finish_or_continue, imagine_memory
 from .loss import WassersteinLoss
@@ -62,16 +60,15 @@ class Model(torchzoo.model.Model):
         }
         self.critic = Critic(config)
         self.discriminator = WassersteinLoss(Discriminator(config))
-        self.target_actor = deepcopy(self.actor).requires_grad_(requires_grad=False)
-        self.target_critic = deepcopy(self.critic).requires_grad_(requires_grad=False)
-        self.target_discriminator = deepcopy(self.discriminator.score).requires_grad_(requires_grad=False)
+        self.target_actor = frozen_copy(self.actor)
+        self.target_critic = frozen_copy(self.critic)
+        self.target_discriminator = frozen_copy(self.discriminator.score)
         self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), lr=self.actor_learning_rate)
         self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=self.critic_learning_rate)
         self.discriminator_optimizer = torch.optim.Adam(
             self.discriminator.parameters(), lr=self.discriminator_learning_rate, betas=(0.5, 0.999)
         )
-        # moves the tensors of one list towards those of another
-        self.follow = get_ema_multi_avg_fn(1.0 - self.tau)  # type: ignore[no-untyped-call]
+        self.average = MovingAverage(1.0 - self.tau)
 
     def build_images(self, count: int) -> Tensor:
         """(count, 3, S, S) bytes."""
@@ -142,7 +139,7 @@ class Model(torchzoo.model.Model):
             loss = self.discriminator(torch.cat([target, target], 1), torch.cat([target, canvas], 1), mix)
         self.backward(loss)
         self.step(self.discriminator_optimizer)
-        self.follow_parameters(self.target_discriminator, self.discriminator.score)
+        self.average.follow(self.target_discriminator, self.discriminator.score)
 
     def evaluate(
         self, critic: nn.Module, canvas: Tensor, action: Tensor, target: Tensor, step: Tensor
@@ -180,11 +177,8 @@ class Model(torchzoo.model.Model):
         return loss.detach()
 
     def update_targets(self) -> None:
-        self.follow_parameters(self.target_actor, self.actor)
-        self.follow_parameters(self.target_critic, self.critic)
-
-    def follow_parameters(self, target: nn.Module, source: nn.Module) -> None:
-        self.follow(list(target.parameters()), list(source.parameters()), None)
+        self.average.follow(self.target_actor, self.actor)
+        self.average.follow(self.target_critic, self.critic)
 
     @torch.no_grad()
     def eval_step(self) -> tuple[Tensor, Tensor]:

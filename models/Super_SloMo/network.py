@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from torchzoo.networks.u_net import UNet
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -34,8 +36,8 @@ class SuperSloMo(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.flow = UNet(6, 4, config)
-        self.interpolation = UNet(20, 5, config)
+        self.flow = FrameUNet(6, 4, config)
+        self.interpolation = FrameUNet(20, 5, config)
 
     def forward(self, frame0: Tensor, frame1: Tensor, time: Tensor) -> Interpolation:
         flow01, flow10 = self.flow(torch.cat([frame0, frame1], dim=1)).chunk(2, dim=1)
@@ -56,7 +58,7 @@ class SuperSloMo(nn.Module):
         return Interpolation(frame, flow01, flow10, (warp0, warp1))
 
 
-class UNet(nn.Module):
+class FrameUNet(UNet):
     """(B, C, H, W) to (B, C', H, W): six levels, average pooling down, bilinear interpolation up."""
 
     def __init__(self, in_channels: int, out_channels: int, config: Config) -> None:
@@ -71,17 +73,6 @@ class UNet(nn.Module):
         )
         self.up = nn.ModuleList(Up(below, above, slope) for below, above in pairwise(config.widths[::-1]))
         self.head = nn.Conv2d(first, out_channels, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x)
-        skips = []
-        for down in self.down:
-            skips.append(x)
-            x = down(x)
-        for up, skip in zip(self.up, reversed(skips), strict=True):
-            x = up(x, skip)
-        out: Tensor = self.head(x)
-        return out
 
 
 class DoubleConvolution(nn.Sequential):

@@ -5,8 +5,7 @@ same heads, losses and thresholds, and a frozen ResNet whose stride is in the 1 
 network. Random weights are scaled (`torchzoo.networks.detection_init`) so that evaluation keeps 100 detections.
 """
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 from torchvision.models.detection import FCOS
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
@@ -19,10 +18,9 @@ from torchzoo.tasks import Detector
 
 class Model(Detector):
     num_classes = 80  # numbered from 0; the targets use 1 to 79
+    learning_rate = 1e-3
 
-    def build(self) -> None:
-        super().build()
-        image = self.data.uniform(3, self.image_height, self.image_width)
+    def initialise(self, image: Tensor) -> None:
         detecting = self.mode is Mode.EVAL
         initialise_dense(
             self.network,
@@ -38,7 +36,3 @@ class Model(Detector):
         network = FCOS(backbone, self.num_classes, anchor_generator=points)
         network.transform = FixedSize()
         return network
-
-    def build_optimizer(self) -> torch.optim.Optimizer:
-        trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-        return torch.optim.SGD(trainable, lr=1e-3, momentum=0.9)

@@ -14,22 +14,19 @@ Another implementation counts 11,470,920 parameters: its observations have 27 ch
 convolutions) and it leaves the temperature out.
 """
 
-from copy import deepcopy
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-import torchzoo.model
 from torchzoo.case import Mode
-from torchzoo.networks.soft_actor_critic import Temperature, squashed_gaussian
+from torchzoo.networks.soft_actor_critic import SoftActorCritic, Temperature
+from torchzoo.networks.target_networks import MovingAverage, frozen_copy
 
 from .network import Actor, Config, Critic, Encoder
 from .replay import Episodes, Transitions, random_episodes, random_shift, sample_transitions
 
 
-class Model(torchzoo.model.Model):
+class Model(SoftActorCritic):
     sample_unit = "observations"
     learning_rate = 1e-3
     discount = 0.99
@@ -47,19 +44,14 @@ class Model(torchzoo.model.Model):
             return
         self.batch["replay"] = random_episodes(self.data, self.batch_size, config)
         self.critic = Critic(config)
-        self.target_encoder = deepcopy(self.encoder).requires_grad_(requires_grad=False)
-        self.target_critic = deepcopy(self.critic).requires_grad_(requires_grad=False)
+        self.target_encoder = frozen_copy(self.encoder)
+        self.target_critic = frozen_copy(self.critic)
         self.temperature = Temperature(self.initial_temperature)
         self.entropy_target = -float(config.action_size)
         self.critic_optimizer = self.build_optimizer(self.encoder, self.critic)
         self.actor_optimizer = self.build_optimizer(self.actor)
         self.temperature_optimizer = self.build_optimizer(self.temperature)
-        # moves the tensors of one list towards those of another
-        self.follow = get_ema_multi_avg_fn(1.0 - self.tau)  # type: ignore[no-untyped-call]
-
-    def build_optimizer(self, *networks: nn.Module) -> torch.optim.Optimizer:
-        parameters = [parameter for network in networks for parameter in network.parameters()]
-        return torch.optim.Adam(parameters, lr=self.learning_rate)
+        self.average = MovingAverage(1.0 - self.tau)
 
     def networks(self) -> dict[str, nn.Module]:
         if self.mode is Mode.EVAL:
@@ -86,11 +78,6 @@ class Model(torchzoo.model.Model):
         self.update_temperature(log_density)
         self.update_targets()
         return loss
-
-    def act(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions (B, A) drawn from the policy, and their log-densities (B,)."""
-        mean, log_deviation = self.actor(features)
-        return squashed_gaussian(mean, log_deviation, torch.randn_like(mean))
 
     def update_critic(self, transitions: Transitions, shifted: list[Tensor]) -> None:
         """Equations 1 to 3: both Q-functions, at every shift, regress on the same averaged target."""
@@ -128,17 +115,9 @@ class Model(torchzoo.model.Model):
         self.step(self.actor_optimizer)
         return loss.detach(), log_density.detach()
 
-    def update_temperature(self, log_density: Tensor) -> None:
-        """Hotter while the policy's entropy is below its target."""
-        self.temperature_optimizer.zero_grad()
-        with self.autocast():
-            loss = -(self.temperature() * (log_density + self.entropy_target)).mean()
-        self.backward(loss)
-        self.step(self.temperature_optimizer)
-
     def update_targets(self) -> None:
-        for target, source in ((self.target_encoder, self.encoder), (self.target_critic, self.critic)):
-            self.follow(list(target.parameters()), list(source.parameters()), None)
+        self.average.follow(self.target_encoder, self.encoder)
+        self.average.follow(self.target_critic, self.critic)
 
     @torch.no_grad()
     def eval_step(self) -> Tensor:

@@ -17,6 +17,6 @@ class Model(LanguageModel):
             n_layer=12,
             n_head=12,
             use_cache=False,
-            loss_type="ForCausalLM",
+            loss_type="ForCausalLM",  # the library can't tell it from the name of the class
         )
         return GPT2LMHeadModel(config)

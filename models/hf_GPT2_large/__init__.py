@@ -10,14 +10,13 @@ class Model(LanguageModel):
     eval_length = 1024
 
     def build_network(self) -> nn.Module:
-        config = GPT2Config(
+        config = GPT2Config(  # type: ignore[call-arg]
             vocab_size=50257,
             n_positions=1024,
             n_embd=1280,
             n_layer=36,
             n_head=20,
             use_cache=False,
+            loss_type="ForCausalLM",  # the library can't tell it from the name of the class
         )
-        network = GPT2LMHeadModel(config)
-        network.loss_type = "ForCausalLM"  # which the library can't tell from the class's name
-        return network
+        return GPT2LMHeadModel(config)

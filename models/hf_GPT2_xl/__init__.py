@@ -8,14 +8,13 @@ from torchzoo.tasks import LanguageModel
 
 class Model(LanguageModel):
     def build_network(self) -> nn.Module:
-        config = GPT2Config(
+        config = GPT2Config(  # type: ignore[call-arg]
             vocab_size=50257,
             n_positions=1024,
             n_embd=1600,
             n_layer=48,
             n_head=25,
             use_cache=False,
+            loss_type="ForCausalLM",  # the library can't tell it from the name of the class
         )
-        network = GPT2LMHeadModel(config)
-        network.loss_type = "ForCausalLM"  # which the library can't tell from the class's name
-        return network
+        return GPT2LMHeadModel(config)

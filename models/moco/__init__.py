@@ -7,15 +7,13 @@ apart; here it is the same work on one. The queue holds 32,000 keys (the paper: 
 the logits of the same contrast, and changes nothing.
 """
 
-from copy import deepcopy
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 import torchzoo.model
 from torchzoo.case import Mode
+from torchzoo.networks.target_networks import MovingAverage, frozen_copy
 
 from .network import Config, Encoder, Queue
 
@@ -30,13 +28,12 @@ class Model(torchzoo.model.Model):
         shape = (self.batch_size, 3, self.image_size, self.image_size)
         self.batch = {"query_images": self.data.images(*shape), "key_images": self.data.images(*shape)}
         self.query_encoder = Encoder(config)
-        self.key_encoder = deepcopy(self.query_encoder).requires_grad_(requires_grad=False)
+        self.key_encoder = frozen_copy(self.query_encoder)
         self.queue = Queue(config)
         if self.mode is Mode.TRAIN:
             self.oldest = torch.arange(self.batch_size)  # (B,) the rows of the queue that are replaced next
             self.optimizer = torch.optim.SGD(self.query_encoder.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
-            # moves the tensors of one list towards those of another
-            self.follow = get_ema_multi_avg_fn(self.momentum)  # type: ignore[no-untyped-call]
+            self.average = MovingAverage(self.momentum)
 
     def networks(self) -> dict[str, nn.Module]:
         return {"query_encoder": self.query_encoder, "key_encoder": self.key_encoder, "queue": self.queue}
@@ -46,7 +43,7 @@ class Model(torchzoo.model.Model):
         return (self.batch["query_images"],)
 
     def train_step(self) -> Tensor:
-        self.follow(list(self.key_encoder.parameters()), list(self.query_encoder.parameters()), None)
+        self.average.follow(self.key_encoder, self.query_encoder)
         self.optimizer.zero_grad()
         with self.autocast():
             with torch.no_grad():

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import torchzoo.model
 from torchzoo.case import Mode
 from torchzoo.networks.image_translation import PatchDiscriminator, least_squares_loss
+from torchzoo.networks.optimizers import adam
 
 from .network import Config, Generator, initialise
 from .pool import exchange
@@ -41,16 +42,16 @@ class Model(torchzoo.model.Model):
         self.generator_ba = Generator(Config()).apply(initialise)
         self.discriminator_a = PatchDiscriminator().apply(initialise)
         self.discriminator_b = PatchDiscriminator().apply(initialise)
-        self.generator_optimizer = self.build_optimizer(self.generator_ab, self.generator_ba)
-        self.discriminator_optimizer = self.build_optimizer(self.discriminator_a, self.discriminator_b)
+        generators, discriminators = (
+            (self.generator_ab, self.generator_ba),
+            (self.discriminator_a, self.discriminator_b),
+        )
+        self.generator_optimizer = adam(*generators, lr=self.learning_rate, betas=self.betas)
+        self.discriminator_optimizer = adam(*discriminators, lr=self.learning_rate, betas=self.betas)
 
     def build_images(self, *counts: int) -> Tensor:
         """(B, *counts, 3, S, S) in [-1, 1), as tanh's."""
         return self.data.uniform(self.batch_size, *counts, 3, self.image_size, self.image_size, low=-1.0)
-
-    def build_optimizer(self, *networks: nn.Module) -> torch.optim.Optimizer:
-        parameters = [parameter for network in networks for parameter in network.parameters()]
-        return torch.optim.Adam(parameters, lr=self.learning_rate, betas=self.betas)
 
     def networks(self) -> dict[str, nn.Module]:
         if self.mode is Mode.EVAL:

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 import torchzoo.model
 from torchzoo.case import Mode
+from torchzoo.networks.optimizers import adam
 
 from .loss import Critic, classification_loss
 from .network import Discriminator, DiscriminatorConfig, Generator, GeneratorConfig
@@ -44,11 +45,8 @@ class Model(torchzoo.model.Model):
         if self.mode is Mode.TRAIN:
             discriminator = Discriminator(DiscriminatorConfig(image_size=self.image_size, domains=config.domains))
             self.discriminator = Critic(discriminator)
-            self.generator_optimizer = self.build_optimizer(self.generator)
-            self.discriminator_optimizer = self.build_optimizer(self.discriminator)
-
-    def build_optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(network.parameters(), lr=self.learning_rate, betas=self.betas)
+            self.generator_optimizer = adam(self.generator, lr=self.learning_rate, betas=self.betas)
+            self.discriminator_optimizer = adam(self.discriminator, lr=self.learning_rate, betas=self.betas)
 
     def networks(self) -> dict[str, nn.Module]:
         if self.mode is Mode.EVAL:

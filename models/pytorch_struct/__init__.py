@@ -22,6 +22,7 @@ class Model(SupervisedModel):
     sample_unit = "tokens"
     config = Config()
     sentence_length = 20
+    max_grad_norm = 3.0
 
     def build_network(self) -> nn.Module:
         grammar = NeuralGrammar(self.config)
@@ -38,11 +39,3 @@ class Model(SupervisedModel):
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.network.parameters(), lr=1e-3, betas=(0.75, 0.999))
-
-    def train_step(self) -> Tensor:
-        self.optimizer.zero_grad()
-        with self.autocast():
-            loss = self.compute_loss(self.forward(), None)
-        self.backward(loss)
-        self.step(self.optimizer, max_grad_norm=3.0)
-        return loss.detach()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchzoo.tasks import Batch, SupervisedModel
 
 from .loss import segmentation_loss
-from .network import Config, UNet
+from .network import BilinearUNet, Config
 
 
 class Model(SupervisedModel):
@@ -22,7 +22,7 @@ class Model(SupervisedModel):
     width = 959
 
     def build_network(self) -> nn.Module:
-        return UNet(self.config)
+        return BilinearUNet(self.config)
 
     def build_batch(self) -> Batch:
         images = self.data.uniform(self.batch_size, self.config.in_channels, self.height, self.width)

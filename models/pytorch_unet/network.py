@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from torchzoo.networks.u_net import UNet
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -24,7 +26,7 @@ class Config:
     widths: tuple[int, ...] = (64, 128, 256, 512, 512)  # channels of the encoder's levels, from full size downwards
 
 
-class UNet(nn.Module):
+class BilinearUNet(UNet):
     """Images (B, C, H, W) of any size to logits (B, K, H, W)."""
 
     def __init__(self, config: Config) -> None:
@@ -37,17 +39,6 @@ class UNet(nn.Module):
         outputs = (*skips[1:], widths[0])  # 256, 128, 64, 64
         self.up = nn.ModuleList(Up(skip, out) for skip, out in zip(skips, outputs, strict=True))
         self.head = nn.Conv2d(widths[0], config.classes, 1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        x = self.stem(images)
-        skips = []
-        for down in self.down:
-            skips.append(x)
-            x = down(x)
-        for up, skip in zip(self.up, reversed(skips), strict=True):
-            x = up(x, skip)
-        logits: Tensor = self.head(x)
-        return logits
 
 
 class DoubleConvolution(nn.Sequential):

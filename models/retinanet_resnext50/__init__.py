@@ -6,7 +6,7 @@ Random weights are scaled (`torchzoo.networks.detection_init`) so that evaluatio
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torchvision.models.detection import RetinaNet
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
@@ -22,9 +22,7 @@ class Model(Detector):
     image_width = 800
     num_classes = 264  # numbered from 0; the targets use 1 to 263
 
-    def build(self) -> None:
-        super().build()
-        image = self.data.uniform(3, self.image_height, self.image_width)
+    def initialise(self, image: Tensor) -> None:
         initialise_dense(self.network, image, class_logit=-6.9 if self.mode is Mode.EVAL else None)
 
     def build_network(self) -> nn.Module:
@@ -41,5 +39,4 @@ class Model(Detector):
         return network
 
     def build_optimizer(self) -> torch.optim.Optimizer:
-        trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-        return torch.optim.Adam(trainable, lr=1e-4)
+        return torch.optim.Adam(self.trainable(), lr=1e-4)

@@ -11,22 +11,19 @@ Networks are 1024 wide; learning rates, discount and tau are the paper's. SAC as
 target actor: an implementation that does counts another 1,055,746 parameters.
 """
 
-from copy import deepcopy
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-import torchzoo.model
 from torchzoo.case import Mode
-from torchzoo.networks.soft_actor_critic import Temperature, squashed_gaussian
+from torchzoo.networks.soft_actor_critic import SoftActorCritic, Temperature
+from torchzoo.networks.target_networks import MovingAverage, frozen_copy
 
 from .network import Actor, Config, Critic
 from .pendulum import Transitions, random_states, random_transitions
 
 
-class Model(torchzoo.model.Model):
+class Model(SoftActorCritic):
     sample_unit = "states"
     learning_rate = 3e-4
     discount = 0.99
@@ -42,20 +39,15 @@ class Model(torchzoo.model.Model):
             return
         self.batch["replay"] = random_transitions(self.data, self.memory_per_sample * self.batch_size)
         self.critic1, self.critic2 = Critic(config), Critic(config)
-        self.target_critic1 = deepcopy(self.critic1).requires_grad_(requires_grad=False)
-        self.target_critic2 = deepcopy(self.critic2).requires_grad_(requires_grad=False)
+        self.target_critic1 = frozen_copy(self.critic1)
+        self.target_critic2 = frozen_copy(self.critic2)
         self.temperature = Temperature()
         self.entropy_target = -float(config.action_size)
         self.actor_optimizer = self.build_optimizer(self.actor)
         self.critic_optimizer = self.build_optimizer(self.critic1, self.critic2)
         self.temperature_optimizer = self.build_optimizer(self.temperature)
-        # moves the tensors of one list towards those of another
-        self.follow = get_ema_multi_avg_fn(1.0 - self.tau)  # type: ignore[no-untyped-call]
+        self.average = MovingAverage(1.0 - self.tau)
         self.updates = 0
-
-    def build_optimizer(self, *networks: nn.Module) -> torch.optim.Optimizer:
-        parameters = [parameter for network in networks for parameter in network.parameters()]
-        return torch.optim.Adam(parameters, lr=self.learning_rate)
 
     def networks(self) -> dict[str, nn.Module]:
         if self.mode is Mode.EVAL:
@@ -88,11 +80,6 @@ class Model(torchzoo.model.Model):
         index = torch.randint(len(replay.state), (self.batch_size,), device=self.device)
         return Transitions(*(field.index_select(0, index) for field in replay))
 
-    def act(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions (B, A) drawn from the policy, and their log-densities (B,)."""
-        mean, log_deviation = self.actor(states)
-        return squashed_gaussian(mean, log_deviation, torch.randn_like(mean))
-
     def update_critics(self, transitions: Transitions) -> None:
         """Equations 5 and 6: both critics regress on the same soft Bellman target."""
         state, action, reward, next_state, terminal = transitions
@@ -119,17 +106,9 @@ class Model(torchzoo.model.Model):
         self.step(self.actor_optimizer)
         return loss.detach(), log_density.detach()
 
-    def update_temperature(self, log_density: Tensor) -> None:
-        """Equation 18: hotter while the policy's entropy is below its target."""
-        self.temperature_optimizer.zero_grad()
-        with self.autocast():
-            loss = -(self.temperature() * (log_density + self.entropy_target)).mean()
-        self.backward(loss)
-        self.step(self.temperature_optimizer)
-
     def update_targets(self) -> None:
-        for target, source in ((self.target_critic1, self.critic1), (self.target_critic2, self.critic2)):
-            self.follow(list(target.parameters()), list(source.parameters()), None)
+        self.average.follow(self.target_critic1, self.critic1)
+        self.average.follow(self.target_critic2, self.critic2)
 
     @torch.no_grad()
     def eval_step(self) -> Tensor:

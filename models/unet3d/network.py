@@ -10,6 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from torchzoo.networks.u_net import UNet
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -18,7 +20,7 @@ class Config:
     widths: tuple[int, ...] = (32, 64, 128, 256, 320, 320)  # channels of the levels, from full size downwards
 
 
-class UNet3D(nn.Module):
+class UNet3D(UNet):
     """Volumes (B, C, S, S, S), sides multiples of 32, to logits (B, K, S, S, S)."""
 
     def __init__(self, config: Config) -> None:
@@ -28,17 +30,6 @@ class UNet3D(nn.Module):
         self.down = nn.ModuleList(double_convolution(above, below, stride=2) for above, below in pairwise(widths))
         self.up = nn.ModuleList(Up(below, above) for below, above in pairwise(reversed(widths)))
         self.head = nn.Conv3d(widths[0], config.classes, 1)
-
-    def forward(self, volumes: Tensor) -> Tensor:
-        x = self.stem(volumes)
-        skips = []
-        for down in self.down:
-            skips.append(x)
-            x = down(x)
-        for up, skip in zip(self.up, reversed(skips), strict=True):
-            x = up(x, skip)
-        logits: Tensor = self.head(x)
-        return logits
 
 
 def double_convolution(in_channels: int, out_channels: int, *, stride: int = 1) -> nn.Sequential:

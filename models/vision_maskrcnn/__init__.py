@@ -6,7 +6,7 @@ full 128, match an object and get masks. Evaluation has 1000 proposals, of which
 NMS, and keeps 100 detections with masks per image.
 """
 
-from torch import nn
+from torch import Tensor, nn
 from torchvision.models.detection import MaskRCNN
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops import FrozenBatchNorm2d
@@ -19,9 +19,7 @@ from torchzoo.tasks import Detector
 class Model(Detector):
     with_masks = True
 
-    def build(self) -> None:
-        super().build()
-        image = self.data.uniform(3, self.image_height, self.image_width)
+    def initialise(self, image: Tensor) -> None:
         initialise_rcnn(self.network, image, detecting=self.mode is Mode.EVAL)
 
     def build_network(self) -> nn.Module:

@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import CASE, INDUCTOR, manifest, measured, record, variant_result
-from torchzoo.analysis.compare import Change, DifferenceKind, Metric, RunComparison, Verdict, compare
+from examples import CASE, INDUCTOR, manifest, measured, record, run_of, variant_result
+from torchzoo.analysis.compare import Change, RunComparison, compare_runs
+from torchzoo.analysis.findings import Metric, Verdict
 from torchzoo.case import CacheMode, Domain, Stage
 from torchzoo.cli import main
 from torchzoo.errors import UsageError
+from torchzoo.provenance import DifferenceKind
 from torchzoo.record import (
     BackToBack,
     Block,
@@ -33,7 +35,7 @@ from torchzoo.record import (
     Skipped,
 )
 from torchzoo.report import run_comparison as shown
-from torchzoo.store import Run, RunStore
+from torchzoo.store import RunStore
 
 FAILED = Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message="no")
 LOOP_S = (0.001, 0.001)
@@ -54,19 +56,13 @@ def records(steps_s: Iterable[float], **changes: Any) -> list[Record]:
     return [record(process(step_s), repeat=repeat, **changes) for repeat, step_s in enumerate(steps_s)]
 
 
-def run_of(found: Iterable[Record], name: str = "run", **changes: Any) -> Run:
-    kept = tuple(found)
-    cases = tuple(one.case for one in kept)
-    return Run(path=Path(name), manifest=manifest(**{"cases": cases, **changes}), records=kept)
-
-
 def on(gpu: str = "NVIDIA H200", **changes: Any) -> dict[str, Any]:
     gpus = [{"name": gpu, "driver": changes.pop("driver", "580.1"), "memory_bytes": 1}]
     return {**manifest().environment, "gpus": gpus, **changes}
 
 
 def verdict(base: Iterable[Record], candidate: Iterable[Record], metric: Metric = Metric.LATENCY) -> Verdict:
-    [found] = [one for one in compare(run_of(base), run_of(candidate)).findings if one.metric is metric]
+    [found] = [one for one in compare_runs(run_of(base), run_of(candidate)).findings if one.metric is metric]
     return found.verdict
 
 
@@ -120,12 +116,12 @@ def test_one_process_a_side_judges_only_large_differences_and_says_why() -> None
     for factor, found in ((1.15, Verdict.INCONCLUSIVE), (2.0, Verdict.SLOWER)):
         [finding] = [
             one
-            for one in compare(base, run_of([record(process(0.1 * factor))])).findings
+            for one in compare_runs(base, run_of([record(process(0.1 * factor))])).findings
             if one.metric is Metric.LATENCY
         ]
         assert finding.verdict is found
         assert "one process each, assumed to differ by 10%" in finding.remark
-    lines = shown.summary(compare(base, base))
+    lines = shown.summary(compare_runs(base, base))
     assert any("run both with --repeats 5" in line for line in lines)
 
 
@@ -179,18 +175,18 @@ def test_twenty_cases_of_no_change_give_a_false_alarm_in_at_most_one_comparison_
     trials, alarms = 60, 0
     for _ in range(trials):
         base, candidate = (run_of(many(generator, spread, cases=20, heavy=heavy)) for _ in range(2))
-        findings = compare(base, candidate, metrics=[Metric.LATENCY]).findings
+        findings = compare_runs(base, candidate, metrics=[Metric.LATENCY]).findings
         alarms += any(one.verdict in (Verdict.SLOWER, Verdict.FASTER) for one in findings)
     assert alarms / trials <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
 
 
 def test_without_the_correction_for_many_cases_there_would_be_more(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = random.Random(3)
-    monkeypatch.setattr("torchzoo.stats.holm", list)
+    monkeypatch.setattr("torchzoo.analysis.findings.holm", list)
     alarms = 0
     for _ in range(20):
         base, candidate = (run_of(many(generator, 0.15, cases=20, heavy=False)) for _ in range(2))
-        findings = compare(base, candidate, metrics=[Metric.LATENCY]).findings
+        findings = compare_runs(base, candidate, metrics=[Metric.LATENCY]).findings
         alarms += any(one.verdict in (Verdict.SLOWER, Verdict.FASTER) for one in findings)
     assert alarms >= 6
 
@@ -206,7 +202,7 @@ def test_a_plant_of_ten_percent_in_three_of_twenty_is_found_exactly() -> None:
             msgspec.structs.replace(one, outcome=slower(one.outcome, 1.1)) if one.case.model in PLANTED else one
             for one in many(generator, 0.01, cases=20, heavy=False)
         ]
-        found = compare(base, run_of(planted), metrics=[Metric.LATENCY]).findings
+        found = compare_runs(base, run_of(planted), metrics=[Metric.LATENCY]).findings
         assert {one.case.model for one in found if one.verdict is Verdict.SLOWER} == PLANTED
 
 
@@ -260,7 +256,7 @@ def test_host_memory_of_runs_of_other_models_is_inconclusive() -> None:
 
 
 def test_a_metric_that_one_run_lacks_is_left_out() -> None:
-    found = compare(run_of([with_memory(100)]), run_of([with_memory(None)])).findings
+    found = compare_runs(run_of([with_memory(100)]), run_of([with_memory(None)])).findings
     assert {one.metric for one in found} == {Metric.LATENCY, Metric.HOST_MEMORY}
 
 
@@ -282,7 +278,7 @@ def test_compile_time_is_tested_between_processes() -> None:
 
 
 def test_compile_times_with_other_caches_are_not_compared() -> None:
-    found = compare(run_of([compiled(10.0)]), run_of([compiled(1.0, cache=CacheMode.WARM)])).findings
+    found = compare_runs(run_of([compiled(10.0)]), run_of([compiled(1.0, cache=CacheMode.WARM)])).findings
     assert Metric.COMPILE_TIME not in {one.metric for one in found}
 
 
@@ -301,7 +297,7 @@ def test_what_newly_fails_passes_is_skipped_new_or_gone_is_listed() -> None:
         record(FAILED, model="broken"),
         record(model="new"),
     ]
-    comparison = compare(run_of(base), run_of(candidate))
+    comparison = compare_runs(run_of(base), run_of(candidate))
     assert {change.case.model: change.change for change in comparison.changes} == {
         "fails": Change.NEWLY_FAILING,
         "wrong": Change.NEWLY_FAILING,
@@ -315,7 +311,7 @@ def test_what_newly_fails_passes_is_skipped_new_or_gone_is_listed() -> None:
 
 
 def test_a_case_that_fails_in_one_of_its_processes_fails() -> None:
-    comparison = compare(run_of(records(STEADY)), run_of([*records(STEADY)[:4], record(FAILED, repeat=4)]))
+    comparison = compare_runs(run_of(records(STEADY)), run_of([*records(STEADY)[:4], record(FAILED, repeat=4)]))
     [change] = comparison.changes
     assert change.change is Change.NEWLY_FAILING
     assert change.candidate == "failed, error in build: no (in 1 of 5 processes)"
@@ -333,24 +329,24 @@ def test_other_hardware_torch_or_driver_is_refused_unless_said() -> None:
     ):
         candidate = run_of([record(device="cuda")], environment=environment)
         with pytest.raises(UsageError, match=f"differ in {ground} .*--across={ground}"):
-            compare(base, candidate)
+            compare_runs(base, candidate)
         with pytest.raises(UsageError):
-            compare(base, candidate, across=frozenset(set(DifferenceKind) - {ground}))
-        comparison = compare(base, candidate, across=frozenset({ground}))
+            compare_runs(base, candidate, across=frozenset(set(DifferenceKind) - {ground}))
+        comparison = compare_runs(base, candidate, across=frozenset({ground}))
         assert bool(comparison.findings) == (ground is not DifferenceKind.HARDWARE)
 
 
 def test_libraries_and_settings_are_shown_and_not_refused() -> None:
     environment = {**manifest().environment, "packages": {"timm": "1.0"}, "python": "3.13"}
-    comparison = compare(run_of([record()]), run_of([record()], environment=environment))
-    assert {(d.ground, d.name) for d in comparison.differences} == {
+    comparison = compare_runs(run_of([record()]), run_of([record()], environment=environment))
+    assert {(d.kind, d.name) for d in comparison.differences} == {
         (DifferenceKind.OTHER, "timm"),
         (DifferenceKind.OTHER, "python"),
     }
 
 
 def test_the_drivers_of_runs_on_the_cpu_do_not_matter() -> None:
-    comparison = compare(run_of([record()], environment=on()), run_of([record()], environment=on(driver="590.1")))
+    comparison = compare_runs(run_of([record()], environment=on()), run_of([record()], environment=on(driver="590.1")))
     assert comparison.differences == ()
 
 
@@ -358,7 +354,7 @@ def test_one_device_against_another_gives_ratios_by_domain() -> None:
     domains = {"a": Domain.NLP, "b": Domain.NLP, "c": Domain.SPEECH}
     base = [record(process(step_s), model=name) for name, step_s in (("a", 0.2), ("b", 0.8), ("c", 0.1))]
     candidate = [record(process(0.1, device_name="a GPU"), model=name, device="cuda") for name in "abc"]
-    comparison = compare(
+    comparison = compare_runs(
         run_of(base, domains=domains),
         run_of(candidate, domains=domains, environment=on()),
         across=frozenset({DifferenceKind.HARDWARE, DifferenceKind.DRIVER}),
@@ -371,9 +367,31 @@ def test_one_device_against_another_gives_ratios_by_domain() -> None:
     assert "1.00x" in shown.markdown(comparison)
 
 
+def test_means_across_hardware_do_not_depend_on_the_order_of_the_cases() -> None:
+    generator = random.Random(4)
+    base, candidate = (
+        [
+            record(process(0.1 * generator.lognormvariate(0.0, 0.2), within=0.1, device_name=name), model=f"m{number}")
+            for number in range(5)
+        ]
+        for name in ("a CPU", "another")
+    )
+    environment = {**manifest().environment, "cpu": "another"}
+    seen = [
+        compare_runs(
+            run_of(base[::step]),
+            run_of(candidate[::step], environment=environment),
+            across=frozenset({DifferenceKind.HARDWARE}),
+        ).device_means
+        for step in (1, -1)
+    ]
+    assert [mean.domain for mean in seen[0]] == ["all"]
+    assert seen[0] == seen[1]
+
+
 def test_runs_without_a_common_case_are_refused() -> None:
     with pytest.raises(UsageError, match="no case in common"):
-        compare(run_of([record()]), run_of([record(model="b")]))
+        compare_runs(run_of([record()]), run_of([record(model="b")]))
 
 
 # --- forms, and the command ---
@@ -386,7 +404,7 @@ def nasty() -> RunComparison:
     base = [*records(STEADY, model=NASTY), record(model="b")]
     candidate = [*records(times(1.2), model=NASTY), record(msgspec.structs.replace(FAILED, message=NASTY), model="b")]
     environment = {**manifest().environment, "packages": {"timm": NASTY}}
-    return compare(run_of(base, name=NASTY), run_of(candidate, environment=environment))
+    return compare_runs(run_of(base, path=NASTY), run_of(candidate, environment=environment))
 
 
 @pytest.mark.parametrize("write", [shown.markdown, shown.github_issue])
@@ -415,17 +433,16 @@ def test_the_issue_is_complete() -> None:
 
 def test_the_issue_stays_within_what_github_takes() -> None:
     base = [one for number in range(400) for one in records(STEADY[:2], model=f"model_of_a_long_name_{number}")]
-    text = shown.markdown(compare(run_of(base), run_of(base)))
+    text = shown.markdown(compare_runs(run_of(base), run_of(base)))
     assert len(text) < 65_536
     assert "more rows are left out" in text
 
 
 def keep(path: Path, found: list[Record], **changes: Any) -> str:
-    run_store = RunStore(path)
-    run_store.begin(made(found, **changes))
-    for one in found:
-        run_store.append(one)
-    run_store.close()
+    with RunStore(path) as run_store:
+        run_store.begin(made(found, **changes))
+        for one in found:
+            run_store.append(one)
     return str(path)
 
 
@@ -439,7 +456,9 @@ def test_exit_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     other = keep(tmp_path / "other", records(STEADY), environment={**manifest().environment, "torch": "2.16.0"})
     assert main(["compare", base, base]) == 0
     assert main(["compare", base, slow]) == 1
-    assert "slower: tiny eval cpu eager bs4: latency 100.0 ms -> 110 ms" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    figures = lines[lines.index("tiny eval cpu eager bs4, latency") + 1]
+    assert figures.split()[:6] == ["slower", "100.0", "ms", "110", "ms", "1.100x"]
     assert main(["compare", slow, base]) == 0
     assert main(["compare", base, slow, "--threshold", "20%"]) == 0
     assert main(["compare", base, slow, "--metric", "host_memory"]) == 0
@@ -462,7 +481,7 @@ def test_new_torch_keeps_its_verdicts(tmp_path: Path) -> None:
     assert main(["compare", base, slow, "--across=torch", "--format", "json", "-o", str(tmp_path / "out.json")]) == 1
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["has_regression"] is True
-    assert found["differences"] == [{"ground": "torch", "name": "torch", "base": "2.15.0", "candidate": "2.16.0"}]
+    assert found["differences"] == [{"kind": "torch", "name": "torch", "base": "2.15.0", "candidate": "2.16.0"}]
     [latency] = [one for one in found["findings"] if one["metric"] == "latency"]
     assert latency["verdict"] == "slower"
     assert latency["ratio"]["value"] == pytest.approx(1.1)
@@ -471,7 +490,7 @@ def test_new_torch_keeps_its_verdicts(tmp_path: Path) -> None:
 
 def test_json_has_no_infinity() -> None:
     once = measured(blocks=(Block("eager", (20.0,)),), host_loop_s=LOOP_S)
-    text = shown.as_json(compare(run_of([record(once)]), run_of([record(once)])))
+    text = shown.as_json(compare_runs(run_of([record(once)]), run_of([record(once)])))
     assert "Infinity" not in text
     assert json.loads(text)["findings"][0]["verdict"] == "inconclusive"
 
@@ -489,8 +508,8 @@ def test_a_run_cut_short_is_compared_as_far_as_it_goes(tmp_path: Path, capsys: p
 
 def test_a_title_without_regression_tells_what_is_open() -> None:
     noisy = (0.08, 0.12, 0.10, 0.13, 0.09)
-    comparison = compare(run_of(records(noisy)), run_of(records(step_s * 1.1 for step_s in noisy)))
+    comparison = compare_runs(run_of(records(noisy)), run_of(records(step_s * 1.1 for step_s in noisy)))
     assert shown.title(comparison) == "No regression found, 1 inconclusive beyond the threshold (torch 2.15.0)"
-    assert shown.title(compare(run_of(records(STEADY)), run_of(records(STEADY)))) == (
+    assert shown.title(compare_runs(run_of(records(STEADY)), run_of(records(STEADY)))) == (
         "No regression found (torch 2.15.0)"
     )

@@ -19,7 +19,7 @@ from torchzoo import cli
 from torchzoo.analysis.frame import COLUMNS
 from torchzoo.analysis.reproduce import command
 from torchzoo.case import Backend, CacheMode, Case, CompileScope, MemoryFormat, Mode, Precision, Settings, Stage
-from torchzoo.commands.run import asked_for
+from torchzoo.commands.run import run_request
 from torchzoo.record import Failed, FailureKind, Growth, Record, Skipped
 from torchzoo.store import StoreError
 
@@ -155,15 +155,15 @@ def test_a_command_asks_the_command_line_for_the_same_case(case: Case) -> None:
     words = shlex.split(command(case, manifest(settings=settings, models_dirs=("/my zoo",)), repeats=2))
     assert words[:2] == ["python", "run.py"]
     parsed = cli.build_parser().parse_args(["run", *words[2:]])
-    asked = asked_for(parsed)
-    axes, settings = asked.axes, asked.settings
-    assert asked.patterns == (case.model,)
+    request = run_request(parsed)
+    axes, settings = request.axes, request.settings
+    assert request.patterns == (case.model,)
     assert axes.repeats == 2
     assert (axes.modes, axes.devices, axes.backends) == ((case.mode,), (case.device,), (case.backend,))
     assert (axes.precisions, axes.memory_formats) == ((case.precision,), (case.memory_format,))
     assert (axes.compile_scope, axes.batch_sizes, axes.seed) == (case.compile_scope, (case.batch_size,), case.seed)
     assert (settings.time_limit_s, settings.threads, settings.cache) == (2.5, 3, CacheMode.WARM)
-    assert asked.models_dirs == ("/my zoo",)
+    assert request.models_dirs == ("/my zoo",)
 
 
 def test_a_case_that_ran_into_a_time_limit_names_it_and_one_that_can_not_run_names_no_batch() -> None:

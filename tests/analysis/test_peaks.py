@@ -1,4 +1,4 @@
-"""The table of datasheets, the file of measured ceilings, and measuring them."""
+"""The table of datasheets, the file of measured peaks, and measuring them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from torchzoo.analysis import peaks
-from torchzoo.analysis.peaks import PeaksFileError, keep_ceilings, peaks_of, read_ceilings
-from torchzoo.commands.peaks import beside_datasheet, devices_to_measure, measure_peaks
+from torchzoo.analysis.peaks import PeaksFileError, keep_measured, peaks_of, read_measured
+from torchzoo.commands.peaks import beside_datasheet, devices_to_measure, measure_and_keep_peaks
 from torchzoo.environment import Accelerator, MachineInfo
-from torchzoo.measure.passes.measured_peaks import measure_ceilings, median_s
+from torchzoo.measure.passes.measured_peaks import measure_peaks, median_s
 from torchzoo.record import MeasuredPeaks
 from torchzoo.run import worker
 
-CEILINGS = MeasuredPeaks(tflop_per_s={"fp32": 0.5, "bf16": 1.0}, gb_per_s=20.0, torch="2.15.0", date="2026-11-21")
+MEASURED = MeasuredPeaks(tflop_per_s={"fp32": 0.5, "bf16": 1.0}, gb_per_s=20.0, torch="2.15.0", date="2026-11-21")
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def test_another_device_is_not_taken_for_it(name: str) -> None:
 
 
 def test_measured_ceilings_serve_where_the_datasheet_has_nothing(cache: Path) -> None:
-    keep_ceilings(
+    keep_measured(
         cache, "NVIDIA L4", MeasuredPeaks(tflop_per_s={"fp64": 0.4, "fp32": 20}, gb_per_s=250, torch="2", date="D")
     )
     found = peaks_of("NVIDIA L4")
@@ -93,26 +93,26 @@ def test_measured_ceilings_serve_where_the_datasheet_has_nothing(cache: Path) ->
 
 
 def test_a_cpus_ceilings_are_those_of_the_same_number_of_threads(cache: Path) -> None:
-    keep_ceilings(cache, peaks.ceilings_key("a CPU", 2), CEILINGS)
+    keep_measured(cache, peaks.measured_key("a CPU", 2), MEASURED)
     assert peaks_of("a CPU", threads=2).compute["bf16"].per_s == pytest.approx(1e12)
     assert peaks_of("a CPU", threads=1).compute == {}
 
 
 def test_the_file_keeps_the_other_devices(cache: Path) -> None:
-    keep_ceilings(cache, "one", CEILINGS)
-    keep_ceilings(cache, "other, 2 threads", CEILINGS)
-    keep_ceilings(cache, "one", CEILINGS)
-    assert read_ceilings(cache) == {"one": CEILINGS, "other, 2 threads": CEILINGS}
+    keep_measured(cache, "one", MEASURED)
+    keep_measured(cache, "other, 2 threads", MEASURED)
+    keep_measured(cache, "one", MEASURED)
+    assert read_measured(cache) == {"one": MEASURED, "other, 2 threads": MEASURED}
     assert [path.name for path in cache.parent.iterdir()] == ["peaks.yaml"]
 
 
 def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHZOO_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert peaks.ceilings_file() == Path("/somewhere/torchzoo/peaks.yaml")
+    assert peaks.measured_file() == Path("/somewhere/torchzoo/peaks.yaml")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
-    assert peaks.ceilings_file() == Path("/home/me/.cache/torchzoo/peaks.yaml")
+    assert peaks.measured_file() == Path("/home/me/.cache/torchzoo/peaks.yaml")
 
 
 @pytest.mark.parametrize("text", ["a: [", "NVIDIA L4: {gb_per_s: fast}", "- 1", "NVIDIA L4: 3"])
@@ -125,7 +125,7 @@ def test_a_damaged_file_is_one_line_that_says_what_to_do(cache: Path, text: str)
 
 def test_a_folder_that_can_not_be_written_is_one_line() -> None:
     with pytest.raises(PeaksFileError, match="can't"):
-        keep_ceilings(Path("/proc/nowhere/peaks.yaml"), "one", CEILINGS)
+        keep_measured(Path("/proc/nowhere/peaks.yaml"), "one", MEASURED)
 
 
 class FakeClock:
@@ -158,7 +158,7 @@ def test_a_rate_is_the_median_of_runs_long_enough_to_time() -> None:
 
 
 def test_a_cpu_is_measured_and_does_not_copy_faster_than_light() -> None:
-    found = measure_ceilings(torch.device("cpu"), slow_s=0.01)
+    found = measure_peaks(torch.device("cpu"), slow_s=0.01)
     assert {"fp64", "fp32"} <= set(found.tflop_per_s) <= set(peaks.PATHS) - {"tf32"}
     assert 1e-4 < found.tflop_per_s["fp32"] < 100
     assert 0.1 < found.gb_per_s < 5000
@@ -169,7 +169,7 @@ def test_a_cpu_is_measured_and_does_not_copy_faster_than_light() -> None:
 def test_a_gpu_reaches_less_than_its_datasheet_says() -> None:
     before = torch.get_float32_matmul_precision()
     try:
-        found = measure_ceilings(torch.device("cuda", 0))
+        found = measure_peaks(torch.device("cuda", 0))
     finally:
         torch.set_float32_matmul_precision(before)
     sheet = peaks.datasheet(torch.cuda.get_device_name())
@@ -193,19 +193,21 @@ def test_one_device_of_each_name_is_measured() -> None:
 
 
 def test_measured_and_stated_are_shown_side_by_side() -> None:
-    ceilings = MeasuredPeaks(tflop_per_s={"fp64": 0.4, "fp32": 15.15}, gb_per_s=240.0, torch="2", date="D")
-    lines = "\n".join(beside_datasheet("NVIDIA L4", ceilings))
-    assert "15.15 TFLOP/s   datasheet 30.3 TFLOP/s, 50% of it" in lines
-    assert "-   datasheet 121 TFLOP/s" in lines  # bf16 was not measured
-    assert "fp64       0.4 TFLOP/s\n" in lines
-    assert "80% of it" in lines
-    assert "https://" in lines
-    assert "datasheet" not in "\n".join(beside_datasheet("a CPU, 2 threads", ceilings))
+    peaks = MeasuredPeaks(tflop_per_s={"fp64": 0.4, "fp32": 15.15}, gb_per_s=240.0, torch="2", date="D")
+    headings, *rows, source = (line.split() for line in beside_datasheet("NVIDIA L4", peaks))
+    assert headings == ["path", "measured", "datasheet", "reached"]
+    assert ["fp32", "15.15", "TFLOP/s", "30.3", "TFLOP/s", "50%"] in rows
+    assert ["bf16", "121", "TFLOP/s"] in rows  # not measured
+    assert ["fp64", "0.4", "TFLOP/s"] in rows  # not in the datasheet
+    assert rows[-1] == ["copy", "240", "GB/s", "300", "GB/s", "80%"]
+    assert any("https://" in word for word in source)
+    assert "datasheet" not in "\n".join(beside_datasheet("a CPU, 2 threads", peaks))
 
 
 class FakeServer:
-    def ceilings(self, device: str) -> tuple[str, MeasuredPeaks]:
-        return {"cpu": "a CPU, 2 threads", "cuda:0": "NVIDIA L4"}[device], CEILINGS
+    def measured_peaks(self, device: str) -> tuple[str, int | None, MeasuredPeaks]:
+        name, threads = {"cpu": ("a CPU", 2), "cuda:0": ("NVIDIA L4", None)}[device]
+        return name, threads, MEASURED
 
 
 FACTS = MachineInfo(
@@ -214,8 +216,8 @@ FACTS = MachineInfo(
 
 
 def test_what_was_measured_is_shown_and_kept(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    measure_peaks(FakeServer(), FACTS)  # type: ignore[arg-type]
-    assert read_ceilings(cache) == {"a CPU, 2 threads": CEILINGS, "NVIDIA L4": CEILINGS}
+    measure_and_keep_peaks(FakeServer(), FACTS)  # type: ignore[arg-type]
+    assert read_measured(cache) == {"a CPU, 2 threads": MEASURED, "NVIDIA L4": MEASURED}
     shown = capsys.readouterr().out
     assert "a CPU, 2 threads, torch 2.15.0" in shown
     assert f"kept in {cache}" in shown
@@ -224,12 +226,12 @@ def test_what_was_measured_is_shown_and_kept(cache: Path, capsys: pytest.Capture
 def test_a_damaged_file_is_noticed_before_anything_is_measured(cache: Path) -> None:
     cache.write_text("[")
     with pytest.raises(PeaksFileError):
-        measure_peaks(None, FACTS)  # type: ignore[arg-type]
+        measure_and_keep_peaks(None, FACTS)  # type: ignore[arg-type]
 
 
 def test_a_device_that_can_not_be_used_is_one_line() -> None:
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    worker.tell_ceilings(sender, "nonsense:0")
+    worker.tell_measured_peaks(sender, "nonsense:0")
     said = receiver.recv()
     assert said.startswith("can't measure nonsense:0: ")
     assert "\n" not in said

@@ -12,20 +12,24 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from rich.console import Console
 
-from examples import CASE, INDUCTOR, compared, manifest, measured, record, variant_result
+from examples import CASE, INDUCTOR, compared, measured, record, rendered, results_of, run_of, variant_result
 from torchzoo import stats
-from torchzoo.analysis import figures
-from torchzoo.analysis.bootstrap import bootstrap
-from torchzoo.analysis.totals import speedups
+from torchzoo.analysis.bootstrap import bootstrap, bootstrap_processes, geomean_of
+from torchzoo.analysis.cases import ReportData, case_results
+from torchzoo.analysis.figures import case_figures
+from torchzoo.analysis.noise import noise_of
+from torchzoo.analysis.significance import holm
+from torchzoo.analysis.totals import speedups_by_group
 from torchzoo.case import Domain, Mode, Stage
 from torchzoo.cli import main
-from torchzoo.record import Block, Failed, FailureKind, Manifest, Measured, Record, Skipped
-from torchzoo.report import noise, tables
+from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
+from torchzoo.report import tables
+from torchzoo.report.remarks import what_failed
 from torchzoo.report.summary import counts, summary, where_time_went
 from torchzoo.store import RunStore
 
+DOMAINS = {"tiny": Domain.NLP, "b": Domain.NLP}
 FAILED = Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message="no")
 
 
@@ -35,12 +39,6 @@ def process(step_s: float, **changes: object) -> Measured:
 
 def processes(*steps_s: float) -> list[Record]:
     return [record(process(step_s), repeat=repeat) for repeat, step_s in enumerate(steps_s)]
-
-
-def rendered(renderable: object) -> str:
-    console = Console(file=io.StringIO(), width=200, highlight=False)
-    console.print(renderable)
-    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 # --- statistics ---
@@ -58,8 +56,8 @@ def test_far_tails_of_t() -> None:
 
 
 def test_holm_steps_down() -> None:
-    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert stats.holm([]) == []
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
 
 
 def lognormal(generator: random.Random) -> float:
@@ -107,22 +105,24 @@ def test_what_differs_between_processes_is_in_the_interval(
 
 
 def test_the_figure_is_the_middle_of_the_processes_and_the_interval_theirs() -> None:
-    row = figures.repeated(processes(0.100, 0.102, 0.101))
+    row = case_figures(processes(0.100, 0.102, 0.101))
     assert row.processes == 3
     assert row.eager.latency_s.value == pytest.approx((0.100 * 0.102 * 0.101) ** (1 / 3))
     assert row.eager.latency_s.count == 3
-    own = figures.row(processes(0.1)[0])
-    assert own is not None
+    own = case_figures(processes(0.1))
     assert row.eager.latency_s.relative_half_width > 2 * own.eager.latency_s.relative_half_width
     assert row.record.case.repeat == 2  # the middle one stands for memory and the like
 
 
 def test_one_process_is_what_it_was_and_none_is_an_error() -> None:
     [single] = processes(0.1)
-    assert figures.repeated([single]) == figures.row(single)
-    assert figures.repeated([single, record(FAILED, repeat=1)]).processes == 1
+    one = case_figures([single])
+    assert one.processes == 1
+    assert isinstance(single.outcome, Measured)
+    assert one.eager.latency_s == stats.latency_s(single.outcome.blocks, "eager")
+    assert case_figures([single, record(FAILED, repeat=1)]) == one
     with pytest.raises(ValueError, match="no measured record"):
-        figures.repeated([record(FAILED)])
+        case_figures([record(FAILED)])
 
 
 def test_speedups_of_processes_that_disagree_are_wide() -> None:
@@ -131,7 +131,7 @@ def test_speedups_of_processes_that_disagree_are_wide() -> None:
         variants = {"eager": variant_result(), "candidate": variant_result()}
         return record(measured(blocks=tuple(quad * 8), variants=variants), backend=INDUCTOR, repeat=repeat)
 
-    row = figures.repeated([candidate(0.50, 0), candidate(0.52, 1), candidate(0.51, 2)])
+    row = case_figures([candidate(0.50, 0), candidate(0.52, 1), candidate(0.51, 2)])
     assert row.speedup is not None
     assert row.speedup.value == pytest.approx(1 / (0.50 * 0.52 * 0.51) ** (1 / 3))
     assert row.speedup.low < 1 / 0.52 < 1 / 0.50 < row.speedup.high
@@ -142,23 +142,20 @@ def test_speedups_of_processes_that_disagree_are_wide() -> None:
 
 def test_tables_show_one_line_for_a_case_and_say_of_how_many_processes() -> None:
     records = [*processes(0.100, 0.102, 0.101), record(FAILED, repeat=3)]
-    text = rendered(tables.terminal_table(records))
+    text = rendered(tables.terminal_table(results_of(records)))
     assert text.count(CASE.label()) == 2  # the figures, and the failure
     assert f"{CASE.label()} (3 processes)" in text
     assert "1 of 4 processes FAILED (error in build): no" in text
     file = io.StringIO()
-    tables.write_markdown([manifest()], records, file)
+    data = ReportData(runs=(run_of(records),), cases=tuple(results_of(records)), not_run=0, superseded=0)
+    tables.write_markdown(data, file)
     assert file.getvalue().count("| tiny |") == 1
     assert "3 processes; 1 of 4 processes FAILED" in file.getvalue()
 
 
 def test_repeats_skipped_for_the_same_reason_are_one_line() -> None:
     records = [record(Skipped(reason="no way"), repeat=repeat) for repeat in range(3)]
-    assert figures.what_failed(records) == ["3 of 3 processes skipped: no way"]
-
-
-def plan_of(records: list[Record]) -> Manifest:
-    return manifest(cases=tuple(one.case for one in records), domains={"tiny": Domain.NLP, "b": Domain.NLP})
+    assert what_failed(results_of(records)[0]) == ["3 of 3 processes skipped: no way"]
 
 
 def test_the_summary_counts_cases_and_means_do_not_count_repeats_as_models() -> None:
@@ -167,19 +164,21 @@ def test_the_summary_counts_cases_and_means_do_not_count_repeats_as_models() -> 
     records += [record(slower, backend=INDUCTOR, model="b", repeat=repeat) for repeat in range(3)]
     records += [record(model="c"), record(FAILED, model="c", repeat=1), record(model="c", repeat=2)]
     records = [msgspec.structs.replace(one, lane="cpu") for one in records]
-    asked = plan_of(records)
+    run = run_of(records, domains=DOMAINS)
     told = "3 cases, each by 3 processes: 2 measured, 0 skipped with a reason, 1 failed; 67% of those that could run"
-    assert counts(asked, records) == f"{told} passed"
-    found = speedups(asked, records)["inductor on cpu"]["all"][Mode.EVAL]
-    assert [len(processes) for _, processes in found] == [3, 3]
-    assert "1.41x" in rendered(summary(asked, records))  # of 2.0 and 1.0, each once
-    assert "for 9 processes that ran" in where_time_went(asked, records)[0]
+    assert counts(run) == f"{told} passed"
+    found = speedups_by_group(case_results(run))["inductor on cpu"]["all"][Mode.EVAL]
+    assert found.compared == 2
+    assert found.passing is not None
+    assert found.passing.value == pytest.approx(math.sqrt(2))  # of 2.0 and 1.0, each once
+    assert "1.41x" in rendered(summary(run))
+    assert "for 9 processes that ran" in where_time_went(run)[0]
 
 
 def test_a_mean_over_one_case_is_as_wide_as_its_processes_differ() -> None:
     generator = np.random.default_rng(0)
     ratios = [[1.9] * 9, [2.1] * 9]
-    alone = stats.geomean_of([bootstrap.bootstrap_processes(ratios, cluster="a", generator=generator)])
+    alone = geomean_of([bootstrap_processes(ratios, cluster="a", generator=generator)])
     assert alone == stats.processes_estimate(ratios)
     assert alone.low < 1.5
     assert alone.high > 2.5
@@ -187,16 +186,16 @@ def test_a_mean_over_one_case_is_as_wide_as_its_processes_differ() -> None:
 
 def test_a_case_counts_once_in_a_mean_however_many_processes_measured_it() -> None:
     generator = np.random.default_rng(0)
-    many = bootstrap.bootstrap_processes([[4.0] * 5] * 9, cluster="a", generator=generator)
-    one = stats.bootstrap([1.0] * 5, cluster="b", generator=generator)
-    assert stats.geomean_of([many, one]).value == pytest.approx(2.0)
+    many = bootstrap_processes([[4.0] * 5] * 9, cluster="a", generator=generator)
+    one = bootstrap([1.0] * 5, cluster="b", generator=generator)
+    assert geomean_of([many, one]).value == pytest.approx(2.0)
 
 
 # --- the noise floor ---
 
 
 def test_noise_knows_between_and_within() -> None:
-    [found] = noise.noise_of(processes(0.100, 0.110, 0.100, 0.110))
+    [found] = noise_of(run_of(processes(0.100, 0.110, 0.100, 0.110)))
     spread = math.log(1.1) / math.sqrt(3)
     assert found.between == pytest.approx(spread)
     assert found.floor == pytest.approx(math.exp(stats.t_quantile(0.95, 3) * spread * math.sqrt(0.5)) - 1)
@@ -209,18 +208,17 @@ def test_no_change_stays_below_the_noise_floor_95_times_in_100() -> None:
     trials, below = 600, 0
     for _ in range(trials):
         sides = [processes(*(0.1 * generator.lognormvariate(0.0, 0.03) for _ in range(3))) for _ in range(2)]
-        found, other = (noise.noise_of(side)[0] for side in sides)
+        found, other = (noise_of(run_of(side))[0] for side in sides)
         assert found.floor is not None
         below += abs(math.log(other.latency_s / found.latency_s)) < math.log1p(found.floor)
     assert 0.92 < below / trials < 0.98
 
 
 def kept(path: Path, records: list[Record]) -> Path:
-    run_store = RunStore(path)
-    run_store.begin(plan_of(records))
-    for one in records:
-        run_store.append(one)
-    run_store.close()
+    with RunStore(path) as run_store:
+        run_store.begin(run_of(records, domains=DOMAINS).manifest)
+        for one in records:
+            run_store.append(one)
     return path
 
 

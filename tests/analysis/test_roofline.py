@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import rendered
 
-from examples import CASE, measured, record, variant_result
-from torchzoo.analysis.peaks import Peak, Peaks, keep_ceilings
+from examples import CASE, measured, record, rendered, variant_result
+from torchzoo.analysis.peaks import Peak, Peaks, keep_measured
 from torchzoo.analysis.roofline import Bound, achieved, known_peaks, mixed_peak
 from torchzoo.record import BackToBack, Block, Breakdown, Flops, Measured, MeasuredPeaks, StepTime
 from torchzoo.report import tables
@@ -169,7 +168,7 @@ def test_memory_is_not_blamed_where_operations_are_missing() -> None:
 def _measured_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHZOO_CACHE", str(tmp_path))
     known = MeasuredPeaks(tflop_per_s={"fp32": 0.1}, gb_per_s=20.0, torch="2.15.0", date="2026-11-21")
-    keep_ceilings(tmp_path / "peaks.yaml", "a CPU, 2 threads", known)
+    keep_measured(tmp_path / "peaks.yaml", "a CPU, 2 threads", known)
 
 
 @pytest.mark.usefixtures("_measured_cpu")

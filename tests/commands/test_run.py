@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
+import torch
 
 from examples import ROOT
 from torchzoo.case import Stage
+from torchzoo.cli import main
 from torchzoo.record import Compilation, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.store import read_run
 from user_models import TINY, make_broken, make_folder, make_waiting
@@ -35,13 +38,24 @@ def records(path: Path) -> dict[str, Record]:
     return {record.case.model: record for record in read_run(path).records}
 
 
-def test_eager_and_inductor_in_both_modes(tmp_path: Path) -> None:
-    make_folder(tmp_path / "zoo", "tiny")
-    arguments = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "-t", "train,eval", "--time-limit", "2"]
-    done = run(*arguments, "--backend", "eager,inductor", "--threads", "1", "-o", str(tmp_path / "run"))
+BACKENDS = ["eager", "inductor", "torchscript", "aot_eager"]
+
+
+@pytest.fixture(scope="module")
+def measured_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """One run of a small model with several backends in both modes, and what it printed."""
+    base = tmp_path_factory.mktemp("measured")
+    make_folder(base / "zoo", "tiny")
+    arguments = ["tiny", "--models-dir", str(base / "zoo"), "-d", "cpu", "-t", "train,eval", "--time-limit", "0.5"]
+    done = run(*arguments, "--backend", ",".join(BACKENDS), "--threads", "1", "-o", str(base / "run"))
     assert done.returncode == 0, done.stderr
-    kept = read_run(tmp_path / "run")
-    assert [str(record.case.backend) for record in kept.records] == ["eager", "inductor"] * 2
+    return base / "run", done.stdout
+
+
+def test_backends_in_both_modes(measured_run: tuple[Path, str]) -> None:
+    path, shown = measured_run
+    kept = read_run(path)
+    assert [str(record.case.backend) for record in kept.records] == BACKENDS * 2
     for record in kept.records:
         outcome = record.outcome
         assert isinstance(outcome, Measured)
@@ -50,21 +64,53 @@ def test_eager_and_inductor_in_both_modes(tmp_path: Path) -> None:
         assert outcome.operator_dtypes.keys() == {"float32"}
         assert outcome.samples_per_step == record.case.batch_size == 4
         if record.case.backend.name == "inductor":
-            assert outcome.variants["candidate"].compilation.graphs > 0
             turns = [block.variant for block in outcome.blocks]
             assert turns == ["eager", "candidate", "candidate", "eager"] * (len(turns) // 4)
             assert outcome.variants["candidate"].first_step_s > 10 * outcome.variants["eager"].warmup_s[-1]
         for variant in outcome.variants.values():
             assert variant.memory.host_peak_rss_bytes >= variant.memory.host_uss_bytes > 2**20
             assert variant.result_is_finite
-    assert "tiny" in done.stdout
-    markdown = subprocess.run(
-        [sys.executable, "-m", "torchzoo", "report", str(tmp_path / "run"), "--format", "md"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert markdown.stdout.count("| tiny |") == 4
+    assert "tiny" in shown
+    assert main(["report", str(path), "--format", "md", "-o", str(path / "report.md")]) == 0
+    table = (path / "report.md").read_text().partition("## ")[0]
+    assert table.count("| tiny |") == len(BACKENDS) * 2
+
+
+def compilation(record: Record) -> Compilation | None:
+    assert isinstance(record.outcome, Measured)
+    return record.outcome.variants["candidate"].compilation
+
+
+def test_only_what_is_behind_dynamo_has_counts_of_its_compilation(measured_run: tuple[Path, str]) -> None:
+    compiled = [record for record in read_run(measured_run[0]).records if record.case.backend.name != "eager"]
+    for record in compiled:
+        counts = compilation(record)
+        if record.case.backend.name == "torchscript":
+            assert counts is None
+        else:
+            assert counts is not None
+            assert counts.graphs == 1
+
+
+def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path, measured_run: tuple[Path, str]) -> None:
+    """Two models of the same code compile the same graph: a shared cache gives the second what the first left there."""
+    for name in ("tiny", "twin"):
+        make_folder(tmp_path / "zoo", name)
+    arguments = ["--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--backend", "inductor", "--threads", "1"]
+
+    def seen(found: Iterable[Record]) -> list[tuple[str | None, int, int]]:
+        counted = [counts for counts in map(compilation, found) if counts is not None]
+        return [(counts.cache, counts.cache_hits, counts.cache_misses) for counts in counted]
+
+    def seen_with(cache: str, *models: str) -> list[tuple[str | None, int, int]]:
+        done = run(*models, *arguments, "--time-limit", "0.5", "-j", "1", "--cache", cache, "--json")
+        assert done.returncode == 0, done.stderr
+        return seen(msgspec.json.decode(line, type=Record) for line in done.stdout.splitlines())
+
+    inductor = [record for record in read_run(measured_run[0]).records if record.case.backend.name == "inductor"]
+    assert seen(inductor) == [("cold", 0, 2), ("cold", 0, 1)]  # in training a graph forward and one backward
+    assert seen_with("warm", "tiny") == [("warm", 1, 0)]
+    assert seen_with(str(tmp_path / "cache"), "tiny", "twin") == [("shared", 0, 1), ("shared", 1, 0)]
 
 
 @pytest.fixture
@@ -100,7 +146,7 @@ def broken_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subproce
     make_folder(zoo, "lacks_library", metadata=_metadata_with_requirement("no-such-library-7"))
     make_folder(zoo, "tiny")
     names = [folder.name for folder in sorted(zoo.iterdir())]
-    limits = ["--timeout", "25", "--host-memory-limit", "6GiB", "--time-limit", "1", "--threads", "1"]
+    limits = ["--timeout", "25", "--host-memory-limit", "6GiB", "--time-limit", "0.5", "--threads", "1", "-j", "2"]
     done = run(*names, "--models-dir", str(zoo), "-d", "cpu", *limits, "-o", str(base / "run"), timeout_s=550)
     return base / "run", done
 
@@ -144,7 +190,8 @@ def test_the_other_rows_are_unharmed_and_the_status_says_that_some_failed(
 ) -> None:
     path, done = broken_run
     assert done.returncode == 1
-    assert isinstance(records(path)["tiny"].outcome, Measured)
+    good = records(path)["tiny"].outcome
+    assert isinstance(good, Measured), good
     assert len(records(path)) == 13
     skipped = records(path)["lacks_library"].outcome
     assert isinstance(skipped, Skipped)
@@ -180,32 +227,51 @@ WRONG = [
     (["resnet18", "--cache", "shared"], "name the folder"),
     (["resnet18", "--cache", "/proc/nowhere"], "can't make the folder"),
     (["resnet18", "--retry-failed"], "goes with --resume"),
-    (["--resume", "/no/such"], "can't write to /no/such"),
+    (["--resume", "/no/such"], "no run in /no/such"),
     (["--resume", "/tmp"], "no run in /tmp"),
     (["resnet18", "--resume", "/tmp", "--bs", "3"], "leave out MODEL, --bs"),
     ([], "MODEL"),
+    *([] if torch.cuda.is_available() else [(["resnet18", "-d", "cuda"], "no cuda device")]),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "words"), WRONG, ids=lambda value: " ".join(value)[:40])
-def test_wrong_usage_is_one_clear_line_and_status_2(arguments: list[str], words: str) -> None:
-    done = run(*arguments)
-    assert done.returncode == 2, done.stderr
-    last = done.stderr.strip().splitlines()[-1]
-    assert words in last
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+@pytest.fixture(scope="module")
+def refusals() -> list[tuple[int, str, str]]:
+    """Status, standard output and standard error of each wrong usage, all of them in one process."""
+    code = """
+import contextlib, io, json, sys
+from torchzoo.cli import main
+
+for arguments in json.loads(sys.argv[1]):
+    streams = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        try:
+            status = main(["run", *arguments])
+        except SystemExit as end:  # argparse ends so
+            status = end.code
+    print(json.dumps([status, *(stream.getvalue() for stream in streams)]))
+"""
+    words = json.dumps([arguments for arguments, _ in WRONG])
+    done = subprocess.run([sys.executable, "-c", code, words], check=True, capture_output=True, text=True, timeout=300)
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
-def test_cuda_without_a_gpu_is_one_clear_line_and_status_2() -> None:
-    import torch
+@pytest.mark.parametrize("number", range(len(WRONG)), ids=[" ".join(arguments)[:40] for arguments, _ in WRONG])
+def test_wrong_usage_is_one_clear_line_and_status_2(refusals: list[tuple[int, str, str]], number: int) -> None:
+    status, stdout, stderr = refusals[number]
+    assert status == 2, stderr
+    assert WRONG[number][1] in stderr.strip().splitlines()[-1]
+    assert "Traceback" not in stderr
+    assert stdout == ""
 
+
+def test_cuda_without_a_gpu_is_one_clear_line_and_status_2(refusals: list[tuple[int, str, str]]) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    done = run("resnet18", "-d", "cuda")
-    assert done.returncode == 2
-    assert "no cuda device" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    status, _, stderr = refusals[-1]
+    assert status == 2
+    assert "no cuda device" in stderr
+    assert len(stderr.strip().splitlines()) == 1
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -306,50 +372,14 @@ def test_a_worker_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert isinstance(waits.outcome, Measured)
 
 
-def test_a_run_of_another_machine_is_not_gone_on_with(tmp_path: Path) -> None:
-    make_folder(tmp_path / "zoo", "tiny")
-    done = run("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "-o", str(tmp_path / "run"))
-    assert done.returncode == 0, done.stderr
-    manifest = tmp_path / "run" / "run.json"
+def test_a_run_of_another_machine_is_not_gone_on_with(tmp_path: Path, measured_run: tuple[Path, str]) -> None:
+    path = shutil.copytree(measured_run[0], tmp_path / "run")
+    manifest = path / "run.json"
     manifest.write_text(re.sub(r'"torch": "[^"]*"', '"torch": "1.0"', manifest.read_text()))
-    resumed = run("--resume", str(tmp_path / "run"))
+    resumed = run("--resume", str(path))
     assert resumed.returncode == 2
     assert "torch was 1.0, is " in resumed.stderr
     assert len(resumed.stderr.splitlines()) == 1
-
-
-def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path) -> None:
-    make_folder(tmp_path / "zoo", "tiny")
-    arguments = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--backend", "inductor", "--threads", "1"]
-
-    def compilation(cache: str) -> Compilation:
-        done = run(*arguments, "--time-limit", "1", "--cache", cache, "--json")
-        assert done.returncode == 0, done.stderr
-        (record,) = (msgspec.json.decode(line, type=Record) for line in done.stdout.splitlines())
-        assert isinstance(record.outcome, Measured)
-        counts = record.outcome.variants["candidate"].compilation
-        assert counts is not None
-        return counts
-
-    shared = str(tmp_path / "cache")
-    seen = [(counts.cache, counts.cache_hits, counts.cache_misses) for counts in map(compilation, ("cold", "warm"))]
-    assert seen == [("cold", 0, 1), ("warm", 1, 0)]
-    seen = [(counts.cache, counts.cache_hits, counts.cache_misses) for counts in map(compilation, (shared, shared))]
-    assert seen == [("shared", 0, 1), ("shared", 1, 0)]
-
-
-def test_only_what_is_behind_dynamo_has_counts_of_its_compilation(tmp_path: Path) -> None:
-    make_folder(tmp_path / "zoo", "tiny")
-    arguments = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--threads", "1", "--time-limit", "0.2"]
-    done = run(*arguments, "--backend", "torchscript,aot_eager", "--json")
-    assert done.returncode == 0, done.stderr
-    seen = {}
-    for line in done.stdout.splitlines():
-        record = msgspec.json.decode(line, type=Record)
-        assert isinstance(record.outcome, Measured)
-        seen[record.case.backend.name] = record.outcome.variants["candidate"].compilation
-    assert seen["torchscript"] is None
-    assert seen["aot_eager"].graphs == 1
 
 
 def test_a_library_that_ends_its_process_costs_only_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What is told of a compilation: graphs, breaks with place and reason, recompilations, guards, CUDA-graph skips."""
+"""What is known of a compilation: graphs, breaks with place and reason, recompilations, guards, CUDA-graph skips."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch._dynamo
 from torch import nn
 
 import examples
-from torchzoo.analysis.figures import row
+from torchzoo.analysis.figures import case_figures
 from torchzoo.backends.call import Call
 from torchzoo.backends.dynamo import compile_network
 from torchzoo.case import Backend, CacheMode
-from torchzoo.measure.compilation import CompilationWatch, check_compiled, watch_compilation
+from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.record import Compilation, GraphBreak, Recompilation
 from torchzoo.report.remarks import remarks
@@ -78,7 +78,7 @@ def test_a_changed_shape_shows_the_guard_that_failed(watch: CompilationWatch) ->
     assert again.reason.startswith("tensor 'x' size mismatch at index 0. expected 3, actual 5")
 
 
-def test_what_was_compiled_too_often_and_is_refused_is_told(watch: CompilationWatch) -> None:
+def test_a_function_that_is_compiled_too_often_is_refused_and_reported(watch: CompilationWatch) -> None:
     def lengths(x: torch.Tensor, text: str) -> torch.Tensor:
         return x + len(text)
 
@@ -92,7 +92,7 @@ def test_what_was_compiled_too_often_and_is_refused_is_told(watch: CompilationWa
     assert {again.place for again in counts.recompilations} == {f"{HERE}:{line_of('def lengths')} in lengths"}
 
 
-def test_a_function_left_to_python_whole_is_told(watch: CompilationWatch) -> None:
+def test_a_function_that_is_left_to_python_is_reported(watch: CompilationWatch) -> None:
     def looping(x: torch.Tensor) -> torch.Tensor:
         for _ in range(2):
             try:
@@ -108,10 +108,10 @@ def test_a_function_left_to_python_whole_is_told(watch: CompilationWatch) -> Non
     assert given_up.reason.startswith("left to Python whole: ")
     assert given_up.place == f"{HERE}:{line_of('# where no graph can be resumed')} in looping"
     with pytest.raises(LabelNotReached, match="nothing to compile"):
-        check_compiled(Backend("inductor"), counts)
+        count_compiled(watch, Backend("inductor"), CacheMode.COLD)
 
 
-def test_a_clean_network_has_guards_and_time_and_nothing_to_complain_of(watch: CompilationWatch) -> None:
+def test_a_clean_network_has_guards_and_time_but_no_breaks(watch: CompilationWatch) -> None:
     network = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     compiled = compile_network(network, Call((), {}, torch.Tensor), Backend("aot_eager"))
     for _ in range(3):
@@ -122,7 +122,8 @@ def test_a_clean_network_has_guards_and_time_and_nothing_to_complain_of(watch: C
     assert counts.guards > 0
     assert counts.compile_s is not None
     assert counts.compile_s > 0
-    check_compiled(Backend("inductor"), counts)
+    assert count_compiled(watch, Backend("inductor"), CacheMode.COLD) == counts
+    assert count_compiled(watch, Backend("export"), CacheMode.COLD) is None  # it is not behind Dynamo
 
 
 def test_only_what_came_after_the_watch_began_is_counted(watch: CompilationWatch) -> None:
@@ -136,7 +137,7 @@ def test_only_what_came_after_the_watch_began_is_counted(watch: CompilationWatch
 
 
 def test_more_frames_than_dynamo_keeps_by_itself_are_all_counted(watch: CompilationWatch) -> None:
-    functions = [eval(f"lambda x: x * {n}") for n in range(70)]  # a code object of each one's own
+    functions = [eval(f"lambda x: x * {n}") for n in range(70)]  # each has a code object of its own
     for function in functions:
         torch.compile(function, backend="eager")(torch.ones(3))
     one = CompilationWatch()
@@ -189,11 +190,13 @@ def compiled_record(counts: Compilation) -> examples.Record:
 
 def test_the_table_has_each_reason_once_with_its_place() -> None:
     lines = report.table([compiled_record(COUNTS), examples.record()])
-    assert lines[1].startswith("tiny eval cpu inductor")
-    assert "compiling 1.50 s" in lines[2]
-    assert "3 graphs, 2 breaks, 1 recompilation, 40 guards, 2 skipped CUDA graphs" in lines[2]
-    assert "cache cold, 0 hits, 3 misses" in lines[2]
-    assert lines[3:] == [
+    label = "tiny eval cpu inductor bs4"
+    assert lines.count(label) == 2  # in the table, and above its reasons
+    figures = lines[lines.index(label) + 1]
+    assert figures.split() == ["1.50", "s", "400", "ms", "3", "2", "1", "40", "2", "cold,", "0", "of", "3"]
+    headings = ["compiling", "CPU", "time", "graphs", "breaks", "recompiled", "guards", "skips", "cache", "hits"]
+    assert lines[lines.index(label) - 1].split() == headings
+    assert lines[-3:] == [
         "  graph break (2 times): a/b.py:7 in forward: a print",
         "  recompiled: a/b.py:3 in forward: size mismatch",
         "  no CUDA graph: skipping cudagraphs due to mutation",
@@ -201,15 +204,13 @@ def test_the_table_has_each_reason_once_with_its_place() -> None:
     assert report.table([examples.record()]) == ["compilation: no case was compiled"]
 
 
-def test_one_cases_table_is_short_and_a_record_of_before_still_has_its_breaks() -> None:
+def test_one_cases_table_is_short_and_an_old_record_still_has_its_breaks() -> None:
     many = tuple(GraphBreak(reason="a print", place=f"a.py:{n} in f") for n in range(9))
     record = compiled_record(msgspec.structs.replace(COUNTS, breaks=many))
     assert sum(line.startswith("graph break") for line in report.reasons(record.outcome)) == report.FEW + 1
     old = compiled_record(Compilation(graphs=2, graph_breaks={"a print": 1, "a loop": 2}))
     assert "candidate: 3 graph breaks" in remarks(old.outcome)
-    figures = row(old)
-    assert figures is not None
-    assert report.lines([figures.eager, figures.candidate]) == [
+    assert report.lines(case_figures([old]).variants) == [
         ("compiling", ["-", "-"]),
         ("graphs, graph breaks", ["-", "2, 3"]),
         ("recompilations", ["-", "-"]),
@@ -218,9 +219,8 @@ def test_one_cases_table_is_short_and_a_record_of_before_still_has_its_breaks() 
 
 
 def test_a_backend_that_is_not_behind_dynamo_has_no_graphs_to_show() -> None:
-    figures = row(compiled_record(Compilation(graphs=0)))
-    assert figures is not None
-    assert {cell for _, cells in report.lines([figures.eager, figures.candidate]) for cell in cells} == {"-"}
+    figures = case_figures([compiled_record(Compilation(graphs=0))])
+    assert {cell for _, cells in report.lines(figures.variants) for cell in cells} == {"-"}
 
 
 def test_graphs_that_were_compiled_after_the_warm_up_are_a_remark() -> None:

@@ -1,4 +1,4 @@
-"""Waiting for a device that works off what stopped processes have queued: by a fake clock, and with a real process."""
+"""Waiting for kernels that stopped processes have queued: with a fake clock, and with a real process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchzoo.measure.idle import device_probe, wait_until_idle
 
 
 class BusyDevice:
-    """Another process's work keeps it busy until `busy_s`; a probe then takes 2 ms in every second case, else 20 µs."""
+    """Another process uses it until `busy_s`: every second probe then takes 2 ms. Other probes take 20 µs."""
 
     def __init__(self, busy_s: float, jitter_every: int = 0) -> None:
         self.busy_s = busy_s
@@ -45,14 +45,14 @@ def test_an_idle_device_costs_no_waiting() -> None:
     assert wait_until_idle(device.probe, device) == (0.0, True)
 
 
-def test_a_busy_one_is_waited_for() -> None:
+def test_a_busy_device_is_waited_for() -> None:
     device = BusyDevice(3.0)
     waited_s, is_idle = wait_until_idle(device.probe, device)
     assert is_idle
     assert waited_s == pytest.approx(3.0, abs=0.1)
 
 
-def test_one_that_stays_busy_is_told() -> None:
+def test_a_device_that_stays_busy_is_reported() -> None:
     device = BusyDevice(1e9)
     waited_s, is_idle = wait_until_idle(device.probe, device, limit_s=5.0)
     assert not is_idle
@@ -77,7 +77,7 @@ torch.cuda.synchronize()
 
 
 @pytest.mark.gpu
-def test_what_a_stopped_process_has_queued_is_waited_for() -> None:
+def test_kernels_that_a_stopped_process_has_queued_are_waited_for() -> None:
     device = torch.device("cuda", 0)
     clock, probe = DeviceClock(device), device_probe(device)
     waited_before_s, was_idle = wait_until_idle(probe, clock)

@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from torchzoo import stats
 from torchzoo.case import Settings
-from torchzoo.measure.case import WarmUp, memory_steps, warm_up
 from torchzoo.measure.latency import back_to_back, measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.stopping import stop_reason
 from torchzoo.measure.variant import Variant
+from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
 from torchzoo.record import StopReason
 
 SETTINGS = Settings()
 EACH_ONE = {"eager": 1, "candidate": 1}
 
 
-@pytest.fixture(autouse=True)
-def _cheap_collections() -> Iterator[None]:
-    """As in `quiet_python`: what is alive is not looked at in each collection."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 class FakeClock:
-    """Steps move it; a step's device work is done only when someone synchronises."""
+    """Steps move it forward. The device work of a step is done only when someone synchronises."""
 
     def __init__(self) -> None:
         self.time_ns = 0
@@ -116,7 +108,7 @@ def test_intervals_hold_95_times_in_100_although_the_pass_stops_when_they_are_na
         speedup = stats.speedup(blocks)
         held += not speedup.excludes(1.0)
         found += speedup.excludes(1 / 1.03)
-    assert held / trials >= 0.93  # 95% less two standard errors
+    assert held / trials >= 0.93  # 95% minus two standard errors
     assert found / trials >= (0.95 if spread < 0.03 else 0.8)  # of a planted slowdown of 3%
 
 

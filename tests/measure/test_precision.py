@@ -1,4 +1,4 @@
-"""Labels are reached or refused: dtypes under each precision, memory format, backends, on a small real model."""
+"""A small real model reaches a label or is refused: dtypes at each precision, memory format, backends."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from torch import nn
 
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, NativeDtype, Precision
-from torchzoo.measure import precision
-from torchzoo.measure.precision import LabelNotReached
+from torchzoo.measure.precision import (
+    Inspection,
+    LabelNotReached,
+    apply_memory_format,
+    apply_precision,
+    check_precision,
+    inspect_step,
+)
+from torchzoo.measure.variant import candidate_variant, eager_variant
 from torchzoo.model import Model
 from torchzoo.zoo.catalog import find_models, load_model_class
 from user_models import TINY, make_folder
@@ -45,10 +52,10 @@ def test_the_dtype_of_the_label_is_really_there(tmp_path: Path, precision: Preci
     }.get(precision, torch.float32)
     computed = {Precision.AMP: "bfloat16", Precision.AMP_BF16: "bfloat16", Precision.AMP_FP16: "float16"}
     model = tiny(tmp_path, mode)
-    flags = precision.apply_precision(model, precision)
+    flags = apply_precision(model, precision)
     step = model.train_step if mode is Mode.TRAIN else model.eval_step
-    inspection = precision.inspect_step(model, step)
-    precision.check_precision(model, precision, NativeDtype.FP32, inspection)
+    inspection = inspect_step(model, step)
+    check_precision(model, precision, NativeDtype.FP32, inspection)
 
     assert {parameter.dtype for parameter in model.network.parameters()} == {expected}
     assert model.example_inputs[0].dtype is expected
@@ -64,7 +71,7 @@ def test_the_dtype_of_the_label_is_really_there(tmp_path: Path, precision: Preci
 
 def test_training_still_updates_the_weights_after_a_cast(tmp_path: Path) -> None:
     model = tiny(tmp_path)
-    precision.apply_precision(model, Precision.FP64)
+    apply_precision(model, Precision.FP64)
     before = [parameter.detach().clone() for parameter in model.network.parameters()]
     model.train_step()
     assert all(not torch.equal(a, b) for a, b in zip(before, model.network.parameters(), strict=True))
@@ -72,14 +79,14 @@ def test_training_still_updates_the_weights_after_a_cast(tmp_path: Path) -> None
 
 def test_fp32_turns_tf32_off_everywhere(tmp_path: Path) -> None:
     torch.set_float32_matmul_precision("high")
-    flags = precision.apply_precision(tiny(tmp_path), Precision.FP32)
+    flags = apply_precision(tiny(tmp_path), Precision.FP32)
     assert flags["float32_matmul_precision"] == "highest"
     assert flags["cudnn_allow_tf32"] == "False"
 
 
 def test_tf32_on_the_cpu_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(NotRunnable, match="Ampere"):
-        precision.apply_precision(tiny(tmp_path), Precision.TF32)
+        apply_precision(tiny(tmp_path), Precision.TF32)
 
 
 @pytest.mark.parametrize(
@@ -101,31 +108,31 @@ def test_a_model_that_escapes_the_cast_is_not_measured_under_its_label(
     model = tiny(
         tmp_path, Mode.EVAL, TINY.replace("class Model(", "class Base(") + f"\n\nclass Model(Base):\n{addition}"
     )
-    precision.apply_precision(model, Precision.BF16)
-    inspection = precision.Inspection(calls={}, operator_dtypes={"bfloat16": 1})
+    apply_precision(model, Precision.BF16)
+    inspection = Inspection(calls={}, operator_dtypes={"bfloat16": 1})
     with pytest.raises(LabelNotReached, match=words):
-        precision.check_precision(model, Precision.BF16, NativeDtype.FP32, inspection)
+        check_precision(model, Precision.BF16, NativeDtype.FP32, inspection)
 
 
 def test_arithmetic_in_another_dtype_is_not_measured_under_the_label(tmp_path: Path) -> None:
     model = tiny(tmp_path, Mode.EVAL)
-    precision.apply_precision(model, Precision.BF16)
-    inspection = precision.Inspection(calls={}, operator_dtypes={"float32": 9})
+    apply_precision(model, Precision.BF16)
+    inspection = Inspection(calls={}, operator_dtypes={"float32": 9})
     with pytest.raises(LabelNotReached, match="computes in float32"):
-        precision.check_precision(model, Precision.BF16, NativeDtype.FP32, inspection)
+        check_precision(model, Precision.BF16, NativeDtype.FP32, inspection)
 
 
 def test_autocast_that_changes_nothing_is_a_reasoned_skip(tmp_path: Path) -> None:
     model = tiny(tmp_path, Mode.EVAL)
-    precision.apply_precision(model, Precision.AMP)
-    inspection = precision.Inspection(calls={}, operator_dtypes={"float32": 9})
+    apply_precision(model, Precision.AMP)
+    inspection = Inspection(calls={}, operator_dtypes={"float32": 9})
     with pytest.raises(NotRunnable, match="changes none"):
-        precision.check_precision(model, Precision.AMP, NativeDtype.FP32, inspection)
+        check_precision(model, Precision.AMP, NativeDtype.FP32, inspection)
 
 
 def test_channels_last_reaches_weights_and_images(tmp_path: Path) -> None:
     model = tiny(tmp_path)
-    precision.apply_memory_format(model, MemoryFormat.CHANNELS_LAST)
+    apply_memory_format(model, MemoryFormat.CHANNELS_LAST)
     assert model.network[0].weight.is_contiguous(memory_format=torch.channels_last)
     assert model.example_inputs[0].is_contiguous(memory_format=torch.channels_last)
 
@@ -134,7 +141,7 @@ def test_channels_last_without_a_4d_weight_is_a_reasoned_skip(tmp_path: Path) ->
     model = tiny(tmp_path)
     model.network = nn.Linear(2, 2)
     with pytest.raises(NotRunnable, match="four dimensions"):
-        precision.apply_memory_format(model, MemoryFormat.CHANNELS_LAST)
+        apply_memory_format(model, MemoryFormat.CHANNELS_LAST)
 
 
 BACKENDS = [
@@ -152,9 +159,9 @@ BACKENDS = [
 def test_a_backend_runs_the_same_weights_and_agrees_with_eager(tmp_path: Path, backend: Backend, mode: Mode) -> None:
     model = tiny(tmp_path, mode)
     step = model.train_step if mode is Mode.TRAIN else model.eval_step
-    inspection = precision.inspect_step(model, step)
-    eager = precision.eager_variant(model, step)
-    candidate = precision.candidate_variant(model, step, case(backend, mode), inspection)
+    inspection = inspect_step(model, step)
+    eager = eager_variant(model, step)
+    candidate = candidate_variant(model, step, case(backend, mode), inspection.take_calls())
 
     initial = {name: value.clone() for name, value in model.network.state_dict().items()}
     results = {}
@@ -172,9 +179,9 @@ def test_a_backend_runs_the_same_weights_and_agrees_with_eager(tmp_path: Path, b
 
 def test_the_whole_step_can_be_compiled(tmp_path: Path) -> None:
     model = tiny(tmp_path)
-    inspection = precision.inspect_step(model, model.train_step)
-    variant = precision.candidate_variant(
-        model, model.train_step, case(Backend("aot_eager"), Mode.TRAIN, CompileScope.STEP), inspection
+    inspection = inspect_step(model, model.train_step)
+    variant = candidate_variant(
+        model, model.train_step, case(Backend("aot_eager"), Mode.TRAIN, CompileScope.STEP), inspection.take_calls()
     )
     before = model.network[0].weight.detach().clone()
     variant.select()
@@ -185,6 +192,6 @@ def test_the_whole_step_can_be_compiled(tmp_path: Path) -> None:
 def test_a_step_that_calls_no_network_has_nothing_to_compile(tmp_path: Path) -> None:
     code = TINY + "\n    def eval_step(self):\n        return self.network.forward(*self.batch.inputs)\n"
     model = tiny(tmp_path, Mode.EVAL, code)
-    inspection = precision.inspect_step(model, model.eval_step)
+    inspection = inspect_step(model, model.eval_step)
     with pytest.raises(LabelNotReached, match="calls none of its networks"):
-        precision.candidate_variant(model, model.eval_step, case(Backend("aot_eager"), Mode.EVAL), inspection)
+        candidate_variant(model, model.eval_step, case(Backend("aot_eager"), Mode.EVAL), inspection.take_calls())

@@ -177,11 +177,10 @@ def test_the_dtype_of_a_label_and_of_none() -> None:
 
 
 def keep(path: Path, *found: Record) -> str:
-    run_store = RunStore(path)
-    run_store.begin(run_of(*found).manifest)
-    for one in found:
-        run_store.append(one)
-    run_store.close()
+    with RunStore(path) as run_store:
+        run_store.begin(run_of(*found).manifest)
+        for one in found:
+            run_store.append(one)
     return str(path)
 
 

@@ -111,7 +111,7 @@ def find_chromium() -> str | None:
 
 
 class Opened:
-    """A page in the browser, and what it complained of or asked for."""
+    """A page in the browser, with its complaints and its requests."""
 
     def __init__(self, context: Any, file: Path) -> None:
         self.page = context.new_page()
@@ -211,7 +211,7 @@ def test_the_keyboard_sorts_opens_and_closes(opened: Opened) -> None:
     assert opened.heading("Eager").get_attribute("aria-sort") == "ascending"
     opened.page.keyboard.press("Space")
     assert opened.heading("Eager").get_attribute("aria-sort") == "descending"
-    assert "descending" in opened.page.locator("#said").inner_text()
+    assert "descending" in opened.page.locator("#announcement").inner_text()
     opened.page.keyboard.press("Tab")
     assert (
         opened.page.evaluate("document.activeElement.textContent.trim()")

@@ -1,8 +1,7 @@
-"""What a report's cases come to, in every format; and runs that can't be read, or not together."""
+"""The totals of a report, every format of it, and runs that can't be read or can't be in one report."""
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from random import Random
@@ -10,9 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from rich.console import Console
 
-from examples import CASE, INDUCTOR, manifest, measured, record
+from examples import CASE, INDUCTOR, manifest, measured, record, rendered, run_of
 from kept_runs import MESSAGE, against_eager, everything, failed, incorrect, keep
 from torchzoo import cli
 from torchzoo.analysis.cases import read_report_data
@@ -20,6 +18,7 @@ from torchzoo.analysis.totals import Total, device_ratios, outliers, sections
 from torchzoo.case import Backend, Case, Domain, Precision, Settings
 from torchzoo.record import Block, Measured, Record, Skipped
 from torchzoo.report import units
+from torchzoo.report.formats import FORMATS
 from torchzoo.report.overview import percent
 from torchzoo.report.summary import summary
 from torchzoo.store import StoreError, read_run
@@ -74,9 +73,7 @@ def test_the_same_cases_have_the_same_mean_and_interval_in_any_order_and_whereve
     assert there == back
     assert there is not None
     assert there.low < there.value < there.high
-    console = Console(file=io.StringIO(), width=200)
-    console.print(summary(manifest(), noisy))
-    assert f"{units.speedup(there)} (5)" in console.file.getvalue()
+    assert f"{units.speedup(there)} (5)" in rendered(summary(run_of(noisy)))
 
 
 def jittered(one: Record) -> tuple[Block, ...]:
@@ -113,7 +110,7 @@ def test_totals_are_by_every_axis_along_which_cases_differ(tmp_path: Path) -> No
 
 def test_each_kind_of_speedup_has_a_section_where_there_are_several(tmp_path: Path) -> None:
     records = [against(2.0, "a"), against(3.0, "a", precision=Precision.TF32), record(model="a")]
-    found = sections(read_report_data([keep(tmp_path / "run", records)]).results)
+    found = sections(read_report_data([keep(tmp_path / "run", records)]).cases)
     assert [section.title for section in found] == [
         "all cases",
         "inductor on cpu over eager",
@@ -125,7 +122,7 @@ def test_outliers_are_far_from_their_like_in_either_direction(tmp_path: Path) ->
     usual = [against(1.0 + 0.02 * n, f"m{n}") for n in range(12)]
     other = [against(9.0, f"t{n}", precision=Precision.TF32) for n in range(3)]  # too few to be far from
     records = [*usual, against(6.0, "fast"), against(0.2, "slow"), record(incorrect(50.0), backend=INDUCTOR, model="x")]
-    found = outliers(read_report_data([keep(tmp_path / "run", [*records, *other])]).results)
+    found = outliers(read_report_data([keep(tmp_path / "run", [*records, *other])]).cases)
     assert [(one.result.case.model, one.score > 0) for one in found] == [("slow", False), ("fast", True)]
     assert found[0].usual == pytest.approx(1.11, abs=0.02)
 
@@ -139,7 +136,7 @@ def test_devices_are_held_against_the_first_at_the_same_batch(tmp_path: Path) ->
         record(measured(), model="c"),
         record(failed(), model="c", device="cuda"),
     ]
-    (ratio,) = device_ratios(read_report_data([keep(tmp_path / "run", records)]).results)
+    (ratio,) = device_ratios(read_report_data([keep(tmp_path / "run", records)]).cases)
     assert (ratio.result.case.model, ratio.device, ratio.base) == ("a", "cuda", "cpu")
     assert ratio.ratio == pytest.approx(5.0, rel=0.01)
     assert ratio.low <= ratio.ratio <= ratio.high
@@ -165,12 +162,12 @@ def test_runs_of_one_machine_are_one_report_and_the_later_stands(tmp_path: Path)
     ("changes", "words"),
     [
         ({"environment": {"torch": "2.11.0"}}, "torch is 2.15.0 and 2.11.0"),
-        ({"gpus": [{"name": "B200"}]}, "gpus is"),
-        ({"packages": {"timm": "1.0"}}, "timm is not given and 1.0"),
-        ({"settings": Settings(threads=3)}, "threads is not given and 3"),
+        ({"gpus": [{"name": "B200", "driver": "590"}]}, "1 x B200"),
+        ({"packages": {"timm": "1.0"}}, "timm is none and 1.0"),
+        ({"settings": Settings(threads=3)}, "threads is none and 3"),
     ],
 )
-def test_runs_of_different_ground_are_refused_with_what_differs(
+def test_runs_that_differ_in_machine_software_or_settings_are_refused_with_what_differs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], words: str
 ) -> None:
     here = keep(tmp_path / "here", [record()])
@@ -178,11 +175,11 @@ def test_runs_of_different_ground_are_refused_with_what_differs(
         changes = {"environment": manifest().environment | changes.get("environment", changes)}
     there = keep(tmp_path / "there", [record()], **changes)
     assert cli.main(["report", str(here), str(there)]) == 2
-    said = capsys.readouterr()
-    assert words in said.err
-    assert "torchzoo compare" in said.err
-    assert said.err.count("\n") == 1
-    assert said.out == ""
+    shown = capsys.readouterr()
+    assert words in shown.err
+    assert "torchzoo compare" in shown.err
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
 
 
 # --- formats ---
@@ -244,9 +241,9 @@ def test_a_file_is_written_whole_or_refused_in_a_line(full: Path, capsys: pytest
     assert report(capsys, str(full), "--format", "md", "-o", str(target)) == ""
     assert "## Summary" in target.read_text()
     assert cli.main(["report", str(full), "-o", str(full / "no" / "such.txt")]) == 2
-    said = capsys.readouterr().err
-    assert "can't write" in said
-    assert len(said.splitlines()) == 2  # that a case was not run, and this
+    shown = capsys.readouterr().err
+    assert "can't write" in shown
+    assert len(shown.splitlines()) == 2  # that a case was not run, and this
 
 
 def test_a_single_case_is_shown_in_detail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,7 +254,11 @@ def test_a_single_case_is_shown_in_detail(tmp_path: Path, capsys: pytest.Capture
     assert "[bold]no" in text
 
 
-@pytest.mark.parametrize("form", ["table", "md", "csv", "json", "jsonl", "html"])
+def test_the_formats() -> None:
+    assert set(FORMATS) == {"table", "md", "csv", "json", "jsonl", "html"}
+
+
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_run_in_which_nothing_passed_can_be_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
@@ -291,10 +292,10 @@ def test_what_is_no_run_is_one_line_and_status_2(
 ) -> None:
     path = spoil(tmp_path / "run", name, content)
     assert cli.main(["report", str(path), "--format", form]) == 2
-    said = capsys.readouterr()
-    assert words in said.err
-    assert len(said.err.splitlines()) == 1
-    assert said.out == ""
+    shown = capsys.readouterr()
+    assert words in shown.err
+    assert len(shown.err.splitlines()) == 1
+    assert shown.out == ""
 
 
 @pytest.mark.parametrize("kind", ["nothing", "file", "folder"])
@@ -305,9 +306,9 @@ def test_a_path_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.Capture
     if kind == "folder":
         path.mkdir()
     assert cli.main(["report", str(path)]) == 2
-    said = capsys.readouterr().err
-    assert "no run in" in said
-    assert len(said.splitlines()) == 1
+    shown = capsys.readouterr().err
+    assert "no run in" in shown
+    assert len(shown.splitlines()) == 1
 
 
 def test_records_of_newer_and_of_older_torchzoo_are_read_and_what_is_damaged_is_said(
@@ -327,11 +328,11 @@ def test_records_of_newer_and_of_older_torchzoo_are_read_and_what_is_damaged_is_
     lines = [json.dumps(newer), json.dumps(older), json.dumps(older)[:300], "{}"]
     (path / "records.jsonl").write_text("\n".join(lines))
     assert cli.main(["report", str(path), "--format", "csv"]) == 0
-    said = capsys.readouterr()
-    assert len(said.out.splitlines()) == 1 + 2
-    assert "2 lines of" in said.err
-    assert "could not be read" in said.err
-    assert len(said.err.splitlines()) == 1
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 1 + 2
+    assert "2 lines of" in shown.err
+    assert "could not be read" in shown.err
+    assert len(shown.err.splitlines()) == 1
 
 
 def test_cases_that_have_not_run_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,30 +1,26 @@
-"""What people read: units, tables, notes; and that foreign text does no harm."""
+"""What people read: units, tables, notes; and that names and messages do no harm."""
 
 from __future__ import annotations
 
 import io
+import math
 
 import msgspec
 import pytest
-from rich.console import Console
 
-from examples import CASE, INDUCTOR, compared, manifest, measured, record, variant_result
-from torchzoo.analysis import figures
+from examples import CASE, INDUCTOR, compared, manifest, measured, record, rendered, results_of, run_of, variant_result
+from torchzoo.analysis.cases import ReportData, case_results
 from torchzoo.case import Domain, Mode, Stage
 from torchzoo.record import Compilation, Failed, FailureKind, Record, Skipped, StopReason
 from torchzoo.report import tables, units
 from torchzoo.report.progress import Progress
+from torchzoo.report.remarks import remarks
 from torchzoo.report.summary import counts, summary, where_time_went
 from torchzoo.run.lanes import Lane
-from torchzoo.stats import median_estimate
+from torchzoo.stats import Estimate, median_estimate
+from torchzoo.store import Run
 
 LATER = "2026-11-20T10:00:19.000+00:00"
-
-
-def rendered(renderable: object, width: int = 200) -> str:
-    console = Console(file=io.StringIO(), width=width, highlight=False)
-    console.print(renderable)
-    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -41,14 +37,44 @@ def test_size(value: int | None, text: str) -> None:
 
 def test_an_interval_of_few_samples_says_so() -> None:
     assert units.latency(median_estimate([1.0])) == "1.00 s (one sample)"
-    assert units.latency(median_estimate([1.0, 1.1])) == "1.05 s ±4.8% (at 50%)"
+    assert units.latency(median_estimate([1.0, 1.1])) == "1.05 s [1.00, 1.10] (at 50%)"
+    assert units.latency(median_estimate([1.0, 1.1, 1.3])) == "1.10 s [1.00, 1.30] (at 75%)"
     assert units.speedup(median_estimate([2.0] * 8)) == "2.000x [2.000, 2.000]"
+
+
+def around(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value=value, low=low, high=high, confidence=0.95, count=9)
+
+
+@pytest.mark.parametrize(
+    ("estimate_s", "text"),
+    [
+        (around(0.0220, 0.0218, 0.0223), "22.0 ms [21.8, 22.3]"),
+        (around(0.0220, 0.0151, 0.2650), "22.0 ms [15.1, 265]"),  # far more above than below
+        (around(0.0220, 0.0000004, 31.0), "22.0 ms [0.00, 31,000]"),  # the ends keep the value's unit
+        (around(0.9996, 0.9991, 1.2), "1,000 ms [999, 1,200]"),
+        (around(3e-6, 1e-6, math.inf), "3.00 µs [1.00, inf]"),  # of two processes that hardly agree
+        (around(131.0, 131.0, 131.0), "131.00 s [131.00, 131.00]"),
+        (around(0.1572, 0.1571, 0.1573), "157.20 ms [157.10, 157.30]"),  # half of its width is below 0.1%
+        (around(0.1572, 0.1562, 0.1582), "157.2 ms [156.2, 158.2]"),  # below 1%
+        (around(0.1572, 0.1552, 0.1592), "157 ms [155, 159]"),
+    ],
+)
+def test_an_interval_is_shown_as_it_is_in_the_unit_of_its_value(estimate_s: Estimate, text: str) -> None:
+    assert units.latency(estimate_s) == text
+    assert "±" not in text
+
+
+def test_energy_and_rates_have_their_intervals_too() -> None:
+    assert units.energy_estimate(around(20.0, 19.0, 1100.0)) == "20.0 J [19.0, 1,100]"
+    assert units.operations_per_s(around(3.6e12, 1.1e9, 3.7e12)) == "3.60 TFLOP/s [0.00, 3.70]"
+    assert units.operations_per_s(median_estimate([3.6e12])) == "3.60 TFLOP/s (one sample)"
 
 
 def test_a_case_shows_eager_and_candidate_side_by_side() -> None:
     text = rendered(tables.case_table(record(compared(), backend=INDUCTOR)))
-    assert "200 ms ±0.0%" in text
-    assert "100 ms ±0.0%" in text
+    assert "200.00 ms [200.00, 200.00]" in text
+    assert "100.00 ms [100.00, 100.00]" in text
     assert "2.000x" in text
     assert "device memory" not in text  # the CPU has none, and no row of dashes says so
 
@@ -63,9 +89,9 @@ def test_what_a_reader_must_know_is_said() -> None:
         variants={"eager": variant_result(), "candidate": candidate},
         blocks=compared().blocks,
     )
-    said = "; ".join(figures.remarks(outcome))
+    shown = "; ".join(remarks(outcome))
     for words in ("stably noisy", "NMS", "not finite", "skipped 1", "3 graph breaks"):
-        assert words in said
+        assert words in shown
 
 
 def mixed() -> list[Record]:
@@ -80,36 +106,41 @@ def mixed() -> list[Record]:
 
 
 def test_the_terminal_table_shows_all_and_reads_no_markup_in_foreign_text() -> None:
-    text = rendered(tables.terminal_table(mixed()))
+    text = rendered(tables.terminal_table(results_of(mixed())))
     assert "no [/bold] way" in text
     assert "[bold]heading" in text
     assert CASE.label() in text
 
 
 def test_the_terminal_table_fits_80_columns() -> None:
-    text = rendered(tables.terminal_table([record(), record(compared(), backend=INDUCTOR)]), width=80)
+    text = rendered(tables.terminal_table(results_of([record(), record(compared(), backend=INDUCTOR)])), width=80)
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "2.000x [2.000, 2.000]" in text
 
 
-def test_markdown_is_one_table_that_foreign_text_can_not_break() -> None:
+def markdown_of(*runs: Run) -> str:
     file = io.StringIO()
-    tables.write_markdown([manifest()], mixed(), file)
-    lines = file.getvalue().splitlines()
+    cases = tuple(result for run in runs for result in case_results(run))
+    tables.write_markdown(ReportData(runs=runs, cases=cases, not_run=0, superseded=0), file)
+    return file.getvalue()
+
+
+def test_markdown_is_one_table_that_foreign_text_can_not_break() -> None:
+    text = markdown_of(run_of(mixed()))
+    lines = text.splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 2 + 4
     assert {line.replace("\\|", "").count("|") for line in table} == {len(tables.HEADINGS) + 1}
-    assert "<script>" not in file.getvalue()
-    assert "torch 2.15.0" in file.getvalue()
+    assert "<script>" not in text
+    assert "torch 2.15.0" in text
 
 
 def test_markdown_of_several_runs_names_every_command_and_date() -> None:
-    later = msgspec.structs.replace(manifest(), command=("run.py", "b"), created_at="2026-02-01T00:00:00+00:00")
-    file = io.StringIO()
-    tables.write_markdown([manifest(), later], mixed(), file)
-    commands = [line for line in file.getvalue().splitlines() if line.startswith("- command: ")]
+    later = run_of([], command=("run.py", "b"), created_at="2026-02-01T00:00:00+00:00")
+    text = markdown_of(run_of(mixed()), later)
+    commands = [line for line in text.splitlines() if line.startswith("- command: ")]
     assert commands == [f"- command: `{' '.join(manifest().command)}`", "- command: `run.py b`"]
-    assert f"- date: {manifest().created_at[:10]}, 2026-02-01\n" in file.getvalue()
+    assert f"- date: {manifest().created_at[:10]}, 2026-02-01\n" in text
 
 
 def test_the_summary_counts_averages_and_says_where_the_time_went() -> None:
@@ -120,18 +151,19 @@ def test_the_summary_counts_averages_and_says_where_the_time_went() -> None:
     second = msgspec.structs.replace(record(stages, backend=INDUCTOR, model="tiny"), lane="cpu")
     failed = record(Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.WARM_UP, message="out"), model="c")
     records = [record(), faster, second, failed, record(Skipped(reason="no"), model="d")]
-    cases = tuple(each.case for each in records)
-    asked = manifest(cases=cases + (CASE,) * 2, domains={"tiny": Domain.NLP, "b": Domain.OTHER})
-    assert counts(asked, records) == (
+    waiting = tuple(record(model=name).case for name in "ef")
+    cases = (*(each.case for each in records), *waiting)
+    run = run_of(records, cases=cases, domains={"tiny": Domain.NLP, "b": Domain.OTHER})
+    assert counts(run) == (
         "7 cases: 3 measured, 1 skipped with a reason, 1 failed, 2 not run; 75% of those that could run passed"
     )
-    text = rendered(summary(asked, records))
+    text = rendered(summary(run))
     assert "speedup of inductor on cpu over eager, geometric mean [95% interval] (cases)" in text
     lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
     assert "2.000x [2.000, 2.000] (1)" in lines["nlp"]
     assert lines["all"].count("(1)") == 2  # one in training, one in evaluation
     assert "failed, oom_device in warm_up (1): c eval cpu eager bs4" in text
-    assert where_time_went(asked, records)[:2] == [
+    assert where_time_went(run)[:2] == [
         "time: 19.0 s for 2 cases that ran, 9.50 s a case",
         "measuring windows: cpu 5.00 s, 26%",
     ]
@@ -156,7 +188,7 @@ def test_without_a_terminal_each_case_is_a_line_and_quiet_says_nothing(capsys: p
     for quiet in (False, True):
         with Progress(total=2, lanes=[], quiet=quiet, is_terminal=False) as progress:
             progress.done(record())
-    assert capsys.readouterr().err == "[1/2] tiny eval cpu eager bs4: 100 ms ±0.0%\n"
+    assert capsys.readouterr().err == "[1/2] tiny eval cpu eager bs4: 100.50 ms [100.50, 100.50]\n"
 
 
 def test_in_a_terminal_only_failures_stay(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,10 +49,10 @@ class FakeWorkers:
     def say(self, what: str, ticket: int) -> None:
         self.journal.append((self.now_s, what, self.names[ticket]))
 
-    def start(self, ticket: int, entry: PlannedCase, lane: Lane, log: Path) -> None:
+    def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None:
         assert not self.measuring, "nothing is started while a window is open"
-        self.names[ticket] = f"{entry.case.model}@{lane.device}"
-        scripts = self.scripts[entry.case.model]
+        self.names[ticket] = f"{planned.case.model}@{lane.device}"
+        scripts = self.scripts[planned.case.model]
         self.left[ticket] = list(scripts.pop(0) if len(scripts) > 1 else scripts[0])
         self.say("start", ticket)
         self.most_alive = max(self.most_alive, len(self.left))

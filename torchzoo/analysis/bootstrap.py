@@ -15,17 +15,17 @@ from torchzoo.stats import Estimate, processes_estimate
 
 
 class BootstrapSamples(msgspec.Struct, frozen=True, kw_only=True):
-    """One case's ratio as the geometric mean wants it: drawn once, averaged in many groups of cases."""
+    """Bootstrap samples of one case's ratio. They are drawn once and used in the mean of every group of cases."""
 
-    cluster: str  # cases of one cluster (a model's two modes) are drawn together: they are not independent
+    cluster: str  # cases of one cluster (the modes of a model) are not independent: they are drawn together
     log_value: float
-    log_medians: Any  # (resamples,): of bootstrap samples of the case's ratios
-    count: int  # of ratios
-    own: Estimate | None = None  # of several processes: what the interval is where the case stands alone
+    log_medians: Any  # (resamples,): the logarithm of the median of each bootstrap sample
+    count: int  # how many ratios there are
+    own: Estimate | None = None  # if several processes measured the case: its interval where it stands alone
 
 
 def generator_for(name: str) -> Any:
-    """NumPy's random numbers for what has this name: a case is drawn the same beside whatever others it stands."""
+    """A random generator that depends on the name alone, so a case has the same samples in every group."""
     import numpy as np
 
     return np.random.default_rng(zlib.crc32(name.encode()))
@@ -34,11 +34,12 @@ def generator_for(name: str) -> Any:
 def bootstrap(ratios: Sequence[float], *, cluster: str, generator: Any, resamples: int = 2000) -> BootstrapSamples:
     """The median of a case's ratios, and the medians of bootstrap samples of them.
 
-    The median of n values drawn with replacement is x(ceil(n U)) of the sorted ones, U the median of n uniforms; so
-    U is drawn (Beta(k, n + 1 - k); for an even n the next one is the least of the n - k that are left), not n values.
+    The median of n values drawn with replacement is x(ceil(n U)) of the sorted values, where U is the median of n
+    uniform numbers. So U is drawn instead of n values: it has the distribution Beta(k, n + 1 - k). For an even n the
+    next uniform number is drawn as well: it is the least of the n - k that are left.
 
     Raises:
-        ValueError: no ratios, or one that is not positive.
+        ValueError: there are no ratios, or one is not positive.
     """
     import numpy as np
 
@@ -59,11 +60,11 @@ def bootstrap(ratios: Sequence[float], *, cluster: str, generator: Any, resample
 def bootstrap_processes(
     processes: Sequence[Sequence[float]], *, cluster: str, generator: Any, resamples: int = 2000
 ) -> BootstrapSamples:
-    """The same of a case that several processes measured: processes are drawn anew, and ratios within each.
+    """The same for a case that several processes measured. Processes are drawn, and ratios within each process.
 
-    The case counts once, by the geometric mean of its processes' medians. A bootstrap of a few processes is too narrow
-    on its own, so that a case that stands alone has the interval of `processes_estimate`; among other cases, what
-    differs between them holds what differs between their processes, too.
+    The case counts once, by the geometric mean of its processes' medians. A bootstrap over a few processes is too
+    narrow. So a case that stands alone has the interval of `processes_estimate`. In a mean over many cases, the spread
+    between the cases includes the spread between their processes.
 
     Raises:
         ValueError: as `bootstrap`.
@@ -91,7 +92,7 @@ def inverse(samples: BootstrapSamples) -> BootstrapSamples:
 
 
 def bootstrap_ratio(one: BootstrapSamples, other: BootstrapSamples) -> BootstrapSamples:
-    """One over other, of two sides that were measured apart."""
+    """The samples of `one` over `other`, which were measured independently."""
     return BootstrapSamples(
         cluster=one.cluster,
         log_value=one.log_value - other.log_value,
@@ -101,13 +102,13 @@ def bootstrap_ratio(one: BootstrapSamples, other: BootstrapSamples) -> Bootstrap
 
 
 def geomean_of(cases: Sequence[BootstrapSamples], *, seed: int = 0) -> Estimate:
-    """Geometric mean over cases, each counting once.
+    """The geometric mean over cases. Each case counts once.
 
-    The interval (95%, percentile bootstrap) resamples the clusters and, within each case, its ratios: what other models
-    and another run would have given. One cluster has no variation between: its own interval is all that there is.
+    The interval is a 95% percentile bootstrap. It draws clusters, and ratios within each case, so it shows what other
+    models and another run could have given. With a single cluster, only the variation within its cases is known.
 
     Raises:
-        ValueError: no case.
+        ValueError: there is no case.
     """
     import numpy as np
 
@@ -130,10 +131,10 @@ def geomean_of(cases: Sequence[BootstrapSamples], *, seed: int = 0) -> Estimate:
 
 
 def geomean(samples: Sequence[Sequence[float]]) -> Estimate:
-    """Geometric mean over cases of the median of each case's ratios; each case a cluster of its own (`geomean_of`).
+    """The geometric mean over cases of the median of each case's ratios. Each case is a cluster of its own.
 
     Raises:
-        ValueError: no case, one without ratios, or a ratio that is not positive.
+        ValueError: there is no case, a case has no ratios, or a ratio is not positive.
     """
     import numpy as np
 

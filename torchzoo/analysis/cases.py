@@ -77,9 +77,14 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.shown.outcome
 
     @cached_property
+    def measured_figures(self) -> CaseFigures | None:
+        """The figures over the repeats that were measured, even if other repeats failed; None if none was measured."""
+        return case_figures(self.records) if self.measured else None
+
+    @property
     def figures(self) -> CaseFigures | None:
         """The figures over all repeats; None where the case failed or was skipped."""
-        return case_figures(self.records) if isinstance(self.outcome, Measured) else None
+        return self.measured_figures if isinstance(self.outcome, Measured) else None
 
     @cached_property
     def command(self) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from torchzoo import stats
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Block, Measured, Memory, Record, VariantResult
-from torchzoo.stats import Estimate
+from torchzoo.stats import Estimate, Shares
 
 
 class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +18,16 @@ class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
     outliers: int
     steps_per_s: Estimate
     raw: VariantResult
+
+    @property
+    def shares(self) -> Shares | None:
+        """How the wall time of the profiled steps divides; None without a breakdown."""
+        return stats.shares(self.raw.breakdown) if self.raw.breakdown is not None else None
+
+    @property
+    def step_energy_j(self) -> Estimate | None:
+        """Joules per step; None if energy was not measured."""
+        return stats.step_energy_j(self.raw.energy) if self.raw.energy is not None else None
 
 
 class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +52,15 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def variants(self) -> list[VariantFigures]:
         return [self.eager] if self.candidate is None else [self.eager, self.candidate]
+
+    @property
+    def timed_steps(self) -> int:
+        """How many steps of eager and the candidate together were timed."""
+        return sum(len(block.samples_s) for block in self.measured.blocks)
+
+    def samples_per_s(self, variant: VariantFigures) -> float:
+        """Throughput of one of the variants."""
+        return variant.steps_per_s.value * self.measured.samples_per_step
 
     @property
     def time_ratio(self) -> Estimate | None:

@@ -29,24 +29,26 @@ from torchzoo.case import EAGER, CacheMode, Case
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
 from torchzoo.stats import Estimate
 
+#: The least difference that matters.
 THRESHOLD = 0.07
 FAMILY_WISE_ERROR = 0.05
 
-#: Standard deviation of the logarithm that is assumed of processes where one a side can't tell. Between runs on
-#: machines of one kind (the H200s of docs/results and its history, 2026-11-21) 97 in 100 cases differed by less than 2%
-#: to 5% in device-bound steps, 15% to 20% in steps that wait for the host, 16% to 30% in first steps' CPU time.
+#: The standard deviation (of the logarithm) between processes that is assumed where each run has one process. Between
+#: runs on machines of one kind (the H200s of docs/results and its history, 2026-11-21), 97 in 100 cases differed by
+#: less than 2% to 5% in device-bound steps, 15% to 20% in steps that wait for the host, and 16% to 30% in the CPU time
+#: of first steps.
 ASSUMED_SPREAD_DEVICE_BOUND = 0.02
 ASSUMED_SPREAD = 0.10
-HOST_LOOP_NOISE = 0.02  # of `host_loop_s` between processes on a quiet machine: less is no other speed of the host
-MEMORY_FLOOR_BYTES = 2**20  # a difference below it is none, whatever its share
-DEVICE_BOUND = 0.5  # of a step's time, in which the host has handed all its work to the device
+HOST_LOOP_NOISE = 0.02  # a smaller difference of `host_loop_s` between processes is noise of a quiet machine
+MEMORY_FLOOR_BYTES = 2**20  # a smaller difference never counts, whatever its share
+DEVICE_BOUND = 0.5  # a step is device-bound if the host hands over its work within this part of the step's time
 
 
 class Metric(enum.StrEnum):
-    LATENCY = "latency"  # seconds of a synchronised step: of the candidate, or of eager alone
+    LATENCY = "latency"  # seconds of a synchronised step of the candidate, or of eager alone
     DEVICE_MEMORY = "device_memory"  # bytes, peak allocated
     HOST_MEMORY = "host_memory"  # bytes, peak resident
-    COMPILE_TIME = "compile_time"  # seconds of CPU time of the first step, of compiling backends
+    COMPILE_TIME = "compile_time"  # CPU seconds of the first step, for backends that compile
 
 
 class Verdict(enum.StrEnum):
@@ -63,34 +65,34 @@ Pair = tuple[Case, Sequence[Measured], Sequence[Measured]]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of a case: seconds or bytes of both runs, candidate over base, and what to think of it."""
+    """One metric of one case: the values of both runs (seconds or bytes), their ratio, and the verdict."""
 
     case: Case
     metric: Metric
     verdict: Verdict
     base: float
     candidate: float
-    ratio: Estimate  # of memory: from the least to the greatest that repeats give
-    p_value: float | None  # adjusted for the comparison's number of tests; None where there was no test
+    ratio: Estimate  # candidate over base; of memory the interval is the range of the repeats
+    p_value: float | None  # adjusted for the number of tests in the comparison; None if there was no test
     base_processes: int
     candidate_processes: int
     remark: str = ""
 
     @property
     def is_notable(self) -> bool:
-        """Judged to differ."""
+        """Whether the verdict is that the runs differ."""
         return self.verdict not in (Verdict.SAME, Verdict.INCONCLUSIVE)
 
 
 class _Tested(msgspec.Struct, frozen=True, kw_only=True):
-    """A latency or compile time before its verdict: that waits for the p-values of all others."""
+    """A latency or compile time that has no verdict yet: the verdict depends on the p-values of all tests."""
 
     case: Case
     metric: Metric
     base: list[list[float]]  # values of each process
     candidate: list[list[float]]
     ratio: LogRatio | None
-    allowance: float = 0.0  # of the logarithm: what the host's own speed explains
+    allowance: float = 0.0  # the part of the logarithm that the host's own speed explains
     remarks: tuple[str, ...] = ()
 
 
@@ -120,17 +122,17 @@ def judge_pairs(
 
 
 def shown_variant(measured: Measured) -> str:
-    """Whose figures stand for the case: the candidate's, or eager's where there is none."""
+    """The variant whose figures stand for the case: the candidate, or eager if there is none."""
     return CANDIDATE_VARIANT if CANDIDATE_VARIANT in measured.variants else EAGER_VARIANT
 
 
 def times_s(processes: Iterable[Measured]) -> list[list[float]]:
-    """Step times of the variant that is shown, block by block, of each process."""
+    """For each process, the mean step time of each block of the shown variant, in seconds."""
     return [stats.block_times_s(measured.blocks, shown_variant(measured)) for measured in processes]
 
 
 def is_device_bound(measured: Measured) -> bool:
-    """The host has given the device a step's work before half of the step's time is over."""
+    """Whether the host hands a step's work to the device before half of the step's time is over."""
     variant = shown_variant(measured)
     host_s = [run.host_s for run in measured.variants[variant].back_to_back if run.host_s is not None]
     return bool(host_s) and median(host_s) < DEVICE_BOUND * stats.latency_s(measured.blocks, variant).value
@@ -158,12 +160,15 @@ def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]
 
 def _how_sure(ratio: LogRatio | None, assumed_spread: float) -> str:
     if ratio is None:
-        return "one sample a process: there is no telling"
+        return "one sample in each process: nothing can be said"
     return f"one process each, assumed to differ by {100 * assumed_spread:.0f}%" if ratio.degrees is None else ""
 
 
 def _host_allowance(value: float, base: Sequence[Measured], candidate: Sequence[Measured]) -> tuple[float, str]:
-    """What the host's own speed, by its loop of plain Python, explains of a difference in the same direction."""
+    """The part of a difference that the host's own speed explains, and a remark about it.
+
+    The host's speed is the time of its loop of plain Python. It explains only a difference in the same direction.
+    """
     loops = [[fmean(m.host_loop_s) for m in side if m.host_loop_s] for side in (base, candidate)]
     if not all(loops):
         return math.inf, "the host's own speed was not recorded"
@@ -179,7 +184,7 @@ def _compile_time(case: Case, base: Sequence[Measured], candidate: Sequence[Meas
     sides = [[m.variants[CANDIDATE_VARIANT] for m in side] for side in (base, candidate)]
     caches = {one.compilation.cache for side in sides for one in side if one.compilation is not None}
     if len(caches) != 1 or CacheMode.SHARED in caches:
-        return None  # what is compiled anew is not known to be the same
+        return None  # the two runs may have compiled different parts anew
     values = [[[one.first_step_cpu_s] for one in side] for side in sides]
     if min(value for side in values for [value] in side) <= 0:
         return None
@@ -236,14 +241,14 @@ def _memory(pair: Pair, metric: Metric, threshold: float, *, same_models: bool) 
     if not all(values):
         return None
     if metric is Metric.HOST_MEMORY and len({_peak_is_of_pass(m) for side in sides for m in side}) > 1:
-        return None  # one is the peak of the memory pass, the other of the whole process
+        return None  # one is the peak of the memory pass, the other the peak of the whole process
     base, candidate = (float(median(side)) for side in values)
     is_apart = max(values[0]) < min(values[1]) or max(values[1]) < min(values[0])
     ratio, remark = candidate / base, ""
     if abs(candidate - base) < MEMORY_FLOOR_BYTES or math.exp(abs(math.log(ratio))) < 1 + threshold:
         verdict = Verdict.SAME
     elif not is_apart:
-        verdict, remark = Verdict.INCONCLUSIVE, "the repeats' ranges meet"
+        verdict, remark = Verdict.INCONCLUSIVE, "the repeats' ranges overlap"
     elif metric is Metric.HOST_MEMORY and not same_models:
         verdict, remark = (
             Verdict.INCONCLUSIVE,

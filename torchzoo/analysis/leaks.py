@@ -1,4 +1,4 @@
-"""Whether memory in use after each of many steps is level, or leaks."""
+"""Whether the memory in use after each of many steps stays level or leaks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from torchzoo.record import Growth
 
 
-class Verdict(enum.StrEnum):
+class LeakVerdict(enum.StrEnum):
     LEVEL = "level"
     LEAK = "leak"
     INCONCLUSIVE = "inconclusive"
@@ -28,15 +28,15 @@ class Measure(enum.StrEnum):
 
 
 #: The growth per step that counts as a leak. The device's allocator and Python's collector count exactly. The heap of
-#: honest models (13, on the CPU) moved by up to 260 bytes a step. The host's pages come and go by megabytes with the
-#: allocators' caches, so they are asked only where the heap can't be.
+#: models without leaks (13 of them, on the CPU) changed by up to 260 bytes a step. The host's pages come and go by
+#: megabytes with the allocators' caches, so they are used only if the heap can't be read.
 THRESHOLDS = {Measure.DEVICE: 1.0, Measure.HEAP: 1024.0, Measure.HOST: 256 * 1024.0, Measure.PYTHON: 0.5}
 
 ONE_SIDED_95 = 1.645
 
 
 class Slope(msgspec.Struct, frozen=True, kw_only=True):
-    """Growth per step, and what it is above (`low`) and below (`high`), each at 95%."""
+    """Growth per step, with a lower and an upper bound, each at 95%."""
 
     value: float
     low: float
@@ -44,34 +44,34 @@ class Slope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeakCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """The growth of each measure over the second half of the steps, and what it says."""
+    """The growth of each measure over the second half of the steps, and the verdict."""
 
     slopes: dict[Measure, Slope]
 
     @property
-    def verdicts(self) -> dict[Measure, Verdict]:
-        """A leak rises by more than the threshold a step at 95%; what is level rises by less, or falls, at 95%."""
+    def verdicts(self) -> dict[Measure, LeakVerdict]:
+        """For each measure: a leak grows by more than the threshold per step at 95%, a level one by less at 95%."""
         found = {}
         for measure, slope in self.slopes.items():
             threshold = THRESHOLDS[measure]
-            level = Verdict.LEVEL if slope.high < threshold else Verdict.INCONCLUSIVE
-            found[measure] = Verdict.LEAK if slope.low >= threshold else level
+            level = LeakVerdict.LEVEL if slope.high < threshold else LeakVerdict.INCONCLUSIVE
+            found[measure] = LeakVerdict.LEAK if slope.low >= threshold else level
         return found
 
     @property
-    def verdict(self) -> Verdict:
-        """A leak where anything leaks; level where everything is."""
+    def verdict(self) -> LeakVerdict:
+        """A leak if any measure leaks; level if all measures are level."""
         verdicts = self.verdicts.values()
-        if Verdict.LEAK in verdicts:
-            return Verdict.LEAK
-        return Verdict.INCONCLUSIVE if Verdict.INCONCLUSIVE in verdicts else Verdict.LEVEL
+        if LeakVerdict.LEAK in verdicts:
+            return LeakVerdict.LEAK
+        return LeakVerdict.INCONCLUSIVE if LeakVerdict.INCONCLUSIVE in verdicts else LeakVerdict.LEVEL
 
 
 def check(growth: Growth) -> LeakCheck:
-    """The verdict on what was measured. The first half of the steps may fill caches and buffers: it is not looked at.
+    """The verdict on what was measured. The first half of the steps may fill caches and buffers, so it is ignored.
 
     Raises:
-        ValueError: fewer than eight steps.
+        ValueError: there are fewer than eight steps.
     """
     series = {
         Measure.DEVICE: growth.device_bytes,
@@ -83,12 +83,12 @@ def check(growth: Growth) -> LeakCheck:
 
 
 def slope(values: Sequence[float]) -> Slope:
-    """The Theil-Sen slope of equally spaced values: the median of the slopes of all pairs, which outliers do not move.
+    """The Theil-Sen slope of equally spaced values: the median of the slopes of all pairs. Outliers do not change it.
 
-    Its bounds are those of Sen (1968): ranks among the pairs' slopes, by the normal approximation of Kendall's S.
+    The bounds are those of Sen (1968): ranks among the pairs' slopes, by the normal approximation of Kendall's S.
 
     Raises:
-        ValueError: fewer than four values, which no bounds can be given for.
+        ValueError: there are fewer than four values: then there are no bounds.
     """
     n = len(values)
     if n < 4:

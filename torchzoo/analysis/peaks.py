@@ -1,4 +1,4 @@
-"""What a device can do at most: a table of datasheets, and ceilings that `torchzoo doctor --peaks` measured."""
+"""The peaks of devices: a table of datasheets, and the peaks that `torchzoo doctor --peaks` measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchzoo.errors import TorchzooError
 from torchzoo.record import MeasuredPeaks
 from torchzoo.store import write_whole
 
-#: Ways in which matrix products are computed, by the format of what is multiplied.
+#: The ways to compute matrix products, by the format of the operands.
 PATHS = ("fp64", "fp32", "tf32", "fp16", "bf16")
 
 
@@ -26,41 +26,41 @@ class Datasheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     url: str
 
     def best_tflop_per_s(self, path: str) -> float | None:
-        """Of matrix products: by the matrix units of that precision where there are any."""
+        """The peak of matrix products: that of the matrix units of this format if the device has them."""
         return self.tflop_per_s.get(f"{path}_matrix", self.tflop_per_s.get(path))
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
-    """Per second: operations or bytes. `source` is for people."""
+    """Operations or bytes per second. `source` says in words where the figure is from."""
 
     per_s: float
     source: str
 
 
 class Peaks(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one device, each from its datasheet, or measured where the datasheet has nothing."""
+    """The peaks of one device. Each is from its datasheet, or measured if the datasheet does not have it."""
 
     compute: dict[str, Peak]  # by path
     memory: Peak | None
 
 
 class PeaksFileError(TorchzooError):
-    """The file of measured ceilings can't be read or written: one line."""
+    """The file of measured peaks can't be read or written."""
 
 
 def peaks_of(device_name: str, *, threads: int | None = None) -> Peaks:
-    """What is known of the device of that name; nothing of one that is in neither table.
+    """The known peaks of the device of that name. There are none for a device that is in neither table.
 
     Args:
-        device_name: as torch gives it.
-        threads: of a CPU, whose ceilings depend on how many are used; None for an accelerator.
+        device_name: the name that torch gives.
+        threads: how many threads a CPU uses, since its peaks depend on that; None for an accelerator.
 
     Raises:
-        PeaksFileError: there is a file of measured ceilings and it can't be read.
+        PeaksFileError: the file of measured peaks can't be read.
     """
     compute: dict[str, Peak] = {}
     memory = None
-    found = read_ceilings(ceilings_file()).get(ceilings_key(device_name, threads))
+    found = read_measured(measured_file()).get(measured_key(device_name, threads))
     if found is not None:
         source = f"measured {found.date} with torch {found.torch}"
         compute = {path: Peak(per_s=value * 1e12, source=source) for path, value in found.tflop_per_s.items()}
@@ -76,7 +76,10 @@ def peaks_of(device_name: str, *, threads: int | None = None) -> Peaks:
 
 
 def datasheet(device_name: str) -> Datasheet | None:
-    """The entry whose names have this one, exactly but for case and a leading NVIDIA: a MIG slice has none."""
+    """The datasheet of the device with this name, or None. Upper and lower case and a leading NVIDIA don't matter.
+
+    (The name of a MIG slice is another one, so a slice has no datasheet.)
+    """
     return _by_name().get(_plain(device_name))
 
 
@@ -98,15 +101,15 @@ def _plain(name: str) -> str:
     return name.casefold().removeprefix("nvidia ")
 
 
-# --- measured ceilings ---
+# --- measured peaks ---
 
 
-def ceilings_key(device_name: str, threads: int | None) -> str:
-    """What a device is called in the file: a CPU with the number of threads."""
+def measured_key(device_name: str, threads: int | None) -> str:
+    """The name of a device in the file: a CPU's has the number of threads."""
     return device_name if threads is None else f"{device_name}, {threads} threads"
 
 
-def ceilings_file() -> Path:
+def measured_file() -> Path:
     """`peaks.yaml` in $TORCHZOO_CACHE, else in `torchzoo` under $XDG_CACHE_HOME, else under ~/.cache."""
     own = os.environ.get("TORCHZOO_CACHE")
     if own:
@@ -115,11 +118,11 @@ def ceilings_file() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "torchzoo" / "peaks.yaml"
 
 
-def read_ceilings(path: Path) -> dict[str, MeasuredPeaks]:
-    """Empty where there is no file.
+def read_measured(path: Path) -> dict[str, MeasuredPeaks]:
+    """The measured peaks in the file at `path`; none if there is no file.
 
     Raises:
-        PeaksFileError: it can't be read as such a file.
+        PeaksFileError: the file has other contents, or can't be read.
     """
     import yaml
 
@@ -134,15 +137,15 @@ def read_ceilings(path: Path) -> dict[str, MeasuredPeaks]:
         raise PeaksFileError(f"can't read {path} ({why}): delete it and run `torchzoo doctor --peaks` again") from error
 
 
-def keep_ceilings(path: Path, key: str, ceilings: MeasuredPeaks) -> None:
-    """Put one device's into the file, which others' stay in; its folder is made.
+def keep_measured(path: Path, key: str, peaks: MeasuredPeaks) -> None:
+    """Put the peaks of one device into the file; those of other devices stay. The file's folder is made.
 
     Raises:
         PeaksFileError: the file can't be read or written.
     """
     import yaml
 
-    known = read_ceilings(path) | {key: ceilings}
+    known = read_measured(path) | {key: peaks}
     text = "# By `torchzoo doctor --peaks`.\n" + yaml.safe_dump(msgspec.to_builtins(known), default_flow_style=None)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,8 @@ from torchzoo.record import Failed, FailureKind, Manifest, Record
 def command(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | None = None) -> str:
     """`python run.py resnet18 -d cuda -t train --backend inductor --bs 16 ...`, quoted for a POSIX shell.
 
-    The run's settings are named where they are not the defaults; its time limits only for a case that ran into one.
+    The command has the settings of the run that are not the defaults. It has the time limits only if the case exceeded
+    one.
     """
     options = {
         "--backend": (str(case.backend), str(EAGER)),

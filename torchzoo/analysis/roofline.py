@@ -1,4 +1,4 @@
-"""What a step achieved of what the device can do, and what bounds it: arithmetic, memory, or the host that launches."""
+"""How much of a device's peak a step achieves, and what bounds the step: arithmetic, memory, or the host's launches."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torchzoo.case import Case
 from torchzoo.record import EAGER_VARIANT, Flops, Measured, VariantResult
 from torchzoo.stats import Estimate
 
-#: At this share of a step without work for the device, launching bounds it.
+#: If the device has no work for this part of a step, the launches bound it.
 IDLE_SHARE = 0.5
-#: At this share of a step's time until the host has launched it, the device had to wait.
+#: If the host needs this part of a step's time to launch it, the device had to wait.
 HOST_SHARE = 0.9
-#: Of a ceiling: at this use it explains the time of a device that is known to be busy ...
+#: The use of a peak that explains the time of a device that is known to be busy.
 BUSY_USE = 0.25
-#: ... and at this one whatever else is known or not.
+#: The use of a peak that explains the time, whatever else is known.
 CERTAIN_USE = 0.5
 
 
@@ -33,7 +33,7 @@ class Bound(enum.StrEnum):
 
 
 class MixedPeak(msgspec.Struct, frozen=True, kw_only=True):
-    """The rate at which a device at its peaks would do a step's operations."""
+    """The rate at which a device that runs at its peaks would do a step's operations."""
 
     flop_per_s: float
     paths: dict[str, float]  # share of the operations by path: {"tf32": 0.99, "fp32": 0.01}
@@ -41,7 +41,7 @@ class MixedPeak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Achieved(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one variant. `mfu` and `peak` are None where no peak is known; `why` is what the bound was concluded from."""
+    """What one variant achieved. `mfu` and `peak` are None if no peak is known. `why` is the reason for the bound."""
 
     flop_per_s: Estimate
     peak: MixedPeak | None
@@ -51,19 +51,20 @@ class Achieved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def known_peaks(case: Case, measured: Measured) -> Peaks:
-    """The ceilings of the device that a case ran on.
+    """The peaks of the device that a case ran on.
 
     Raises:
-        PeaksFileError: the file of measured ceilings can't be read.
+        PeaksFileError: the file of measured peaks can't be read.
     """
     return peaks_of(measured.device_name, threads=measured.threads if case.device == "cpu" else None)
 
 
 def achieved(measured: Measured, variant: str, peaks: Peaks) -> Achieved | None:
-    """What `variant` reached; None where the operations were not counted.
+    """What `variant` achieved; None if the operations were not counted.
 
-    Operations are eager's: a candidate does the same mathematics, so its rate is that of eager's operations in its own
-    time (model FLOPs, as in MFU: Chowdhery et al., 2022, arXiv:2204.02311, appendix B).
+    The operations are those of the eager step. A candidate does the same mathematics, so its rate is the number of
+    eager's operations over the candidate's time (model FLOPs, as in MFU: Chowdhery et al., 2022, arXiv:2204.02311,
+    appendix B).
     """
     flops = measured.flops
     if flops is None:
@@ -92,19 +93,20 @@ def _divided(amount: float, by: Estimate) -> Estimate:
 
 
 def mixed_peak(flops: Flops, flags: Mapping[str, str], peaks: Peaks) -> MixedPeak | None:
-    """The peak that a step's operations add up to: their number over the time of each part at the peak of its path.
+    """The peak for a step's mixture of operations: their number over the time that they would take at the peaks.
 
-    The path of an operator is that of what it was given, whatever the case's label says (under autocast: of what
-    autocast made of it): fp64, fp16, bf16, and for float32 tf32 or fp32. PyTorch allows TF32 apart for convolutions and
-    recurrent layers (cuDNN: `cudnn_allow_tf32`, on by default) and for products and attentions
-    (`float32_matmul_precision`, "highest" by default), so that a `default` case on an NVIDIA GPU is a mixture; devices
-    without TF32 compute in fp32. What is allowed is taken for what is used: a convolution for which cuDNN has no TF32
-    kernel (a depthwise one) is held against a peak that it can't reach.
+    The path of an operator is the format of its operands, whatever the case's label says (under autocast: the format
+    that autocast chose). It is fp64, fp16 or bf16, and for float32 either tf32 or fp32. PyTorch allows TF32 separately
+    for convolutions and recurrent layers (cuDNN: `cudnn_allow_tf32`, on by default) and for products and attentions
+    (`float32_matmul_precision`, "highest" by default). So a `default` case on an NVIDIA GPU is a mixture. Devices
+    without TF32 compute in fp32. If TF32 is allowed, it is taken as used: a convolution for which cuDNN has no TF32
+    kernel (a depthwise one) is compared with a peak that it can't reach.
 
-    Times, not rates, are added: 90 operations at 450 per second and 10 at 50 take 0.4 s, so the peak of the 100 is
-    250, not 410.
+    Times are added, not rates. For example, 90 operations at 450 per second and 10 at 50 per second take 0.4 s, so the
+    peak of these 100 operations is 250, not 410.
 
-    None where nothing was counted, or a part has no peak that is known (int8, for one).
+    Returns:
+        None if nothing was counted, or if the peak of a part (int8, for example) is not known.
     """
     by_path: defaultdict[str, int] = defaultdict(int)
     for operator, by_dtype in flops.by_operator.items():
@@ -133,17 +135,19 @@ def _path(operator: str, dtype: str, flags: Mapping[str, str], peaks: Peaks) -> 
 def _bound(
     measured: Measured, variant: str, latency_s: float, peak: MixedPeak | None, peaks: Peaks
 ) -> tuple[Bound, str]:
-    """What holds a step back, and from what that was concluded.
+    """What bounds a step, and the reason.
 
-    1. `launch`: by the breakdown, the device has no work for 50% of the latency or more. Without a breakdown: the
-       host took 90% or more of the time of a step to launch it, so that the device had to wait for it, and neither
-       ceiling is used to 50%. (A step that waits for the device by nature takes the host that long anyway, and the CPU
-       is its own host: for these, only a breakdown can tell.)
-    2. `compute` or `memory`, whichever ceiling is used more (the roofline: Williams et al., 2009,
-       doi:10.1145/1498765.1498785), if it is used to 25% at least; to 50% at least where it is not known that the
-       device is busy, or where one of the two is not known. Bytes are those of unfused eager kernels: of a candidate,
-       they are not known. `memory` is not concluded where operations are missing (`Flops.without_formula`).
-    3. `unknown` otherwise: nothing known explains the time (small or badly shaped kernels, for one).
+    1. `launch`: the breakdown shows that the device has no work for 50% of the latency or more. Without a breakdown:
+    the
+       host needs 90% or more of a step's time to launch it, so the device had to wait, and neither peak is used to 50%.
+       (A step that waits for the device by nature takes the host that long anyway, and the CPU is its own host. For
+       these only a breakdown can tell.)
+    2. `compute` or `memory`, whichever peak is used more (the roofline: Williams et al., 2009,
+       doi:10.1145/1498765.1498785), if it is used to at least 25%. It must be used to at least 50% if it is not known
+       that the device is busy, or if only one of the two uses is known. Bytes are those of unfused eager kernels, so
+       they are not known for a candidate. `memory` is not concluded if operations are missing
+       (`Flops.without_formula`).
+    3. `unknown` otherwise: nothing that is known explains the time (small or badly shaped kernels, for example).
     """
     result, flops = measured.variants[variant], measured.flops
     assert flops is not None
@@ -153,7 +157,7 @@ def _bound(
     if variant == EAGER_VARIANT and flops.bytes_moved is not None and peaks.memory is not None:
         uses[Bound.MEMORY] = flops.bytes_moved / latency_s / peaks.memory.per_s
     highest = max(uses.values(), default=0.0)
-    shown = ", ".join(f"{bound} {use:.0%} used" for bound, use in uses.items()) or "no ceiling known"
+    shown = ", ".join(f"{bound} {use:.0%} used" for bound, use in uses.items()) or "no peak known"
 
     idle, host = _idle_share(result, latency_s), _host_share(measured, result)
     if idle is not None and idle >= IDLE_SHARE:
@@ -170,9 +174,10 @@ def _bound(
 
 
 def _idle_share(result: VariantResult, latency_s: float) -> float | None:
-    """What the device's work in a profiled step leaves of the usual latency (profiling delays launches, not kernels).
+    """The part of the usual latency in which the device has no work, by a profiled step. None without a breakdown.
 
-    None without a breakdown. Where operators of the CPU look slower under the profiler, it is too low, at least 0.
+    (Profiling delays launches, not kernels.) Operators of a CPU may look slower under the profiler: then the share is
+    too low, but never below 0.
     """
     if result.breakdown is None or not result.breakdown.steps:
         return None
@@ -181,7 +186,7 @@ def _idle_share(result: VariantResult, latency_s: float) -> float | None:
 
 
 def _host_share(measured: Measured, result: VariantResult) -> float | None:
-    """How much of a step's time in a loop without synchronisations the host needed to launch one."""
+    """The part of a step's time that the host needs to launch it, in a loop without synchronisations."""
     if measured.host_syncs:
         return None
     shares = [run.host_s / (run.elapsed_s / run.steps) for run in result.back_to_back if run.host_s is not None]

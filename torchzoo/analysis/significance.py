@@ -1,4 +1,4 @@
-"""Whether two sets of processes differ: tests on the logarithms of their medians, and Holm's adjustment for many tests."""
+"""Whether two sets of processes differ: a test on the logarithms of their medians, and Holm's adjustment."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from torchzoo.stats import STATED_CONFIDENCE, Estimate, median_estimate, t_cover
 
 
 class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
-    """log(candidate / base) with its standard error; `degrees` of freedom of that error, None: it is taken as known."""
+    """log(candidate / base) with its standard error.
+
+    `degrees` are the degrees of freedom of the error; None if the error is taken as known.
+    """
 
     value: float
     error: float
     degrees: int | None
 
     def p_value(self, allowance: float = 0.0) -> float:
-        """Two-sided, that this or more is seen where the true one is `allowance` at most, either way."""
+        """The two-sided probability of this or a larger ratio if the true one is at most `allowance`, either way."""
         beyond = abs(self.value) - allowance
         if beyond <= 0:
             return 1.0
@@ -29,7 +32,7 @@ class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * NormalDist().cdf(-t) if self.degrees is None else max(0.0, 1 - t_coverage(t, self.degrees))
 
     def interval(self) -> Estimate:
-        """Candidate over base, with its 95% interval."""
+        """Candidate over base with its 95% interval."""
         t = NormalDist().inv_cdf(0.975) if self.degrees is None else t_quantile(STATED_CONFIDENCE, self.degrees)
         low, high = self.value - t * self.error, self.value + t * self.error
         return Estimate(
@@ -44,12 +47,15 @@ class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
 def log_ratio(
     base: Sequence[Sequence[float]], candidate: Sequence[Sequence[float]], *, assumed_spread: float
 ) -> LogRatio | None:
-    """How the candidate's processes compare with the base's, by their medians' logarithms.
+    """The ratio of the candidate's processes to the base's, from the logarithms of the processes' medians.
 
-    Several processes on both sides: Welch's t (Biometrika 34, 1947), degrees rounded down. On one side only: its spread
-    is taken for the other's, too. One process on each side can't know how much processes differ: the standard deviation
-    `assumed_spread` (of the logarithm) stands for it, beside what each process's own interval says. None where
-    a single process has a single value: then there is no telling.
+    With several processes on both sides, the error is that of Welch's t (Biometrika 34, 1947), its degrees of freedom
+    rounded down. With several on one side only, their spread is taken for the other side too. With one process on each
+    side, nobody knows how much processes differ: the standard deviation `assumed_spread` (of the logarithm) is taken,
+    and the interval within each process is added.
+
+    Returns:
+        None if a single process has a single value: then nothing can be said.
     """
     logs = [[math.log(median(values)) for values in side] for side in (base, candidate)]
     counts = [len(side) for side in logs]
@@ -71,7 +77,7 @@ def log_ratio(
 
 
 def _log_error(values: Sequence[float]) -> float | None:
-    """Standard error of the logarithm of a process's median, from its interval; None for a single value."""
+    """The standard error of the logarithm of one process's median, from its interval. None for a single value."""
     own = median_estimate(values)
     if own.count < 2:
         return None
@@ -79,10 +85,11 @@ def _log_error(values: Sequence[float]) -> float | None:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values adjusted so that all that fall below alpha are right together with probability 1 - alpha at least.
+    """p-values adjusted for the number of tests, in the order given.
 
-    The step-down method of Holm (Scandinavian Journal of Statistics 6, 1979), valid however the tests depend on each
-    other.
+    If every test whose adjusted p-value is below alpha is called a difference, then with probability 1 - alpha all of
+    these calls are right. The step-down method of Holm (Scandinavian Journal of Statistics 6, 1979) holds however the
+    tests depend on each other.
     """
     adjusted = [1.0] * len(p_values)
     highest = 0.0

@@ -1,4 +1,4 @@
-"""The backends torchzoo knows, as facts that need no torch; their code is in this package's modules."""
+"""The backends that torchzoo knows, as data that needs no torch. Their code is in the modules of this package."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torchzoo.case import CompileScope, Mode
 class BackendInfo:
     """What `plan` must know of a backend.
 
-    `module` is a module of `torchzoo.backends` with `compile_network(network, call, backend)`, and, where `scopes`
-    has STEP, `compile_step(step, backend)`. `package` must be importable; `install` says what to do where it isn't.
+    `module` is a module of `torchzoo.backends`. It has `compile_network(network, call, backend)` and, where STEP is one
+    of `scopes`, `compile_step(step, backend)`. `package` must be importable; if it is not, `install` says what to do.
     """
 
-    module: str | None  # None: nothing to compile
+    module: str | None  # None for eager: there is nothing to compile
     uses_dynamo: bool = False
     options: tuple[str, ...] = ()
     package: str | None = None
@@ -23,11 +23,11 @@ class BackendInfo:
     modes: tuple[Mode, ...] = tuple(Mode)
     devices: tuple[str, ...] = ()  # device types; empty: any
     scopes: tuple[CompileScope, ...] = (CompileScope.NETWORK,)
-    why_limited: str = ""  # the reason behind modes, devices and scopes
+    why_limited: str = ""  # the reason for the limits in modes, devices and scopes
 
 
 class NotRunnable(Exception):
-    """A case can't be run here as labelled, for a reason that is nobody's fault: it becomes a skip."""
+    """A case can't run here as its label says, and nobody is at fault: it is skipped, and the message is the reason."""
 
 
 _DYNAMO_SCOPES = tuple(CompileScope)
@@ -81,10 +81,10 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
 }
 
-#: Any other backend that Dynamo has registered.
+#: Any other backend that is registered with Dynamo.
 REGISTERED_WITH_DYNAMO = BackendInfo(module="dynamo", uses_dynamo=True, scopes=_DYNAMO_SCOPES)
 
 
 def info(name: str) -> BackendInfo:
-    """The facts of a backend; names not listed here are Dynamo's."""
+    """What is known of a backend. A name that is not in BACKENDS is one of Dynamo's."""
     return BACKENDS.get(name, REGISTERED_WITH_DYNAMO)

@@ -13,10 +13,11 @@ from torchzoo.case import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
-    """What `network.compile()` installs: the module's call, hooks included, under Dynamo.
+    """The module's call under Dynamo, hooks included: the same that `network.compile()` installs.
 
-    Up to torch 2.11 at least, `compile()` of a module whose `forward` is PyTorch's own (`nn.Sequential`) compiles
-    nothing: Dynamo skips PyTorch's own functions unless another function calls them. `torch.compile(network)` has one.
+    `compile()` of a module whose `forward` is PyTorch's own (`nn.Sequential`) compiles nothing, at least up to torch
+    2.11: Dynamo skips PyTorch's own functions unless another function calls them. In `torch.compile(network)` there is
+    such a function, so there is one here.
     """
     del call
     module_call: Callable[..., Any] = network._call_impl

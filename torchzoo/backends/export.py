@@ -1,4 +1,4 @@
-"""`torch.export`: the whole forward as one graph, run as the module it unlifts to."""
+"""`torch.export`: the whole forward as one graph, which runs as a module again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchzoo.case import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
-    """The exported program's module; its weights are the network's own tensors."""
+    """The module of the exported program. Its weights are the network's own tensors."""
     del backend
     exported: Callable[..., Any] = torch.export.export(network, call.args, call.kwargs).module()
     return exported

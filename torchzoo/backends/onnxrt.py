@@ -1,4 +1,4 @@
-"""ONNX Runtime: the network exported to ONNX, inputs and outputs bound where they live (no copies in a step)."""
+"""ONNX Runtime: the network exported to ONNX. Inputs and outputs are bound in place, so that a step copies nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
-    """A function of the network's tensors, in the order they are given; outputs land in buffers made once.
+    """A function of the network's tensors, in the order in which they are given. Its outputs are buffers made once.
 
     Raises:
         NotRunnable: the installed onnxruntime has no provider for the device.

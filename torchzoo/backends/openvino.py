@@ -1,6 +1,6 @@
-"""OpenVINO on the CPU: the network converted from one recorded call.
+"""OpenVINO on the CPU: the network converted with one recorded call.
 
-(Its Dynamo backend fails on guards of its own making under torch 2.15, with openvino 2026.4.)
+OpenVINO's Dynamo backend is not used: with torch 2.15 and openvino 2026.4 it fails on guards that it makes itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TYPES = {torch.float32: openvino.Type.f32, torch.float16: openvino.Type.f16, tor
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
     """A function of the network's tensors that computes in the dtype of its weights.
 
-    (Left alone, OpenVINO picks bfloat16 for float32 models on CPUs that have it.)
+    By itself, OpenVINO would choose bfloat16 for float32 models on CPUs that have it.
     """
     del backend
     _, rebuild = call.outputs(network)

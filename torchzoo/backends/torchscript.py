@@ -1,4 +1,4 @@
-"""TorchScript, by tracing one call or by compiling the source."""
+"""TorchScript: the network traced in one call, or its source compiled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchzoo.case import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
-    """The network traced with its recorded call, or scripted; it shares the network's weights."""
+    """The network traced with its recorded call, or scripted. It shares the network's weights."""
     if backend.option == "script":
         scripted: Callable[..., Any] = torch.jit.script(network)
         return scripted
@@ -25,7 +25,7 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
 
 
 def with_output_type(function: Callable[..., Any], output_type: type) -> Callable[..., Any]:
-    """Give back a mapping as the class the network gives (transformers' ModelOutput); tracing makes it a dict."""
+    """Return a mapping as the class that the network returns (transformers' ModelOutput): tracing makes it a dict."""
     if not (issubclass(output_type, dict) and output_type is not dict):
         return function
 

@@ -1,4 +1,4 @@
-"""What words on the command line mean, for all commands: what means nothing, or would not be obeyed, is one line."""
+"""The arguments that several commands share. Each function parses one kind of argument, or raises a one-line error."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _Choice = TypeVar("_Choice", bound=str)
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
-    """MODEL, --suite and --models-dir."""
+    """Add MODEL, --suite and --models-dir."""
     parser.add_argument("models", nargs="*", metavar="MODEL", help="a name, a glob ('hf_*'), a domain (nlp), or all")
     add_suite(parser)
 
 
 def add_suite(parser: argparse.ArgumentParser) -> None:
-    """--suite and --models-dir."""
+    """Add --suite and --models-dir."""
     parser.add_argument("--suite", default="", metavar="S[,S]", help=f"{', '.join(suite_names())}, or a YAML file")
     parser.add_argument(
         "--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders"
@@ -32,10 +32,10 @@ def add_suite(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_models(arguments: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What `add_models` was given: patterns and suites.
+    """The patterns and the suites that were given to the arguments of `add_models`.
 
     Raises:
-        UsageError: neither was given.
+        UsageError: none was given.
     """
     suites = words(arguments.suite)
     if not arguments.models and not suites:
@@ -60,7 +60,7 @@ def positive_float(text: str) -> float:
 
 
 def indices(text: str) -> tuple[int, ...]:
-    """Device numbers such as 0,1,2, each once."""
+    """Device numbers such as 0,1,2. Each is kept once."""
     words = text.split(",")
     if not all(word.isascii() and word.isdigit() for word in words):
         raise argparse.ArgumentTypeError(f"expected device numbers such as 0,1,2, found '{text}'")
@@ -68,7 +68,7 @@ def indices(text: str) -> tuple[int, ...]:
 
 
 def size_in_bytes(text: str) -> int:
-    """Bytes, of a number with or without KiB, MiB or GiB."""
+    """A number with or without KiB, MiB or GiB, in bytes."""
     for suffix, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("", 1)):
         number = text.removesuffix(suffix)
         if number.isascii() and number.isdigit() and int(number) > 0:
@@ -77,7 +77,11 @@ def size_in_bytes(text: str) -> int:
 
 
 def choices(text: str, kind: type[_Choice], what: str) -> tuple[_Choice, ...]:
-    """A comma list as members of an enum, each once."""
+    """A comma list as members of an enum. Each is kept once.
+
+    Raises:
+        UsageError: a word is no member, or there is no word.
+    """
     members = {member.value: member for member in kind}  # type: ignore[attr-defined]
     chosen = []
     for word in filter(None, text.split(",")):
@@ -90,12 +94,12 @@ def choices(text: str, kind: type[_Choice], what: str) -> tuple[_Choice, ...]:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """A comma list, each word once."""
+    """The words of a comma list. Each is kept once."""
     return tuple(dict.fromkeys(filter(None, text.split(","))))
 
 
 def batch_sizes(text: str | None) -> tuple[int | str | None, ...]:
-    """Batch sizes, each once: numbers, `smoke`, `default`, `auto`; None where nothing was given."""
+    """Batch sizes: numbers, `smoke`, `default` or `auto`. Each is kept once. None stands for no batch size."""
     if text is None:
         return (None,)
     return tuple(_batch_size(word) for word in words(text)) or (_batch_size(text),)
@@ -111,7 +115,7 @@ def _batch_size(word: str) -> int | str:
 
 
 def devices_of(text: str) -> tuple[str, ...]:
-    """A comma list of devices, each once."""
+    """A comma list of devices. Each is kept once."""
     devices = words(text)
     for device in devices:
         kind, colon, index = device.partition(":")
@@ -123,7 +127,7 @@ def devices_of(text: str) -> tuple[str, ...]:
 
 
 def folder(path: Path, option: str) -> Path:
-    """`path`, made if need be.
+    """The folder at `path`. It is made if it does not exist.
 
     Raises:
         UsageError: it can't be made.
@@ -137,15 +141,15 @@ def folder(path: Path, option: str) -> Path:
 
 
 def say(line: str) -> None:
-    """Tell the user something that is no result: on the standard error stream, at once."""
+    """Print a line that is no result, to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 def kept_run(path: Path) -> Run:
-    """A run with records; lines that can't be read are counted on standard error.
+    """Read a run that has records. The number of lines that can't be read goes to standard error.
 
     Raises:
-        StoreError: no run there, or none with records.
+        StoreError: there is no run at `path`, or it has no records.
     """
     found = read_run(path)
     if found.damaged_lines:
@@ -156,7 +160,7 @@ def kept_run(path: Path) -> Run:
 
 
 def write(text: str, path: Path | None) -> None:
-    """Print, or write to a file.
+    """Print the text, or write it to a file.
 
     Raises:
         UsageError: the file can't be written.
@@ -173,14 +177,16 @@ def write(text: str, path: Path | None) -> None:
 def check_given(
     arguments: argparse.Namespace, obeyed: Collection[str], why: str, written: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse what would not be obeyed; `arguments.parser` is the parser that they come from.
+    """Refuse arguments that would have no effect. `arguments.parser` is the parser that they come from.
 
     Args:
-        obeyed: destinations of what may be given.
-        written: how options are written whose destination does not say so.
+        arguments: what the parser returned.
+        obeyed: the destinations of the arguments that have an effect.
+        why: the reason, the beginning of the message.
+        written: how an option is written if its destination does not tell.
 
     Raises:
-        UsageError: something else was given; the message begins with `why` and names all of it.
+        UsageError: another argument was given; the message names all of them.
     """
     defaults = arguments.parser.parse_args([])
     names = {"models": "MODEL", **(written or {})}

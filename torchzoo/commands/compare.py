@@ -1,4 +1,4 @@
-"""`torchzoo compare BASE CANDIDATE`: what got faster or slower between two runs, takes more memory, or broke."""
+"""`torchzoo compare BASE CANDIDATE`: what is faster, slower or broken in one run, compared with another."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import argparse
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torchzoo.analysis.compare import compare_runs  # DifferenceKind, Metric, compare
+from torchzoo.analysis.compare import compare_runs
 from torchzoo.analysis.findings import Metric
 from torchzoo.commands.arguments import kept_run, write
 from torchzoo.errors import UsageError, unknown
 from torchzoo.provenance import DifferenceKind
-from torchzoo.report import run_comparison as shown
+from torchzoo.report import run_comparison, terminal
 
 OK, REGRESSION = 0, 1
+WRITERS = {"md": run_comparison.markdown, "github-issue": run_comparison.github_issue, "json": run_comparison.as_json}
 _Word = TypeVar("_Word", DifferenceKind, Metric)
-_ACROSS = tuple(ground for ground in DifferenceKind if ground is not DifferenceKind.OTHER)
+_ACROSS = tuple(kind for kind in DifferenceKind if kind is not DifferenceKind.OTHER)
 
 
 def add_parser(commands: Any) -> None:
     """Add `compare` to argparse's subcommands."""
     parser = commands.add_parser(
         "compare",
-        help="compare two runs: what got faster, slower, larger, or broke",
-        description="Hold the run CANDIDATE against the run BASE: a verdict for each case and metric, from a test on "
-        "the samples and a threshold. Exit status: 1 where something is slower, takes more memory or newly fails, 0 "
-        "otherwise, 2 wrong usage.",
+        help="compare two runs: what is faster, slower or larger, and what broke",
+        description="Compare the run CANDIDATE with the run BASE: a verdict for each case and metric, from a test on "
+        "the samples and a threshold. Exit status: 1 if something is slower, takes more memory or newly fails, 0 "
+        "otherwise, 2 for wrong usage.",
     )
     parser.add_argument("base", type=Path, metavar="BASE")
     parser.add_argument("candidate", type=Path, metavar="CANDIDATE")
@@ -42,17 +43,17 @@ def add_parser(commands: Any) -> None:
         const=",".join(_ACROSS),
         default="",
         metavar="WHAT",
-        help="the runs differ in hardware, torch or driver on purpose: --across=torch,driver keeps the verdicts, "
-        "hardware gives ratios of one device against the other; alone: whatever differs",
+        help="what the runs differ in on purpose: hardware, torch, driver, or without WHAT anything. With torch and "
+        "driver there are verdicts; with hardware there are ratios of one device against the other",
     )
     parser.add_argument("--metric", default=",".join(Metric), metavar="M[,M]", help=f"(default: {','.join(Metric)})")
-    parser.add_argument("--format", choices=["table", "md", "github-issue", "json"], default="table")
+    parser.add_argument("--format", choices=["table", *WRITERS], default="table")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of printing")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare, show, and say by the status whether there is a regression."""
+    """Compare two runs and show the result. The exit status says whether there is a regression."""
     comparison = compare_runs(
         kept_run(arguments.base),
         kept_run(arguments.candidate),
@@ -61,16 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
         metrics=_members(arguments.metric, tuple(Metric), "--metric"),
     )
     if arguments.format == "table":
-        text = _plain(shown.terminal(comparison))
+        text = "\n".join([*terminal.lines(run_comparison.on_terminal(comparison)), ""])
     else:
-        writers = {"md": shown.markdown, "github-issue": shown.github_issue, "json": shown.as_json}
-        text = writers[arguments.format](comparison)
+        text = WRITERS[arguments.format](comparison)
     write(text, arguments.output)
     return REGRESSION if comparison.has_regression else OK
-
-
-def _plain(text: Any) -> str:
-    return f"{text.plain}\n"
 
 
 def _share(text: str) -> float:
@@ -88,7 +84,7 @@ def _members(text: str, known: tuple[_Word, ...], option: str) -> tuple[_Word, .
     """A comma list as members of an enum.
 
     Raises:
-        UsageError: a word that is none.
+        UsageError: a word that is not one of them.
     """
     by_name = {member.value: member for member in known}
     words = [word for word in text.split(",") if word]

@@ -1,14 +1,40 @@
-"""`torchzoo describe`: a Markdown table of models with their inputs and FLOPs; the one command that imports torch."""
+"""`torchzoo describe`: the models as a Markdown table of their metadata, their inputs' shapes and their FLOPs.
+
+It builds models and steps them on the meta device, where tensors have shapes and no values. If the work of a step
+depends on values, its FLOPs come from a run that measured it. This is the only command that imports torch.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torchzoo.case import EAGER, Mode, Precision
 from torchzoo.commands.arguments import add_models, chosen_models, write
-from torchzoo.store import read_run
-from torchzoo.zoo.catalog import find_models
+from torchzoo.record import Flops, Measured
+from torchzoo.store import Run, read_run
+from torchzoo.zoo.catalog import NEEDS_DATA, find_models, load_model_class
+from torchzoo.zoo.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from torchzoo.model import Model
+
+HEADINGS = ("model", "domain", "task", "source", "parameters", "batch", "inputs", "GFLOP per step")
+
+#: FLOPs of measured steps, by model, mode and batch size.
+Counted = Mapping[tuple[str, Mode, int], Flops]
+
+EXPLANATION = """# The models
+
+Written by `torchzoo describe`. Batches are the default ones, inputs those of the main network at these batches; FLOPs
+are of matrix products, convolutions, attentions and recurrent layers in one step (in training with its backward
+passes), a multiply-add counted as two. They are counted on the meta device, without data; those marked `*` depend on
+data (random, as in every run), or can't be had there, and were counted in a real step of a measured run. Where
+train and eval differ, they are given in this order.
+"""
+NOT_COUNTED = "something in the step needs data, and no run was given that counted it at this batch"
 
 
 def add_parser(commands: Any) -> None:
@@ -33,8 +59,6 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Build the models and print or write the document."""
-    from torchzoo.commands.describe_models import counted_in, describe
-
     patterns, suites = chosen_models(arguments)
     catalog = find_models(arguments.models_dir)
     specs = [catalog.spec(name) for name in catalog.select(patterns, suites)]
@@ -42,3 +66,114 @@ def run(arguments: argparse.Namespace) -> int:
     text = describe(specs, counted, sources=[str(path) for path in arguments.flops_from])
     write(text, arguments.write)
     return 0
+
+
+def counted_in(runs: Iterable[Run]) -> Counted:
+    """The FLOPs of eager steps at the default precision in runs with `--flops`. A later run replaces earlier ones."""
+    found = {}
+    for one in runs:
+        for record in one.records:
+            case, outcome = record.case, record.outcome
+            is_plain = case.backend == EAGER and case.precision is Precision.DEFAULT
+            if is_plain and isinstance(outcome, Measured) and outcome.flops is not None and case.batch_size is not None:
+                found[case.model, case.mode, case.batch_size] = outcome.flops
+    return found
+
+
+def count_step(model: Model) -> Flops:
+    """The FLOPs of one step of a model."""
+    from torchzoo.measure.passes.flops import count_work
+
+    return count_work(model.train_step if model.mode is Mode.TRAIN else model.eval_step)
+
+
+def describe(specs: Iterable[ModelSpec], counted: Counted, *, sources: Sequence[str] = ()) -> str:
+    """The whole document. `sources` are the runs that `counted` comes from."""
+    lines = [EXPLANATION]
+    if sources:
+        lines += [f"Marked `*`: counted in {', '.join(f'`{source}`' for source in sources)}.", ""]
+    lines += ["| " + " | ".join(HEADINGS) + " |", "|" + " --- |" * len(HEADINGS)]
+    problems: dict[str, list[str]] = {}
+    for spec in specs:
+        steps = {mode: _step(spec, mode, counted, count_step) for mode in spec.modes()}
+        lines.append(_row(spec, steps.values()))
+        for mode, step in steps.items():
+            if step.problem:
+                problems.setdefault(step.problem, []).append(f"{spec.name} {mode}")
+    if problems:
+        lines += ["", "Not counted, or not in full:", ""]
+        lines += [f"- {problem}: {', '.join(names)}" for problem, names in problems.items()]
+    return "\n".join(lines) + "\n"
+
+
+def row(spec: ModelSpec, counted: Counted, count: Callable[[Model], Flops] = count_step) -> str:
+    """One model's line of the table. `count` counts a step of a model on the meta device."""
+    return _row(spec, [_step(spec, mode, counted, count) for mode in spec.modes()])
+
+
+def known_cells(spec: ModelSpec) -> list[str]:
+    """The cells that come from metadata alone. The first one has the line's beginning."""
+    return [
+        f"| {spec.name}",
+        spec.domain.value,
+        spec.task,
+        f"[{' '.join(spec.source.split())}]({spec.paper})",
+        f"{spec.parameters:,}",
+        _both(f"{spec.batch_size[mode]:,}" for mode in spec.modes()),
+    ]
+
+
+class _Step(NamedTuple):
+    """`inputs` and `gflop` are cells. `problem` says why a number is missing or too low."""
+
+    inputs: str
+    gflop: str
+    problem: str = ""
+
+
+def _row(spec: ModelSpec, steps: Iterable[_Step]) -> str:
+    columns = zip(*((step.inputs, step.gflop) for step in steps), strict=True)
+    return " | ".join([*known_cells(spec), *map(_both, columns)]) + " |"
+
+
+def _both(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))
+
+
+def _step(spec: ModelSpec, mode: Mode, counted: Counted, count: Callable[[Model], Flops]) -> _Step:
+    """Shapes of the example inputs and the step's GFLOP, at the default batch size."""
+    model_class, batch_size = load_model_class(spec), spec.batch_size[mode]
+    inputs = ""
+    try:
+        model = model_class(mode, "meta", batch_size)
+        inputs = _shapes(model.example_inputs)
+        return _Step(inputs, *_gflop(count(model)))
+    except NEEDS_DATA:
+        inputs = inputs or _shapes(model_class(mode, "cpu", batch_size).example_inputs)
+    measured = counted.get((spec.name, mode, batch_size))
+    if measured is None:
+        return _Step(inputs, "-", NOT_COUNTED)
+    cell, problem = _gflop(measured)
+    return _Step(inputs, f"{cell}*", problem)
+
+
+def _gflop(work: Flops) -> tuple[str, str]:
+    """The cell, and what is wrong with it."""
+    gflop = f"{work.total / 1e9:,.4g}"
+    if not work.without_formula:
+        return gflop, ""
+    return f"above {gflop}", f"no formula for {', '.join(sorted(work.without_formula))}"
+
+
+def _shapes(inputs: Any) -> str:
+    """`float32 8x3x224x224`, with names where inputs have names. Equal ones are counted."""
+    from torch import Tensor
+    from torch.utils._pytree import keystr, tree_flatten_with_path
+
+    texts: dict[str, int] = {}
+    for path, leaf in tree_flatten_with_path(inputs)[0]:
+        if isinstance(leaf, Tensor):
+            name = f"{keystr(path[:1])[2:-2]} " if isinstance(inputs, dict) else ""  # of ['input_ids']
+            text = f"{name}{str(leaf.dtype).removeprefix('torch.')} {'x'.join(map(str, leaf.shape)) or 'scalar'}"
+            texts[text] = texts.get(text, 0) + 1
+    return ", ".join(text if count == 1 else f"{count} of {text}" for text, count in texts.items())

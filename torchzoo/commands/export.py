@@ -1,4 +1,4 @@
-"""`torchzoo export RUN`: a run for other people's dashboards and scripts."""
+"""`torchzoo export RUN`: a run for the dashboards and scripts of others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_parser(commands: Any) -> None:
     """Add `export` to argparse's subcommands."""
     parser = commands.add_parser(
         "export",
-        help="a run for PyTorch's benchmark database, or as the CSV files of PyTorch's dynamo benchmarks",
+        help="write a run for PyTorch's benchmark database, or as the CSV files of PyTorch's dynamo benchmarks",
         description="Write a run for other programs: pytorch-benchmark-jsonl is for PyTorch's benchmark database, "
         "dynamo-csv has the columns of pytorch/benchmarks/dynamo, a file for each backend, precision, mode and device.",
     )
@@ -32,8 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Write or print the run.
 
     Raises:
-        UsageError: several CSV files and no folder for them; or it can't be written.
-        StoreError: nothing in the run has a place in that form.
+        UsageError: there are several CSV files and no folder for them, or a file can't be written.
+        StoreError: the run holds nothing that can be written in that form.
     """
     kept = kept_run(arguments.run)
     if arguments.format == "pytorch-benchmark-jsonl":
@@ -44,11 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     files = exports.dynamo_csv(kept)
     if not files:
-        raise StoreError(f"{arguments.run} has no case of a backend beside eager, and dynamo's files hold only those")
+        raise StoreError(
+            f"{arguments.run} has no case of a backend beside eager, and dynamo's files hold only such cases"
+        )
     folder: Path | None = arguments.output
     if folder is None:
         if len(files) > 1:
-            raise UsageError(f"the run comes to {len(files)} files: name a folder for them with -o")
+            raise UsageError(f"the run gives {len(files)} files: name a folder for them with -o")
         write(next(iter(files.values())), None)
         return 0
     try:

@@ -1,4 +1,4 @@
-"""`torchzoo list`: the models, a line each or as JSON."""
+"""`torchzoo list`: the models, a line for each or as JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from torchzoo.case import Domain
+from torchzoo.case import Domain, Mode
 from torchzoo.commands.arguments import add_suite, words
+from torchzoo.report import terminal
 from torchzoo.zoo.catalog import find_models
 
 
@@ -23,7 +24,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the models that were chosen."""
+    """Print the models that were chosen, with their batch sizes by mode."""
     catalog = find_models(arguments.models_dir)
     specs, errors = catalog.specs()
     for error in errors:
@@ -34,8 +35,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(chosen), indent=1).decode())
         return 0
-    width = max((len(spec.name) for spec in chosen), default=0)
-    for spec in chosen:
-        batches = " ".join(f"{mode} {size:,}" for mode, size in spec.batch_size.items())
-        print(f"{spec.name:{width}}  {spec.domain:22}  {spec.task:22}  {batches:28}  {spec.source}")
+    rows = [
+        (
+            spec.name,
+            spec.domain,
+            spec.task,
+            *(f"{spec.batch_size[mode]:,}" if mode in spec.batch_size else "" for mode in Mode),
+            spec.source,
+        )
+        for spec in chosen
+    ]
+    modes = tuple(Mode)
+    table = terminal.table(("model", "domain", "task", *modes, "source"), rows, right=modes)
+    print("\n".join(terminal.lines(table, width=terminal.ANY_WIDTH)))  # a line for each model, however narrow
     return 0

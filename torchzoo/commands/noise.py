@@ -1,4 +1,4 @@
-"""`torchzoo noise RUN`: how far a run's figures move when nothing changes."""
+"""`torchzoo noise RUN`: how much a run's figures vary when nothing changes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from torchzoo.commands.arguments import kept_run, write
-from torchzoo.report import noise
+from torchzoo.report import noise, terminal
 
 
 def add_parser(commands: Any) -> None:
     """Add `noise` to argparse's subcommands."""
     parser = commands.add_parser(
         "noise",
-        help="how far a run's figures move when nothing changes, between processes and within",
+        help="how much a run's figures vary when nothing changes, between processes and within",
         description="The A/A noise floor of each case of a run: from its repeats (`torchzoo run --repeats N`), and "
         "within a process.",
     )
@@ -28,9 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Show the noise of a run."""
     kept = kept_run(arguments.run)
     if arguments.format == "table" and arguments.output is None:
-        from rich.console import Console
-
-        Console(highlight=False).print(noise.terminal(kept))
+        terminal.show(noise.on_terminal(kept))
         return 0
     write(noise.as_json(kept) if arguments.format == "json" else noise.markdown(kept), arguments.output)
     return 0

@@ -1,31 +1,34 @@
-"""`torchzoo doctor --peaks`: measure what each kind of device here reaches, show it beside its datasheet, keep it."""
+"""`torchzoo doctor --peaks`: measure the peaks of each kind of device here, and show them beside its datasheet."""
 
 from __future__ import annotations
 
 import sys
 
-from torchzoo.analysis.peaks import PATHS, ceilings_file, datasheet, keep_ceilings, read_ceilings
+from torchzoo.analysis.peaks import PATHS, datasheet, keep_measured, measured_file, measured_key, read_measured
 from torchzoo.environment import MachineInfo
 from torchzoo.record import MeasuredPeaks
+from torchzoo.report import terminal
+from torchzoo.report.tables import used_columns
 from torchzoo.run.processes import ForkServer
 
 
-def measure_peaks(server: ForkServer, machine: MachineInfo) -> None:
-    """One device of each name, the CPU included, in a process of its own each.
+def measure_and_keep_peaks(server: ForkServer, machine: MachineInfo) -> None:
+    """Measure, show and keep the peaks of one device of each name, and of the CPU. Each has a process of its own.
 
     Raises:
         PeaksFileError: what was measured can't be kept.
         TorchUnusable: a device can't be used.
     """
-    file = ceilings_file()
-    read_ceilings(file)  # a file that can't be read is said to be so before time is spent
+    file = measured_file()
+    read_measured(file)  # raises now, not after the measurement, if the file can't be read
     for device in devices_to_measure(machine):
         print(f"measuring {device} ...", file=sys.stderr, flush=True)
-        key, ceilings = server.ceilings(device)
-        keep_ceilings(file, key, ceilings)
-        print(f"\n{key}, torch {ceilings.torch}: the best of several sizes, each the median of its runs")
-        print("\n".join(beside_datasheet(key, ceilings)))
-    print(f"\nkept in {file}; reports use it where a device's datasheet says nothing")
+        name, threads, peaks = server.measured_peaks(device)
+        key = measured_key(name, threads)
+        keep_measured(file, key, peaks)
+        print(f"\n{key}, torch {peaks.torch}: the best of several sizes, each the median of its runs")
+        print("\n".join(beside_datasheet(key, peaks)))
+    print(f"\nkept in {file}; reports use it for what a device's datasheet does not say")
 
 
 def devices_to_measure(machine: MachineInfo) -> list[str]:
@@ -39,24 +42,22 @@ def devices_to_measure(machine: MachineInfo) -> list[str]:
     return ["cpu", *sorted(first.values())]
 
 
-def beside_datasheet(key: str, ceilings: MeasuredPeaks) -> list[str]:
-    """A line for each path and one for copies; those of the datasheet alone too."""
+def beside_datasheet(key: str, peaks: MeasuredPeaks) -> list[str]:
+    """The lines of a table: each path, and copying, as measured and as in the datasheet if there is one."""
     sheet = datasheet(key)
-    lines = []
-    for path in PATHS:
-        stated = None if sheet is None else sheet.best_tflop_per_s(path)
-        measured = ceilings.tflop_per_s.get(path)
-        if measured is not None or stated is not None:
-            lines.append(_line(path, measured, stated, "TFLOP/s"))
-    lines.append(_line("copy", ceilings.gb_per_s, None if sheet is None else sheet.gb_per_s, "GB/s"))
-    if sheet is not None:
-        lines.append(f"  datasheet: {sheet.title}, dense, {sheet.url}")
-    return lines
+    found = [
+        (path, peaks.tflop_per_s.get(path), None if sheet is None else sheet.best_tflop_per_s(path), "TFLOP/s")
+        for path in PATHS
+    ]
+    found.append(("copy", peaks.gb_per_s, None if sheet is None else sheet.gb_per_s, "GB/s"))
+    rows = [_cells(*one) for one in found if one[1] is not None or one[2] is not None]
+    headings, used = used_columns(("path", "measured", "datasheet", "reached"), rows)
+    lines = terminal.lines(terminal.indented(terminal.table(headings, used, right=headings[1:])))
+    return lines if sheet is None else [*lines, f"  datasheet: {sheet.title}, dense, {sheet.url}"]
 
 
-def _line(what: str, measured: float | None, stated: float | None, unit: str) -> str:
-    shown = "-" if measured is None else f"{measured:,.4g} {unit}"
-    if stated is None:
-        return f"  {what:5} {shown:>16}"
-    share = "" if measured is None else f", {measured / stated:.0%} of it"
-    return f"  {what:5} {shown:>16}   datasheet {stated:,.4g} {unit}{share}"
+def _cells(path: str, measured: float | None, stated: float | None, unit: str) -> list[str]:
+    """The path, the measured value, the datasheet's, and the share of it that was reached."""
+    values = ["" if value is None else f"{value:,.4g} {unit}" for value in (measured, stated)]
+    share = f"{measured / stated:.0%}" if measured is not None and stated is not None else ""
+    return [path, *values, share]

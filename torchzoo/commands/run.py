@@ -1,4 +1,4 @@
-"""`torchzoo run`: measure models over modes x devices x backends x precisions, or go on with a run."""
+"""`torchzoo run`: measure models over modes x devices x backends x precisions, or resume a run."""
 
 from __future__ import annotations
 
@@ -77,21 +77,23 @@ def add_parser(commands: Any) -> None:
         "--bs",
         "--batch-size",
         metavar="N[,N]",
-        help="numbers; smoke; default: each model's own; auto: that one doubled until throughput stops rising, in "
-        "eager (not given: in evaluation the one tuned for the device, where `torchzoo tune-batch` has found one, else "
-        "default)",
+        help="numbers; smoke; default: each model's own; auto: the default, doubled in eager until throughput stops "
+        "rising (without --bs: in evaluation the batch that `torchzoo tune-batch` found for the device, else default)",
     )
     parser.add_argument(
-        "--batch-file", type=Path, metavar="F", help="of evaluation batches by `torchzoo tune-batch` (default: its own)"
+        "--batch-file",
+        type=Path,
+        metavar="F",
+        help="evaluation batches by `torchzoo tune-batch` (default: torchzoo's own)",
     )
     parser.add_argument(
         "--repeats",
         type=positive_int,
         default=1,
         metavar="N",
-        help="processes that measure each case, so that what differs between processes is known (default: 1)",
+        help="how many processes measure each case, to know what differs between processes (default: 1)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
     parser.add_argument("--threads", type=positive_int, metavar="N", help="CPU threads (default: PyTorch's choice)")
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="keep the run: records, logs, environment")
     parser.add_argument(
@@ -104,7 +106,7 @@ def add_parser(commands: Any) -> None:
         type=positive_float,
         default=defaults.time_limit_s,
         metavar="S",
-        help=f"seconds of timing at most, if the interval stays wide (default: {defaults.time_limit_s:g})",
+        help=f"the most seconds of timing, if the interval stays wide (default: {defaults.time_limit_s:g})",
     )
     parser.add_argument(
         "--timeout",
@@ -114,9 +116,7 @@ def add_parser(commands: Any) -> None:
         help="seconds a stage (build, compile, measure) may take before it is killed (default: 900)",
     )
     for stage in ("build", "compile", "measure"):
-        parser.add_argument(
-            f"--{stage}-timeout", type=positive_float, metavar="S", help="the same for this stage alone"
-        )
+        parser.add_argument(f"--{stage}-timeout", type=positive_float, metavar="S", help=f"the same for {stage} alone")
     parser.add_argument(
         "-j",
         "--jobs",
@@ -124,32 +124,39 @@ def add_parser(commands: Any) -> None:
         metavar="N",
         help="workers that prepare at once (default: 3/4 of the cores; on the CPU that number over --threads)",
     )
-    parser.add_argument("--exclusive", action="store_true", help="one case at a time, for wall-clock compile times")
+    parser.add_argument(
+        "--exclusive",
+        action="store_true",
+        help="prepare one case at a time, for wall-clock compile times",
+    )
     parser.add_argument("--devices", type=indices, metavar="I[,I]", help="accelerators to spread the cases over: 0,1,2")
     parser.add_argument(
-        "--host-memory-limit", type=size_in_bytes, metavar="SIZE", help="of a worker's data, such as 8GiB"
+        "--host-memory-limit", type=size_in_bytes, metavar="SIZE", help="limit of a worker's data, such as 8GiB"
     )
     parser.add_argument(
         "--cache",
         default=CacheMode.COLD.value,
         metavar="C",
-        help="what the compilers' caches hold when a case begins: cold (nothing), warm (what compiling it once before "
-        "left), or a folder that all cases share and that is kept (default: cold)",
+        help="the compilers' caches when a case begins: cold (empty), warm (the case was compiled once before), or a "
+        "folder that all cases share and that is kept (default: cold)",
     )
     _add_passes(parser)
     parser.add_argument(
-        "--resume", type=Path, metavar="RUN", help="go on with a run: do what is missing, as it was begun"
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="resume a run: measure its missing cases, with its own settings",
     )
-    parser.add_argument("--retry-failed", action="store_true", help="with --resume: do again what failed, too")
+    parser.add_argument("--retry-failed", action="store_true", help="with --resume: also repeat the cases that failed")
     parser.set_defaults(command=run, parser=parser)
 
 
 def _add_passes(parser: argparse.ArgumentParser) -> None:
-    passes = parser.add_argument_group("passes", "more to know of each case, each in steps of its own after the timing")
+    passes = parser.add_argument_group("passes", "more about each case, in steps of their own after the timing")
     for one, text in {
         Pass.BREAKDOWN: "where a step's wall time goes: the device computes, moves data, idles; the longest kernels",
         Pass.FLOPS: "operations of a step, what the device achieved of its peak, and what bounds it",
-        Pass.CHECK: "results against eager's, judged by an fp64 reference",
+        Pass.CHECK: "results compared with eager's, judged by an fp64 reference",
         Pass.LEAK_CHECK: "growth of device and host memory over many steps",
         Pass.ENERGY: "joules per step and per sample, by NVML's counter",
         Pass.API: "the functions and operators of PyTorch that a step touches",
@@ -166,7 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Resume a run, or plan a new one; then run it, show its results and sum up."""
     if arguments.resume is not None:
         obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats")
-        check_given(arguments, obeyed, "--resume goes on with the run as it was begun")
+        check_given(arguments, obeyed, "--resume keeps the settings that the run began with")
         with RunStore(arguments.resume, resume=True) as run_store:
             session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
             return _execute(session, run_store, arguments, is_kept=True)
@@ -306,9 +313,7 @@ def _run_store(path: Path | None) -> Iterator[tuple[RunStore, bool]]:
 
 def _show(finished: Run, *, as_json: bool, quiet: bool = False) -> None:
     """One case in detail, or many cases a line each with their totals."""
-    from rich.console import Console
-
-    from torchzoo.report import tables
+    from torchzoo.report import tables, terminal
     from torchzoo.report.summary import summary
 
     records = finished.records
@@ -316,14 +321,12 @@ def _show(finished: Run, *, as_json: bool, quiet: bool = False) -> None:
         for record in records:
             print(msgspec.json.encode(record).decode())
         if len(records) > 1 and not quiet:
-            Console(highlight=False, stderr=True).print(summary(finished))
+            terminal.show(summary(finished), file=sys.stderr)
         return
-    console = Console(highlight=False)
     if len(records) > 1:
-        console.print(tables.terminal_table(case_results(finished)))
-        console.print(summary(finished))
+        terminal.show(tables.terminal_table(case_results(finished)), summary(finished))
     else:
-        console.print(tables.case_detail(records[0]))
+        terminal.show(tables.case_detail(records[0]))
 
 
 def _show_compilation(records: Sequence[Record], file: TextIO) -> None:

@@ -1,4 +1,4 @@
-"""`torchzoo userbenchmark`: run a question's plan and write its report, or report from a run that exists."""
+"""`torchzoo userbenchmark`: run the plan of a userbenchmark and write its report, or report on a run that exists."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from torchzoo.commands.arguments import (
 )
 from torchzoo.commands.run import follow
 from torchzoo.errors import UsageError
+from torchzoo.report import terminal
 from torchzoo.run import plan
 from torchzoo.run.processes import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
@@ -37,7 +38,7 @@ WRITTEN = {"source": "--from"}
 
 
 def add_parser(commands: Any) -> None:
-    """Register the command and its options; those of `torchzoo run` mean the same here."""
+    """Add `userbenchmark` to argparse's subcommands. Options of `torchzoo run` mean the same here."""
     parser = commands.add_parser(
         "userbenchmark",
         help="answer a question about many models: a plan of cases and a report",
@@ -60,20 +61,20 @@ def add_parser(commands: Any) -> None:
         "--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders"
     )
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=f"keep the run there, and {REPORT}")
-    parser.add_argument("--from", type=Path, dest="source", metavar="RUN", help="only report, from this run")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="do what is missing of this run, then report")
-    parser.add_argument("--retry-failed", action="store_true", help="with --resume: do again what failed, too")
+    parser.add_argument("--from", type=Path, dest="source", metavar="RUN", help="only write the report, from this run")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="measure what is missing of this run, then report")
+    parser.add_argument("--retry-failed", action="store_true", help="with --resume: also measure again what failed")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.set_defaults(command=run, parser=parser)
 
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
-    """List, report, go on, or run; returns the exit status."""
+    """List the userbenchmarks, report on a run, go on with one, or run a plan. Returns the exit status."""
     if arguments.name is None:
-        check_given(arguments, (), "name a userbenchmark; without a NAME they are listed", WRITTEN)
-        for name, summary in userbenchmark.summaries().items():
-            print(f"{name:16}{summary}")
+        check_given(arguments, (), "without a NAME the userbenchmarks are listed", WRITTEN)
+        table = terminal.table(("", ""), userbenchmark.summaries().items(), has_headings=False)
+        print("\n".join(terminal.lines(table, width=terminal.ANY_WIDTH)))  # a line for each, however narrow
         return 0
     benchmark = userbenchmark.load(arguments.name)
     if arguments.source is not None:
@@ -102,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def overridden(request: RunRequest, arguments: argparse.Namespace) -> RunRequest:
-    """The plan with what was given on the command line in place of its own."""
+    """The plan, with the options of the command line in place of its own."""
     axes: dict[str, Any] = {}
     if arguments.mode is not None:
         axes["modes"] = choices(arguments.mode, Mode, "mode")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,19 @@ from torchzoo.measure.stages import Stages, Tell
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, step_until_steady, warm_up
 from torchzoo.model import Model
-from torchzoo.record import BackToBack, Breakdown, Compilation, Energy, Growth, Measured, Memory, VariantResult
+from torchzoo.record import (
+    BackToBack,
+    Block,
+    Breakdown,
+    Compilation,
+    DeviceState,
+    Energy,
+    Growth,
+    Measured,
+    Memory,
+    StopReason,
+    VariantResult,
+)
 from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
@@ -30,16 +42,17 @@ from torchzoo.zoo.spec import ModelSpec
 def measure_case(
     case: Case, spec: ModelSpec, device_name: str, settings: Settings, tell: Tell, window: Callable[[], Any]
 ) -> Measured:
-    """Measure one case on the device of that name, and check its results where that is asked for.
+    """Measure one case on the device of that name, and check its results where the settings ask for it.
 
-    `window` returns when this case may be measured, alone: until then others prepare at the same time.
+    `tell` is told each stage as it begins. `window` returns when this case may be measured, alone: until then other
+    cases are prepared at the same time.
     """
     stages = Stages(tell)
     device = _use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
     model_class = load_model_class(spec)
     measured = _measure_model(model_class, case, spec, device, settings, stages, window)
-    check = passes.check(case, spec, model_class, device, settings)  # builds its own models: the measured one is gone
+    check = passes.check_of(case, spec, model_class, device, settings)  # the measured model is gone: it builds its own
     stages.close()
     return msgspec.structs.replace(
         measured, check=check, stage_seconds=stages.seconds, stage_cpu_seconds=stages.cpu_seconds
@@ -57,9 +70,8 @@ def _measure_model(
 ) -> Measured:
     """Everything but the check.
 
-    Eager is warmed up, and its memory read, before anything is compiled: what a compiler keeps is not eager's.
+    Eager is warmed up, and its memory is read, before anything is compiled: what a compiler keeps is not eager's.
     """
-    clock = DeviceClock(device)
     stages.enter(Stage.BUILD)
     assert case.batch_size is not None
     model = model_class(case.mode, device, case.batch_size, seed=case.seed)
@@ -70,6 +82,7 @@ def _measure_model(
     apply_memory_format(model, case.memory_format)
 
     stages.enter(Stage.WARM_UP)
+    clock = DeviceClock(device)
     eager = _warmed_up(eager_variant(model, step), clock, device, settings)
     inspection = inspect_step(model, step)
     check_precision(model, case.precision, spec.native_dtype, inspection)
@@ -85,32 +98,25 @@ def _measure_model(
         stages.enter(Stage.WAIT)
         window()
         stages.enter(Stage.MEASURE)
-        wait_s, is_idle = wait_until_idle(device_probe(device), clock) if clock.is_asynchronous else (None, True)
+        timing = _time_in_turns(runs, clock, device, settings)
+        slowest_s = max(run.step_s for run in runs)
         for run in runs:
-            step_until_steady(run.variant, clock, run.warm.steady_s)
-        state_before, host_before_s = environment.device_state(device), environment.host_loop_s()
-        steps_per_block = {run.variant.name: steps_in(settings.block_s, run.warm.steady_s) for run in runs}
-        variants = [run.variant for run in runs]
-        blocks, stop_reason = measure_latency(variants, clock, settings, steps_per_block=steps_per_block)
-        state_after, host_after_s = environment.device_state(device), environment.host_loop_s()
-        slowest_s = max(run.warm.steady_s for run in runs)
+            run.back_to_back = measure_throughput(run.variant, clock, timing.blocks, slowest_s)
         for run in runs:
-            run.back_to_back = measure_throughput(run.variant, clock, blocks, slowest_s)
+            run.energy = passes.energy_of(run.variant, settings, device, run.step_s)
         for run in runs:
-            run.energy = passes.energy(run.variant, settings, device, run.warm.steady_s)
-        for run in runs:
-            run.breakdown = passes.breakdown(run.variant, case, settings, device, run.warm.steady_s)
+            run.breakdown = passes.breakdown_of(run.variant, case, settings, device, run.step_s)
     for run in runs:
-        run.count_compilation_again(settings)
+        run.count_late_graphs(settings)
 
     stages.enter(Stage.EXAMINE)
     for run in runs:
-        run.growth = passes.growth(run.variant, settings, device, run.warm.steady_s)
+        run.growth = passes.growth_of(run.variant, settings, device, run.step_s)
     eager.variant.select()
-    flops, api = passes.of_eager_step(step, settings)
+    flops, api = passes.flops_and_api_of(step, settings)
     return Measured(
-        blocks=blocks,
-        stop_reason=stop_reason,
+        blocks=timing.blocks,
+        stop_reason=timing.stop_reason,
         variants={run.variant.name: run.result() for run in runs},
         samples_per_step=model.samples_per_step,
         sample_unit=model.sample_unit,
@@ -120,32 +126,47 @@ def _measure_model(
         host_syncs=spec.syncs.get(case.mode),
         threads=torch.get_num_threads(),
         device_name=environment.device_name(device),
-        device_state_before=state_before,
-        device_state_after=state_after,
-        device_wait_s=wait_s,
-        device_was_busy=not is_idle,
-        host_loop_s=(host_before_s, host_after_s),
+        device_state_before=timing.device_state_before,
+        device_state_after=timing.device_state_after,
+        device_wait_s=timing.device_wait_s,
+        device_was_busy=timing.device_was_busy,
+        host_loop_s=timing.host_loop_s,
         flops=flops,
         api=api,
     )
 
 
+def _use_device(name: str, threads: int | None) -> torch.device:
+    device = torch.device(name)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if device.type != "cpu":
+        device = torch.device(device.type, device.index or 0)
+        torch.accelerator.set_device_index(device)
+    return device
+
+
 @dataclass(kw_only=True)
 class _VariantRun:
-    """One variant while it is measured: how to run it, and what has been measured of it so far."""
+    """One variant, and what has been measured of it so far."""
 
     variant: Variant
     warm: WarmUp
     memory: Memory
-    watch: CompilationWatch | None = None  # of a backend behind Dynamo
-    compilation: Compilation | None = None
+    watch: CompilationWatch | None = None
+    compilation: Compilation | None = None  # None unless the variant has a backend behind Dynamo
     back_to_back: tuple[BackToBack, ...] = ()
     energy: Energy | None = None
     breakdown: Breakdown | None = None
     growth: Growth | None = None
 
-    def count_compilation_again(self, settings: Settings) -> None:
-        """Count what was compiled since the warm-up, while memory or time was measured, too."""
+    @property
+    def step_s(self) -> float:
+        """How long a steady step takes."""
+        return self.warm.steady_s
+
+    def count_late_graphs(self, settings: Settings) -> None:
+        """Count again, to include graphs that were compiled after the warm-up: in the memory pass or later."""
         if self.watch is not None and self.compilation is not None:
             self.compilation = self.watch.counts(settings.cache, warm_graphs=self.compilation.graphs)
 
@@ -173,18 +194,44 @@ def _warmed_up(
     backend: Backend = EAGER,
     watch: CompilationWatch | None = None,
 ) -> _VariantRun:
-    """Warm a variant up and read its memory; of a candidate, with its `watch`, count what was compiled."""
+    """Warm a variant up, count what the watch (of a candidate) saw, and read the variant's memory."""
     warm = warm_up(variant, clock, settings)
     compilation = count_compiled(watch, backend, settings.cache) if watch is not None else None
     memory = measure_memory(variant.step, memory_steps(settings, warm), device)
     return _VariantRun(variant=variant, warm=warm, memory=memory, watch=watch, compilation=compilation)
 
 
-def _use_device(name: str, threads: int | None) -> torch.device:
-    device = torch.device(name)
-    if threads is not None:
-        torch.set_num_threads(threads)
-    if device.type != "cpu":
-        device = torch.device(device.type, device.index or 0)
-        torch.accelerator.set_device_index(device)
-    return device
+@dataclass(frozen=True, kw_only=True)
+class _Timing:
+    """The latency pass, and the state of device and host around it; the fields are those of `Measured`."""
+
+    blocks: tuple[Block, ...]
+    stop_reason: StopReason
+    device_wait_s: float | None
+    device_was_busy: bool
+    device_state_before: DeviceState | None
+    device_state_after: DeviceState | None
+    host_loop_s: tuple[float, ...]
+
+
+def _time_in_turns(
+    runs: Sequence[_VariantRun], clock: DeviceClock, device: torch.device, settings: Settings
+) -> _Timing:
+    """Wait for the device to be idle, let each variant step until it is steady, and time blocks of all in turns."""
+    wait_s, is_idle = wait_until_idle(device_probe(device), clock) if clock.is_asynchronous else (None, True)
+    for run in runs:
+        step_until_steady(run.variant, clock, run.step_s)
+    state_before, host_before_s = environment.device_state(device), environment.host_loop_s()
+    steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}
+    variants = [run.variant for run in runs]
+    blocks, stop_reason = measure_latency(variants, clock, settings, steps_per_block=steps_per_block)
+    state_after, host_after_s = environment.device_state(device), environment.host_loop_s()
+    return _Timing(
+        blocks=blocks,
+        stop_reason=stop_reason,
+        device_wait_s=wait_s,
+        device_was_busy=not is_idle,
+        device_state_before=state_before,
+        device_state_after=state_after,
+        host_loop_s=(host_before_s, host_after_s),
+    )

@@ -1,4 +1,4 @@
-"""The wall clock and the device's: when a step is over, and how long the device took."""
+"""The clocks of host and device: when a step is over, and how long the device took."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import torch
 
 
 class Clock(Protocol):
-    """What `measure` needs of time; tests fake it."""
+    """What measuring needs to know of time. Tests use a fake one."""
 
     def now_ns(self) -> int: ...
 
     def synchronize(self) -> None:
-        """Return once all work given to the device is done."""
+        """Wait until all work that was given to the device is done."""
         ...
 
     def mark(self) -> Any:
-        """An event among the work given to the device; None where there is no device but the host."""
+        """A new event after the work that was given to the device so far; None on the CPU."""
         ...
 
     def device_time_s(self, began: Any, ended: Any) -> float | None:
-        """Device time between two marks that it has passed; None for those of the host."""
+        """Device time between two marks, both of them passed; None on the CPU."""
         ...
 
 
 class DeviceClock:
-    """`time.perf_counter_ns` and the device's own synchronisation (nothing to wait for on the CPU)."""
+    """`time.perf_counter_ns`, and the device's own synchronisation (on the CPU there is nothing to wait for)."""
 
     def __init__(self, device: torch.device) -> None:
         self.now_ns = time.perf_counter_ns
@@ -36,6 +36,7 @@ class DeviceClock:
 
     @property
     def is_asynchronous(self) -> bool:
+        """Whether a step may return before the device has done its work."""
         return self._module is not None
 
     def synchronize(self) -> None:

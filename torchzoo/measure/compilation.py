@@ -1,4 +1,4 @@
-"""What Dynamo and its compilers did in this process: time, graphs, breaks, recompilations, guards, CUDA-graph skips."""
+"""What Dynamo and its compilers did in this process: graphs, breaks, recompilations, guards, CUDA-graph skips, time."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from torchzoo.case import Backend, CacheMode
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.record import Compilation, GraphBreak, Recompilation
 
-#: Where inductor and the cudagraphs backend say, once for each, that a graph is run without a CUDA graph, and why.
+#: Here inductor and the cudagraphs backend log that a graph runs without a CUDA graph, and why: once for each graph.
 _SKIP_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"
 _SKIP_WORDS = "skipping cudagraph"
 
-#: Dynamo keeps the metrics of its last 64 frames unless told otherwise.
+#: Dynamo keeps the metrics of its last 64 frames, unless it is told to keep more.
 _FRAMES_KEPT = 100_000
 
+#: A longer reason is cut.
 _REASON_CHARACTERS = 300
 
 
 class CompilationWatch(logging.Handler):
-    """What was compiled in this process since the watch began; see `watch_compilation`.
+    """Counts what was compiled in this process since the watch began; see `watch_compilation`.
 
-    Nothing is asked of Dynamo while it compiles or runs: the figures are those it keeps anyway, read by `counts`.
+    Dynamo is not disturbed while it compiles or runs: `counts` reads figures that Dynamo keeps anyway.
     """
 
     def __init__(self) -> None:
@@ -47,9 +48,9 @@ class CompilationWatch(logging.Handler):
             self._skips.append(message)
 
     def counts(self, cache: CacheMode | None, *, warm_graphs: int | None = None) -> Compilation:
-        """All figures since the watch began. What this version of PyTorch does not keep is None, or empty.
+        """All figures since the watch began. A figure that this version of PyTorch does not keep is None or empty.
 
-        `warm_graphs` is how many graphs there were after the warm-up, where that is over.
+        `warm_graphs` is the number of graphs right after the warm-up, for a count that is made later.
         """
         counters = _counters()
         counters.subtract(self._counters_before)
@@ -76,7 +77,7 @@ class CompilationWatch(logging.Handler):
 
 
 def watch_compilation() -> CompilationWatch:
-    """Begin to watch: from here on, nothing that Dynamo notes of its frames is dropped."""
+    """Begin to watch. From now on Dynamo drops no metrics of frames."""
     set_limit = getattr(utils, "set_compilation_metrics_limit", None)
     if set_limit is not None:
         set_limit(_FRAMES_KEPT)
@@ -86,10 +87,10 @@ def watch_compilation() -> CompilationWatch:
 
 
 def count_compiled(watch: CompilationWatch, backend: Backend, cache: CacheMode | None) -> Compilation | None:
-    """What the watch has counted of this backend; None for a backend that is not behind Dynamo.
+    """What the watch has counted for this backend; None for a backend that is not behind Dynamo.
 
     Raises:
-        LabelNotReached: the backend is behind Dynamo and was given not a single graph.
+        LabelNotReached: the backend is behind Dynamo and was not given a single graph.
     """
     if not backends.info(backend.name).uses_dynamo:
         return None
@@ -100,21 +101,21 @@ def count_compiled(watch: CompilationWatch, backend: Backend, cache: CacheMode |
 
 
 def _counters() -> Counter[tuple[str, str]]:
-    """Dynamo's counters by group and name, a copy."""
+    """A copy of Dynamo's counters, by group and name."""
     return Counter({(group, name): n for group, counts in utils.counters.items() for name, n in counts.items()})
 
 
 def _compile_seconds() -> float | None:
-    """Wall time inside Dynamo and its backend, the backward graphs (compiled when they first run) included.
+    """Wall time inside Dynamo and its backend, with backward graphs, which are compiled when they first run.
 
-    Recording CUDA graphs and autotuning at run time are not in it.
+    The recording of CUDA graphs and autotuning at run time are not in it.
     """
     spent = getattr(utils, "calculate_time_spent", None)
     return None if spent is None else float(spent().get("total_wall_time", 0.0))
 
 
 def _frames() -> list[Any]:
-    """`CompilationMetrics` of each frame that Dynamo compiled, and (without a function's name) of backward graphs."""
+    """`CompilationMetrics` of each frame that Dynamo compiled, and of backward graphs (without a function's name)."""
     metrics = getattr(utils, "get_compilation_metrics", None)
     return [] if metrics is None else list(metrics())
 
@@ -124,14 +125,14 @@ def _breaks() -> list[Any]:
 
 
 def _graph_break(broken: Any) -> GraphBreak:
-    """Of Dynamo's `GraphCompileReason`, whose stack ends where the graph does."""
+    """A break from Dynamo's `GraphCompileReason`, whose stack ends at the place where the graph does."""
     stack = getattr(broken, "user_stack", None)
     place = _place(stack[-1].filename, stack[-1].lineno, stack[-1].name) if stack else "?"
     return GraphBreak(reason=_break_reason(broken.reason), place=place)
 
 
 def _given_up(frames: Iterable[Any]) -> list[GraphBreak]:
-    """Functions that Dynamo failed on and left to Python whole."""
+    """Functions that Dynamo could not compile and left to Python as a whole."""
     found = []
     for frame in frames:
         name = getattr(frame, "co_name", None)
@@ -145,9 +146,10 @@ def _given_up(frames: Iterable[Any]) -> list[GraphBreak]:
 
 
 def _recompilations(frames: Iterable[Any]) -> Iterator[Recompilation]:
-    """Of each, the guard that failed, without the number of the compilation it belongs to or the stack below it.
+    """Each recompilation with the guard that failed, without the number of its compilation and the stack below it.
 
-    One that was refused, its function having been compiled too often, names no function: that of the same number.
+    Dynamo refuses to compile a function again that it has compiled too often. It then names no function, but the number
+    in `compile_id` is the same as before.
     """
     places: dict[str, str] = {}
     for frame in frames:
@@ -163,7 +165,7 @@ def _recompilations(frames: Iterable[Any]) -> Iterator[Recompilation]:
 
 
 def _break_reason(text: str) -> str:
-    """What happened and Dynamo's explanation of it, in a line; its hints and addresses are left out."""
+    """What happened and Dynamo's explanation of it, in one line, without its hints and addresses."""
     what, *rest = text.strip().splitlines() or ["?"]
     explanations = [line.split("Explanation:", 1)[1].strip() for line in rest if "Explanation:" in line]
     return _one_line(": ".join([what, *explanations[:1]]))

@@ -1,4 +1,4 @@
-"""Latency: synchronised steps in blocks, eager and candidate taking turns A B B A."""
+"""Latency, as synchronised steps in blocks of eager and candidate in turns (A B B A); and throughput."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchzoo.record import BackToBack, Block, StopReason
 
 @contextlib.contextmanager
 def quiet_python() -> Iterator[None]:
-    """No garbage collection inside: what is alive now is frozen out of later collections."""
+    """Turn garbage collection off. Collections by hand inside do not look at what is alive now (`gc.freeze`)."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -29,7 +29,7 @@ def quiet_python() -> Iterator[None]:
 
 
 def timed_step_s(step: Callable[[], Any], clock: Clock) -> float:
-    """Wall time of one step, the device synchronised before and after."""
+    """Wall time of one step, with the device synchronised before and after it."""
     clock.synchronize()
     start = clock.now_ns()
     step()
@@ -40,11 +40,12 @@ def timed_step_s(step: Callable[[], Any], clock: Clock) -> float:
 def measure_latency(
     variants: Sequence[Variant], clock: Clock, settings: Settings, *, steps_per_block: dict[str, int]
 ) -> tuple[tuple[Block, ...], StopReason]:
-    """Blocks of one variant (A A A ...) or of two (A B B A  A B B A ...), until the stopping rule says so.
+    """Time blocks of one variant (A A A ...) or of two (A B B A  A B B A ...) until the stopping rule ends the pass.
 
-    A block of a variant has `steps_per_block` of its steps, so that each variant gets about the same time.
-    At least one block, or one whole quad, is run whatever the time limit. Garbage is collected between rounds.
-    The rule is asked each time a fifth more has been measured: the rarer the looks, the less a lucky one can mislead.
+    A block is as many steps of a variant as `steps_per_block` says, so that each variant gets about the same time. A
+    round is one block, or four with two variants. There is at least one round, whatever the time limit. Garbage is
+    collected between rounds. The rule is asked only when there is a fifth more to judge by than the last time: each
+    time it is asked, values that are close by luck can end the pass too early.
     """
     turns = variants if len(variants) == 1 else [variants[i] for i in (0, 1, 1, 0)]
     blocks: list[Block] = []
@@ -70,16 +71,17 @@ def measure_latency(
 
 
 def steps_in(seconds: float, step_s: float) -> int:
-    """How many steps of `step_s` make `seconds`: at least one."""
+    """How many steps of `step_s` take about `seconds`: at least one."""
     return max(1, round(seconds / step_s))
 
 
 def measure_throughput(
     variant: Variant, clock: DeviceClock, blocks: tuple[Block, ...], step_s: float, *, slow_s: float = 0.5
 ) -> tuple[BackToBack, ...]:
-    """Runs with one synchronisation at the end; or the latency blocks, where those are such runs already.
+    """Runs of steps with one synchronisation at the end.
 
-    They are on the CPU, where a step is over when it returns, and for slow steps, of which a block has a single one.
+    No new runs are made where the latency blocks are such runs: on the CPU, where a step is over when it returns, and
+    for slow steps, since a block has only one of them.
     """
     if clock.is_asynchronous and step_s < slow_s:
         return back_to_back(variant, clock, step_s=step_s)
@@ -92,9 +94,9 @@ def back_to_back(
 ) -> tuple[BackToBack, ...]:
     """Runs of many steps with one synchronisation at the end: throughput as a training loop sees it.
 
-    A run is about `run_s` long but at least three steps (two of slow ones), so that the host can run ahead of the
-    device. As many runs as `budget_s` allows, from two to `runs`. The device's own
-    time is taken around the same steps, the host's to give it the first one.
+    A run takes about `run_s`, but has at least three steps (two if they are slow), so that the host can run ahead of
+    the device. There are from two to `runs` runs, as many as `budget_s` allows. Beside a run's wall time there is the
+    device's own time for the same steps, and the host's time until the first step returned.
     """
     variant.select()
     steps = max(3 if 6 * step_s <= budget_s else 2, steps_in(run_s, step_s))

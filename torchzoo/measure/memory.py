@@ -1,4 +1,4 @@
-"""Memory of a few steady steps, in their own pass: the allocator's peaks, NVML's view, the host's RSS and USS."""
+"""Memory of a few steady steps, in a pass of their own: the allocator's peaks, NVML's view, the host's RSS and USS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchzoo.record import Memory
 
 
 def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) -> Memory:
-    """Run `steps` steps and read the peaks. Cached device blocks of earlier work are freed first."""
+    """Run `steps` steps and read the peaks. Before, cached device blocks of earlier work are freed."""
     clock = DeviceClock(device)
     on_device = device.type != "cpu"
     if on_device:
@@ -38,7 +38,7 @@ def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) ->
 
 
 def _reset_host_peak() -> bool:
-    """Set the kernel's high-water mark back to what is resident now (proc(5), clear_refs); False where it can't be."""
+    """Set the kernel's high-water mark to what is resident now (proc(5), clear_refs). False if that is not possible."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -56,7 +56,7 @@ def _host_peak_bytes() -> int:
 
 
 def _device_process_bytes(device: torch.device) -> int | None:
-    """Device memory of this process, CUDA context included; None where NVML can't tell (no NVML, a PID namespace)."""
+    """Device memory of this process, CUDA context included. None where NVML can't tell (no NVML, a PID namespace)."""
     import pynvml
 
     handle = nvml_device(device)

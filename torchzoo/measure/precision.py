@@ -1,4 +1,4 @@
-"""Precision, memory format and backend, applied to a model from outside; and the checks that a label was reached."""
+"""Precision and memory format, applied to a model from outside; and the checks that it does what its label says."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LabelNotReached(RuntimeError):
 
 
 def apply_precision(model: Model, precision: Precision) -> dict[str, str]:
-    """Bring `model` to `precision`: cast, autocast or flags. Returns PyTorch's flags as they then are.
+    """Make `model` compute at `precision`, by a cast, autocast or PyTorch's flags. Returns the flags as they are then.
 
     Raises:
         NotRunnable: the device does not compute in that precision.
@@ -90,7 +90,7 @@ def apply_memory_format(model: Model, memory_format: MemoryFormat) -> None:
     """Put 4-D weights and floating 4-D data into channels-last order.
 
     Raises:
-        NotRunnable: the model has no 4-D weight, so that the label would say nothing.
+        NotRunnable: the model has no 4-D weight, so the label would have no meaning.
     """
     if memory_format is MemoryFormat.CONTIGUOUS:
         return
@@ -111,20 +111,20 @@ def apply_memory_format(model: Model, memory_format: MemoryFormat) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What one eager step showed."""
+    """What one eager step showed of itself."""
 
     calls: dict[str, Call]  # the first call of each network that the step calls, by network name
-    operator_dtypes: dict[str, int]  # floating results of operators, by dtype
+    operator_dtypes: dict[str, int]  # how many floating results the operators have, by dtype
 
     def take_calls(self) -> dict[str, Call]:
-        """The calls, which are given away: the tensors that they hold must not count as anybody's memory later."""
+        """Give the calls away. They hold tensors, which must not be alive when a variant's memory is read."""
         calls = dict(self.calls)
         self.calls.clear()
         return calls
 
 
 class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the floating results of all operators by dtype; scalars (losses, Adam's step counters) left out."""
+    """Counts the floating results of all operators by dtype, without scalars (losses, Adam's step counters)."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -139,7 +139,7 @@ class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
-    """Run one eager step and note the dtypes it computes in and how it calls its networks."""
+    """Run one eager step. Returns the dtypes that it computes in, and how it calls its networks."""
     calls: dict[str, Call] = {}
     with contextlib.ExitStack() as stack:
         for name, network in model.networks().items():
@@ -163,10 +163,11 @@ def _recording(network: nn.Module, keep: Callable[[Call], Any]) -> Iterator[None
 
 
 def check_precision(model: Model, precision: Precision, native: NativeDtype, inspection: Inspection) -> None:
-    """That weights, data and arithmetic are what the label says.
+    """Check that weights, data and arithmetic are what the label says.
 
     Raises:
-        LabelNotReached: a floating parameter or tensor of the model's has another dtype, or no operator computes in it.
+        LabelNotReached: a floating parameter or tensor of the model has another dtype than the label says, or no
+            operator computes in that dtype.
         NotRunnable: autocast changes nothing in this model.
     """
     dtype = CAST_DTYPES.get(precision, NATIVE_DTYPES[native])

@@ -1,4 +1,4 @@
-"""The stages of a case: the parent process is told which one begins, and how long each took is kept."""
+"""The stages of a case: tells the parent process which one begins, and keeps how long each took."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tell = Callable[[Stage], None]
 
 
 class Stages:
-    """Seconds of each stage, by the wall clock and in CPU time. Use `close` after the last one."""
+    """Seconds of each stage, as wall time and as CPU time. Call `close` after the last stage."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -25,20 +25,20 @@ class Stages:
         self.cpu_seconds: dict[str, float] = {}
 
     def enter(self, stage: Stage) -> None:
-        """End the stage before, and begin this one."""
+        """End the current stage, and begin this one."""
         self.close()
         self._current, self._began = stage, (time.perf_counter(), cpu_time_s())
         self._tell(stage)
 
     def close(self) -> None:
-        """End the stage that is going on."""
+        """End the current stage."""
         if self._current is not None:
             self.seconds[self._current] = time.perf_counter() - self._began[0]
             self.cpu_seconds[self._current] = cpu_time_s() - self._began[1]
 
 
 def cpu_time_s() -> float:
-    """CPU time of this process and of its children, those that are alive (compilers' pools) and those that ended."""
+    """CPU time of this process and of its children: those alive (compilers' pools) and those that have ended."""
     own = psutil.Process()
     total = 0.0
     for process in [own, *own.children(recursive=True)]:

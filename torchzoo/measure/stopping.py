@@ -1,4 +1,4 @@
-"""When enough has been measured: the idea is nvbench's (github.com/NVIDIA/nvbench, its stopping criteria)."""
+"""When enough has been measured. The idea is that of nvbench's stopping criteria (github.com/NVIDIA/nvbench)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from torchzoo.record import StopReason
 
 
 def stop_reason(values: Sequence[float], *, samples: int, elapsed_s: float, settings: Settings) -> StopReason | None:
-    """Why to stop now, or None to go on.
+    """The reason to stop now, or None to go on.
+
+    - `converged`: the half-width of the 95% interval is within the target.
+    - `stably_noisy`: the spread no longer changes, and at the time limit the half-width would still be more than twice
+      the target (it shrinks with the square root of time).
+    - `time_limit`: the time is over.
 
     Args:
-        values: what the figure is the median of: block times (eager alone) or paired ratios, in the order measured.
-        samples: steps timed so far, of the variant with the fewest.
+        values: the measured figure is their median: block times (eager alone) or paired ratios, as they were measured.
+        samples: steps timed so far, of the variant that has fewest.
         elapsed_s: since the pass began.
         settings: the limits.
-
-    `converged`: the 95% interval's half-width is within the target. `stably_noisy`: the noise has settled, and by the
-    time limit the half-width would still be twice the target (it shrinks with the square root of time).
     """
     limit_s = settings.time_limit_s
     enough = samples >= settings.min_samples and elapsed_s >= settings.min_time_s

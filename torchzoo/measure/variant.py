@@ -1,4 +1,4 @@
-"""The ways to run a model's step: by its own networks (eager), or with a backend in their place (the candidate)."""
+"""The two ways to run a model's step: in eager, or with its networks compiled by a backend (the candidate)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One way to run the same model's step. `select` makes the model use it; it is called outside the timed region."""
+    """One way to run a model's step. `select` makes the model use this way; it is never called in the timed region."""
 
     name: str
     step: Callable[[], Any]
@@ -34,9 +34,9 @@ def eager_variant(model: Model, step: Callable[[], Any]) -> Variant:
 
 
 def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: dict[str, Call]) -> Variant:
-    """The same step with the networks (or the whole step) given to the case's backend, on the same weights.
+    """The same step on the same weights, with the networks (or the whole step) compiled by the case's backend.
 
-    `calls` has the first call of each network that the step calls, by network name.
+    `calls` has, by network name, the first call of each network that the step calls. They are not kept.
 
     Raises:
         LabelNotReached: the step calls no network, or the backend made its own copy of trainable weights.
@@ -66,9 +66,9 @@ def _compile(module: Any, network: nn.Module, call: Call, backend: Backend, mode
 
 
 def _install(model: Model, compiled: dict[str, Callable[..., Any]]) -> None:
-    """Make calls of each network go to its compiled form, or, without one, to the network's own code.
+    """Make each network run its compiled form, or its own code where it has none.
 
-    This is where `nn.Module.compile()` puts its result: references to the network anywhere keep working.
+    `nn.Module.compile()` puts its result in the same place, so all references to the network keep working.
     """
     for name, network in model.networks().items():
         network._compiled_call_impl = compiled.get(name)

@@ -17,21 +17,24 @@ from torchzoo.measure.variant import Variant
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp:
-    """The first step (which compiles), the steps after it until they are steady, and whether the last was finite."""
+    """What was seen of the steps before the timing."""
 
-    first_step_s: float
+    first_step_s: float  # the step that compiles; it is not one of `steps_s`
     first_step_cpu_s: float
-    steps_s: tuple[float, ...]
-    result_is_finite: bool
+    steps_s: tuple[float, ...]  # of the steps after it, until they are steady
+    result_is_finite: bool  # of the last step
 
     @property
     def steady_s(self) -> float:
-        """Seconds of the last step."""
+        """How long a steady step takes: the last one."""
         return self.steps_s[-1]
 
 
 def warm_up(variant: Variant, clock: Clock, settings: Settings) -> WarmUp:
-    """Steps until the last three are within 10% of each other, or the settings' limits; at least the minimum."""
+    """Step until the last three steps are within 10% of each other, or until a limit of the settings is reached.
+
+    After the first step there are at least `warmup_min_steps`.
+    """
     variant.select()
     cpu_before_s = cpu_time_s()
     first_step_s = timed_step_s(variant.step, clock)
@@ -58,9 +61,9 @@ def warm_up(variant: Variant, clock: Clock, settings: Settings) -> WarmUp:
 
 
 def step_until_steady(variant: Variant, clock: Clock, usual_s: float, *, limit_s: float = 2.0) -> None:
-    """Steps until two are within 10% of each other, or one is of the usual time, or `limit_s` is over.
+    """Step until a step is within 10% of the one before it (the first: of the usual time), or for `limit_s`.
 
-    The device may have rested since the warm-up, or may still be at the last work of a sibling that was stopped.
+    The device may have rested since the warm-up, or may still be busy with the last work of a worker that was stopped.
     """
     variant.select()
     spent_s, before_s = 0.0, usual_s
@@ -73,7 +76,7 @@ def step_until_steady(variant: Variant, clock: Clock, usual_s: float, *, limit_s
 
 
 def memory_steps(settings: Settings, warm: WarmUp, *, budget_s: float = 2.0) -> int:
-    """How many steps the memory pass takes: as the settings say, fewer if they take longer than `budget_s`."""
+    """The number of steps of the memory pass: that of the settings, or fewer (at least one) to keep to `budget_s`."""
     return max(1, min(settings.memory_steps, int(budget_s / warm.steady_s)))
 
 

@@ -6,6 +6,7 @@ et al., 2015, arXiv:1511.06856).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -66,37 +67,52 @@ def initialise_dense(
         layer.bias += mean
 
 
+class AllReached(Exception):
+    """Ends a forward pass when nothing of it is needed any more."""
+
+
 def calibrate(network: nn.Module, image: Tensor, deviations: dict[nn.Module, float], *, scale: float = 1.0) -> None:
     """Standardise frozen BatchNorms, the ResNet's features (to `scale`) and the layers of `deviations`.
 
-    Each by what it is given or puts out when it is first called, in one evaluation of `image`. On the meta device there
-    is nothing to go by.
+    Each is standardised by its inputs or outputs at its first call, in one evaluation of `image`. The evaluation ends
+    when the last of them was called. On the meta device there are no values to standardise by.
     """
     if image.is_meta:
         return
+    waiting: set[nn.Module] = set()
     hooks = []
     for module in network.modules():
         if isinstance(module, FrozenBatchNorm2d):
-            hooks.append(module.register_forward_pre_hook(once(take_statistics)))
+            hooks.append(module.register_forward_pre_hook(once(module, take_statistics, waiting)))
         elif isinstance(module, Bottleneck):
             module.bn3.weight.fill_(RESIDUAL_SCALE * scale)
             if module.downsample is not None:
                 module.downsample[1].weight.fill_(scale)
-    hooks += [layer.register_forward_hook(once(standardise(deviation))) for layer, deviation in deviations.items()]
-    network.eval()([image])
-    for hook in hooks:
-        hook.remove()
+    for layer, deviation in deviations.items():
+        hooks.append(layer.register_forward_hook(once(layer, standardise(deviation), waiting)))
+    with contextlib.suppress(AllReached):
+        network.eval()([image])
+    for handle in hooks:
+        handle.remove()
 
 
-def once(hook: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
-    """`hook`, at each module's first call only."""
-    called: set[nn.Module] = set()
+def once(
+    module: nn.Module, hook: Callable[..., Tensor | None], waiting: set[nn.Module]
+) -> Callable[..., Tensor | None]:
+    """`hook` of `module` at its first call only. `waiting` has the modules whose first call is still to come.
 
-    def first_call(module: nn.Module, *arguments: Any) -> Tensor | None:
-        if module in called:
+    The last of them raises `AllReached`.
+    """
+    waiting.add(module)
+
+    def first_call(_: nn.Module, *arguments: Any) -> Tensor | None:
+        if module not in waiting:
             return None
-        called.add(module)
-        return hook(module, *arguments)
+        waiting.remove(module)
+        result = hook(module, *arguments)
+        if not waiting:
+            raise AllReached
+        return result
 
     return first_call
 

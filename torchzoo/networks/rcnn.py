@@ -43,22 +43,16 @@ class DetectronRCNN(Detector):
 
     depth: ClassVar[int] = 50
     features: ClassVar[Features] = "fpn"
-    learning_rate: ClassVar[float] = 1e-3
+    learning_rate = 1e-3
     num_classes = 81  # background included
 
-    def build(self) -> None:
-        super().build()
-        image = self.data.uniform(3, self.image_height, self.image_width)
+    def initialise(self, image: Tensor) -> None:
         initialise_rcnn(self.network, image, detecting=self.mode is Mode.EVAL)
 
     def build_network(self) -> nn.Module:
         config = Config(depth=self.depth, num_classes=self.num_classes - 1, with_masks=self.with_masks)
         network: nn.Module = {"fpn": fpn_rcnn, "c4": c4_rcnn, "dc5": dc5_rcnn}[self.features](config)
         return network
-
-    def build_optimizer(self) -> torch.optim.Optimizer:
-        trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-        return torch.optim.SGD(trainable, lr=self.learning_rate, momentum=0.9)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,16 @@ Shape letters: B batch, A action size.
 
 from __future__ import annotations
 
+import abc
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from torchzoo.model import Model
+from torchzoo.networks.optimizers import adam
 
 
 class Temperature(nn.Module):
@@ -21,6 +26,33 @@ class Temperature(nn.Module):
 
     def forward(self) -> Tensor:
         return self.log_value.exp()
+
+
+class SoftActorCritic(Model, abc.ABC):
+    """What one update of the actor and one of the temperature need, whatever the actor sees."""
+
+    learning_rate: ClassVar[float]
+    actor: nn.Module
+    temperature: Temperature
+    temperature_optimizer: torch.optim.Optimizer
+    entropy_target: float
+
+    def build_optimizer(self, *networks: nn.Module) -> torch.optim.Optimizer:
+        """Adam at the learning rate that all networks have."""
+        return adam(*networks, lr=self.learning_rate)
+
+    def act(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions (B, A) drawn from the policy, and their log-densities (B,)."""
+        mean, log_deviation = self.actor(inputs)
+        return squashed_gaussian(mean, log_deviation, torch.randn_like(mean))
+
+    def update_temperature(self, log_density: Tensor) -> None:
+        """Equation 18: hotter while the policy's entropy is below its target."""
+        self.temperature_optimizer.zero_grad()
+        with self.autocast():
+            loss = -(self.temperature() * (log_density + self.entropy_target)).mean()
+        self.backward(loss)
+        self.step(self.temperature_optimizer)
 
 
 def layers(in_features: int, hidden_size: int, out_features: int) -> nn.Sequential:

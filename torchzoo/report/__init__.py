@@ -1,1 +1,1 @@
-"""Records to what people read: figures with units, tables for the terminal and in Markdown. Rounding happens here."""
+"""Reports: they show what `analysis` has derived, with units and rounded. `formats.py` lists the formats."""

@@ -1,4 +1,4 @@
-"""A report as one JSON document: the runs' facts, what each column holds, the summary and a row per case."""
+"""A report as one JSON document: what is known of the runs, the meaning of each column, a summary, a row per case."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import msgspec
 
 from torchzoo.analysis.cases import ReportData
 from torchzoo.analysis.frame import COLUMNS, values
+from torchzoo.analysis.overview import overview
 from torchzoo.analysis.totals import OUTLIER_RULE, Section
 from torchzoo.record import Manifest
-from torchzoo.report.overview import TOTALS_NOTE, overview
+from torchzoo.report.overview import TOTALS_NOTE
 
 LAYOUT = 1
 
 
 def document(data: ReportData) -> dict[str, Any]:
-    """What `--format json` writes; infinities and NaN become null."""
+    """The whole document. Infinities and NaN become null when it is written."""
     found = overview(data.cases)
     return {
         "layout": LAYOUT,
         "runs": [
-            {"path": str(run.path), "damaged_lines": run.damaged_lines, **facts(run.manifest)} for run in data.runs
+            {"path": str(run.path), "damaged_lines": run.damaged_lines, **about_run(run.manifest)} for run in data.runs
         ],
         "not_run": data.not_run,
         "superseded": data.superseded,
@@ -55,6 +56,6 @@ def _section(section: Section) -> dict[str, Any]:
     return {"title": section.title, "totals": totals}
 
 
-def facts(manifest: Manifest) -> dict[str, Any]:
-    """A run's manifest but for its list of cases."""
+def about_run(manifest: Manifest) -> dict[str, Any]:
+    """A run's manifest without its cases and their domains: those are in the rows."""
     return {name: value for name, value in msgspec.to_builtins(manifest).items() if name not in ("cases", "domains")}

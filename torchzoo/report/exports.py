@@ -1,20 +1,19 @@
-"""A run in the forms that PyTorch's own dashboards and scripts read; nothing is in them that torchzoo does not know.
+"""A run in the forms that PyTorch's own dashboards and scripts read. What torchzoo does not know is left out.
 
-JSON Lines in the layout of PyTorch's benchmark database: a record for each case and metric, with the fields of
-`clickhouse_db_schema/oss_ci_benchmark_v3/schema.sql` in pytorch/test-infra and metrics named as `output_json` of
-pytorch/pytorch's `benchmarks/dynamo/common.py` names them. `benchmark_values` holds one value for each process. What
-says which change and which job was tested (`name`, `repo`, `head_branch`, `head_sha`, `workflow_id`, `run_attempt`,
-`job_id`) is left to the upload, which adds it (`.github/scripts/benchmarks/gather_metadata.py` there).
+JSON Lines for PyTorch's benchmark database, one record for each case and metric. The fields are those of
+`clickhouse_db_schema/oss_ci_benchmark_v3/schema.sql` in pytorch/test-infra. The metrics have the names that
+`output_json` in `benchmarks/dynamo/common.py` of pytorch/pytorch gives them. `benchmark_values` holds one value for
+each process. The upload adds which change and which job was tested (`name`, `repo`, `head_branch`, `head_sha`,
+`workflow_id`, `run_attempt`, `job_id`): `.github/scripts/benchmarks/gather_metadata.py` there.
 
-CSV files with the columns of `benchmarks/dynamo`, one for each backend, precision, mode and device as its `runner.py`
-names them (with `torchzoo` for the suite), for cases with a candidate. Their units are that harness's: milliseconds,
-seconds, and GB of 10**9 bytes (on the CPU: resident memory).
+CSV files with the columns of `benchmarks/dynamo`, one for each backend, precision, mode and device. They have the names
+that its `runner.py` gives them (with `torchzoo` as the suite). They hold cases with a candidate.
 - `compilation_latency` is the candidate's first step less a warm step of eager.
-- `calls_captured`, `autograd_captures` and `autograd_compiles` stay empty: torchzoo does not count them; so do Dynamo's
-  counts for backends that are not behind it. The readers there (pandas) take empty cells as missing.
-- A failed case has speedup and latency 0, that harness's mark of a failure (`write_csv_when_exception`), which its
-  `check_perf_csv.py` needs, and nothing else; a skipped case has no line.
-- Where a run holds checks, `..._accuracy.csv` has their status in that harness's words.
+- `calls_captured`, `autograd_captures` and `autograd_compiles` stay empty: torchzoo does not count them. Dynamo's
+  counts stay empty for backends that are not behind Dynamo. The readers there (pandas) take empty cells as missing.
+- A failed case has speedup and latency 0 and nothing else. That is how the harness marks a failure
+  (`write_csv_when_exception`), and its `check_perf_csv.py` needs it. A skipped case has no line.
+- If a run holds checks, `..._accuracy.csv` has their status in the words of that harness.
 """
 
 from __future__ import annotations
@@ -24,23 +23,12 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from statistics import median
 from typing import Any
 
-from torchzoo import backends, stats
-from torchzoo.analysis.cases import case_results
+from torchzoo.analysis.cases import CaseResult, case_results
+from torchzoo.analysis.export_metrics import median_metrics, metrics, most_used_dtype, worst_check
 from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Mode, Precision
-from torchzoo.record import (
-    CANDIDATE_VARIANT,
-    EAGER_VARIANT,
-    CheckStatus,
-    Compilation,
-    Failed,
-    FailureKind,
-    Manifest,
-    Measured,
-    Memory,
-)
+from torchzoo.record import CheckStatus, FailureKind, Manifest
 from torchzoo.store import Run
 
 PERFORMANCE = (
@@ -64,7 +52,7 @@ PERFORMANCE = (
 ACCURACY = ("dev", "name", "batch_size", "accuracy")
 MODES = {Mode.TRAIN: "training", Mode.EVAL: "inference"}
 DTYPES = {
-    Precision.DEFAULT: "float32",  # as that harness calls PyTorch out of the box
+    Precision.DEFAULT: "float32",  # the harness has this name for PyTorch without any option
     Precision.FP64: "float64",
     Precision.FP16: "float16",
     Precision.BF16: "bfloat16",
@@ -75,8 +63,6 @@ _STATUSES = {
     CheckStatus.NONDETERMINISTIC: "eager_two_runs_differ",
 }
 _FAILURES = {FailureKind.OOM_DEVICE: "OOM", FailureKind.TIMEOUT: "timeout"}
-
-Metrics = dict[str, list[float]]  # name: a value for each process
 
 
 # --- JSON Lines ---
@@ -91,18 +77,18 @@ def benchmark_database(run: Run) -> str:
 def _database_records(run: Run) -> Iterator[dict[str, Any]]:
     dependencies, runner = _dependencies(run.manifest), _runner(run.manifest)
     for result in case_results(run):
-        case, measured = result.case, result.measured
-        for name, values in metrics(case, measured).items():
+        case = result.case
+        for name, values in metrics(result).items():
             yield {
                 "timestamp": int(
                     max(datetime.fromisoformat(record.finished_at) for record in result.records).timestamp()
                 ),
                 "schema_version": "v3",
-                "runners": [{**runner, "gpu_info": measured[0].device_name if case.device != "cpu" else ""}],
+                "runners": [{**runner, "gpu_info": result.measured[0].device_name if case.device != "cpu" else ""}],
                 "benchmark": {
                     "name": "torchzoo",
                     "mode": MODES[case.mode],
-                    "dtype": _dtype(case, measured),
+                    "dtype": _dtype(result),
                     "extra_info": _extra_info(case),
                 },
                 "model": {
@@ -117,7 +103,7 @@ def _database_records(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _extra_info(case: Case) -> dict[str, str]:
-    """Text only: the database's column is a map of strings."""
+    """Further axes of the case. Only text: the database's column is a map of strings."""
     info = {"device": case.device, "batch_size": str(case.batch_size), "precision": str(case.precision)}
     if case.memory_format is not MemoryFormat.CONTIGUOUS:
         info["memory_format"] = case.memory_format
@@ -126,14 +112,14 @@ def _extra_info(case: Case) -> dict[str, str]:
     return info
 
 
-def _dtype(case: Case, measured: Sequence[Measured]) -> str:
-    """That of the label; of `default` that in which most operators computed."""
-    if case.precision is Precision.FP32:
+def _dtype(result: CaseResult) -> str:
+    """The dtype of the precision. For `default`, the one in which most operators computed."""
+    precision = result.case.precision
+    if precision is Precision.FP32:
         return "float32"
-    if case.precision is not Precision.DEFAULT:
-        return DTYPES.get(case.precision, str(case.precision))
-    counts = measured[0].operator_dtypes if measured else {}
-    return max(counts, key=lambda dtype: counts[dtype]) if counts else ""
+    if precision is not Precision.DEFAULT:
+        return DTYPES.get(precision, str(precision))
+    return most_used_dtype(result.measured) or ""
 
 
 def _dependencies(manifest: Manifest) -> dict[str, dict[str, str]]:
@@ -142,7 +128,7 @@ def _dependencies(manifest: Manifest) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str | None]] = {"pytorch": torch}
     found["torchzoo"] = {"version": environment.get("torchzoo"), "sha": environment.get("torchzoo_commit")}
     found |= {name: {"version": version} for name, version in (environment.get("packages") or {}).items()}
-    return {name: {key: value for key, value in facts.items() if value} for name, facts in found.items()}
+    return {name: {key: value for key, value in about.items() if value} for name, about in found.items()}
 
 
 def _runner(manifest: Manifest) -> dict[str, Any]:
@@ -156,80 +142,25 @@ def _runner(manifest: Manifest) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-# --- metrics, in the units of benchmarks/dynamo ---
-
-
-def metrics(case: Case, measured: Sequence[Measured]) -> Metrics:
-    """What is known of a case, by that harness's names; eager alone has a latency and a peak of memory."""
-    if not measured:
-        return {}
-    eager_memory = [_peak_gb(m.variants[EAGER_VARIANT].memory, case) for m in measured]
-    if case.backend == EAGER:
-        found = {"abs_latency": [1e3 * stats.latency_s(m.blocks, EAGER_VARIANT).value for m in measured]}
-        return found | _known({"eager_peak_mem": eager_memory})
-    candidates = [m.variants[CANDIDATE_VARIANT] for m in measured]
-    memory = [_peak_gb(one.memory, case) for one in candidates]
-    return {
-        "speedup": [stats.speedup(m.blocks).value for m in measured if stats.quad_ratios(m.blocks)],
-        "abs_latency": [1e3 * stats.latency_s(m.blocks, CANDIDATE_VARIANT).value for m in measured],
-        "compilation_latency": [_compilation_s(one) for one in measured],
-        **_known(
-            {
-                "compression_ratio": [e / c if e and c else None for e, c in zip(eager_memory, memory, strict=True)],
-                "eager_peak_mem": eager_memory,
-                "dynamo_peak_mem": memory,
-            }
-        ),
-        **_counts(case, [one.compilation for one in candidates]),
-    }
-
-
-def _known(found: dict[str, list[float | None]]) -> Metrics:
-    kept = {name: [value for value in values if value is not None] for name, values in found.items()}
-    return {name: values for name, values in kept.items() if values}
-
-
-def _peak_gb(memory: Memory, case: Case) -> float | None:
-    peak = memory.host_peak_rss_bytes if case.device == "cpu" else memory.device_peak_allocated_bytes
-    return None if peak is None else peak / 10**9
-
-
-def _compilation_s(measured: Measured) -> float:
-    eager, candidate = measured.variants[EAGER_VARIANT], measured.variants[CANDIDATE_VARIANT]
-    return max(0.0, candidate.first_step_s - eager.warmup_s[-1])
-
-
-def _counts(case: Case, compilations: Iterable[Compilation | None]) -> Metrics:
-    counted = [compilation for compilation in compilations if compilation is not None]
-    if not counted or not backends.info(case.backend.name).uses_dynamo:
-        return {}
-    return {
-        "unique_graphs": [float(one.graphs) for one in counted],
-        "graph_breaks": [float(sum(one.graph_breaks.values())) for one in counted],
-        "unique_graph_breaks": [float(len(one.graph_breaks)) for one in counted],
-        "cudagraph_skips": [float(one.cudagraph_skips) for one in counted],
-    }
-
-
 # --- CSV ---
 
 
 def dynamo_csv(run: Run) -> dict[str, str]:
-    """File names and their text: performance, and accuracy where the run holds checks."""
+    """File names and their text: performance, and accuracy if the run holds checks."""
     tables: dict[str, list[tuple[Any, ...]]] = {}
     names: dict[str, set[str]] = {}
     results = case_results(run)
     for result in results:
-        case, measured, failed = result.case, result.measured, result.failures
-        if case.backend == EAGER or not (measured or failed):
+        case = result.case
+        if case.backend == EAGER or not (result.measured or result.failures):
             continue
         stem = _stem(case)
         if case.model in names.setdefault(stem, set()):  # the readers look a model up by its name
             stem += f"_bs{case.batch_size}"
         names.setdefault(stem, set()).add(case.model)
-        tables.setdefault(f"{stem}_performance.csv", [PERFORMANCE]).append(_performance(case, measured, failed))
-        if failed or any(one.check is not None for one in measured):
-            tables.setdefault(f"{stem}_accuracy.csv", [ACCURACY]).append(_accuracy(case, measured, failed))
+        tables.setdefault(f"{stem}_performance.csv", [PERFORMANCE]).append(_performance(result))
+        if result.failures or any(one.check is not None for one in result.measured):
+            tables.setdefault(f"{stem}_accuracy.csv", [ACCURACY]).append(_accuracy(result))
     has_checks = any(one.check is not None for result in results for one in result.measured)
     return {name: _as_csv(rows) for name, rows in tables.items() if has_checks or not name.endswith("_accuracy.csv")}
 
@@ -247,30 +178,30 @@ def _stem(case: Case) -> str:
     return "_".join(parts).replace(":", "-").replace("/", "-")
 
 
-def _performance(case: Case, measured: Sequence[Measured], failed: Sequence[Failed]) -> tuple[Any, ...]:
-    head = {"dev": case.device, "name": case.model, "batch_size": case.batch_size}
-    if failed:
-        cells: dict[str, Any] = {**head, "speedup": 0.0, "abs_latency": 0.0}
+def _performance(result: CaseResult) -> tuple[Any, ...]:
+    cells: dict[str, Any] = {
+        "dev": result.case.device,
+        "name": result.case.model,
+        "batch_size": result.case.batch_size,
+    }
+    if result.failures:
+        cells |= {"speedup": 0.0, "abs_latency": 0.0}
     else:
-        cells = {**head, **{name: median(values) for name, values in metrics(case, measured).items() if values}}
+        cells |= median_metrics(result)
         for name in ("unique_graphs", "graph_breaks", "unique_graph_breaks", "cudagraph_skips"):
             if name in cells:
                 cells[name] = round(cells[name])
     return tuple(cells.get(name, "") for name in PERFORMANCE)
 
 
-def _accuracy(case: Case, measured: Sequence[Measured], failed: Sequence[Failed]) -> tuple[Any, ...]:
-    """The worst of the processes' statuses; empty where there was no reference to judge by."""
-    if failed:
-        status = _FAILURES.get(failed[0].kind, "fail_to_run")
+def _accuracy(result: CaseResult) -> tuple[Any, ...]:
+    """The worst status of the processes; empty if there was no reference to judge by."""
+    if result.failures:
+        status = _FAILURES.get(result.failures[0].kind, "fail_to_run")
     else:
-        found = {one.check.status for one in measured if one.check is not None}
-        worst: list[CheckStatus] = [
-            status for status in (CheckStatus.INCORRECT, CheckStatus.NONDETERMINISTIC) if status in found
-        ]
-        worst += [CheckStatus.CORRECT] if found == {CheckStatus.CORRECT} else []
-        status = _STATUSES[worst[0]] if worst else ""
-    return (case.device, case.model, case.batch_size, status)
+        worst = worst_check(result.measured)
+        status = "" if worst is None else _STATUSES[worst]
+    return (result.case.device, result.case.model, result.case.batch_size, status)
 
 
 def _as_csv(rows: Iterable[Sequence[Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Markdown that foreign text can't break: tables, and the lines that say where a run was made."""
+"""Markdown that no name or message can break: tables, and the lines that say where a run was made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def escape(text: str) -> str:
     """Text that can't break out of a Markdown table's cell."""
     text = " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
     text = text.replace("`", "\\`").replace("](", "]\\(")  # no code, no links, no images
-    text = re.sub(r"(?<!\w)@(?=\w)", "@\u200b", text)  # GitHub tells nobody that they were mentioned
+    text = re.sub(r"(?<!\w)@(?=\w)", "@\u200b", text)  # so that GitHub notifies nobody
     return text.replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -22,14 +22,14 @@ def code(text: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table, cells escaped."""
+    """The lines of a table. Its cells are escaped."""
     lines = [headings, *rows]
     shown = ["| " + " | ".join(escape(cell) for cell in line) + " |" for line in lines]
     return [shown[0], "|" + " --- |" * len(headings), *shown[1:]]
 
 
 def provenance(manifest: Manifest, *others: Manifest) -> list[str]:
-    """Command, date, machine and software of a run, as a list; `others` are runs of the same machine and software."""
+    """Command, date, machine and software of a run, as a list. `others` were made on the same machine and software."""
     packages = ", ".join(f"{name} {version}" for name, version in manifest.environment.get("packages", {}).items())
     runs = (manifest, *others)
     return [
@@ -41,7 +41,7 @@ def provenance(manifest: Manifest, *others: Manifest) -> list[str]:
 
 
 def machine(manifest: Manifest) -> str:
-    """The processor, its cores and the GPUs that a run was made on."""
+    """The processor, its cores and the GPUs on which a run was made."""
     environment = manifest.environment
     gpus = ", ".join(f"{gpu['name']} (driver {gpu['driver']})" for gpu in environment.get("gpus", []))
     return f"{environment.get('cpu')}, {environment.get('cpu_usable')} cores; {gpus or 'no GPU'}"

@@ -1,4 +1,4 @@
-"""The A/A noise floor of a run: how far its cases' figures move when nothing changes, between processes and within."""
+"""The A/A noise floor of a run: how much its cases' figures vary when nothing changes, between processes and within."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 import msgspec
 
 from torchzoo.analysis.noise import Noise, noise_of
-from torchzoo.report import units
+from torchzoo.report import terminal, units
 from torchzoo.report.markdown import provenance, table
 from torchzoo.store import Run
 
 HEADINGS = ("case", "latency", "processes", "between processes", "noise floor", "within a process", "bound by")
+NARROW_HEADINGS = ("latency", "processes", "between", "noise floor", "within", "bound by")
 
 EXPLAINED = (
-    "Between processes: the standard deviation of their medians. Noise floor: a difference between two such runs, of "
-    "as many processes each, that no change at all exceeds 5 times in 100 (Student's t, for one case). Within a "
-    "process: half of the 95% interval of its median. Bound by: the device, where the host hands it a step's work in "
-    "half of the step's time, else the host, whose own speed then counts."
+    "Between processes: the standard deviation of the processes' medians. Noise floor: without any change, two such "
+    "runs with as many processes each differ by more than this only 5 times in 100 (Student's t, for one case). "
+    "Within a process: half of the width of the 95% interval of its median. Bound by: the device, if the host hands "
+    "over a step's work in less than half of the step's time; else the host, and then the host's own speed counts."
 )
 ADVICE = "no repeats, so that noise between processes is not known: measure again with `torchzoo run --repeats 5`"
 
@@ -47,21 +48,18 @@ def _missing(noises: Sequence[Noise]) -> list[str]:
     return [f"{which} {ADVICE}"]
 
 
-def terminal(run: Run) -> Any:
-    """For the terminal, 80 columns wide, the noisiest first: a line for the case, one for its figures."""
+def on_terminal(run: Run) -> Any:
+    """For the terminal: a line of figures for each case, the noisiest first."""
+    from rich.console import Group
     from rich.text import Text
 
     noises = _noisiest_first(noise_of(run))
-    headings = ("latency", "processes", "between", "noise floor", "within", "bound by")
-    lines = ["".join(f"{heading:>13}" for heading in headings)]
-    for noise in noises:
-        label, *cells = _cells(noise)
-        lines += [label, "".join(f"{cell:>13}" for cell in cells)]
-    return Text("\n".join([*lines, "", EXPLAINED, *_missing(noises)]))
+    figures = terminal.CaseTable(NARROW_HEADINGS, map(_cells, noises), right=NARROW_HEADINGS)
+    return Group(figures, *map(Text, ["", EXPLAINED, *_missing(noises)]))
 
 
 def markdown(run: Run) -> str:
-    """The same under machine, versions and date."""
+    """The same in Markdown, under the machine, versions and date."""
     noises = _noisiest_first(noise_of(run))
     lines = [*provenance(run.manifest), "", *table(HEADINGS, map(_cells, noises)), "", EXPLAINED]
     for line in _missing(noises):

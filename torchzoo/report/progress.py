@@ -1,4 +1,4 @@
-"""What is going on, on standard error: a live display in a terminal, a line for each settled case elsewhere."""
+"""The progress of a run, on standard error: a live display in a terminal, else a line for each finished case."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from torchzoo.run.lanes import Lane
 
 
 class Progress:
-    """Shows lanes with what runs there, counts, failures as they come, and about how long the rest will take.
+    """Shows each lane with what runs there, counts, failures when they happen, and about how long the rest will take.
 
-    The display changes only when something happens: nothing of it runs while a case is measured.
+    The display changes only when a stage begins or a case ends. It has no thread that could disturb a measurement.
 
     Args:
-        total: cases of the run.
-        done: of these, settled before.
-        lanes: where the rest runs.
+        total: the number of cases in the run.
+        done: how many of them were finished before.
+        lanes: where the other cases run.
         quiet: show nothing.
-        is_terminal: whether standard error is one; None: find out.
+        is_terminal: whether standard error is a terminal; None to find out.
         now_s: a monotonic clock.
     """
 
@@ -55,7 +55,7 @@ class Progress:
             from rich.console import Console
             from rich.live import Live
 
-            console = Console(stderr=True, highlight=False, force_terminal=True)
+            console = Console(stderr=True, highlight=False, markup=False, force_terminal=True)
             self._live = Live(self.render(), console=console, auto_refresh=False, transient=True)
             self._live.start()
         return self
@@ -70,7 +70,7 @@ class Progress:
         self._refresh()
 
     def done(self, record: Record) -> None:
-        """A case is settled."""
+        """A case is finished."""
         self._done += 1
         self._counts[type(record.outcome)] += 1
         for cases in self._stages.values():
@@ -80,7 +80,7 @@ class Progress:
             if self._live is None:
                 print(line, file=sys.stderr, flush=True)
             elif isinstance(record.outcome, Failed):
-                self._live.console.print(line, markup=False)
+                self._live.console.print(line)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -88,7 +88,7 @@ class Progress:
             self._live.update(self.render(), refresh=True)
 
     def render(self) -> Any:
-        """The display as it stands: a bar with counts, then a line for each lane."""
+        """The display as it is now: a line with counts, then a line for each lane."""
         from rich.console import Group
         from rich.text import Text
 
@@ -100,12 +100,12 @@ class Progress:
         return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
     def _rest(self) -> str:
-        """About how long what is left will take, if it goes on as it went."""
-        settled = self._done - self._before
+        """About how long the other cases will take, if they take as long as those that are finished."""
+        finished = self._done - self._before
         left = self._total - self._done
-        if settled == 0 or left == 0:
+        if finished == 0 or left == 0:
             return ""
-        return f"; about {units.seconds((self._now_s() - self._began_s) / settled * left)} left"
+        return f"; about {units.seconds((self._now_s() - self._began_s) / finished * left)} left"
 
     def _lane(self, cases: dict[Case, tuple[Stage, float]]) -> str:
         measuring = [case.label() for case, (stage, _) in cases.items() if stage is Stage.MEASURE]

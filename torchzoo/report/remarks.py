@@ -1,4 +1,4 @@
-"""What a reader of the figures must know, in words."""
+"""What a reader of a case's figures must know, in words; and what became of a case, in one line."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ from collections.abc import Iterable
 
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.figures import case_figures
+from torchzoo.analysis.throttling import foreign_processes, throttled
 from torchzoo.record import CheckStatus, Failed, Measured, Record, Skipped, StopReason, VariantResult
 from torchzoo.report import units
 from torchzoo.report.sections import growth
-from torchzoo.report.sections.throttling import slowdowns, throttled_shares
 
-#: Of the latency pass: less than that of it at lowered clocks is not worth a remark.
-LEAST_THROTTLED = 0.01
-
-
-#: A check's verdict, for people.
+#: The status of a check, for people.
 CHECK_WORDS = {
     CheckStatus.CORRECT: "correct",
     CheckStatus.INCORRECT: "INCORRECT",
@@ -25,45 +21,45 @@ CHECK_WORDS = {
 
 
 def remarks(measured: Measured) -> list[str]:
-    """What a reader of the figures must know, in words."""
-    said = []
+    """The remarks on one process that measured a case; none if nothing was unusual."""
+    found = []
     if measured.stop_reason is StopReason.STABLY_NOISY:
-        said.append("stably noisy: the interval would be far above 1% even at the time limit")
+        found.append("stably noisy: the interval would be far above 1% even at the time limit")
     if measured.stop_reason is StopReason.TIME_LIMIT:
-        said.append("stopped at the time limit before the interval came down to 1%")
+        found.append("stopped at the time limit before the interval came down to 1%")
     if measured.device_was_busy:
-        said.append("other processes' work kept the device busy: the figures are not of this case alone")
+        found.append("the device was busy with other processes' work: the figures are not of this case alone")
     if measured.host_syncs:
-        said.append(f"its step waits for the device by nature: {measured.host_syncs}")
-    said += _of_check(measured)
-    said += _of_device(measured)
-    said += _of_work(measured)
+        found.append(f"its step waits for the device by nature: {measured.host_syncs}")
+    found += _of_check(measured)
+    found += _of_device(measured)
+    found += _of_work(measured)
     for name, result in measured.variants.items():
-        said += [f"{name}: {remark}" for remark in _of_variant(result)]
+        found += [f"{name}: {remark}" for remark in _of_variant(result)]
     if measured.api is not None and measured.api.reason:
-        said.append(f"the API it touches is not known in full: {measured.api.reason}")
-    return said
+        found.append(f"not all of the API that it uses is known: {measured.api.reason}")
+    return found
 
 
 def _of_variant(result: VariantResult) -> list[str]:
-    said = []
+    found = []
     if result.breakdown and result.breakdown.problem:
-        said.append(f"no breakdown: {result.breakdown.problem}")
+        found.append(f"no breakdown: {result.breakdown.problem}")
     if not result.result_is_finite:
-        said.append("the step's result is not finite (NaN or infinity)")
+        found.append("the step's result is not finite (NaN or infinity)")
     if result.compilation and result.compilation.cudagraph_skips:
-        said.append(f"CUDA graphs were skipped {result.compilation.cudagraph_skips} times")
+        found.append(f"CUDA graphs were skipped {result.compilation.cudagraph_skips} times")
     if result.compilation and (breaks := result.compilation.break_count):
-        said.append(f"{breaks} graph breaks")
+        found.append(f"{breaks} graph breaks")
     if result.compilation and (late := result.compilation.late_graphs):
-        said.append(f"{late} graphs were compiled anew after its warm-up, when it was measured")
+        found.append(f"{late} graphs were compiled anew after its warm-up, when it was measured")
     if leak := growth.remark(result.growth):
-        said.append(leak)
-    return said
+        found.append(leak)
+    return found
 
 
 def _of_check(measured: Measured) -> list[str]:
-    """What a check other than a passed one found."""
+    """A check that did not simply pass."""
     if measured.check is None or (measured.check.status is CheckStatus.CORRECT and not measured.check.reason):
         return []
     if measured.is_incorrect:
@@ -72,32 +68,22 @@ def _of_check(measured: Measured) -> list[str]:
 
 
 def _of_work(measured: Measured) -> list[str]:
-    """What keeps the count of operations too low."""
+    """Operations that are missing from the count."""
     if measured.flops is None or not measured.flops.without_formula:
         return []
     calls = ", ".join(f"{name} ({count} calls)" for name, count in measured.flops.without_formula.items())
-    return [f"operations are counted too low: no formula for {calls}"]
+    return [f"the count of operations is too low: no formula for {calls}"]
 
 
 def _of_device(measured: Measured) -> list[str]:
-    """Whether the device throttled in the latency pass, or others had it open before or after it."""
-    before, after = measured.device_state_before, measured.device_state_after
-    states = [state for state in (before, after) if state is not None]
-    said = []
-    throttled = dict.fromkeys(slowdowns(state.throttle_reasons for state in states), "")
-    if before is not None and after is not None:
-        timed_s = sum(sum(block.samples_s) for block in measured.blocks)
-        throttled |= {
-            reason: f", {share:.0%} of the time"
-            for reason, share in throttled_shares(before, after, timed_s).items()
-            if share >= LEAST_THROTTLED
-        }
-    if throttled:
-        reasons = "; ".join(reason + share for reason, share in throttled.items())
-        said.append(f"the device throttled ({reasons}) when it was measured")
-    if foreign := max((state.foreign_processes or 0 for state in states), default=0):
-        said.append(f"{foreign} other process{'es' * (foreign > 1)} had the device open when it was measured")
-    return said
+    """A device that throttled, or that other processes had open."""
+    found = []
+    if reasons := throttled(measured):
+        texts = [reason if share is None else f"{reason}, {share:.0%} of the time" for reason, share in reasons.items()]
+        found.append(f"the device throttled ({'; '.join(texts)}) when it was measured")
+    if foreign := foreign_processes(measured):
+        found.append(f"{foreign} other process{'es' * (foreign > 1)} had the device open when it was measured")
+    return found
 
 
 def remarks_of(processes: Iterable[Measured]) -> list[str]:
@@ -106,7 +92,7 @@ def remarks_of(processes: Iterable[Measured]) -> list[str]:
 
 
 def what_failed(result: CaseResult) -> list[str]:
-    """Outcomes other than measured, each once, with the number of processes where there are several."""
+    """The outcomes other than measured, each once. With several processes, the number of those that had it."""
     texts = [one_line(record) for record in result.records if not isinstance(record.outcome, Measured)]
     counted = {text: texts.count(text) for text in texts}
     if len(result.records) == 1:
@@ -115,7 +101,7 @@ def what_failed(result: CaseResult) -> list[str]:
 
 
 def one_line(record: Record) -> str:
-    """The outcome of one record, for a progress line."""
+    """The outcome of one record: `131 ms [131, 132], 1.02x [1.01, 1.03] of eager`."""
     outcome = record.outcome
     if isinstance(outcome, Measured):
         figures = case_figures([record])

@@ -9,13 +9,20 @@ from typing import Any
 
 import msgspec
 
-from torchzoo.analysis.compare import REGRESSIONS, Change, RunComparison, StatusChange
+from torchzoo.analysis.compare import Change, RunComparison, StatusChange
+from torchzoo.analysis.comparison_summary import (
+    cases_of_single_processes,
+    cases_to_measure_again,
+    change_counts,
+    is_open,
+    split_findings,
+    verdict_counts,
+)
 from torchzoo.analysis.findings import Finding, Metric, Verdict
 from torchzoo.analysis.hardware import HardwareMean, HardwareRatio
 from torchzoo.analysis.reproduce import command
-from torchzoo.case import Case
 from torchzoo.record import Manifest
-from torchzoo.report import units
+from torchzoo.report import terminal, units
 from torchzoo.report.markdown import escape, table
 
 NAMES = {
@@ -27,13 +34,14 @@ NAMES = {
 _TIMES = (Metric.LATENCY, Metric.COMPILE_TIME)
 _URGENCY = [Verdict.SLOWER, Verdict.MORE, Verdict.FASTER, Verdict.LESS, Verdict.INCONCLUSIVE, Verdict.SAME]
 _HEADINGS = ("case", "metric", "base", "candidate", "ratio", "verdict", "note")
+_MEANS = ("backend and axes", "mode", "domain", "ratio", "cases")
 _TOO_MANY = 60_000  # characters: GitHub takes 65,536 in an issue or a comment
 
 
 def title(comparison: RunComparison) -> str:
     """`Regression: 3 slower, 1 newly failing (torch 2.11.0 to 2.12.0)`."""
-    verdicts = Counter(finding.verdict for finding in comparison.findings)
-    changes = Counter(change.change for change in comparison.changes)
+    verdicts = sum(verdict_counts(comparison).values(), start=Counter[Verdict]())
+    changes = change_counts(comparison)
     parts = [f"{verdicts[kind]} {kind}" for kind in (Verdict.SLOWER, Verdict.MORE) if verdicts[kind]]
     if changes[Change.NEWLY_FAILING]:
         parts.append(f"{changes[Change.NEWLY_FAILING]} newly failing")
@@ -43,88 +51,92 @@ def title(comparison: RunComparison) -> str:
         devices = [d for d in comparison.differences if d.name in ("device", "CPU")]
         return f"{devices[-1].base} against {devices[-1].candidate} ({between})" if devices else between
     if not comparison.has_regression:
-        open_ones = sum(_is_open(finding, comparison.threshold) for finding in comparison.findings)
+        open_ones = sum(is_open(finding, comparison.threshold) for finding in comparison.findings)
         more = f", {open_ones} inconclusive beyond the threshold" if open_ones else ""
         return f"No regression found{more} ({between})"
     return f"Regression: {', '.join(parts)} ({between})"
 
 
 def summary(comparison: RunComparison) -> list[str]:
-    """What was compared and what came of it, a line each."""
-    findings = comparison.findings
+    """How many verdicts and changes of status there are of each kind, a line for each metric."""
     lines = []
-    for metric in Metric:
-        verdicts = Counter(finding.verdict for finding in findings if finding.metric is metric)
-        if verdicts:
-            told = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in _URGENCY if verdicts[verdict])
-            lines.append(f"{NAMES[metric]}: {told}")
-    changes = Counter(change.change for change in comparison.changes)
+    for metric, verdicts in verdict_counts(comparison).items():
+        counted = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in _URGENCY if verdicts[verdict])
+        lines.append(f"{NAMES[metric]}: {counted}")
+    changes = change_counts(comparison)
     states = [f"{changes[change]} {change}" for change in Change if changes[change]]
     states += [f"{comparison.still_failing} failing in both"] if comparison.still_failing else []
     if states:
         lines.append(f"status: {', '.join(states)}")
-    single = {f.case for f in findings if f.metric is Metric.LATENCY and f.p_value is not None and _is_single(f)}
-    if single:
+    if single := cases_of_single_processes(comparison):
         lines.append(
-            f"{len(single)} cases were measured by one process a run, which can't tell how much processes differ: an "
-            "assumed spread stands for it, and only large differences are judged; run both with --repeats 5"
+            f"{len(single)} cases were measured by one process in each run. One process does not show how much "
+            "processes differ, so a spread is assumed, and only large differences get a verdict: run both with "
+            "--repeats 5"
         )
     return lines
 
 
-def _is_single(finding: Finding) -> bool:
-    return finding.base_processes == finding.candidate_processes == 1
-
-
 def _method(comparison: RunComparison) -> str:
     return (
-        f"Threshold {100 * comparison.threshold:g}%. Times: Welch's t-test between processes (logarithms of their "
-        "medians), p-values adjusted by Holm over all cases and metrics, 5% for the whole comparison; intervals are "
-        "95% of one case. Memory: the medians, where the repeats' ranges do not meet."
+        f"Threshold {100 * comparison.threshold:g}%. Times: Welch's t-test between processes, on the logarithms of "
+        "their medians. The p-values are adjusted by Holm's method over all cases and metrics, so that 5% holds for "
+        "the whole comparison. Intervals are 95% intervals of one case. Memory: the medians, where the ranges of the "
+        "repeats do not overlap."
     )
 
 
 # --- terminal ---
 
 
-def terminal(comparison: RunComparison) -> Any:
-    """Differences between the runs, what changed, then what the rest comes to."""
+def on_terminal(comparison: RunComparison) -> Any:
+    """How the runs differ, what changed, then how many findings there are of each kind."""
+    from rich.console import Group
     from rich.text import Text
 
-    lines = [f"base      {comparison.base}", f"candidate {comparison.candidate}"]
-    lines += [f"different {d.name}: {d.base} / {d.candidate}" for d in comparison.differences]
-    lines.append("")
+    runs = [("base", comparison.base), ("candidate", comparison.candidate)]
+    parts: list[Any] = [terminal.table(("", ""), runs, has_headings=False)]
+    if comparison.differences:
+        differences = [(d.name, d.base, d.candidate) for d in comparison.differences]
+        parts += ["", terminal.table(("differs in", "base", "candidate"), differences)]
+    parts.append("")
     if comparison.is_across_hardware:
-        lines += ["time of base over candidate: above 1 the candidate's hardware is faster", *_means_lines(comparison)]
-    for change in comparison.changes:
-        if change.change in (Change.NEW, Change.GONE):
-            continue
-        lines.append(f"{change.change}: {change.case.label()}: {change.base} -> {change.candidate}")
-    for finding in _sorted(comparison.findings):
-        if finding.is_notable or _is_open(finding, comparison.threshold):
-            lines.append(f"{finding.verdict}: {finding.case.label()}: {NAMES[finding.metric]} {_told(finding)}")
+        parts.append("time of base over candidate: above 1 the candidate's hardware is faster")
+        parts.append(terminal.table(_MEANS, map(_mean_cells, comparison.device_means), right=_MEANS[-1:]))
+    changes = [change for change in comparison.changes if change.change not in (Change.NEW, Change.GONE)]
+    parts += [f"{change.change}: {change.case.label()}: {change.base} -> {change.candidate}" for change in changes]
+    wanted, _ = split_findings(comparison)
+    if wanted:
+        parts += _findings_table(_sorted(wanted))
     for kind in (Change.NEW, Change.GONE):
         labels = [change.case.label() for change in comparison.changes if change.change is kind]
         if labels:
-            lines.append(f"{kind} ({len(labels)}): {_few(labels)}")
-    return Text("\n".join([*lines, *summary(comparison)]))
+            parts.append(f"{kind} ({len(labels)}): {_few(labels)}")
+    parts += summary(comparison)
+    return Group(*(Text(part) if isinstance(part, str) else part for part in parts))
 
 
-def _is_open(finding: Finding, threshold: float) -> bool:
-    """Inconclusive although the figures are far apart."""
-    is_far = max(finding.ratio.value, 1 / finding.ratio.value) >= 1 + threshold
-    return finding.verdict is Verdict.INCONCLUSIVE and is_far
+def _findings_table(findings: Sequence[Finding]) -> list[Any]:
+    """A line for each finding, then the notes on them, each once."""
+    notes = list(dict.fromkeys(finding.remark for finding in findings if finding.remark))
+    rows = [
+        (
+            f"{finding.case.label()}, {NAMES[finding.metric]}",
+            finding.verdict,
+            *_values(finding),
+            _ratio(finding),
+            str(notes.index(finding.remark) + 1) if finding.remark else "",
+        )
+        for finding in findings
+    ]
+    headings = ("verdict", "base", "candidate", "ratio", "note")
+    lines = [f"note {number}: {note}" for number, note in enumerate(notes, start=1)]
+    return [terminal.CaseTable(headings, rows, right={"base", "candidate", "note"}), *lines]
 
 
 def _few(labels: Sequence[str], most: int = 8) -> str:
     more = f" and {len(labels) - most} more" if len(labels) > most else ""
     return f"{', '.join(labels[:most])}{more}"
-
-
-def _told(finding: Finding) -> str:
-    base, candidate = _values(finding)
-    remark = f" ({finding.remark})" if finding.remark else ""
-    return f"{base} -> {candidate}, {_ratio(finding)}{remark}"
 
 
 def _values(finding: Finding) -> tuple[str, str]:
@@ -134,7 +146,7 @@ def _values(finding: Finding) -> tuple[str, str]:
 
 
 def _ratio(finding: Finding) -> str:
-    """`1.10x [1.08, 1.12]`: the 95% interval of times; of memory from the least to the greatest."""
+    """`1.10x [1.08, 1.12]`: for times the 95% interval, for memory from the least to the greatest."""
     ratio = finding.ratio
     if ratio.low == ratio.high or ratio.high == float("inf"):
         return f"{ratio.value:.3f}x"
@@ -143,10 +155,6 @@ def _ratio(finding: Finding) -> str:
 
 def _sorted(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: _URGENCY.index(finding.verdict))
-
-
-def _means_lines(comparison: RunComparison) -> list[str]:
-    return ["  ".join(cells) for cells in map(_mean_cells, comparison.device_means)]
 
 
 def _mean_cells(mean: HardwareMean) -> tuple[str, ...]:
@@ -158,12 +166,12 @@ def _mean_cells(mean: HardwareMean) -> tuple[str, ...]:
 
 
 def markdown(comparison: RunComparison) -> str:
-    """For a pull request: a heading, both environments, what changed, and the rest folded away."""
+    """For a pull request: a heading, both environments and what changed. The rest is folded."""
     return _within_limit(comparison, lambda keep: "\n".join(_markdown_lines(comparison, heading="###", keep=keep)))
 
 
 def github_issue(comparison: RunComparison) -> str:
-    """A whole issue: the title as its first line, then the body, with the commands that measure each case again."""
+    """An issue: the title as its first line, then the body, with the commands that measure each case again."""
 
     def whole(keep: int) -> str:
         body = _markdown_lines(comparison, heading=None, keep=keep)
@@ -173,7 +181,12 @@ def github_issue(comparison: RunComparison) -> str:
 
 
 def _within_limit(comparison: RunComparison, write: Callable[[int], str]) -> str:
-    """All rows that did not change are kept, or as many as GitHub takes."""
+    """The text with all rows that did not change; or with as many of them as GitHub takes.
+
+    Args:
+        comparison: what is shown.
+        write: makes the text, with at most so many rows in each folded table.
+    """
     keep = len(comparison.findings) + len(comparison.device_ratios)
     text = write(keep)
     while len(text) > _TOO_MANY and keep > 0:
@@ -192,10 +205,9 @@ def _markdown_lines(comparison: RunComparison, *, heading: str | None, keep: int
     if comparison.is_across_hardware:
         lines += _across(comparison, keep)
     else:
-        changed = [f for f in _sorted(comparison.findings) if f.is_notable or _is_open(f, comparison.threshold)]
-        rest = [f for f in _sorted(comparison.findings) if f not in changed]
-        if changed:
-            lines += ["", *table(_HEADINGS, map(_cells, changed))]
+        wanted, rest = map(_sorted, split_findings(comparison))
+        if wanted:
+            lines += ["", *table(_HEADINGS, map(_cells, wanted))]
         lines += _folded(f"{len(rest)} same, or not known to differ", _HEADINGS, list(map(_cells, rest)), keep)
         lines += ["", _method(comparison)]
     for kind in (Change.NEW, Change.GONE):
@@ -211,7 +223,7 @@ def _across(comparison: RunComparison, keep: int) -> list[str]:
         "Time of base over candidate; above 1 the candidate's hardware is faster. Geometric mean [95% bootstrap "
         "interval over models, processes and samples].",
         "",
-        *table(("backend and axes", "mode", "domain", "ratio", "cases"), map(_mean_cells, comparison.device_means)),
+        *table(_MEANS, map(_mean_cells, comparison.device_means)),
         *_folded(f"{len(ratios)} cases", ("case", "ratio"), list(map(_device_cells, ratios)), keep),
     ]
 
@@ -221,17 +233,17 @@ def _device_cells(one: HardwareRatio) -> tuple[str, str]:
 
 
 def _environment(comparison: RunComparison) -> list[str]:
-    """Both runs in one table: what differs first, then what is the same of machine and software."""
+    """Both runs in one table: first what differs, then what is the same of the machine and software."""
     rows = [(d.name, d.base, d.candidate) for d in comparison.differences]
     differing = {name for name, _, _ in rows}
     one, other = _manifests(comparison)
-    for name, read in _FACTS.items():
+    for name, read in _ENVIRONMENT.items():
         if name not in differing:
             rows.append((name, read(one), read(other)))
     return table(("", "base", "candidate"), [("run", comparison.base, comparison.candidate), *rows])
 
 
-_FACTS: dict[str, Callable[[Manifest], str]] = {
+_ENVIRONMENT: dict[str, Callable[[Manifest], str]] = {
     "date": lambda manifest: manifest.created_at[:10],
     "GPU": lambda manifest: ", ".join(gpu["name"] for gpu in manifest.environment.get("gpus") or []) or "none",
     "CPU": lambda manifest: str(manifest.environment.get("cpu")),
@@ -260,23 +272,21 @@ def _change_cells(change: StatusChange) -> tuple[str, ...]:
 def _folded(label: str, headings: Sequence[str], rows: Sequence[Sequence[str]], keep: int) -> list[str]:
     if not rows:
         return []
-    left_out = f"{len(rows) - keep} more rows are left out: GitHub takes no longer text." if len(rows) > keep else ""
+    left_out = (
+        f"{len(rows) - keep} more rows are left out: GitHub does not take a longer text." if len(rows) > keep else ""
+    )
     body = [*table(headings, rows[:keep]), "", left_out] if keep else [left_out]
     return ["", "<details>", f"<summary>{label}</summary>", "", *body, "</details>"]
 
 
 def _commands(comparison: RunComparison) -> list[str]:
-    """What measures again each case that regressed, with either software."""
-    cases: dict[Case, int] = {}
-    for finding in comparison.findings:
-        if finding.verdict in REGRESSIONS:
-            cases[finding.case] = max(finding.base_processes, finding.candidate_processes, 5)
-    for change in comparison.changes:
-        if change.change is Change.NEWLY_FAILING:
-            cases.setdefault(change.case, 1)
-    if not cases:
+    """The commands that measure the cases that regressed again, for the software of both runs."""
+    shell = [
+        command(case, comparison.candidate_manifest, repeats=repeats)
+        for case, repeats in cases_to_measure_again(comparison).items()
+    ]
+    if not shell:
         return []
-    shell = [command(case, comparison.candidate_manifest, repeats=repeats) for case, repeats in cases.items()]
     fence = "`" * max(3, 1 + max(_longest_ticks(line) for line in shell))
     return ["", "Measure again, with the software of base and of candidate:", "", f"{fence}sh", *shell, fence]
 
@@ -292,7 +302,7 @@ def _longest_ticks(text: str) -> int:
 
 
 def as_json(comparison: RunComparison) -> str:
-    """Everything, unrounded; an infinite end of an interval is null."""
+    """The whole comparison, unrounded. An infinite end of an interval is null."""
     plain = msgspec.to_builtins(comparison)
     for name in ("base_manifest", "candidate_manifest"):
         plain[name.replace("manifest", "environment")] = plain.pop(name)["environment"]

@@ -1,58 +1,49 @@
-"""The end of a run in the terminal: how many cases passed, geometric means of speedups, failures, where time went."""
+"""The end of a run in the terminal: how many cases passed, geometric means of speedups, failures, use of time."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from torchzoo.analysis.cases import case_results
+from torchzoo.analysis.counts import failures_by_kind, run_counts
 from torchzoo.analysis.time_use import time_use
-from torchzoo.analysis.totals import ALL, RatioSamples, Total, speedups_by_group, total
+from torchzoo.analysis.totals import Total, speedups_by_group
 from torchzoo.case import Mode
-from torchzoo.record import Failed, Record
-from torchzoo.report import units
+from torchzoo.record import Record
+from torchzoo.report import terminal, units
 from torchzoo.store import Run
 
 
 def summary(run: Run) -> Any:
-    """A few lines and a table for the terminal."""
+    """A few lines and a table for each group of speedups, for the terminal."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     parts: list[Any] = [Text("\n" + counts(run))]
     for group, by_domain in speedups_by_group(case_results(run)).items():
         modes = [mode for mode in Mode if any(mode in totals for totals in by_domain.values())]
         parts.append(Text(f"speedup of {group} over eager, geometric mean [95% interval] (cases)"))
-        table = Table(box=None)
-        for heading in ("", *modes):
-            table.add_column(heading)
-        for domain, totals in by_domain.items():
-            table.add_row(domain, *(_geomean(totals[mode]) if mode in totals else "" for mode in modes))
-        parts.append(table)
+        rows = [
+            (domain, *(_geomean(totals[mode]) if mode in totals else "" for mode in modes))
+            for domain, totals in by_domain.items()
+        ]
+        parts.append(terminal.indented(terminal.table(("", *modes), rows)))
     parts += [Text(line) for line in (*failures(run.records), *where_time_went(run))]
     return Group(*parts)
 
 
 def counts(run: Run) -> str:
-    """`36 cases: 30 measured, 4 skipped with a reason, 2 failed; 94% of those that could run passed`.
-
-    A case that several processes measure counts once, as failed where one of them failed.
-    """
-    results = case_results(run)
-    found = total(ALL, ALL, results, RatioSamples(()))
-    planned = run.manifest.cases
-    repeats = max((case.repeat for case in planned), default=0) + 1
-    missing = len(planned) - len(run.records)
+    """`36 cases: 30 measured, 4 skipped with a reason, 2 failed; 94% of those that could run passed`."""
+    counted = run_counts(run)
+    found, repeats = counted.found, counted.repeats
     wrong = f" ({found.incorrect} of them incorrect)" if found.incorrect else ""
     parts = [f"{found.measured} measured{wrong}", f"{found.skipped} skipped with a reason", f"{found.failed} failed"]
-    if missing:
-        parts.append(f"{missing} {'processes ' if repeats > 1 else ''}not run")
+    if counted.missing:
+        parts.append(f"{counted.missing} {'processes ' if repeats > 1 else ''}not run")
     rate = "" if found.pass_rate is None else f"; {100 * found.pass_rate:.0f}% of those that could run passed"
-    cases = sum(case.repeat == 0 for case in planned)
     several = f", each by {repeats} processes" if repeats > 1 else ""
-    return f"{cases} cases{several}: {', '.join(parts)}{rate}"
+    return f"{counted.cases} cases{several}: {', '.join(parts)}{rate}"
 
 
 def _geomean(found: Total) -> str:
@@ -61,16 +52,15 @@ def _geomean(found: Total) -> str:
 
 
 def failures(records: Iterable[Record]) -> list[str]:
-    """A line for each kind of failure: how many, and which."""
-    kinds: dict[str, list[str]] = defaultdict(list)
-    for record in records:
-        if isinstance(record.outcome, Failed):
-            kinds[f"{record.outcome.kind} in {record.outcome.stage}"].append(record.case.label())
-    return [f"failed, {kind} ({len(labels)}): {', '.join(labels)}" for kind, labels in kinds.items()]
+    """A line for each kind of failure: how many cases, and which."""
+    return [
+        f"failed, {kind} in {stage} ({len(cases)}): {', '.join(case.label() for case in cases)}"
+        for (kind, stage), cases in failures_by_kind(records).items()
+    ]
 
 
 def where_time_went(run: Run) -> list[str]:
-    """Wall time a case, the measuring windows of each lane, and the CPU time by stage; nothing where nothing ran."""
+    """Wall time for each case, measuring windows of each lane, and CPU time by stage. No lines if nothing ran."""
     used = time_use(run.records)
     if used is None:
         return []

@@ -1,31 +1,22 @@
-"""Tables: one case in detail for the terminal, many cases a line each for the terminal or in Markdown."""
+"""Tables: one case in detail for the terminal, many cases for the terminal or in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import IO, Any
 
-from torchzoo import stats
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
 from torchzoo.record import Check, Failed, Measured, Record
-from torchzoo.report import markdown, units
+from torchzoo.report import markdown, terminal, units
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks, remarks_of, what_failed
 from torchzoo.report.sections import breakdown, compilation, growth, sweep, work
 
-HEADINGS = (
-    "model",
-    "mode",
-    "device",
-    "backend",
-    "precision",
-    "batch",
-    "eager",
-    "candidate",
-    "speedup",
-    "memory",
-    "note",
-)
+FIGURES = ("eager", "candidate", "speedup", "memory")
+HEADINGS = ("model", "mode", "device", "backend", "precision", "batch", *FIGURES, "note")
+
+
+# --- one case, for the terminal ---
 
 
 def case_detail(record: Record) -> Any:
@@ -41,48 +32,46 @@ def case_detail(record: Record) -> Any:
 
 
 def case_table(record: Record) -> Any:
-    """One measured case as a rich table: a column for eager, one for the candidate."""
+    """One measured case: a column for eager, one for the candidate, and below what else there is to say."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     figures = case_figures([record])
     case, measured = record.case, figures.measured
-    table = Table(title=case.label(), title_justify="left", box=None, pad_edge=False)
-    table.add_column("")
     columns = figures.variants
-    for name in ["eager", str(case.backend)][: len(columns)]:
-        table.add_column(name, justify="right")
-    for label, cells in figure_lines(figures, columns):
-        table.add_row(label, *cells)
+    names = ["eager", str(case.backend)][: len(columns)]
+    rows = [(label, *cells) for label, cells in figure_lines(figures, columns)]
     if figures.speedup is not None:
-        table.add_row("speedup over eager", "", units.speedup(figures.speedup))
-    steps = sum(len(block.samples_s) for block in measured.blocks)
+        rows.append(("speedup over eager", "", units.speedup(figures.speedup)))
     below = [
         f"{measured.device_name}, {measured.threads} threads; {measured.parameters:,} parameters; "
-        f"{steps} steps timed, {measured.stop_reason}",
+        f"{figures.timed_steps} steps timed, {measured.stop_reason}",
         *sweep.curve_line(record),
         *(f"note: {remark}" for remark in remarks(measured)),
         *compilation.reasons(measured),
         *_check_lines(measured.check),
-        *breakdown.longest_kernels(measured, is_cpu=case.device == "cpu"),
     ]
-    return Group(table, *(Text(line) for line in below))
+    return Group(
+        Text(case.label(), style="italic"),
+        terminal.table(("", *names), rows, right=names),
+        *map(Text, below),
+        *breakdown.kernel_tables(measured, is_cpu=case.device == "cpu"),
+    )
 
 
 def _check_lines(check: Check | None) -> list[str]:
-    """The verdict, then each kind of result with the tensor that stands worst."""
+    """The status, then each kind of result with its worst tensor."""
     if check is None:
         return []
 
-    def said(error: float | None) -> str:
+    def shown(error: float | None) -> str:
         return "-" if error is None else f"{error:.2g}"
 
     verdicts = {True: "", False: " WRONG", None: " not judged"}
     return [
         f"check: {CHECK_WORDS[check.status]}" + (f", judged at {check.judged_at}" if check.judged_at else ""),
         *(
-            f"  {c.what}: error {said(c.error)}, eager's {said(c.eager_error)}, allowed {said(c.allowed)}, "
+            f"  {c.what}: error {shown(c.error)}, eager's {shown(c.eager_error)}, allowed {shown(c.allowed)}, "
             f"at {c.worst}{verdicts[c.is_close]}"
             + (f" ({c.tensors_not_judged} of {c.tensors} tensors not judged)" if c.tensors_not_judged else "")
             for c in check.comparisons
@@ -91,14 +80,11 @@ def _check_lines(check: Check | None) -> list[str]:
 
 
 def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> list[tuple[str, list[str]]]:
-    """A label and a cell for each of `columns`; lines that say nothing are left out."""
+    """A label and a cell for each of `columns`. Lines of which no cell is known are left out."""
     measured = figures.measured
     lines = [
         ("latency of a step", [units.latency(c.latency_s) for c in columns]),
-        (
-            "throughput",
-            [units.rate(c.steps_per_s.value * measured.samples_per_step, measured.sample_unit) for c in columns],
-        ),
+        ("throughput", [units.rate(figures.samples_per_s(c), measured.sample_unit) for c in columns]),
         ("first step", [units.seconds(c.raw.first_step_s) for c in columns]),
         ("device memory, peak allocated", [units.size(c.raw.memory.device_peak_allocated_bytes) for c in columns]),
         ("device memory, peak reserved", [units.size(c.raw.memory.device_peak_reserved_bytes) for c in columns]),
@@ -116,33 +102,18 @@ def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> lis
 
 
 def _energy_lines(columns: Sequence[VariantFigures], samples_per_step: int) -> list[tuple[str, list[str]]]:
-    energies = [None if c.raw.energy is None else stats.step_energy_j(c.raw.energy) for c in columns]
+    energies = [c.step_energy_j for c in columns]
     return [
-        ("energy of a step", ["-" if e is None else f"{units.energy(e.value)} {units.spread(e)}" for e in energies]),
+        ("energy of a step", ["-" if e is None else units.energy_estimate(e) for e in energies]),
         ("energy of a sample", ["-" if e is None else units.energy(e.value / samples_per_step) for e in energies]),
     ]
 
 
-def _cells(result: CaseResult) -> tuple[str, ...]:
-    """One case with all its repeats as a line of the Markdown table."""
-    case = result.case
-    head = (
-        case.model,
-        case.mode,
-        case.device,
-        str(case.backend),
-        case.precision,
-        "-" if case.batch_size is None else str(case.batch_size),
-    )
-    if not result.measured:
-        return (*head, "", "", "", "", "; ".join(what_failed(result)))
-    figures = case_figures(result.records)
-    notes = [f"{figures.processes} processes"] if figures.processes > 1 else []
-    return (*head, *_figures(figures), "; ".join([*notes, *what_failed(result), *remarks_of(result.measured)]))
+# --- many cases ---
 
 
 def _figures(figures: CaseFigures) -> tuple[str, str, str, str]:
-    """Latency of eager and of the candidate, speedup, memory."""
+    """The cells under `FIGURES`."""
     memory = figures.shown.raw.memory
     return (
         units.latency(figures.eager.latency_s),
@@ -152,34 +123,57 @@ def _figures(figures: CaseFigures) -> tuple[str, str, str, str]:
     )
 
 
+def used_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows without the columns that are empty in every row."""
+    used = [number for number in range(len(headings)) if any(row[number] for row in rows)]
+    return [headings[number] for number in used], [[row[number] for number in used] for row in rows]
+
+
 def terminal_table(results: Sequence[CaseResult]) -> Any:
-    """Many cases for the terminal, 80 columns wide: measured ones, then remarks, then what did not run and why."""
+    """Many cases for the terminal: the figures of those that were measured, remarks, and why others have no figures."""
+    from rich.console import Group
     from rich.text import Text
 
-    lines, unmeasured = [], []
-    said: dict[str, list[str]] = {}
+    rows, unmeasured = [], []
+    cases_by_remark: dict[str, list[str]] = {}
     for result in results:
         label = result.case.label()
-        if result.measured:
-            figures = case_figures(result.records)
-            eager, candidate, speedup, memory = _figures(figures)
+        if (figures := result.measured_figures) is not None:
             several = f" ({figures.processes} processes)" if figures.processes > 1 else ""
-            lines += [f"{label}{several}", f"  {eager:<19}{candidate:<19}{speedup:<25}{memory:>10}"]
+            rows.append((f"{label}{several}", *_figures(figures)))
             for remark in remarks_of(result.measured):
-                said.setdefault(remark, []).append(label)
+                cases_by_remark.setdefault(remark, []).append(label)
         unmeasured += [f"{label}: {text}" for text in what_failed(result)]
-    if lines:
-        lines.insert(0, f"  {'eager':<19}{'candidate':<19}{'speedup':<25}{'memory':>10}")
-    notes = [f"note: {remark}: {', '.join(labels)}" for remark, labels in said.items()]
-    return Text("\n".join([*lines, *sweep.lines(results), *notes, *unmeasured]))
+    (_, *headings), rows_used = used_columns(("case", *FIGURES), rows) if rows else (("case",), [])
+    table = [terminal.CaseTable(headings, rows_used, right={"memory"})] if rows else []
+    notes = [f"note: {remark}: {', '.join(labels)}" for remark, labels in cases_by_remark.items()]
+    return Group(*table, *map(Text, [*sweep.lines(results), *notes, *unmeasured]))
 
 
 def write_markdown(data: ReportData, file: IO[str]) -> None:
     """Many cases, a line each, under the commands, the machine, versions and dates."""
     lines = [
         *markdown.provenance(*(run.manifest for run in data.runs)),
-        "- memory: peak allocated on the device, peak resident on the CPU; of the candidate where there is one",
+        "- memory: peak allocated on the device, or on the CPU peak resident; of the candidate if there is one",
         "",
-        *markdown.table(HEADINGS, map(_cells, data.cases)),
+        *markdown.table(HEADINGS, map(_markdown_cells, data.cases)),
     ]
     file.write("\n".join(lines) + "\n")
+
+
+def _markdown_cells(result: CaseResult) -> tuple[str, ...]:
+    """The cells under `HEADINGS`: one case with all its repeats."""
+    case = result.case
+    head = (
+        case.model,
+        case.mode,
+        case.device,
+        str(case.backend),
+        case.precision,
+        "-" if case.batch_size is None else str(case.batch_size),
+    )
+    figures = result.measured_figures
+    if figures is None:
+        return (*head, *[""] * len(FIGURES), "; ".join(what_failed(result)))
+    notes = [f"{figures.processes} processes"] if figures.processes > 1 else []
+    return (*head, *_figures(figures), "; ".join([*notes, *what_failed(result), *remarks_of(result.measured)]))

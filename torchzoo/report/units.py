@@ -1,91 +1,119 @@
-"""VariantFigures with units, rounded for people."""
+"""Values with units, rounded for people: three digits, and an interval in the unit of its value."""
 
 from __future__ import annotations
 
 from torchzoo.stats import Estimate
 
+#: Units from the largest to the smallest: the name, and how much of the base unit it is.
+Scale = tuple[tuple[str, float], ...]
+_SECONDS: Scale = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+_BYTES: Scale = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+_OPERATIONS: Scale = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("kFLOP", 1e3))
+_JOULES: Scale = (("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3))
+
+#: An interval whose half-width is a smaller part of the value needs more than three digits.
+NARROW = 0.01
+
 
 def seconds(value_s: float) -> str:
     """`1.23 s`, `45.6 ms`, `789 µs`."""
-    for unit, factor in (("s", 1.0), ("ms", 1e-3)):
-        if value_s >= factor:
-            return f"{_three_digits(value_s / factor)} {unit}"
-    return f"{_three_digits(value_s / 1e-6)} µs"
+    return _scaled(value_s, _SECONDS)
 
 
 def size(value_bytes: int | None) -> str:
     """`1.50 GiB`, `12.0 MiB`; `-` for None."""
-    if value_bytes is None:
-        return "-"
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20)):
-        if value_bytes >= factor:
-            return f"{_three_digits(value_bytes / factor)} {unit}"
-    return f"{_three_digits(value_bytes / 2**10)} KiB"
+    return "-" if value_bytes is None else _scaled(value_bytes, _BYTES)
 
 
 def rate(value_per_s: float, unit: str) -> str:
     """`1,234 images/s`."""
-    return f"{_three_digits(value_per_s)} {unit}/s"
-
-
-def number(value: float) -> str:
-    """`1,234`, `12.3`, `1.23`: a number whose unit stands elsewhere."""
-    return _three_digits(value)
+    return f"{number(value_per_s)} {unit}/s"
 
 
 def operations(value: float) -> str:
-    """`3.63 GFLOP`: a number of floating-point operations, or, with `/s` behind it, a rate."""
-    for unit, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if value >= factor:
-            return f"{_three_digits(value / factor)} {unit}FLOP"
-    return f"{_three_digits(value / 1e3)} kFLOP"
+    """`3.63 GFLOP`: a number of floating-point operations. With `/s` behind it, a rate."""
+    return _scaled(value, _OPERATIONS)
 
 
 def energy(value_j: float) -> str:
     """`1.23 kJ`, `45.6 J`, `789 mJ`."""
-    for unit, factor in (("kJ", 1e3), ("J", 1.0)):
-        if value_j >= factor:
-            return f"{_three_digits(value_j / factor)} {unit}"
-    return f"{_three_digits(value_j / 1e-3)} mJ"
+    return _scaled(value_j, _JOULES)
+
+
+def number(value: float) -> str:
+    """`1,234`, `12.3`, `1.23`: a number without its unit."""
+    return f"{value:,.{_decimals(value)}f}"
+
+
+def _decimals(value: float) -> int:
+    """How many decimals give three digits."""
+    return 0 if value >= 100 else 1 if value >= 10 else 2
+
+
+# --- estimates with their intervals ---
+
+
+def latency(estimate_s: Estimate) -> str:
+    """`22.0 ms [15.1, 265]`: the value, and both ends of its interval in the same unit.
+
+    A narrow interval has more digits: `157.2 ms [157.1, 157.3]`. A confidence below 95% is named. One sample has no
+    interval.
+    """
+    return _with_interval(estimate_s, _SECONDS)
+
+
+def energy_estimate(estimate_j: Estimate) -> str:
+    """`45.6 J [45.1, 46.0]`."""
+    return _with_interval(estimate_j, _JOULES)
+
+
+def operations_per_s(estimate: Estimate) -> str:
+    """`3.63 TFLOP/s [3.60, 3.64]`."""
+    return _with_interval(estimate, _OPERATIONS, per="/s")
 
 
 def share(estimate: Estimate) -> str:
-    """`63.2% [62.8, 63.9]` of a fraction, with the confidence where it is not 95%."""
+    """`63.2% [62.8, 63.9]` of a fraction."""
     value, low, high = (100 * part for part in (estimate.value, estimate.low, estimate.high))
-    if estimate.count < 2:
-        return f"{value:.1f}% (one sample)"
-    text = f"{value:.1f}% [{low:.1f}, {high:.1f}]"
-    return text if estimate.confidence >= 0.95 else f"{text} (at {100 * estimate.confidence:.0f}%)"
-
-
-def latency(estimate: Estimate) -> str:
-    """`45.6 ms ±0.4%`: half of the 95% interval's width; another confidence is named, one sample has no interval."""
-    return f"{seconds(estimate.value)} {spread(estimate)}"
-
-
-def spread(estimate: Estimate) -> str:
-    """`±0.4%`, with the confidence where it is not 95%."""
-    if estimate.count < 2:
-        return "(one sample)"
-    text = f"±{100 * estimate.relative_half_width:.1f}%"
-    return text if estimate.confidence >= 0.95 else f"{text} (at {100 * estimate.confidence:.0f}%)"
+    return f"{value:.1f}% {_interval(estimate, f'{low:.1f}', f'{high:.1f}')}"
 
 
 def speedup(estimate: Estimate) -> str:
-    """`1.32x [1.30, 1.34]`, with the confidence where it is not 95%."""
-    if estimate.count < 2:
-        return f"{estimate.value:.2f}x (one sample)"
-    digits = 3 if estimate.relative_half_width < 0.01 else 2
-    text = f"{estimate.value:.{digits}f}x [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
-    return text if estimate.confidence >= 0.95 else f"{text} (at {100 * estimate.confidence:.0f}%)"
+    """`1.32x [1.30, 1.34]`; with three decimals where the interval is narrow."""
+    digits = 3 if estimate.relative_half_width < NARROW else 2
+    interval = _interval(estimate, f"{estimate.low:.{digits}f}", f"{estimate.high:.{digits}f}")
+    return f"{estimate.value:.{digits}f}x {interval}"
 
 
 def factor(value: float, low: float, high: float) -> str:
-    """`1.32x [1.30, 1.34]`: always two digits, always with the interval."""
+    """`1.32x [1.30, 1.34]`: always two decimals, always with the interval."""
     return f"{value:.2f}x [{low:.2f}, {high:.2f}]"
 
 
-def _three_digits(value: float) -> str:
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+def _scaled(value: float, scale: Scale) -> str:
+    name, unit = _unit(value, scale)
+    return f"{number(value / unit)} {name}"
+
+
+def _with_interval(estimate: Estimate, scale: Scale, *, per: str = "") -> str:
+    name, unit = _unit(estimate.value, scale)
+    ends = [part / unit for part in (estimate.value, estimate.low, estimate.high)]
+    if estimate.relative_half_width < NARROW:
+        decimals = _decimals(ends[0]) + (1 if estimate.relative_half_width >= NARROW / 10 else 2)
+        value, low, high = (f"{end:,.{decimals}f}" for end in ends)
+    else:
+        value, low, high = map(number, ends)
+    return f"{value} {name}{per} {_interval(estimate, low, high)}"
+
+
+def _unit(value: float, scale: Scale) -> tuple[str, float]:
+    """The largest unit that the value reaches, else the smallest of all."""
+    return next(((name, unit) for name, unit in scale if value >= unit), scale[-1])
+
+
+def _interval(estimate: Estimate, low: str, high: str) -> str:
+    """`[15.1, 265]`; with the confidence where it is below 95%."""
+    if estimate.count < 2:
+        return "(one sample)"
+    confidence = "" if estimate.confidence >= 0.95 else f" (at {100 * estimate.confidence:.0f}%)"
+    return f"[{low}, {high}]{confidence}"

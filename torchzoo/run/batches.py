@@ -1,6 +1,6 @@
-"""Batch sizes for evaluation by class of device: found by doubling, kept in a file that people review.
+"""Batch sizes for evaluation by class of device. They are found by doubling and kept in a file that people review.
 
-The file maps a device's name to models, and each model to the batch found and to what it was found from:
+The file has device names, below each the models, and for each model the batch and the throughputs behind the choice:
 
     NVIDIA H200:
       resnet18: {batch_size: 512, precision: default, torch: 2.11.0, date: 2026-11-21, samples_per_s: {64: 9000.0, ...}}
@@ -17,17 +17,17 @@ import msgspec
 
 from torchzoo.errors import TorchzooError
 
-#: A doubling that gives less than this factor in throughput is not worth it.
+#: If throughput rises by less than this factor, doubling the batch was not worthwhile.
 WORTHWHILE = 1.05
 
-#: Seconds of timing a batch size, at most.
+#: The most seconds that the timing of one batch size may take.
 TIME_LIMIT_S = 2.0
 
 _Key = TypeVar("_Key", bound=Hashable)
 
 
 class TunedBatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The batch size of one model on one class of device, and the throughput by batch size that it was chosen from."""
+    """The batch size of one model on one class of device, and the throughputs by batch size behind the choice."""
 
     batch_size: int
     precision: str
@@ -40,19 +40,19 @@ Tuned = dict[str, dict[str, TunedBatch]]
 
 
 class BatchFileError(TorchzooError):
-    """A file of tuned batches that can't be read or written: one line."""
+    """A file of tuned batches can't be read or written."""
 
 
 def default_file() -> Path:
-    """Beside this module: in a checkout it is reviewed and committed, in an installation it comes with the package."""
+    """torchzoo's own file, beside this module. In a checkout it is reviewed and committed."""
     return Path(__file__).resolve().parent / "tuned_batches.yaml"
 
 
 def read_tuned(path: Path) -> Tuned:
-    """Empty where there is no file.
+    """The batches in the file at `path`; none if there is no file.
 
     Raises:
-        BatchFileError: the file is no such file.
+        BatchFileError: the file has other contents, or can't be read.
     """
     import yaml
 
@@ -68,7 +68,9 @@ def write_tuned(path: Path, tuned: Tuned) -> None:
     """Raises `BatchFileError` where `path` can't be written."""
     import yaml
 
-    heading = "# By `torchzoo tune-batch`: evaluation batches by class of device, and what they were found from.\n"
+    heading = (
+        "# By `torchzoo tune-batch`: evaluation batches by class of device, and the throughputs behind each choice.\n"
+    )
     plain = msgspec.to_builtins(tuned)
     try:
         path.write_text(heading + yaml.safe_dump(plain, default_flow_style=None, width=120), encoding="utf-8")
@@ -79,12 +81,12 @@ def write_tuned(path: Path, tuned: Tuned) -> None:
 def tune(
     starts: dict[_Key, int], throughputs: Callable[[dict[_Key, int]], dict[_Key, float | None]], *, largest: int = 2**16
 ) -> dict[_Key, dict[int, float]]:
-    """Throughput by batch size of each model, doubled from its start until it stops rising, or nothing more runs.
+    """Throughput by batch size of each model. The batch is doubled until throughput stops rising or nothing runs.
 
     Args:
-        starts: batch size to begin with, by model, or whatever else tells apart what is tuned.
-        throughputs: samples/s of models at batch sizes; None for one that does not run, out of memory for one.
-        largest: no batch above this is tried.
+        starts: the first batch size of each model (or of each case).
+        throughputs: gives the samples per second of models at batch sizes; None for one that does not run.
+        largest: the largest batch that is tried.
     """
     curves: dict[_Key, dict[int, float]] = {name: {} for name in starts}
     rising = dict(starts)
@@ -106,7 +108,7 @@ def best_batch(samples_per_s: dict[int, float]) -> int:
     """The smallest batch after which doubling was not worthwhile.
 
     Raises:
-        ValueError: nothing ran.
+        ValueError: no batch size ran.
     """
     if not samples_per_s:
         raise ValueError("no batch size ran")

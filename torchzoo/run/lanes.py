@@ -1,4 +1,4 @@
-"""Lanes: a device with its own cores. Windows of lanes that share cores exclude each other."""
+"""Lanes: each is a device with its own cores. Two lanes that share cores never have open windows at the same time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ CPU = "cpu"
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """One device that cases are measured on, one at a time. `cores` None: all that this process may use."""
+    """One device that measures one case at a time. `cores` is None for all cores that this process may use."""
 
     device: str  # cpu, cuda:0, ...
     cores: tuple[int, ...] | None = None
     memory_bytes: int | None = None  # of the device, where known
-    jobs: int | None = None  # workers alive at once on this lane; None: as many as the run allows
+    jobs: int | None = None  # how many workers may be alive on this lane; None: as many as the run allows
 
     def runs(self, device: str) -> bool:
-        """Whether a case that asks for `device` can run here: `cuda` asks for any cuda lane."""
+        """Whether a case on `device` can run here. A case on `cuda` can run on any cuda lane."""
         return self.device == device or self.device.partition(":")[0] == device
 
     def shares_cores(self, other: Lane) -> bool:
@@ -40,14 +40,14 @@ def make_lanes(
     """The lanes of a run.
 
     Args:
-        devices: as the cases ask for them: cpu, cuda, cuda:1, ...
-        indices: the accelerators that a bare `cuda` is spread over; None: the first one.
-        accelerators: the machine's, by index; shorter where they aren't known.
-        cores: what may be used.
+        devices: the devices of the cases: cpu, cuda, cuda:1, ...
+        indices: the accelerators that cases on `cuda` (without a number) are spread over; None: the first one.
+        accelerators: the machine's accelerators by index; fewer if some are not known.
+        cores: the cores that may be used.
         cpu_jobs: how many workers may be alive at once on the CPU's lane.
 
-    Accelerators of one NUMA node share its cores evenly, in order; where nodes are unknown, all share all cores. One
-    accelerator alone, and the CPU where it is measured, have all cores.
+    Accelerators of one NUMA node divide its cores evenly, in order. If the nodes are not known, all accelerators divide
+    all cores. A single accelerator has all cores, and so has the CPU as a device.
     """
     names: dict[str, None] = {}
     for device in devices:
@@ -74,7 +74,7 @@ def make_lanes(
 
 
 def _share_cores(accelerators: dict[str, Accelerator], cores: Sequence[int]) -> dict[str, tuple[int, ...] | None]:
-    """Each accelerator's own cores; None for all where there is one accelerator, or fewer cores than accelerators."""
+    """The cores of each accelerator. All are None if there is one accelerator, or fewer cores than accelerators."""
     if len(accelerators) < 2:
         return dict.fromkeys(accelerators)
     near = {
@@ -83,7 +83,7 @@ def _share_cores(accelerators: dict[str, Accelerator], cores: Sequence[int]) -> 
     }
     nodes = set(near.values())
     are_apart = sum(len(node) for node in nodes) == len(set().union(*nodes))
-    if not are_apart or not all(nodes):  # nodes that overlap say nothing: all share all
+    if not are_apart or not all(nodes):  # nodes that overlap can't be right: divide all cores
         near = dict.fromkeys(accelerators, tuple(cores))
     shares: dict[str, tuple[int, ...] | None] = {}
     for name, node in near.items():

@@ -1,4 +1,4 @@
-"""Selection x axes -> a `Plan` of fully resolved cases and of those that can't run, with reasons. Pure functions."""
+"""Models x axes -> a `Plan`: fully resolved cases, and the cases that can't run, with reasons. Pure functions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ AUTO = "auto"
 
 
 class Axes(msgspec.Struct, frozen=True, kw_only=True):
-    """The axes of a run; a case is made for each combination.
+    """The axes of a run. The plan has a case for each combination.
 
-    `batch_sizes`: of each a number; `smoke`; `default` for what metadata says; `auto` for the default doubled until
-    throughput stops rising; or None: in evaluation the batch tuned for the class of device where there is one, else
-    the default.
-    `repeats`: how many processes measure each case.
+    Each of `batch_sizes` is a number, `smoke`, `default` (the batch in metadata.yaml), `auto` (the default, doubled
+    until throughput stops rising), or None (in evaluation the batch tuned for this class of device if there is one,
+    else the default). `repeats` is how many processes measure each case.
     """
 
     modes: tuple[Mode, ...]
@@ -57,14 +56,14 @@ def make_plan(
     tuned: dict[str, dict[str, int]] | None = None,
     auto: dict[Case, int] | None = None,
 ) -> Plan:
-    """Every combination of `models` and `axes`, in that order: all of one model's cases stand together.
+    """Every combination of `models` and `axes`. All cases of one model stand together.
 
     Args:
-        models: specs; or, for a folder whose spec can't be read, its name and the error, which becomes failed entries.
-        axes: checked by `check_axes` before.
-        missing: why a model (by name) or a backend's package (by package) can't be used on this machine.
+        models: specs. Of a folder whose spec can't be read, its name and the error: its cases fail with that error.
+        axes: already checked by `check_axes`.
+        missing: the reason why a model (by name) or a backend's package (by package) can't be used on this machine.
         tuned: evaluation batches by device (as in `axes`) and model.
-        auto: what `auto` comes to, by tuning case at the default batch; where there is none, it is the default.
+        auto: the batches that `auto` found, by tuning case at the default batch; without one, the default is taken.
     """
     combinations = list(
         itertools.product(
@@ -98,21 +97,21 @@ def make_plan(
             if batch_size == AUTO:
                 found = (auto or {}).get(case.tuning_case(), case.batch_size)
                 case = msgspec.structs.replace(case, batch_size=found)
-            planned[case] = plan_case(case, model, missing)  # two batch sizes that come to the same are one case
+            planned[case] = plan_case(case, model, missing)  # two batch sizes with the same value are one case
     return tuple(planned.values())
 
 
 def to_tune(models: Iterable[ModelSpec | tuple[str, SpecError]], axes: Axes, missing: dict[str, str]) -> Plan:
-    """What the batch size `auto` asks for: each tuning case, once, of which any case can run, at its default batch."""
+    """The cases that `auto` must tune, at the default batch: each tuning case once, if any of its cases can run."""
     if AUTO not in axes.batch_sizes:
         return ()
     cases = make_plan(models, msgspec.structs.replace(axes, batch_sizes=(AUTO,)), missing)
-    runnable = {entry.case.tuning_case(): entry.spec for entry in cases if entry.resolved is None}
+    runnable = {one.case.tuning_case(): one.spec for one in cases if one.resolved is None}
     return tuple(PlannedCase(case=case, spec=spec) for case, spec in runnable.items())
 
 
 def plan_case(case: Case, model: ModelSpec | tuple[str, SpecError], missing: dict[str, str]) -> PlannedCase:
-    """`case` with its spec, resolved where it can't run."""
+    """The case with its spec; with an outcome where it can't run."""
     if not isinstance(model, ModelSpec):
         return PlannedCase(case=case, resolved=Failed(kind=FailureKind.ERROR, stage=Stage.PLAN, message=str(model[1])))
     reason = skip_reason(case, model, missing)
@@ -131,7 +130,10 @@ def _batch_size(spec: ModelSpec, mode: Mode, asked: int | str | None, tuned: dic
 
 
 def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | None:
-    """Why `case` can't run here, or None: the model's own rules first, then what the machine lacks."""
+    """The reason why `case` can't run here, or None. The model's own rules come first, then what the machine lacks.
+
+    This is where every skip before a run is decided. (A worker skips only what it finds by running: `NotRunnable`.)
+    """
     for rule in spec.skips:
         if rule.matches(case):
             return rule.reason
@@ -162,10 +164,10 @@ def parse_backend(text: str) -> Backend:
 
 
 def check_axes(axes: Axes, machine: MachineInfo) -> None:
-    """That the machine has the devices and PyTorch the backends.
+    """Check that the machine has the devices and that PyTorch has the backends.
 
     Raises:
-        UsageError: it has not; the message says what there is.
+        UsageError: one is missing; the message says what there is.
     """
     for device in axes.devices:
         kind, _, index = device.partition(":")

@@ -1,4 +1,4 @@
-"""What the fork server imports once, so that workers start with it: torch, the measuring code, models' libraries."""
+"""The imports that the fork server does once for all workers: torch, the measuring code, the models' libraries."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torchzoo.run.worker import PRELOAD_VARIABLE
 
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the runner ends the others
 
-# `module`, or `module:attribute`: transformers, for one, imports a submodule when its attribute is asked for.
-# What can't be imported must not take the server down: the workers of the models that need it will say so.
+# Each name is `module` or `module:attribute`. (Some libraries, transformers for example, import a submodule only when
+# its attribute is read.) A library that can't be imported must not end the server: the workers of its models report it.
 for _name in ("torchzoo.measure.case", *filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(","))):
     _module, _, _attribute = _name.partition(":")
     _imported = attempt(partial(import_module, _module))

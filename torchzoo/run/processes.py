@@ -1,4 +1,4 @@
-"""Real worker processes, forked from a server that has torch and the models' libraries loaded."""
+"""The real worker processes. They are forked from a server that has torch and the models' libraries loaded."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class _Process:
 
 
 class ForkServer:
-    """A process with torch and libraries loaded, which workers are forked from: in a fraction of a second, not seconds.
+    """A process that has loaded torch and libraries. A worker forked from it starts in a fraction of a second.
 
-    The server never touches a device: `PYTORCH_NVML_BASED_CUDA_CHECK` keeps PyTorch from initialising CUDA when it
-    only counts devices, and a forked child could not use CUDA otherwise. Where there is no forkserver, workers are
-    spawned, and import what they need themselves.
+    The server never touches a device. PyTorch initialises CUDA when it counts devices, and then no forked child can use
+    CUDA; `PYTORCH_NVML_BASED_CUDA_CHECK` prevents that. On a platform without forkserver, workers are spawned and
+    import what they need themselves.
 
     Args:
-        preload: what the server imports beside torch, as `torchzoo.run.preload` takes it.
+        preload: what the server imports beside torch, in the form that `torchzoo.run.preload` takes.
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
@@ -59,16 +59,14 @@ class ForkServer:
         self._preload = preload
 
     def machine_info(self) -> MachineInfo:
-        """Start the server and ask a process of it what the machine has.
+        """Start the server, and ask one of its processes what the machine has.
 
         Raises:
             TorchUnusable: torch itself can't be imported.
         """
         machine = self._ask(self._preload)
-        if (
-            machine is None and self._preload
-        ):  # a library that ends the process it is imported in costs its models alone
-            time.sleep(1)  # until the server is known to be gone
+        if machine is None and self._preload:  # a library ended the server: try without libraries
+            time.sleep(1)  # until multiprocessing notices that the server is gone
             machine = self._ask(())
         if machine is None:
             raise TorchUnusable("the process that imports torch died; see above")
@@ -76,21 +74,23 @@ class ForkServer:
             raise TorchUnusable(machine)
         return machine
 
-    def ceilings(self, device: str) -> tuple[str, MeasuredPeaks]:
-        """Ask a process of the server, which `machine_info` has started, what products and copies on `device` reach.
+    def measured_peaks(self, device: str) -> tuple[str, int | None, MeasuredPeaks]:
+        """Measure what matrix products and copies reach on `device`, in a process of the server.
+
+        `machine_info` must have been called before: it starts the server.
 
         Returns:
-            The device's name in the file of ceilings, and the ceilings.
+            The device's name, its number of threads (of a CPU), and its measured peaks.
 
         Raises:
             TorchUnusable: the device can't be used, or the process died.
         """
         receiver, sender = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=worker.tell_ceilings, args=(sender, device), daemon=True)
+        process = self.context.Process(target=worker.tell_measured_peaks, args=(sender, device), daemon=True)
         process.start()
         sender.close()
         try:
-            found: tuple[str, MeasuredPeaks] | str = receiver.recv()
+            found: tuple[str, int | None, MeasuredPeaks] | str = receiver.recv()
         except EOFError as error:
             raise TorchUnusable(f"the process that measured {device} died; see above") from error
         process.join()
@@ -99,7 +99,7 @@ class ForkServer:
         return found
 
     def _ask(self, preload: Sequence[str]) -> MachineInfo | str | None:
-        """What the machine has, or why torch can't tell; None where the server or its process died."""
+        """What the machine has, or why torch can't be used. None if the server or its process died."""
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         os.environ[worker.PRELOAD_VARIABLE] = ",".join(preload)
         root = str(Path(torchzoo.__file__).resolve().parent.parent)
@@ -126,7 +126,7 @@ class ForkServer:
 
 
 def _kill_server() -> None:
-    """The fork server ends with this process, but not before all libraries are imported: seconds, or never."""
+    """Kill the fork server. It would end with this process, but only after it has imported all libraries."""
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
             if "multiprocessing.forkserver" in " ".join(child.cmdline()):
@@ -147,11 +147,11 @@ class ForkedWorkers:
         self._reaper: subprocess.Popen[str] | None = None
         self._interrupts = _Interrupts()
 
-    def start(self, ticket: int, entry: PlannedCase, lane: Lane, log: Path) -> None:
-        assert entry.spec is not None
+    def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None:
+        assert planned.spec is not None
         scratch = tempfile.mkdtemp(prefix="torchzoo-scratch-")
         request = worker.Request(
-            case=entry.case, spec=entry.spec, settings=self._settings, lane=lane, log=str(log), scratch=scratch
+            case=planned.case, spec=planned.spec, settings=self._settings, lane=lane, log=str(log), scratch=scratch
         )
         ours, theirs = self._context.Pipe(duplex=True)
         process = self._context.Process(target=worker.work, args=(request, theirs))
@@ -176,10 +176,10 @@ class ForkedWorkers:
             self._reaper.stdin.flush()
 
     def wait(self, timeout_s: float) -> list[tuple[int, Message]]:
-        """See `torchzoo.run.scheduler.Workers`. What a worker has sent is read before its end is noticed.
+        """See `torchzoo.run.scheduler.Workers`. All messages of a worker are read before its end is reported.
 
         Raises:
-            KeyboardInterrupt: SIGINT or SIGTERM came, now or since the last call.
+            KeyboardInterrupt: SIGINT or SIGTERM came, during this call or since the last one.
         """
         waited: dict[Any, int] = {}
         for ticket, started in self._processes.items():
@@ -202,7 +202,7 @@ class ForkedWorkers:
         return messages
 
     def open_window(self, ticket: int) -> None:
-        with contextlib.suppress(OSError):  # gone in this moment: its end will be noticed
+        with contextlib.suppress(OSError):  # the worker has just ended: `wait` will report that
             self._processes[ticket].connection.send(worker.GO)
 
     def pause(self, ticket: int) -> None:
@@ -212,18 +212,18 @@ class ForkedWorkers:
         self._signal(ticket, signal.SIGCONT)
 
     def kill(self, ticket: int) -> None:
-        if ticket not in self._processes:  # `start` failed: no space for a scratch folder, no process to be had
+        if ticket not in self._processes:  # `start` failed: there was no space, or no process
             return
         self._signal(ticket, signal.SIGKILL)
         started = self._processes.pop(ticket)
-        started.process.kill()  # where it has not made its group yet
+        started.process.kill()  # in case it has not made its process group yet
         started.process.join()
         started.connection.close()
         shutil.rmtree(started.scratch, ignore_errors=True)
         self._tell_reaper(f"- {started.process.pid}")
 
     def _signal(self, ticket: int, number: signal.Signals) -> None:
-        """To the worker and its process group, which holds the compilers' own processes too."""
+        """Signal the worker and its process group, which also holds the compilers' processes."""
         reaper.kill_tree(self._processes[ticket].process.pid, number)
 
     def host_available_bytes(self) -> int:
@@ -246,7 +246,7 @@ class ForkedWorkers:
 
 
 class _Interrupts:
-    """SIGINT and SIGTERM, noted instead of raised wherever they strike: `noted` can be read from then on."""
+    """SIGINT and SIGTERM do not raise inside this context. From then on, there is something to read from `noted`."""
 
     def __init__(self) -> None:
         self.noted, self._note = multiprocessing.Pipe(duplex=False)
@@ -261,7 +261,7 @@ class _Interrupts:
             self._before[number] = signal.signal(number, self._on_signal)
 
     def _on_signal(self, *_: object) -> None:
-        if not self.came:  # once is enough, and a full pipe would block
+        if not self.came:  # one byte is enough, and a full pipe would block
             self._note.send_bytes(b"")
 
     def __exit__(self, *_: object) -> None:
@@ -271,7 +271,7 @@ class _Interrupts:
 
 @contextlib.contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends what runs as Ctrl-C does: workers killed, what was measured kept, temporary folders removed."""
+    """SIGTERM ends a command as Ctrl-C does: workers are killed, records are kept, temporary folders are removed."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

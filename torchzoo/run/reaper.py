@@ -1,8 +1,9 @@
-"""A process that outlives a runner killed with SIGKILL just long enough to kill its workers, the stopped ones too.
+"""A process that kills the workers of a runner that was itself killed with SIGKILL.
 
-A worker notices itself that its runner is gone, but not while it is stopped. Standard input brings a line for each
-worker that starts (`+`, its process group, its scratch folder) or has ended (`-`, its group); its end is the runner's.
-Run by its path, with the standard library alone, so that it starts in milliseconds.
+A worker notices that its runner is gone, but not while the worker is stopped. This process reads a line from standard
+input for each worker that starts (`+`, its process group, its scratch folder) or has ended (`-`, its group). The end of
+standard input means that the runner is gone. The file is run by its path and uses the standard library alone, so that
+it starts in milliseconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Run a plan: prepare several cases together, measure one at a time per lane, kill what hangs, say what became of each.
+"""Run a plan: prepare several cases together, measure one at a time per lane, and kill what hangs.
 
-A worker builds, warms up and compiles beside others. Then it waits for its lane's measuring window; while that is open,
-every other worker on the same cores is stopped (SIGSTOP) and nothing is started, so that the case is measured alone.
+A worker builds, warms up and compiles beside others. Then it waits for its lane's measuring window. While a window is
+open, every other worker on the same cores is stopped (SIGSTOP) and no worker is started, so the case is measured alone.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from torchzoo.record import Failed, FailureKind, Measured, Outcome, Record
 from torchzoo.run.lanes import CPU, Lane
 from torchzoo.run.plan import Plan, PlannedCase
 
-HOST_RESERVE_BYTES = 2 * 2**30  # of the host's memory, promised to no worker
-WORKER_BYTES = 1.5 * 2**30  # of the host's memory, for a worker without its model
-DEVICE_SHARE = 0.9  # of a device's memory, to be promised to workers
-TRAIN_BYTES, EVAL_BYTES = 16, 4  # per parameter at least: weights; in training gradients and Adam's two moments too
+HOST_RESERVE_BYTES = 2 * 2**30  # host memory that no worker is planned to use
+WORKER_BYTES = 1.5 * 2**30  # host memory of a worker without its model
+DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to use together
+TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
 ANSWER_TO_EXIT_S = 10.0
 
 
@@ -40,16 +40,16 @@ Message = Stage | Outcome | Exited
 
 
 class Workers(Protocol):
-    """Processes by ticket; `torchzoo.processes` has the real ones, tests fake them."""
+    """Processes by ticket. `torchzoo.run.processes` has the real ones; tests use fakes."""
 
-    def start(self, ticket: int, entry: PlannedCase, lane: Lane, log: Path) -> None: ...
+    def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None: ...
 
     def wait(self, timeout_s: float) -> list[tuple[int, Message]]:
-        """Messages that have come, by ticket; none when `timeout_s` is over. `Exited` is a ticket's last."""
+        """The messages that came within `timeout_s`, each with its ticket. `Exited` is a ticket's last message."""
         ...
 
     def open_window(self, ticket: int) -> None:
-        """Tell a worker that waits to measure now."""
+        """Tell a waiting worker to measure now."""
         ...
 
     def pause(self, ticket: int) -> None:
@@ -67,33 +67,33 @@ class Workers(Protocol):
 
 @dataclass
 class _Running:
-    """A worker's state, as the scheduler knows it."""
+    """What the scheduler knows of a worker."""
 
-    entry: PlannedCase
+    planned: PlannedCase
     lane: Lane
     log: Path
     started_at: str
     deadline_s: float
-    device_bytes: float  # what it is expected to need of the device's memory
-    host_bytes: float  # and of the host's
+    device_bytes: float  # device memory that it is expected to need
+    host_bytes: float  # host memory that it is expected to need
     stage: Stage = Stage.START
     outcome: Outcome | None = None
-    paused_at_s: float | None = None  # since when it has been stopped
-    paused_s: float = 0.0  # how long it was, before
+    paused_at_s: float | None = None  # when it was stopped; None while it runs
+    paused_s: float = 0.0  # how long it was stopped before that
     had_siblings: bool = False
     is_retry: bool = False
 
 
 class Scheduler:
-    """Runs the entries of one plan over lanes.
+    """Runs the cases of one plan on lanes.
 
     Args:
-        workers: what starts and stops processes.
-        lanes: where cases run; each entry to run must have one.
-        jobs: how many workers may be alive at once, over all lanes.
-        limits: of each stage.
-        log_path: where the worker of a case writes what it prints.
-        on_stage: called when a worker reports a stage.
+        workers: starts and stops processes.
+        lanes: where cases run; each case that runs must have one.
+        jobs: how many workers may be alive at once, on all lanes together.
+        limits: the time limit of each stage; `_kill_late` enforces them.
+        log_path: the file for what the worker of a case prints.
+        on_stage: called when a worker begins a stage.
         now_s: a monotonic clock.
     """
 
@@ -116,25 +116,25 @@ class Scheduler:
         self.on_stage = on_stage
         self.now_s = now_s
         self.running: dict[int, _Running] = {}
-        self.windows: dict[Lane, int] = {}  # ticket of the worker that is measuring
+        self.windows: dict[Lane, int] = {}  # the ticket that is measuring on each lane
         self.waiting: deque[int] = deque()  # tickets, in the order they asked for a window
-        self.learned_bytes: dict[tuple[str, str], float] = {}  # device memory by model and mode
-        self.learned_host_bytes: dict[tuple[str, str], float] = {}
-        self.host_bytes: int | None = None  # available when the second worker was to be started
+        self.learned_bytes: dict[tuple[str, str], float] = {}  # device memory that cases took, by model and mode
+        self.learned_host_bytes: dict[tuple[str, str], float] = {}  # host memory, likewise
+        self.host_bytes: int | None = None  # host memory that was available when the second worker was to start
         self.tickets = 0
 
     def run(self, plan: Plan) -> Iterator[Record]:
-        """Yield each case's record when it is settled; never raise for what a case does.
+        """Yield the record of each case when its outcome is known. What a case does never raises here.
 
-        On leaving early (an interrupt), all workers are killed.
+        If the caller leaves early (an interrupt), all workers are killed.
         """
         queue: deque[tuple[PlannedCase, bool]] = deque()
-        for entry in self._in_order(plan):
-            if entry.resolved is None:
-                queue.append((entry, False))
+        for planned in self._in_order(plan):
+            if planned.resolved is None:
+                queue.append((planned, False))
             else:
                 now = timestamp()
-                yield Record(case=entry.case, outcome=entry.resolved, started_at=now, finished_at=now)
+                yield Record(case=planned.case, outcome=planned.resolved, started_at=now, finished_at=now)
         try:
             while queue or self.running:
                 self._start(queue)
@@ -143,21 +143,22 @@ class Scheduler:
                     if ticket in self.running:
                         self._note(ticket, message)
                 self._kill_late()
-                yield from self._settle(queue)
+                yield from self._finish(queue)
         finally:
             for ticket in list(self.running):
                 self.workers.kill(ticket)
             self.running.clear()
 
     def _in_order(self, plan: Plan) -> list[PlannedCase]:
-        """All cases once, then all again: what drifts in the course of a run is to be between the repeats of a case.
+        """The order in which cases start: first every case once, then every case again.
 
-        Within that the plan's order one at a time; else what takes long first, compiling before eager, training before
-        evaluation: a long one started last would run alone in the end.
+        So a drift in the course of the run lies between the repeats of a case, not within them. With one job, each
+        round has the plan's order. With several jobs, long cases come first (compiling before eager, training before
+        evaluation): a long case that starts last would run alone at the end.
         """
 
-        def key(entry: PlannedCase) -> tuple[int, ...]:
-            case = entry.case
+        def key(planned: PlannedCase) -> tuple[int, ...]:
+            case = planned.case
             is_short = (case.backend == EAGER, case.mode is not Mode.TRAIN)
             return (case.repeat,) if self.jobs == 1 else (case.repeat, *is_short)
 
@@ -166,24 +167,24 @@ class Scheduler:
     # --- starting ---
 
     def _start(self, queue: deque[tuple[PlannedCase, bool]]) -> None:
-        """Start what may start now, retries first. What waits for its lane holds up no other lane, but a retry does."""
+        """Start the cases that may start now, retries first. A retry that must wait holds up all others."""
         pending = sorted(queue, key=lambda item: not item[1])
         queue.clear()
         is_held_up = False
-        for entry, is_retry in pending:
+        for planned, is_retry in pending:
             may_start = len(self.running) < self.jobs and not is_held_up
-            lane = self._lane_for(entry, alone=is_retry) if may_start else None
+            lane = self._lane_for(planned, alone=is_retry) if may_start else None
             if lane is None:
-                queue.append((entry, is_retry))
+                queue.append((planned, is_retry))
                 is_held_up = is_held_up or is_retry
             else:
-                self._start_one(entry, lane, is_retry=is_retry)
+                self._start_one(planned, lane, is_retry=is_retry)
 
-    def _lane_for(self, entry: PlannedCase, *, alone: bool) -> Lane | None:
-        """The least busy lane with room for `entry`, or None for now. One that runs `alone` gets a lane to itself."""
-        candidates = [lane for lane in self.lanes if lane.runs(entry.case.device)]
-        assert candidates, f"no lane for {entry.case.device}"
-        if self.running and not self._host_has_room(entry):
+    def _lane_for(self, planned: PlannedCase, *, alone: bool) -> Lane | None:
+        """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty."""
+        candidates = [lane for lane in self.lanes if lane.runs(planned.case.device)]
+        assert candidates, f"no lane for {planned.case.device}"
+        if self.running and not self._host_has_room(planned):
             return None
         for lane in sorted(candidates, key=lambda lane: len(self._on(lane))):
             on_lane = self._on(lane)
@@ -194,52 +195,52 @@ class Scheduler:
             if lane.jobs is not None and len(on_lane) >= lane.jobs:
                 continue
             if on_lane and lane.memory_bytes is not None:
-                promised = sum(worker.device_bytes for worker in on_lane) + self._expected_bytes(entry, lane)
-                if promised > DEVICE_SHARE * lane.memory_bytes:
+                expected = sum(worker.device_bytes for worker in on_lane) + self._expected_bytes(planned, lane)
+                if expected > DEVICE_SHARE * lane.memory_bytes:
                     continue
             return lane
         return None
 
-    def _host_has_room(self, entry: PlannedCase) -> bool:
-        """Whether the host has memory for one more, now and when all that run have grown as expected."""
+    def _host_has_room(self, planned: PlannedCase) -> bool:
+        """Whether the host has memory for one more worker, now and once all workers have grown as expected."""
         if self.host_bytes is None:
             self.host_bytes = self.workers.host_available_bytes()
-        promised = sum(worker.host_bytes for worker in self.running.values()) + self._expected_host_bytes(entry)
-        is_promised = promised > self.host_bytes - HOST_RESERVE_BYTES
-        return not is_promised and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
+        expected = sum(worker.host_bytes for worker in self.running.values()) + self._expected_host_bytes(planned)
+        is_full = expected > self.host_bytes - HOST_RESERVE_BYTES
+        return not is_full and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
 
     def _on(self, lane: Lane) -> list[_Running]:
         return [worker for worker in self.running.values() if worker.lane == lane]
 
-    def _expected_bytes(self, entry: PlannedCase, lane: Lane) -> float:
-        """What earlier cases of the model and mode took; else what metadata declares; else an even share at least."""
+    def _expected_bytes(self, planned: PlannedCase, lane: Lane) -> float:
+        """Device memory that a case will need: as earlier cases took, else as metadata says, else an even share."""
         if lane.memory_bytes is None:
             return 0.0
-        learned = self.learned_bytes.get((entry.case.model, entry.case.mode))
+        learned = self.learned_bytes.get((planned.case.model, planned.case.mode))
         if learned is not None:
             return 1.2 * learned
-        assert entry.spec is not None
-        declared = entry.spec.device_memory_gib.get(entry.case.mode)
+        assert planned.spec is not None
+        declared = planned.spec.device_memory_gib.get(planned.case.mode)
         if declared is not None:
             return declared * 2**30
-        return max(_weights_bytes(entry), DEVICE_SHARE * lane.memory_bytes / self.jobs)
+        return max(_weights_bytes(planned), DEVICE_SHARE * lane.memory_bytes / self.jobs)
 
-    def _expected_host_bytes(self, entry: PlannedCase) -> float:
-        learned = self.learned_host_bytes.get((entry.case.model, entry.case.mode))
+    def _expected_host_bytes(self, planned: PlannedCase) -> float:
+        learned = self.learned_host_bytes.get((planned.case.model, planned.case.mode))
         if learned is not None:
             return 1.2 * learned
-        return WORKER_BYTES + (_weights_bytes(entry) if entry.case.device == CPU else 0.0)
+        return WORKER_BYTES + (_weights_bytes(planned) if planned.case.device == CPU else 0.0)
 
-    def _start_one(self, entry: PlannedCase, lane: Lane, *, is_retry: bool) -> None:
+    def _start_one(self, planned: PlannedCase, lane: Lane, *, is_retry: bool) -> None:
         self.tickets += 1
         worker = _Running(
-            entry=entry,
+            planned=planned,
             lane=lane,
-            log=self.log_path(entry.case),
+            log=self.log_path(planned.case),
             started_at=timestamp(),
             deadline_s=self.now_s() + self.limits.of(Stage.START),
-            device_bytes=self._expected_bytes(entry, lane),
-            host_bytes=self._expected_host_bytes(entry),
+            device_bytes=self._expected_bytes(planned, lane),
+            host_bytes=self._expected_host_bytes(planned),
             is_retry=is_retry,
         )
         siblings = self._on(lane)
@@ -247,12 +248,12 @@ class Scheduler:
         for sibling in siblings:
             sibling.had_siblings = True
         self.running[self.tickets] = worker
-        self.workers.start(self.tickets, entry, lane, worker.log)
+        self.workers.start(self.tickets, planned, lane, worker.log)
 
     # --- windows ---
 
     def _open_windows(self) -> None:
-        """Let the first that waits measure, on each lane whose cores no open window uses; stop the others there."""
+        """Open a window on each lane whose cores no open window uses, and stop the other workers there."""
         for ticket in list(self.waiting):
             lane = self.running[ticket].lane
             if any(lane.shares_cores(open_lane) for open_lane in self.windows):
@@ -266,7 +267,7 @@ class Scheduler:
             self.workers.open_window(ticket)
 
     def _close_window(self, ticket: int) -> None:
-        """The worker is done measuring, or gone: let go on whom no other window keeps stopped."""
+        """The worker is done measuring, or gone: continue the workers that no other window keeps stopped."""
         self.windows = {lane: holder for lane, holder in self.windows.items() if holder != ticket}
         for other, worker in self.running.items():
             if worker.paused_at_s is None or any(lane.shares_cores(worker.lane) for lane in self.windows):
@@ -289,7 +290,7 @@ class Scheduler:
                     self.waiting.append(ticket)
                 if message is Stage.EXAMINE:
                     self._close_window(ticket)
-                self.on_stage(worker.entry.case, worker.lane, message)
+                self.on_stage(worker.planned.case, worker.lane, message)
             case Exited():
                 worker.outcome = worker.outcome or died(message.code, worker.stage, worker.log)
                 worker.deadline_s = -math.inf
@@ -310,8 +311,8 @@ class Scheduler:
                 worker.outcome = Failed(kind=FailureKind.TIMEOUT, stage=worker.stage, message=text, log=str(worker.log))
                 worker.deadline_s = -math.inf
 
-    def _settle(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[Record]:
-        """Records of those that have an outcome and have ended, or had their time to end."""
+    def _finish(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[Record]:
+        """The records of the workers that have an outcome and have ended, or had their time to end."""
         for ticket, worker in list(self.running.items()):
             if worker.outcome is None or self.now_s() < worker.deadline_s:
                 continue
@@ -321,11 +322,11 @@ class Scheduler:
                 self.waiting.remove(ticket)
             self._close_window(ticket)
             if self._should_retry(worker):
-                queue.appendleft((worker.entry, True))
+                queue.appendleft((worker.planned, True))
                 continue
             self._learn(worker)
             yield Record(
-                case=worker.entry.case,
+                case=worker.planned.case,
                 outcome=worker.outcome,
                 started_at=worker.started_at,
                 finished_at=timestamp(),
@@ -334,13 +335,13 @@ class Scheduler:
             )
 
     def _should_retry(self, worker: _Running) -> bool:
-        """Out of device memory beside siblings may be their doing: once more, alone. Never with a smaller batch."""
+        """A case that ran out of device memory beside siblings runs once more, alone, never with a smaller batch."""
         is_oom = isinstance(worker.outcome, Failed) and worker.outcome.kind is FailureKind.OOM_DEVICE
         return is_oom and worker.had_siblings and not worker.is_retry
 
     def _learn(self, worker: _Running) -> None:
         if isinstance(worker.outcome, Measured):
-            key = (worker.entry.case.model, worker.entry.case.mode)
+            key = (worker.planned.case.model, worker.planned.case.mode)
             memories = [variant.memory for variant in worker.outcome.variants.values()]
             taken = max(m.device_process_bytes or m.device_peak_reserved_bytes or 0 for m in memories)
             self.learned_bytes[key] = max(float(taken), self.learned_bytes.get(key, 0.0))
@@ -348,13 +349,13 @@ class Scheduler:
             self.learned_host_bytes[key] = max(float(resident), self.learned_host_bytes.get(key, 0.0))
 
 
-def _weights_bytes(entry: PlannedCase) -> float:
-    assert entry.spec is not None
-    return entry.spec.parameters * (TRAIN_BYTES if entry.case.mode is Mode.TRAIN else EVAL_BYTES)
+def _weights_bytes(planned: PlannedCase) -> float:
+    assert planned.spec is not None
+    return planned.spec.parameters * (TRAIN_BYTES if planned.case.mode is Mode.TRAIN else EVAL_BYTES)
 
 
 def died(code: int, stage: Stage, log: Path) -> Failed:
-    """A worker that ended without an outcome."""
+    """The failure of a worker that ended without sending an outcome."""
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         hint = "; the kernel does so when the host's memory is full" if -code == signal.SIGKILL else ""
@@ -372,5 +373,5 @@ def _tail(log: Path, characters: int = 4000) -> str:
 
 
 def timestamp() -> str:
-    """Now, in UTC, ISO 8601."""
+    """The time now, in UTC, as ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -70,13 +70,13 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     """
     catalog = find_models(map(Path, request.models_dirs))
     models = read_models(catalog, catalog.select(request.patterns, request.suites))
+    tuned = _tuned_batches(request.batch_file)
     server = ForkServer(to_preload(models))
     machine = server.machine_info()
     axes = request.axes
     if not axes.devices:
         axes = msgspec.structs.replace(axes, devices=(machine.default_device,))
     plan.check_axes(axes, machine)
-    tuned = _tuned_batches(request.batch_file)
     tuned_here = {
         device: {name: one.batch_size for name, one in tuned.get(machine.device_class(device), {}).items()}
         for device in axes.devices
@@ -156,4 +156,6 @@ def _check_same_machine(run: Run, now: dict[str, Any]) -> None:
     current = msgspec.structs.replace(run.manifest, environment=now)
     changed = [f"{d.name} was {d.base}, is {d.candidate}" for d in machine_differences(run.manifest, current)]
     if changed:
-        raise StoreError(f"{run.path} was begun elsewhere, start a new run: {'; '.join(changed)}")
+        raise StoreError(
+            f"{run.path} began on another machine or other software, start a new run: {'; '.join(changed)}"
+        )

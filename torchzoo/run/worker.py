@@ -1,4 +1,4 @@
-"""The life of a worker process: isolate it, measure one case, say what came of it. Torch is imported only inside."""
+"""The life of a worker process: isolate it, measure one case, send the outcome. Torch is imported only inside."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from torchzoo.record import Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run.lanes import Lane
 from torchzoo.zoo.spec import ModelSpec
 
-#: Names the modules, by commas, that `torchzoo.preload` loads into the fork server.
+#: The environment variable with the modules, separated by commas, that `torchzoo.run.preload` loads.
 PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
 
-#: What the parent sends a worker whose window is open.
+#: The message that opens a worker's measuring window.
 GO = "go"
 
 
@@ -42,7 +42,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def work(request: Request, connection: Connection) -> None:
-    """Report each stage as it begins, wait for the window, then report the outcome."""
+    """Send each stage as it begins, wait for the measuring window, then send the outcome."""
     os.setsid()  # a process group of its own, to be stopped and killed whole
     _redirect_output(request.log)
     faulthandler.enable()
@@ -78,9 +78,9 @@ def _measure(request: Request, tell: Callable[[Stage], None], window: Callable[[
 
 
 def _prime(request: Request) -> None:
-    """Compile the case once in a process of its own, forked before this one has touched a device, to fill the caches.
+    """Fill the compile caches: compile the case once in a process that is forked before this one touches a device.
 
-    What fails there will fail here, and is reported then.
+    What fails there fails here again, and is reported then.
     """
     pid = os.fork()
     if pid:
@@ -105,26 +105,25 @@ def tell_machine_info(connection: Connection) -> None:
         connection.send(answer)
 
 
-def tell_ceilings(connection: Connection, device_name: str) -> None:
-    """Send what products and copies on a device reach, under its name in their file; or one line that says why not."""
+def tell_measured_peaks(connection: Connection, device_name: str) -> None:
+    """Send the name of a device, its threads (of a CPU) and its measured peaks; or one line that says why not."""
     try:
         import torch
 
-        from torchzoo.analysis.peaks import ceilings_key
         from torchzoo.environment import device_name as name_of
-        from torchzoo.measure.passes.measured_peaks import measure_ceilings
+        from torchzoo.measure.passes.measured_peaks import measure_peaks
 
         device = torch.device(device_name)
         if device.type != "cpu":
             torch.accelerator.set_device_index(device)
-        key = ceilings_key(name_of(device), torch.get_num_threads() if device.type == "cpu" else None)
-        connection.send((key, measure_ceilings(device)))
+        threads = torch.get_num_threads() if device.type == "cpu" else None
+        connection.send((name_of(device), threads, measure_peaks(device)))
     except (ImportError, OSError, RuntimeError) as error:
         connection.send(f"can't measure {device_name}: {' '.join(str(error).split())[:300]}")
 
 
 def _listen(connection: Connection) -> threading.Event:
-    """An event that is set when the parent opens the window; and the worker's end, should the parent be gone."""
+    """An event that is set when the parent opens the window. If the parent is gone, the worker ends itself."""
     go = threading.Event()
 
     def listen() -> None:
@@ -139,7 +138,7 @@ def _listen(connection: Connection) -> threading.Event:
 
 
 def _set_environment(request: Request) -> None:
-    """Cores, compile caches and compile threads: what must stand before torch compiles."""
+    """Set cores, compile caches and compile threads, before torch compiles anything."""
     caches = Path(request.settings.cache_dir or request.scratch)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(caches / "triton")
@@ -162,7 +161,7 @@ def _limit_host_memory(limit_bytes: int | None) -> None:
 
 
 def failure(error: BaseException, stage: Stage, log: str) -> Failed:
-    """Classify an exception. Its message is cut to one line; the traceback's tail keeps the rest."""
+    """The failure that an exception is. Its message is cut to one line; the end of the traceback is kept."""
     text = " ".join(str(error).split())
     return Failed(
         kind=_kind(error),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Catalog:
-    """Model folders by name. Reading a spec is put off until it is asked for, so one bad folder harms no other."""
+    """Model folders by name. A spec is read only when it is asked for, so a bad folder does no harm to the others."""
 
     def __init__(self, folders: dict[str, Path]) -> None:
         self.folders = folders
@@ -29,11 +29,11 @@ class Catalog:
         return sorted(self.folders, key=str.lower)
 
     def spec(self, name: str) -> ModelSpec:
-        """Raises `SpecError` for a folder whose metadata can't be used."""
+        """The spec of one model. Raises `SpecError` if its metadata can't be used."""
         return read_spec(self.folders[name])
 
     def specs(self) -> tuple[list[ModelSpec], list[SpecError]]:
-        """All readable specs, and the errors of those that are not."""
+        """The specs of all models whose metadata can be used, and the errors of the others."""
         good: list[ModelSpec] = []
         bad: list[SpecError] = []
         for name in self.names:
@@ -44,10 +44,14 @@ class Catalog:
         return good, bad
 
     def select(self, patterns: Sequence[str], suites: Sequence[str] = ()) -> list[str]:
-        """Names of `suites`, then those that match `patterns` (a name, a glob as `hf_*`, a domain, `all`), once each.
+        """The names of the models that are chosen, each once.
+
+        Args:
+            patterns: each is a name, a glob such as `hf_*`, a domain, or `all`.
+            suites: suites whose models are chosen, too. They come first.
 
         Raises:
-            CatalogError: a pattern that matches nothing, no such suite, or one with a model that isn't there.
+            CatalogError: a pattern matches nothing, there is no such suite, or a model of a suite is not there.
         """
         chosen: dict[str, None] = {}
         for suite in suites:
@@ -78,22 +82,22 @@ def _unknown(pattern: str, names: Iterable[str]) -> str:
 
 
 def find_models(extra_folders: Iterable[Path] = ()) -> Catalog:
-    """The zoo's models, then those under `TORCHZOO_PATH` and `extra_folders`; of equal names the last one counts.
+    """The zoo's models, and those under `TORCHZOO_PATH` and `extra_folders`. Of equal names the last one counts.
 
     Raises:
-        CatalogError: an extra folder that does not exist.
+        CatalogError: a folder of models does not exist.
     """
     return Catalog(find_folders("models", "TORCHZOO_PATH", extra_folders))
 
 
 def library_imports(spec: ModelSpec) -> list[str]:
-    """What the files of a folder import of other libraries, as `module` or `module:attribute`; nothing is run."""
+    """The libraries that the files of a model import, as `module` or `module:attribute`. No code is run."""
     imports: dict[str, None] = {}
     for path in sorted(Path(spec.folder).glob("*.py")):
         try:
             tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError):
-            continue  # the worker that loads the model will say so
+            continue  # the worker that loads the model reports it
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 imports.update(dict.fromkeys(alias.name for alias in node.names))
@@ -103,7 +107,7 @@ def library_imports(spec: ModelSpec) -> list[str]:
     return [name for name in imports if name.partition(":")[0].partition(".")[0] not in ours]
 
 
-#: What a model raises that asks for a value on the meta device, where there is none.
+#: What a model on the meta device raises when it asks for the value of a tensor: such tensors have none.
 NEEDS_DATA = (RuntimeError, NotImplementedError, AttributeError)
 
 

@@ -15,32 +15,39 @@ from torchzoo.errors import TorchzooError
 
 
 class CatalogError(TorchzooError):
-    """No model, suite or userbenchmark has that name (the message suggests the nearest), or a folder is missing."""
+    """There is no model, suite, userbenchmark or folder of that name. The message suggests the nearest names."""
+
+
+def checkout() -> Path | None:
+    """The root of the checkout that this torchzoo runs from; None if it was installed from a wheel."""
+    package = Path(torchzoo.__file__).resolve().parent
+    return None if (package / "_bundled").is_dir() else package.parent
 
 
 def bundled(kind: str) -> Path:
     """The folder `kind` (`models`, `userbenchmark`): beside the package in a checkout, inside it in a wheel."""
-    package = Path(torchzoo.__file__).resolve().parent
-    inside = package / "_bundled" / kind
-    return inside if inside.is_dir() else package.parent / kind
+    return (checkout() or Path(torchzoo.__file__).resolve().parent / "_bundled") / kind
 
 
 def find_userbenchmarks() -> dict[str, Path]:
-    """The folders of torchzoo's userbenchmarks by name, then those under `TORCHZOO_USERBENCHMARK_PATH`.
+    """The folders of userbenchmarks by name: torchzoo's own, and those under `TORCHZOO_USERBENCHMARK_PATH`.
 
     Raises:
-        CatalogError: a folder of that variable does not exist.
+        CatalogError: a folder that the variable names does not exist.
     """
     return find_folders("userbenchmark", "TORCHZOO_USERBENCHMARK_PATH", ())
 
 
 def find_folders(kind: str, variable: str, extra: Iterable[Path]) -> dict[str, Path]:
-    """Folders by name: torchzoo's own of this kind, those under the environment variable, then `extra`.
+    """The folders of one kind by name. If several have the same name, the last one counts.
 
-    Of equal names the last one counts.
+    Args:
+        kind: `models` or `userbenchmark`. Torchzoo's own folders come first.
+        variable: the environment variable that names more parents of folders. Theirs come next.
+        extra: parents of more folders, which come last.
 
     Raises:
-        CatalogError: one of these folders does not exist.
+        CatalogError: one of these parents does not exist.
     """
     from_environment = [Path(part) for part in os.environ.get(variable, "").split(os.pathsep) if part]
     folders: dict[str, Path] = {}
@@ -58,10 +65,10 @@ def find_folders(kind: str, variable: str, extra: Iterable[Path]) -> dict[str, P
 
 
 def import_folder(folder: Path, full_name: str) -> ModuleType:
-    """Import `folder/__init__.py` as the package `full_name`, known by that name before its code runs.
+    """Import `folder/__init__.py` as the package `full_name`. The package is in `sys.modules` before its code runs.
 
     Raises:
-        ImportError: there is none; and whatever its code raises.
+        ImportError: there is no such file. Whatever its code raises is raised, too.
     """
     init = folder / "__init__.py"
     if not init.is_file():

@@ -1,40 +1,39 @@
-"""What pip requirements ask for, and whether what is installed here satisfies them."""
+"""What pip requirements ask for, and whether what is installed here satisfies them.
+
+Until a requirement is parsed, only the standard library is imported: the installer begins without `packaging`.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from torchzoo.errors import TorchzooError
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+#: Modules that some libraries install beside their own by mistake.
+STRAY_MODULES = frozenset({"benchmarks", "docs", "example", "examples", "test", "tests"})
 
 
-def is_installed(requirement: str) -> bool:
-    """Whether the distribution that `requirement` names is installed, at whatever version."""
-    try:
-        importlib.metadata.distribution(distribution_name(requirement))
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def unsatisfied(requirement: str) -> str | None:
-    """Why what is installed does not meet a requirement: `timm not installed`, `timm 0.9.2 is installed, not >=1.0`."""
-    name = distribution_name(requirement)
-    if not is_installed(requirement):
-        return f"{name} not installed"
-    if re.fullmatch(r"[\w.-]+", requirement):  # any version will do
-        return None
-    wanted, version = parse_requirement(requirement).specifier, importlib.metadata.version(name)
-    return None if wanted.contains(version, prereleases=True) else f"{name} {version} is installed, not {wanted}"
+class RequirementError(TorchzooError):
+    """A text that is no pip requirement; the message is one line."""
 
 
 def distribution_name(requirement: str) -> str:
-    """The normalised name in a pip requirement: `Python_Doctr[torch]>=1` -> `python-doctr`."""
+    """The normalised name in a pip requirement: `Python_Doctr[torch]>=1` -> `python-doctr`.
+
+    Raises:
+        RequirementError: there is no name at its beginning.
+    """
     match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", requirement)
     if match is None:
-        raise ValueError(f"not a pip requirement: '{requirement}'")
+        raise RequirementError(f"not a pip requirement: '{requirement}'")
     return re.sub(r"[-_.]+", "-", match.group()).lower()
 
 
@@ -42,8 +41,75 @@ def parse_requirement(requirement: str) -> Requirement:
     """The requirement as `packaging` reads it.
 
     Raises:
-        ValueError: it is no pip requirement; the message is one line.
+        RequirementError: it is no pip requirement.
     """
-    from packaging.requirements import Requirement
+    from packaging.requirements import InvalidRequirement, Requirement
 
-    return Requirement(requirement)
+    try:
+        return Requirement(requirement)
+    except InvalidRequirement as error:
+        reason = str(error).splitlines()[0]
+        raise RequirementError(f"not a pip requirement: '{requirement}': {reason}") from error
+
+
+def applies(requirement: str) -> bool:
+    """Whether the requirement's marker, if it has one, is true here.
+
+    Raises:
+        RequirementError: it is no pip requirement.
+    """
+    marker = parse_requirement(requirement).marker
+    return marker is None or marker.evaluate()
+
+
+def read_constraints(path: Path) -> dict[str, SpecifierSet]:
+    """The version specifiers of a constraints file by normalised name."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip() and line[0] != "#"]
+    return {distribution_name(line): parse_requirement(line).specifier for line in lines}
+
+
+def is_installed(requirement: str) -> bool:
+    """Whether the distribution that `requirement` names is installed, in any version."""
+    try:
+        importlib.metadata.distribution(distribution_name(requirement))
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def unsatisfied(requirement: str, constraints: Mapping[str, SpecifierSet] | None = None) -> str | None:
+    """Why what is installed does not satisfy a requirement: `timm not installed`, `timm 0.9 is installed, not >=1.0`.
+
+    Args:
+        requirement: a pip requirement. One whose marker does not hold here is satisfied.
+        constraints: versions that are wanted beside those of the requirement, as `read_constraints` returns them.
+
+    Returns:
+        None if it is satisfied.
+    """
+    try:
+        if not applies(requirement):
+            return None
+    except RequirementError as error:
+        return str(error)
+    wanted = parse_requirement(requirement)
+    name = distribution_name(requirement)
+    if not is_installed(requirement):
+        return f"{name} not installed"
+    version = importlib.metadata.version(name)
+    if not wanted.specifier.contains(version, prereleases=True):
+        return f"{name} {version} is installed, not {wanted.specifier}"
+    constraint = (constraints or {}).get(name)
+    if constraint is not None and not constraint.contains(version, prereleases=True):
+        return f"{name} {version} is installed, not {constraint} as in constraints.txt (see --no-constraints)"
+    return None
+
+
+def top_module(requirement: str) -> str:
+    """The module that an installed distribution is imported by: `pyyaml>=6` -> `yaml`."""
+    distribution = distribution_name(requirement)
+    files = importlib.metadata.files(distribution) or []
+    found = {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
+    modules = sorted(name for name in found - STRAY_MODULES if name.isidentifier() and not name.startswith("_"))
+    same_name = distribution.replace("-", "_")
+    return same_name if same_name in modules or not modules else modules[0]

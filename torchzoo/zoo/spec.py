@@ -6,64 +6,21 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.case import Case, CompileScope, Domain, MemoryFormat, Mode, NativeDtype, Precision
-from torchzoo.errors import TorchzooError
-from torchzoo.record import ResultKind
-
-
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cases that a rule of `metadata.yaml` is about, and why. A field that is left out matches every case."""
-
-    reason: str
-    mode: Mode | None = None
-    device: tuple[str, ...] = ()  # device types: cpu, cuda, ...
-    backend: tuple[str, ...] = ()  # with or without its option: inductor, inductor:max-autotune
-    precision: tuple[Precision, ...] = ()
-
-    def matches(self, case: Case) -> bool:
-        """Whether all given fields match the case."""
-        return (
-            self.mode in (None, case.mode)
-            and (not self.device or case.device_type in self.device)
-            and (not self.backend or bool({case.backend.name, str(case.backend)} & set(self.backend)))
-            and (not self.precision or case.precision in self.precision)
-        )
-
-
-class ToleranceRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tolerance of the check that a model needs in place of the precision's."""
-
-    tolerance: float  # relative error; of `integers` and `detections` the share that may differ
-    what: tuple[ResultKind, ...] = ()
-
-
-class SkipRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Cases that a model can't run."""
-
-    memory_format: MemoryFormat | None = None
-    compile_scope: CompileScope | None = None
-
-    def matches(self, case: Case) -> bool:
-        return (
-            Rule.matches(self, case)
-            and self.memory_format in (None, case.memory_format)
-            and self.compile_scope in (None, case.compile_scope)
-        )
-
-    def holds_for_all(self, mode: Mode, device: str | None = None) -> bool:
-        """Whether it means every case of `mode` (on devices of type `device`, or on all), whatever the other axes."""
-        has_no_other_axis = self == SkipRule(reason=self.reason, mode=self.mode, device=self.device)
-        return has_no_other_axis and self.mode in (None, mode) and (not self.device or device in self.device)
+from torchzoo.case import Domain, Mode, NativeDtype
+from torchzoo.errors import TorchzooError, unknown
+from torchzoo.zoo.rules import SkipRule, ToleranceRule, known_limits
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model folder's `metadata.yaml`.
 
-    `batch_size` has one entry per mode the model runs in; a mode without one needs a skip that says why.
-    `large` says why the contract is tested on the meta device and on a GPU only: a CPU's memory or patience.
-    `device_memory_gib` says what a case at the default batch size needs of a device, where that is much.
-    `parameters` counts the elements of all parameters of `Model.networks()`, frozen and target copies included.
-    `detection_rows` says that evaluation gives detections as rows of x1, y1, x2, y2, score and class, a set per image.
+    - `parameters` counts the elements of all parameters of `Model.networks()`, with frozen networks and target copies.
+    - `batch_size` has an entry for each mode that the model runs in. A mode without one needs a skip that says why.
+    - `limits` names limits of `limits.yaml`. `read_spec` adds their rules to `skips` and their reasons to `syncs`.
+    - `device_memory_gib` says how much memory a case at the default batch size needs. It is given where that is much.
+    - `large` says why a CPU has too little memory or is too slow for the contract's test. Such a model is tested on the
+      meta device, and fully on a GPU.
+    - `detection_rows` says that an eval step returns detections: for each image, rows of x1, y1, x2, y2, score, class.
     """
 
     domain: Domain
@@ -74,12 +31,13 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     parameters: int
     batch_size: dict[Mode, int]
     smoke_batch_size: int
+    limits: tuple[str, ...] = ()
     skips: tuple[SkipRule, ...] = ()
     native_dtype: NativeDtype = NativeDtype.FP32
     device_memory_gib: dict[Mode, float] = {}
     large: str | None = None
-    syncs: dict[Mode, str] = {}  # steps that wait for the device or copy to the host by nature, and why
-    unchanged_parameters: dict[str, str] = {}  # glob of "network.parameter" names a train step leaves alone: why
+    syncs: dict[Mode, str] = {}  # modes whose step must wait for the device or copy to the host, and why
+    unchanged_parameters: dict[str, str] = {}  # globs of `network.parameter` that a train step does not change, and why
     tolerances: tuple[ToleranceRule, ...] = ()
     detection_rows: bool = False
     name: str = ""
@@ -97,7 +55,7 @@ def read_spec(folder: Path) -> ModelSpec:
     """The spec of one model folder.
 
     Raises:
-        SpecError: no `metadata.yaml`, bad YAML, or fields that are missing, unknown or of the wrong type.
+        SpecError: there is no `metadata.yaml`, it is not YAML, or a field is missing, unknown or of the wrong type.
     """
     import yaml
 
@@ -118,8 +76,20 @@ def read_spec(folder: Path) -> ModelSpec:
         raise SpecError(f"{path}: not valid YAML{line}: {getattr(error, 'problem', None) or error}") from error
     except msgspec.ValidationError as error:
         raise SpecError(f"{path}: {error}") from error
+    spec = _with_limits(spec, path)
     _check(spec, path)
     return spec
+
+
+def _with_limits(spec: ModelSpec, path: Path) -> ModelSpec:
+    """`spec` with the rules of the limits that it names."""
+    skips, syncs = spec.skips, spec.syncs
+    for name in spec.limits:
+        if name not in known_limits():
+            raise SpecError(f"{path}: {unknown('limit', name, known_limits())}")
+        skips += known_limits()[name].skips
+        syncs = known_limits()[name].syncs | syncs
+    return msgspec.structs.replace(spec, skips=skips, syncs=syncs)
 
 
 def _check(spec: ModelSpec, path: Path) -> None:

@@ -1,9 +1,9 @@
-"""How much of PyTorch's API a set of models touches: the paper's 84 models against MLPerf's.
+"""How much of PyTorch's API a set of models uses: the paper's 84 models against MLPerf's.
 
 The TorchBench paper (Hao et al., 2023, arXiv:2304.14226, section 1) says that its suite covers 2.3 times more of
-PyTorch's API surface than MLPerf's PyTorch models. Here both sets run one eager step in training and in evaluation,
-and what the steps touch is collected: public functions of `torch`, and operators of the dispatcher. Batches are the
-smallest: the surface does not depend on their size.
+PyTorch's API surface than MLPerf's PyTorch models. Here both sets run one eager step in training and in evaluation, and
+what the steps use is collected: public functions of `torch`, and operators of the dispatcher. The batches are the
+smallest ones, because the surface does not depend on their size.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ KINDS = ("functions", "operators")
 
 READING = """## How to read it, and where it can mislead
 
-A function or operator counts once, however often and with whatever arguments it is called: coverage of names, not of
-code paths, dtypes or shapes. Operators are those the dispatcher saw on this device; another device has others (cuDNN's
-attention and RNNs, oneDNN's on the CPU), and a newer version of a library may call others for the same model. MLPerf's
-set here is its PyTorch models of the closed division as torchzoo has them, and both sets run torchzoo's steps, so that
-the paper's ratio (2.3, counted on the original code with PyTorch of 2023 and its own definition of the surface) is a
-figure to compare with, not one to reproduce exactly.
+A function or operator counts once, however often it is called and with whatever arguments. This is coverage of names,
+not of code paths, dtypes or shapes. The operators are those that the dispatcher saw on this device. Another device has
+others (cuDNN's attention and RNNs, oneDNN's on the CPU), and a newer version of a library may call others for the same
+model. MLPerf's set here is its PyTorch models of the closed division as torchzoo has them, and both sets run torchzoo's
+steps. The paper counted 2.3 on the original code with PyTorch of 2023 and with its own definition of the surface. So
+its ratio can be compared with the one here, but it can't be reproduced exactly.
 """
 
 
 def plan(choice: Choice) -> RunRequest:
-    """One step of every model of both suites in both modes, at smoke batches; hardly any time goes into timing."""
+    """One step of every model of both suites in both modes, at the smoke batch size. Timing takes hardly any time."""
     return RunRequest(
         patterns=choice.patterns,
         suites=choice.suites if choice.names_models else (LARGER, SMALLER),
@@ -55,7 +55,7 @@ def plan(choice: Choice) -> RunRequest:
 
 
 class Surface:
-    """Names touched, by kind: functions and operators."""
+    """The names that were used, by kind: functions and operators."""
 
     def __init__(self, surfaces: Iterable[ApiSurface] = ()) -> None:
         self.names: dict[str, set[str]] = {kind: set() for kind in KINDS}
@@ -65,7 +65,7 @@ class Surface:
 
 
 def report(run: Run) -> list[str]:
-    """The two sets side by side, what each adds, domains, and what hangs on one or two models."""
+    """The two sets side by side, what each adds, the domains, and the operators that only one or two models use."""
     found = [
         (result.case.model, figures.measured.api)
         for result, figures in measured(run)
@@ -86,7 +86,7 @@ def report(run: Run) -> list[str]:
 
 
 def _sets(of_model: dict[str, list[ApiSurface]]) -> list[str]:
-    """Counts of both suites, their ratio, and what one has that the other has not."""
+    """The counts of both suites, their ratio, and what one has and the other has not."""
     members = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
     surfaces = {
         suite: Surface(one for model in models for one in of_model.get(model, [])) for suite, models in members.items()
@@ -118,7 +118,7 @@ def _counts(surface: Surface) -> list[str]:
 
 
 def _folded(title: str, names: list[str]) -> list[str]:
-    """A list that opens on a click, as GitHub shows it."""
+    """A list that GitHub shows folded; a click opens it."""
     if not names:
         return [f"{title}.", ""]
     shown = ", ".join(map(markdown.code, names))
@@ -126,7 +126,7 @@ def _folded(title: str, names: list[str]) -> list[str]:
 
 
 def _domains(run: Run, found: list[tuple[str, ApiSurface]]) -> list[str]:
-    """Counts per domain, and how much of all that the domain touches alone."""
+    """The counts by domain, and how many names no other domain uses."""
     grouped = {domain: Surface(ones) for domain, ones in by_domain(run, found).items()}
     models = {domain: len(set(names)) for domain, names in by_domain(run, [(name, name) for name, _ in found]).items()}
     rows = []
@@ -142,12 +142,12 @@ def _domains(run: Run, found: list[tuple[str, ApiSurface]]) -> list[str]:
 
 
 def _rare(of_model: dict[str, list[ApiSurface]]) -> list[str]:
-    """The operators that one or two models touch: what a smaller set would lose first."""
-    touched_by: dict[str, list[str]] = defaultdict(list)
+    """The operators that only one or two models use. A smaller set would lose these first."""
+    used_by: dict[str, list[str]] = defaultdict(list)
     for model, surfaces in of_model.items():
         for operator in Surface(surfaces).names["operators"]:
-            touched_by[operator].append(model)
-    rare = sorted((operator, models) for operator, models in touched_by.items() if len(models) <= 2)
+            used_by[operator].append(model)
+    rare = sorted((operator, models) for operator, models in used_by.items() if len(models) <= 2)
     rows = [(operator, ", ".join(sorted(models))) for operator, models in rare]
-    title = f"## Operators that only one or two models touch: {len(rare)} of {len(touched_by)}"
+    title = f"## Operators that only one or two models use: {len(rare)} of {len(used_by)}"
     return [title, "", *(markdown.table(("operator", "models"), rows) if rows else []), ""]

@@ -1,6 +1,6 @@
 """Where the time of a step goes: the device computes, moves data, or idles.
 
-The question of VariantFigures 1 and 2 and of Table 2 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226): how much
+The question of Figures 1 and 2 and of Table 2 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226): how much
 of the wall time of eager training and inference is the GPU at work? Shares per model, averaged per domain.
 """
 
@@ -23,19 +23,19 @@ BAR_WIDTH = 25
 
 READING = """## How to read it, and where it can mislead
 
-Shares are of the wall time of steps run under torch.profiler, in a pass after the timing: *active* is the union of the
-intervals in which a kernel computes, *movement* that of copies and fills while no kernel computes, *idle* the rest, so
-that the three sum to 100%. The profiler slows the host down, so that a model bound by kernel launches idles somewhat
-more here than in a step of the latency column. A device that is active is not a device that is used well: one small
-kernel on one of many multiprocessors counts as active. On the CPU, *active* is time inside operators and *idle* is
-Python and the framework around them. Means over a domain weigh every model the same, whatever its time.
+The shares are those of the wall time of steps that ran under torch.profiler, in a pass after the timing. *Active* is
+the union of the intervals in which a kernel computes. *Movement* is that of copies and fills while no kernel computes.
+*Idle* is the rest, so the three add up to 100%. The profiler slows the host down. So a model that is bound by kernel
+launches is idle somewhat more here than in a step of the latency column. An active device is not always used well: one
+small kernel on one of many multiprocessors counts as active. On the CPU, *active* is time inside operators, and *idle*
+is Python and the framework around them. In the means of a domain every model counts the same, whatever its time.
 
 ## Beside the paper
 
-The paper measured an A100 (40 GB) with PyTorch of 2023, other batch sizes and input data on the host for some models;
-here inputs are on the device before a step begins, so that *movement* is what the model itself does. The paper's
-Table 2 per domain is not set beside the one above, because its figures could not be checked against the paper's own
-text when this was written; summaries of the paper by others quote about 56% active on average over all its models.
+The paper measured an A100 (40 GB) with PyTorch of 2023, with other batch sizes, and with input data on the host for
+some models. Here the inputs are on the device before a step begins, so *movement* is only what the model itself does.
+The paper's Table 2 by domain is not shown here: its figures could not be checked against the paper's own text when this
+was written. Summaries of the paper by others quote about 56% active on average over all its models.
 """
 
 
@@ -51,7 +51,7 @@ def plan(choice: Choice) -> RunRequest:
 
 
 class Shares(NamedTuple):
-    """Parts of the wall time, which sum to 1."""
+    """Parts of the wall time, which add up to 1."""
 
     active: float
     movement: float
@@ -59,13 +59,13 @@ class Shares(NamedTuple):
 
 
 def shares(breakdown: Breakdown) -> Shares | None:
-    """Over all profiled steps together; None where the profiler could not tell."""
+    """The shares over all profiled steps together; None if the profiler recorded no steps."""
     found = stats.shares(breakdown)
     return None if found is None else Shares(found.active.value, found.movement.value, found.idle.value)
 
 
 class Profiled(NamedTuple):
-    """One case of eager with a breakdown."""
+    """A case of eager with a breakdown."""
 
     case: Case
     figures: CaseFigures

@@ -1,9 +1,9 @@
-"""What each mode of torch.compile costs at first and gives afterwards, on GPT-2.
+"""What each mode of torch.compile costs at first and gains afterwards, on GPT-2.
 
 For eager and for inductor's modes `default`, `reduce-overhead`, `max-autotune` and `max-autotune-no-cudagraphs`: the
 initial step, which compiles (wall and CPU time, caches cold, one case at a time), the peak of device memory, and the
-steady step, in training and in evaluation under AMP. The modes are those of the documentation of `torch.compile`
-(https://docs.pytorch.org/docs/stable/generated/torch.compile.html); the models those of the suite `study_modes`.
+steady step, in training and in evaluation under AMP. The modes are those in the documentation of `torch.compile`
+(https://docs.pytorch.org/docs/stable/generated/torch.compile.html). The models are those of the suite `study_modes`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ Line = tuple[CaseResult, CaseFigures]
 
 READING = """## How to read it, and where it can mislead
 
-Each mode ran in a process of its own with empty caches, beside eager in turns: its speedup is against that eager, not
-against the eager line of the table, which is a process of its own too. The initial step is one measurement, without an
-interval: compilers' own processes work in parallel, so that its wall time depends on the number of cores, its CPU time
-less so. *Pays after* is how many steps it takes until the time that compiling cost is won back, from medians, and
-counts from the first step. Device memory is the allocator's peak over a few steady steps, weights included; what CUDA
-graphs keep for themselves shows in *reserved*. A mode whose CUDA graphs were skipped is that mode in name only.
+Each mode ran in a process of its own with empty caches, in turns with eager. Its speedup is against that eager, not
+against the eager line of the table, which comes from another process. The initial step is one measurement, without an
+interval. Compilers use several processes at once, so its wall time depends on the number of cores, its CPU time less.
+*Pays after* is the number of steps after which the time that compiling cost is regained. It is computed from medians
+and includes the first step. Device memory is the allocator's peak over a few steady steps, weights included. What CUDA
+graphs keep for themselves is part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended.
 
 ## Beside other measurements
 
-No published table is set beside this one: none whose figures, model sizes and batch could be checked was at hand when
-this was written.
+No published table is shown here: when this was written, there was none whose figures, model sizes and batch sizes
+could be checked.
 """
 
 
 def plan(choice: Choice) -> RunRequest:
-    """Eager and four modes of inductor, one case at a time, so that compile times are wall-clock times."""
+    """Eager and four modes of inductor. One case at a time, so that no other case makes compiling slower."""
     return RunRequest(
         patterns=choice.patterns,
         suites=choice.suites if choice.names_models else ("study_modes",),
@@ -63,7 +63,7 @@ def report(run: Run) -> list[str]:
     lines = []
     if run.manifest.settings.jobs > 1:
         lines += [
-            f"**{run.manifest.settings.jobs} cases prepared at once: initial steps shared the host's cores.**",
+            f"**{run.manifest.settings.jobs} cases prepared at once: their initial steps shared the host's cores.**",
             "",
         ]
     for (model, mode), of_table in tables.items():
@@ -131,14 +131,14 @@ def _measures(case: Case, figures: VariantFigures) -> list[str]:
 
 
 def _eager_beside(result: CaseResult, figures: CaseFigures) -> list[str]:
-    """Eager as it ran beside a candidate, where it has no case of its own."""
+    """The line of eager from a candidate's process, for a run without a case of eager alone."""
     return [f"eager (beside {result.case.backend})", *_measures(result.case, figures.eager), *[""] * 6]
 
 
 def pays_after(figures: CaseFigures) -> str:
-    """Steps until the time that the candidate's first step cost more than eager's is won back."""
-    won_s = figures.eager.latency_s.value - figures.shown.latency_s.value
-    if figures.speedup is None or figures.speedup.low <= 1 or won_s <= 0:
-        return "never, or not to be told"
+    """How many steps it takes to regain the time by which the candidate's first step was longer than eager's."""
+    gain_s = figures.eager.latency_s.value - figures.shown.latency_s.value
+    if figures.speedup is None or figures.speedup.low <= 1 or gain_s <= 0:
+        return "never, or not known"
     cost_s = figures.shown.raw.first_step_s - figures.eager.raw.first_step_s
-    return f"{max(1, 1 + round(cost_s / won_s)):,} steps"
+    return f"{max(1, 1 + round(cost_s / gain_s)):,} steps"

@@ -1,8 +1,8 @@
 """What a compiler gains and costs against eager: time, CPU memory and GPU memory.
 
-The question of VariantFigures 3 and 4 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226), which set TorchInductor
-against eager in training and in inference: the ratios candidate over eager of the time of a step (T), of the peak of
-CPU memory (CM) and of GPU memory (GM), per model and averaged. Below 1 the compiler is better.
+The question of Figures 3 and 4 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226). They compare TorchInductor
+with eager in training and in inference: the ratios candidate over eager of the time of a step (T), of the peak of CPU
+memory (CM) and of GPU memory (GM), for each model and on average. Below 1 the compiler is better.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from torchzoo.userbenchmark import Choice, by_domain, not_measured
 
 READING = """## How to read it, and where it can mislead
 
-T is 1 / speedup, as in every report: eager and the candidate take turns in one process, and the speedup is the median
-of the quads' ratios with its 95% interval; the interval of a mean is a bootstrap over models and samples. CM and GM have no interval: a peak is one number, and a
-second run may differ. GM is the allocator's peak over a few steps, weights included; a pool that CUDA graphs keep
-counts where it is in use. CM is the peak resident memory of the process, in which eager ran first and stays: libraries
-and both forms of the model are in it, so that CM says what compiling adds to a process and hardly ever falls below 1.
-Only cases that ran and were not found wrong count in the means: a pass rate below 100% flatters the means.
+T is 1 / speedup, as in every report. Eager and the candidate take turns in one process, and the speedup is the median
+of the ratios of the quads (A B B A), with a 95% interval. The interval of a mean is a bootstrap over models and
+samples. CM and GM of a model have no interval: a peak is one number, and it may be another one in a second run. GM is
+the allocator's peak over a few steps, weights included. A pool that CUDA graphs keep counts if it is in use. CM is the
+peak resident memory of the process. Eager ran first in that process and stays in it, with the libraries and both forms
+of the model. So CM says what compiling adds to a process, and it is hardly ever below 1. The means are over the cases
+that ran and were not found wrong: with a pass rate below 100% they look better than they are.
 
 ## Beside the paper
 
-The paper's VariantFigures 3 and 4 measured TorchInductor of 2023 on an A100 with eager and compiled runs in processes of their
-own, so that its CM can show savings that CM here can not. Summaries of the paper by others agree on its mean speedups,
-1.30x in training and 1.46x in inference, which are T of 0.77 and 0.68; they could not be checked against the paper's
-own text when this was written, and its memory ratios are left out for that reason.
+The paper's Figures 3 and 4 measured TorchInductor of 2023 on an A100. Eager and compiled code ran in processes of their
+own there, so the paper's CM can show savings that CM here can't. Summaries of the paper by others agree on its mean
+speedups, 1.30x in training and 1.46x in inference, which are T of 0.77 and 0.68. They could not be checked against the
+paper's own text when this was written. Its memory ratios are left out for that reason.
 """
 
 
@@ -50,7 +51,7 @@ def plan(choice: Choice) -> RunRequest:
 
 
 def report(run: Run) -> list[str]:
-    """Per backend: means per domain with pass rates, then a line for each model."""
+    """For each backend: means by domain with pass rates, then a line for each model."""
     results = [result for result in case_results(run) if result.has_candidate]
     backends = list(dict.fromkeys(case.backend for case in run.manifest.cases if case.backend != EAGER))
     if not backends:
@@ -106,7 +107,7 @@ def _means(run: Run, results: Sequence[CaseResult], samples: RatioSamples) -> li
 
 
 def _cells(found: Total) -> list[str]:
-    """Geometric means of T, CM and GM over the cases that passed; how many passed of those that could run."""
+    """Geometric means of T, CM and GM over the cases that passed, and how many passed of those that could run."""
     rate = "none ran"
     if found.pass_rate is not None:
         rate = f"{found.passed}/{found.could_run}, {100 * found.pass_rate:.0f}%"

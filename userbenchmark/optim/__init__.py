@@ -1,9 +1,9 @@
 """What an optimizer's step costs over real models' parameters: for-loop, foreach, fused, capturable.
 
-Adam and SGD with momentum, in the implementations that `torch.optim` offers, and the resetting of gradients that the
-TorchBench paper (Hao et al., 2023, arXiv:2304.14226) found to be slow: `zero_grad` launched a kernel for each parameter
-tensor, and a foreach kernel was merged for it (https://github.com/pytorch/pytorch/pull/82777). A case's step is the
-optimizer's work alone: the parameters have the shapes of a model of the zoo, the gradients are given.
+Adam and SGD with momentum, in the implementations that `torch.optim` offers, and the reset of gradients, which the
+TorchBench paper (Hao et al., 2023, arXiv:2304.14226) found to be slow. `zero_grad` launched a kernel for each parameter
+tensor, and a foreach kernel replaced it (https://github.com/pytorch/pytorch/pull/82777). A case's step is the
+optimizer's work alone: the parameters have the shapes of a model of the zoo, and the gradients are given.
 """
 
 from __future__ import annotations
@@ -45,24 +45,26 @@ DEFAULT_MODELS = (
 
 READING = """## How to read it, and where it can mislead
 
-A step is the optimizer's work and nothing else, the device synchronised before and after: in training, the host may
-launch it while the device is still at the backward pass, so that what is saved here need not be saved there. Each
-implementation ran in a process of its own: the interval of a ratio is the quotient of two 95% intervals (so it holds at
-least 90%), and does not know how much processes differ; that of a mean is a bootstrap over models. Gradients are the
-same in every step and dense, and learning rates small: the values do not change the work. In the group *zero_grad* the
-step also makes new gradients (a copy of given ones, as a backward pass would deliver them), accumulates them and runs a
-foreach SGD, the same for all three, which draws its ratios towards 1; *set to None* saves the zeroing and the addition.
+A step is the optimizer's work and nothing else, and the device is synchronised before and after it. In training, the
+host may launch this work while the device still runs the backward pass. So time that is saved here is not always saved
+there. Each implementation ran in a process of its own. The interval of a ratio is the quotient of two 95% intervals, so
+it holds with a probability of at least 90%, and it does not include how much processes differ. The interval of a mean
+is a bootstrap over models. The gradients are dense and the same in every step, and the learning rates are small: the
+values do not change the work. In the group *zero_grad* the step also makes new gradients (a copy of given ones, as a
+backward pass would), accumulates them and runs a foreach SGD. This part is the same for all three and brings the ratios
+closer to 1. *Set to None* saves the zeroing and the addition.
 
 ## Beside the paper
 
-The pull request that came of the paper's finding (pytorch/pytorch#82777) reports about 3 times for `zero_grad` alone
-on an A100, and for whole training steps 1.02 times or more in 9 of 44 models, at most 1.04 (timm_efficientnet). Steps
-here do more than `zero_grad` and less than training: on a GPU, their ratios belong between those two.
+The pull request that followed from the paper's finding (pytorch/pytorch#82777) reports a speedup of about 3 for
+`zero_grad` alone on an A100. For whole training steps it reports 1.02 or more in 9 of 44 models, and 1.04 at most
+(timm_efficientnet). A step here does more than `zero_grad` and less than a training step. So on a GPU its ratio should
+be between those two.
 """
 
 
 class Implementation(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to do a group's work; `base` is the class of step.py that does it, `body` what its subclass sets."""
+    """One way to do a group's work. `base` is the class of step.py that does it; `body` is what its subclass sets."""
 
     group: str
     name: str
@@ -100,7 +102,7 @@ IMPLEMENTATIONS = (
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """What a generated model folder stands for."""
+    """What a generated model folder measures."""
 
     group: str
     implementation: str
@@ -171,7 +173,7 @@ def write_folder(folder: Path, one: Implementation, spec: ModelSpec) -> None:
 
 
 def read_pairs(run: Run) -> dict[str, Pair]:
-    """What the run's models stand for.
+    """What each model folder of the run measures.
 
     Raises:
         StoreError: the run was not made by this userbenchmark.
@@ -191,7 +193,7 @@ Step = dict[str, dict[str, CaseFigures]]  # source model: implementation: figure
 
 
 def report(run: Run) -> list[str]:
-    """A table for each group: a line for each parameter set, ratios against the for-loop, geometric means."""
+    """A table for each group: a line for each set of parameters, ratios against the for-loop, geometric means."""
     pairs = read_pairs(run)
     groups: dict[tuple[str, str], Step] = {}
     for result, figures in measured(run):
@@ -237,7 +239,7 @@ def _cell(base: CaseFigures | None, other: CaseFigures | None) -> str:
 
 
 def _mean(steps: Step, name: str) -> str:
-    """Over the parameter sets that both were measured on."""
+    """The geometric mean over the sets of parameters on which both were measured."""
     ratios = [
         [outcomes[BASELINE].eager.latency_s.value / outcomes[name].eager.latency_s.value]
         for outcomes in steps.values()

@@ -1,6 +1,6 @@
-"""The model behind `torchzoo userbenchmark optim`: its train step is an optimizer's work on another model's parameters.
+"""The model of `torchzoo userbenchmark optim`: its train step is an optimizer's work on another model's parameters.
 
-A copy of this file lies in each model folder that the plan writes; `__init__.py` there says which model and optimizer.
+The plan copies this file into each model folder that it writes. `__init__.py` there says which model and optimizer.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torchzoo.zoo.spec import read_spec
 
 
 class ParametersOf(Model):
-    """All parameters of `source`'s networks, random, with a gradient for each trainable one; no network is ever called.
+    """All parameters of `source`'s networks with random values, and a gradient for each trainable one.
 
-    A sample is one trainable parameter tensor.
+    No network is ever called. A sample is one trainable parameter tensor.
     """
 
     sample_unit = "parameter tensors"
@@ -44,7 +44,7 @@ class ParametersOf(Model):
         model_class = load_model_class(spec)
         try:
             return model_class(Mode.TRAIN, "meta", spec.smoke_batch_size).networks()
-        except NEEDS_DATA:  # its building looks at values
+        except NEEDS_DATA:  # its `build` reads values of tensors
             return model_class(Mode.TRAIN, "cpu", spec.smoke_batch_size).networks()
         finally:
             torch.manual_seed(self.seed)
@@ -71,7 +71,7 @@ class ParametersOf(Model):
 
 
 class OptimizerStep(ParametersOf):
-    """`optimizer.step()`, gradients given once."""
+    """`optimizer.step()`. The gradients are given once."""
 
     optimizer_class: ClassVar[type[torch.optim.Optimizer]]
     options: ClassVar[dict[str, Any]]
@@ -87,7 +87,7 @@ class OptimizerStep(ParametersOf):
 
 
 class _Deliver(torch.autograd.Function):
-    """A backward pass of one node: it makes new gradients for all parameters, and keeps none of them."""
+    """A backward pass of one node. It makes new gradients for all parameters and keeps none of them."""
 
     @staticmethod
     def forward(ctx: Any, given: list[Tensor], *parameters: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class _Deliver(torch.autograd.Function):
 class ZeroGradStep(ParametersOf):
     """Gradients reset one way or another, then new ones accumulated as by a backward pass, then a foreach SGD step.
 
-    Where the old gradients are None, autograd takes the new ones as they are; where they are zeros, it adds.
+    If the old gradients are None, autograd takes the new ones as they are. If they are zeros, it adds.
     """
 
     how: ClassVar[str]  # for_loop, foreach, set_to_none
@@ -116,10 +116,10 @@ class ZeroGradStep(ParametersOf):
         if self.how == "for_loop":
             return self._zero_one_by_one
         is_none = {"foreach": False, "set_to_none": True}[self.how]
-        return lambda: self.optimizer.zero_grad(set_to_none=is_none)  # zeros all at once: the optimizer is foreach
+        return lambda: self.optimizer.zero_grad(set_to_none=is_none)  # all at once: the optimizer is foreach
 
     def _zero_one_by_one(self) -> None:
-        """As `zero_grad` did before PyTorch's pull request 82777 (2022)."""
+        """What `zero_grad` did before PyTorch's pull request 82777 (2022)."""
         for parameter in self.trainable:
             if parameter.grad is not None:
                 parameter.grad.zero_()

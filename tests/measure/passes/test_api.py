@@ -1,4 +1,4 @@
-"""The API that a step touches: functions by their public names, operators in forward and backward, and what fails."""
+"""What a step uses of PyTorch: functions by their public names, operators in forward and backward; and failures."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from pathlib import Path
@@ -11,11 +10,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 import torch
-from rich.console import Console
 
-from examples import INDUCTOR, compared, measured, record, variant_result
+from examples import INDUCTOR, compared, measured, record, rendered, variant_result
 from torchzoo import stats
-from torchzoo.analysis import figures
+from torchzoo.analysis import throttling
 from torchzoo.environment import foreign_processes
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.passes.breakdown import (
@@ -29,7 +27,7 @@ from torchzoo.measure.passes.breakdown import (
 )
 from torchzoo.record import Block, Breakdown, DeviceState, Kernel, StepTime
 from torchzoo.report import tables, units
-from torchzoo.report.sections import throttling
+from torchzoo.report.remarks import remarks
 
 CPU = torch.device("cpu")
 MS = 1_000_000
@@ -58,11 +56,11 @@ def milliseconds(step: StepTime) -> tuple[float, float, float]:
         ([kernel(1, 3), kernel(5, 6)], (10, 3, 0)),  # known gaps
         ([kernel(1, 4), kernel(3, 6)], (10, 5, 0)),  # two streams: what overlaps counts once
         ([kernel(1, 8), kernel(2, 3)], (10, 7, 0)),  # one inside the other
-        ([kernel(2, 4), copy(3, 6)], (10, 2, 2)),  # of a copy under a kernel only the rest is movement
+        ([kernel(2, 4), copy(3, 6)], (10, 2, 2)),  # a copy counts as movement only where no kernel runs
         ([copy(2, 6), kernel(3, 4)], (10, 1, 3)),  # a kernel in the middle of a copy
         ([copy(2, 4), copy(3, 5)], (10, 0, 3)),
-        ([kernel(-5, 2), kernel(9, 30)], (10, 3, 0)),  # over the step's borders: what is inside
-        ([kernel(-5, 0), kernel(10, 12)], (10, 0, 0)),  # that touch it
+        ([kernel(-5, 2), kernel(9, 30)], (10, 3, 0)),  # across the step's borders: only the part inside
+        ([kernel(-5, 0), kernel(10, 12)], (10, 0, 0)),  # they only touch the step
         ([kernel(-5, 30)], (10, 10, 0)),
     ],
 )
@@ -101,7 +99,7 @@ def test_a_union_is_disjoint_and_in_order() -> None:
     assert union([(5, 9), (1, 2), (2, 4), (6, 7)]) == [(1, 4), (5, 9)]
 
 
-def test_thrown_away_steps_count_neither_in_the_times_nor_among_the_kernels() -> None:
+def test_dropped_steps_count_neither_in_the_times_nor_among_the_kernels() -> None:
     found = breakdown(
         [kernel(0, 9, "first"), kernel(11, 12), kernel(21, 24)],
         [span(0, 10), span(10, 20), span(20, 30)],
@@ -156,7 +154,7 @@ def test_on_the_cpu_operators_are_active_and_python_is_not() -> None:
     assert found.problem == ""
     assert 2 <= len(found.steps) <= 20
     for each in found.steps:
-        assert 0 < each.active_s <= each.wall_s - 0.02  # asleep it was in no operator
+        assert 0 < each.active_s <= each.wall_s - 0.02  # while asleep it was in no operator
         assert each.movement_s == 0
     calls = {one.name: one.calls for one in found.kernels}
     assert calls["aten::linear"] == len(found.steps)
@@ -240,7 +238,7 @@ def test_on_a_gpu_kernels_copies_and_gaps_are_found(*, replayed: bool, tmp_path:
 
     trace = tmp_path / "trace.json"
     found = measure_breakdown(step, clock, device, step_s=0.05, trace=trace)
-    assert found.problem == ""  # and so the device's events are on the clock of the steps
+    assert found.problem == ""  # so the device's events are on the clock of the steps
     began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     began.record()
     graph.replay() if replayed else work()
@@ -260,9 +258,7 @@ PROFILED = Breakdown(
 
 
 def table(outcome: object, **changes: object) -> str:
-    console = Console(file=io.StringIO(), width=120, highlight=False)
-    console.print(tables.case_table(record(outcome, **changes)))
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    return rendered(tables.case_table(record(outcome, **changes)), width=120)
 
 
 def test_a_case_shows_its_shares_and_its_longest_kernels() -> None:
@@ -334,13 +330,13 @@ def test_the_bits_are_those_of_nvml() -> None:
 
 def test_a_device_that_throttled_or_was_shared_is_remarked() -> None:
     before, after = DeviceState(throttle_reasons=0, foreign_processes=2), DeviceState(throttle_reasons=0x5)
-    said = figures.remarks(measured(device_state_before=before, device_state_after=after))
+    said = remarks(measured(device_state_before=before, device_state_after=after))
     assert said == [
         "the device throttled (software power cap) when it was measured",
         "2 other processes had the device open when it was measured",
     ]
     quiet = DeviceState(throttle_reasons=0x3, foreign_processes=0)
-    assert figures.remarks(measured(device_state_before=quiet, device_state_after=quiet)) == []
+    assert remarks(measured(device_state_before=quiet, device_state_after=quiet)) == []
 
 
 def test_throttling_between_the_readings_is_known_from_nvmls_counters() -> None:
@@ -350,7 +346,7 @@ def test_throttling_between_the_readings_is_known_from_nvmls_counters() -> None:
 
     def said(power_s: float, heat_s: float, mask: int = 0) -> list[str]:
         after = DeviceState(throttle_reasons=mask, throttled_s={power: 100.0 + power_s, heat: 5.0 + heat_s})
-        return figures.remarks(measured(blocks=blocks, device_state_before=before, device_state_after=after))
+        return remarks(measured(blocks=blocks, device_state_before=before, device_state_after=after))
 
     assert said(0.0, 0.019) == []
     assert said(0.5, 0.0) == ["the device throttled (software power cap, 25% of the time) when it was measured"]
@@ -377,11 +373,11 @@ def test_siblings_and_their_children_are_of_the_run_and_others_are_not() -> None
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         own, stranger = os.getpid(), os.getppid()
-        # this process plays the fork server, the child a sibling of the worker; the parent is nobody's child
-        assert foreign_processes([own, child.pid], own=own, family=own) == 0
-        assert foreign_processes([own, child.pid, stranger], own=own, family=own) == 1
-        assert foreign_processes([own, 2**22 + 5], own=own, family=own) == 1  # of no process known here
-        assert foreign_processes([child.pid, stranger], own=own, family=own) is None
-        assert foreign_processes([], own=own, family=own) is None
+        # this process stands for the fork server, and the child for another worker; the parent is a stranger
+        assert foreign_processes([own, child.pid], own=own, ancestor=own) == 0
+        assert foreign_processes([own, child.pid, stranger], own=own, ancestor=own) == 1
+        assert foreign_processes([own, 2**22 + 5], own=own, ancestor=own) == 1  # a process that is not known here
+        assert foreign_processes([child.pid, stranger], own=own, ancestor=own) is None
+        assert foreign_processes([], own=own, ancestor=own) is None
     finally:
         child.communicate(b"\n")

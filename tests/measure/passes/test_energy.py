@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 class FakeDevice:
-    """Steps take device time, done when someone synchronises; a counter (mJ) shows the energy as of its last tick."""
+    """A step's device work is done when someone synchronises. The counter (mJ) shows the energy at its last tick."""
 
     def __init__(self, *, step_s: float, power_w: float, tick_s: float) -> None:
         self.time_s = 0.0123
@@ -59,7 +59,7 @@ def test_joules_per_step_are_power_times_time_although_the_counter_is_coarse(ste
     assert len(energy.windows) == 6
     assert energy.elapsed_s >= 3.0
     per_step = stats.step_energy_j(energy)
-    late_s = max(0.02, step_s)  # what a border can be late by
+    late_s = max(0.02, step_s)  # how late a border can be
     assert per_step.value == pytest.approx(400.0 * step_s, rel=late_s / energy.elapsed_s + 0.001)
     assert per_step.low <= 400.0 * step_s <= per_step.high
     assert per_step.confidence >= 0.95
@@ -71,7 +71,7 @@ def test_a_window_that_did_not_wait_for_ticks_would_be_worse() -> None:
     assert energy is not None
     for window in energy.windows:
         ticks = window.energy_j / (400.0 * 0.1)
-        assert ticks == pytest.approx(round(ticks), abs=1e-3)  # whole ticks, in a time of as many
+        assert ticks == pytest.approx(round(ticks), abs=1e-3)  # whole ticks, and the time of as many
         assert window.elapsed_s == pytest.approx(0.1 * round(ticks), abs=0.022)
 
 
@@ -99,7 +99,7 @@ def test_a_case_shows_energy_per_step_and_per_sample() -> None:
     energy = Energy(windows=(EnergyWindow(10, 0.5, 200.0),) * 6)
     text = table(measured(variants={"eager": variant_result(energy=energy)}), device="cuda")
     lines = {line.split("  ")[0]: line for line in text.splitlines()}
-    assert "20.0 J ±0.0%" in lines["energy of a step"]
+    assert "20.0 J [20.0, 20.0]" in lines["energy of a step"]
     assert "5.00 J" in lines["energy of a sample"]  # of four
     assert "energy" not in table(measured(), device="cuda")
 

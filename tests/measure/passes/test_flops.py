@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from measuring import measure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from examples import ROOT
+from torchzoo.case import Mode, Pass
 from torchzoo.measure.passes.flops import computes_much, count_work
-from torchzoo.record import Measured
-from torchzoo.store import read_run
-from user_models import make_folder
 
 
 def by_operator(step: Callable[[], Any]) -> dict[str, int]:
@@ -54,8 +50,8 @@ def test_a_gpt_block_by_hand() -> None:
     attention = 2 * 2 * batch * length * length * width  # scores, and their sum over values; the masked half too
     with torch.no_grad():
         assert count_work(block).total == products + attention
-    # backward: two products for each one, but for the first one, whose input needs no gradient; and attention's five
-    # products for its two, since it computes the scores once more
+    # backward has two products for each product of forward, but only one for the first, whose input needs no gradient.
+    # Attention has five for its two, since it computes the scores again.
     backward = 2 * products - 2 * tokens * width * 3 * width + 5 * attention // 2
     assert count_work(lambda: block().sum().backward()).total == products + attention + backward
 
@@ -100,7 +96,7 @@ def test_cudnns_recurrent_layers_are_counted_by_their_weights() -> None:
     backward = FORMULAS[torch.ops.aten._cudnn_rnn_backward]
     assert backward(x, weights, 4, [True, True, True, True], out_val=None) == 2 * forward
     assert backward(x, weights, 4, [True, True, True, False], out_val=None) == forward
-    packed = torch.empty(11, 16)  # what is left of 5 x 3 where sequences are shorter
+    packed = torch.empty(11, 16)  # 11 of the 5 x 3 time steps: some sequences are shorter
     assert FORMULAS[torch.ops.aten._cudnn_rnn](packed, weights, 4, None, out_val=None) == forward * 11 // 15
 
 
@@ -262,15 +258,10 @@ def test_a_sparse_gradient_counts_its_rows() -> None:
     assert work.bytes_moved < 1000 * 40
 
 
-def test_a_run_counts_where_it_is_asked_to(tmp_path: Path) -> None:
-    make_folder(tmp_path / "zoo", "tiny")
-    command = [sys.executable, str(ROOT / "run.py"), "tiny", "-t", "eval,train", "--flops"]
-    options = ["--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--time-limit", "1", "-o", str(tmp_path / "run")]
-    subprocess.run([*command, *options], check=True, capture_output=True, timeout=300)
-    counted = {}
-    for record in read_run(tmp_path / "run").records:
-        assert isinstance(record.outcome, Measured)
-        assert record.outcome.flops is not None
-        counted[record.case.mode.value] = record.outcome.flops.total
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_case_counts_its_step_in_eager(tmp_path: Path, mode: Mode) -> None:
+    flops = measure(tmp_path, mode=mode, ask=(Pass.FLOPS,)).flops
+    assert flops is not None
     convolution, linear = 2 * 4 * (2 * 2 * 2) * (3 * 9), 2 * 4 * 8 * 2
-    assert counted == {"eval": convolution + linear, "train": 2 * convolution + 3 * linear}
+    expected = {Mode.EVAL: convolution + linear, Mode.TRAIN: 2 * convolution + 3 * linear}
+    assert flops.total == expected[mode]

@@ -11,7 +11,7 @@ import torch
 
 import examples
 from torchzoo.analysis import leaks
-from torchzoo.analysis.leaks import Measure, Verdict
+from torchzoo.analysis.leaks import LeakVerdict, Measure
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.passes.leak import measure_growth
 from torchzoo.record import Growth
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 KIB, MIB = 2**10, 2**20
 
 
-def verdict(values: list[int], measure: Measure = Measure.DEVICE) -> Verdict:
+def verdict(values: list[int], measure: Measure = Measure.DEVICE) -> LeakVerdict:
     fields: dict[str, Any] = {"device_bytes": None, "host_bytes": (0,) * len(values), "heap_bytes": None}
     names = {Measure.DEVICE: "device_bytes", Measure.HEAP: "heap_bytes", Measure.HOST: "host_bytes"}
     fields[names.get(measure, "python_objects")] = tuple(values)
@@ -30,47 +30,49 @@ def verdict(values: list[int], measure: Measure = Measure.DEVICE) -> Verdict:
 
 
 def test_memory_that_rises_in_each_step_leaks_and_a_level_one_does_not() -> None:
-    assert verdict([512 * step for step in range(8)]) is Verdict.LEAK
-    assert verdict([0] * 8) is Verdict.LEVEL
-    assert verdict([10_000 - step for step in range(30)]) is Verdict.LEVEL
+    assert verdict([512 * step for step in range(8)]) is LeakVerdict.LEAK
+    assert verdict([0] * 8) is LeakVerdict.LEVEL
+    assert verdict([10_000 - step for step in range(30)]) is LeakVerdict.LEVEL
 
 
 def test_buffers_that_fill_and_caches_that_warm_up_in_the_first_half_do_not_leak() -> None:
-    assert verdict([min(step, 14) * MIB for step in range(30)]) is Verdict.LEVEL
-    assert verdict([0, 0, 64 * MIB, *[80 * MIB] * 27]) is Verdict.LEVEL
+    assert verdict([min(step, 14) * MIB for step in range(30)]) is LeakVerdict.LEVEL
+    assert verdict([0, 0, 64 * MIB, *[80 * MIB] * 27]) is LeakVerdict.LEVEL
 
 
 def test_memory_that_goes_up_and_down_by_turns_does_not_leak() -> None:
-    assert verdict([MIB * (step % 2) for step in range(30)]) is not Verdict.LEAK
-    assert verdict([MIB * (step % 5) for step in range(30)]) is not Verdict.LEAK
+    assert verdict([MIB * (step % 2) for step in range(30)]) is not LeakVerdict.LEAK
+    assert verdict([MIB * (step % 5) for step in range(30)]) is not LeakVerdict.LEAK
 
 
 def test_a_leak_below_such_ups_and_downs_is_found() -> None:
-    assert verdict([MIB * (step % 2) + 3 * MIB * step for step in range(30)]) is Verdict.LEAK
+    assert verdict([MIB * (step % 2) + 3 * MIB * step for step in range(30)]) is LeakVerdict.LEAK
 
 
 def test_a_leak_in_every_second_step_is_found() -> None:
-    assert verdict([MIB * (step // 2) for step in range(30)]) is Verdict.LEAK
+    assert verdict([MIB * (step // 2) for step in range(30)]) is LeakVerdict.LEAK
 
 
 def test_one_jump_in_the_second_half_is_no_leak_but_not_called_level_either() -> None:
-    assert verdict([0] * 22 + [10 * MIB] * 8, Measure.HOST) is Verdict.INCONCLUSIVE
+    assert verdict([0] * 22 + [10 * MIB] * 8, Measure.HOST) is LeakVerdict.INCONCLUSIVE
 
 
 def test_noise_of_the_hosts_pages_is_rarely_called_a_leak_and_a_leak_of_a_megabyte_a_step_mostly() -> None:
     generator = random.Random(3)
     noisy = [[round(generator.gauss(0, MIB)) for _ in range(30)] for _ in range(400)]
-    false = sum(verdict(values, Measure.HOST) is Verdict.LEAK for values in noisy)
-    found = sum(verdict([v + MIB * i for i, v in enumerate(values)], Measure.HOST) is Verdict.LEAK for values in noisy)
+    false = sum(verdict(values, Measure.HOST) is LeakVerdict.LEAK for values in noisy)
+    found = sum(
+        verdict([v + MIB * i for i, v in enumerate(values)], Measure.HOST) is LeakVerdict.LEAK for values in noisy
+    )
     assert false <= 0.02 * 400
     assert found >= 0.95 * 400
 
 
 def test_the_heap_stands_for_the_hosts_pages_where_it_is_known() -> None:
     pages = tuple(10 * MIB * step for step in range(30))
-    assert leaks.check(Growth(device_bytes=None, host_bytes=pages)).verdict is Verdict.LEAK
+    assert leaks.check(Growth(device_bytes=None, host_bytes=pages)).verdict is LeakVerdict.LEAK
     level = Growth(device_bytes=None, host_bytes=pages, heap_bytes=(MIB,) * 30, python_objects=(7,) * 30)
-    assert leaks.check(level).verdict is Verdict.LEVEL
+    assert leaks.check(level).verdict is LeakVerdict.LEVEL
 
 
 def test_too_few_steps_are_refused() -> None:
@@ -102,7 +104,7 @@ def trained(width: int = 64) -> Callable[[], torch.Tensor]:
 def test_an_honest_training_step_is_level() -> None:
     growth = growth_of(trained())
     found = leaks.check(growth)
-    assert found.verdict is Verdict.LEVEL, found
+    assert found.verdict is LeakVerdict.LEVEL, found
     assert len(growth.host_bytes) == 30
     assert growth.device_bytes is None
     assert min(growth.host_bytes) > MIB
@@ -113,7 +115,7 @@ def test_tensors_that_are_kept_are_a_leak() -> None:
     step = trained()
     growth = growth_of(lambda: kept.append(torch.ones(64 * KIB)) or step())
     found = leaks.check(growth)
-    assert found.verdict is Verdict.LEAK
+    assert found.verdict is LeakVerdict.LEAK
     if growth.heap_bytes is not None:
         assert found.slopes[Measure.HEAP].value == pytest.approx(256 * KIB, rel=0.1)
 
@@ -121,7 +123,7 @@ def test_tensors_that_are_kept_are_a_leak() -> None:
 def test_losses_that_are_kept_with_their_graphs_are_a_leak() -> None:
     kept: list[torch.Tensor] = []
     step = trained()
-    assert leaks.check(growth_of(lambda: kept.append(step()))).verdict is Verdict.LEAK
+    assert leaks.check(growth_of(lambda: kept.append(step()))).verdict is LeakVerdict.LEAK
 
 
 def test_python_objects_that_are_kept_are_a_leak_by_their_number() -> None:
@@ -132,7 +134,7 @@ def test_python_objects_that_are_kept_are_a_leak_by_their_number() -> None:
         kept.append({"loss": step().detach().item(), "of": [len(kept)]})
 
     found = leaks.check(growth_of(leaking))
-    assert found.verdicts[Measure.PYTHON] is Verdict.LEAK
+    assert found.verdicts[Measure.PYTHON] is LeakVerdict.LEAK
     assert found.slopes[Measure.PYTHON].value == pytest.approx(2, abs=0.5)
 
 
@@ -144,7 +146,7 @@ def test_garbage_in_cycles_is_collected_before_it_is_counted() -> None:
         cycle.append(cycle)
         step()
 
-    assert leaks.check(growth_of(cyclic)).verdict is Verdict.LEVEL
+    assert leaks.check(growth_of(cyclic)).verdict is LeakVerdict.LEVEL
 
 
 def test_a_buffer_that_is_full_before_half_of_the_steps_is_level() -> None:
@@ -156,7 +158,7 @@ def test_a_buffer_that_is_full_before_half_of_the_steps_is_level() -> None:
             buffer.append(torch.ones(64 * KIB))
         step()
 
-    assert leaks.check(growth_of(filling)).verdict is Verdict.LEVEL
+    assert leaks.check(growth_of(filling)).verdict is LeakVerdict.LEVEL
 
 
 def test_slow_steps_are_fewer_but_never_below_eight() -> None:
@@ -181,6 +183,6 @@ def test_on_a_gpu_the_allocators_bytes_tell_a_leak_from_a_level_step() -> None:
     kept: list[torch.Tensor] = []
     clock = DeviceClock(device)
     leaking = measure_growth(lambda: kept.append(torch.ones(256, device=device)), clock, device, step_s=0.01)
-    assert leaks.check(leaking).verdicts[Measure.DEVICE] is Verdict.LEAK
+    assert leaks.check(leaking).verdicts[Measure.DEVICE] is LeakVerdict.LEAK
     level = measure_growth(lambda: torch.ones(KIB, device=device).sum(), clock, device, step_s=0.01)
-    assert leaks.check(level).verdicts[Measure.DEVICE] is Verdict.LEVEL
+    assert leaks.check(level).verdicts[Measure.DEVICE] is LeakVerdict.LEVEL

@@ -1,1 +1,6 @@
-"""Whether a case computes what eager computes, judged by an fp64 reference."""
+"""The check: whether a case computes what eager computes, judged by an fp64 reference.
+
+`check` gives the verdict. `runs` makes the runs that it needs, and `randomness` gives them the same random numbers.
+`results` is what a run leaves behind. `reference` measures errors (`matching` those of sets of detections). `judging`
+decides whether an error is small enough, by `tolerances`.
+"""

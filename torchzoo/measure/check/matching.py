@@ -1,4 +1,4 @@
-"""Detections compared as the sets they are: matched by overlap within a class, not by position."""
+"""Detections compared as sets: they are matched by overlap within a class, not by position."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-#: Two detections are one if their boxes overlap as much (IoU), ...
+#: Two detections match if their boxes overlap at least this much (IoU), ...
 MIN_OVERLAP = 0.9
-#: ... their masks as much, ...
+#: ... their masks overlap at least this much, ...
 MIN_MASK_OVERLAP = 0.8
-#: ... and their scores differ by less (absolute, or relative to the larger one, whichever is more).
+#: ... and their scores differ by no more than this (absolute, or relative to the larger one, whichever is more).
 SCORE_TOLERANCE = 0.02
 
 
 class Detections(NamedTuple):
-    """Of one image, on the host: boxes (N, 4) by two corners, scores (N,), labels (N,), masks (N, ...) if any."""
+    """One image's detections on the host: boxes (N, 4) by two corners, scores (N,), labels (N,), masks if any."""
 
     boxes: Tensor
     scores: Tensor
@@ -25,28 +25,28 @@ class Detections(NamedTuple):
 
 
 def is_detections(value: Any) -> bool:
-    """Whether it is one image's detections as torchvision's detectors give them."""
+    """Whether the value is one image's detections in the form that torchvision's detectors return."""
     return isinstance(value, dict) and {"boxes", "scores", "labels"} <= value.keys()
 
 
 def from_dict(found: dict[str, Tensor]) -> Detections:
-    """What `is_detections` knows, on the host."""
+    """Detections in the form of `is_detections`."""
     host = {name: value.detach().cpu() for name, value in found.items()}
     return Detections(host["boxes"].double(), host["scores"].double(), host["labels"], host.get("masks"))
 
 
 def from_rows(rows: Tensor) -> Detections:
-    """Rows (N, 6) of x1, y1, x2, y2, score, class; those of score zero fill up and are none."""
+    """Detections from rows (N, 6) of x1, y1, x2, y2, score, class. A row of score zero is padding."""
     rows = rows.detach().cpu().double()
     rows = rows[rows[:, 4] > 0]
     return Detections(rows[:, :4], rows[:, 4], rows[:, 5].long())
 
 
 def unmatched_share(found: Detections, expected: Detections) -> float:
-    """The share, of all boxes of both sets, that have no partner in the other: 0 for equal sets in any order.
+    """The share of all boxes of both sets that have no partner in the other set: 0 for equal sets in any order.
 
-    Greedy, the best-scored expected detection first, as in the COCO evaluation; each takes the partner of its class
-    and about its score that overlaps it most.
+    Matching is greedy as in the COCO evaluation: the expected detection with the best score comes first. Each takes
+    the partner that overlaps it most, among those of its class and of about its score.
     """
     total = len(found.boxes) + len(expected.boxes)
     if total == 0:
@@ -69,7 +69,7 @@ def unmatched_share(found: Detections, expected: Detections) -> float:
 
 
 def _overlaps(a: Tensor, b: Tensor) -> Tensor:
-    """IoU (N, M) of boxes (N, 4) and (M, 4); 1 for equal boxes without area, 0 where a corner is not finite."""
+    """IoU (N, M) of boxes (N, 4) and (M, 4). It is 1 for equal boxes without area, 0 where a corner is not finite."""
     low, high = torch.maximum(a[:, None, :2], b[:, :2]), torch.minimum(a[:, None, 2:], b[:, 2:])
     both = (high - low).clamp_min(0).prod(2)
     either = _areas(a)[:, None] + _areas(b) - both
@@ -82,7 +82,7 @@ def _areas(boxes: Tensor) -> Tensor:
 
 
 def _masks_agree(expected: Tensor | None, index: int, found: Tensor | None, partner: int) -> bool:
-    """IoU of what lies above one half, of masks in the whole image."""
+    """Whether two masks of the whole image overlap enough (IoU of the pixels above one half)."""
     if expected is None or found is None:
         return (expected is None) == (found is None)
     if expected[index].shape != found[partner].shape:

@@ -1,4 +1,4 @@
-"""Runs that draw the same random numbers, whatever their precision; and no dropout."""
+"""The same random numbers in all runs, whatever their precision; and no dropout."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves
 
 from torchzoo.model import Model
 
-#: Operators whose result is random numbers alone, or a choice made with them.
-DRAWS = frozenset(
+#: Operators that return random numbers alone, or a choice made with them.
+RANDOM_OPERATORS = frozenset(
     f"aten::{name}"
     for name in (
         *("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli"),
@@ -25,14 +25,14 @@ DRAWS = frozenset(
 
 
 def seed_everything(seed: int) -> None:
-    """The generators of PyTorch (the host's and all devices'), NumPy and Python."""
+    """Seed the generators of PyTorch (the host's and all devices'), NumPy and Python."""
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  the global generator is the one that libraries use
     random.seed(seed)
 
 
 def without_dropout(model: Model) -> None:
-    """Make every probability of dropping something zero: in dropout modules, and in any module's `...drop...` number.
+    """Set every probability of dropping something to zero: in dropout modules, and in numbers named `...drop...`.
 
     (`nn.LSTM.dropout`, `drop_prob` of stochastic depth, `attention_dropout` of transformers ...)
     """
@@ -45,24 +45,24 @@ def without_dropout(model: Model) -> None:
                     setattr(module, name, 0.0)
 
 
-class RecordDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps what random operators gave, in the order they ran, on the host."""
+class RecordRandomDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps what random operators return, in the order they run, on the host."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.draws: list[tuple[str, list[Tensor]]] = []
+        self.draws: list[tuple[str, list[Tensor]]] = []  # an operator's name, and what it returned
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func._schema.name in DRAWS:
+        if func._schema.name in RANDOM_OPERATORS:
             self.draws.append((func._schema.name, [leaf.detach().to("cpu", copy=True) for leaf in _tensors(result)]))
         return result
 
 
-class ReplayDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives recorded draws again, in the dtype asked for now: generators give other numbers in another dtype.
+class ReplayRandomDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Returns recorded draws again, in the dtype that is asked for now: a generator's numbers depend on the dtype.
 
-    Where the run takes another way than the recorded one, it draws for itself from there on.
+    From the first draw that is not like the recorded one, the run draws for itself.
     """
 
     def __init__(self, draws: list[tuple[str, list[Tensor]]]) -> None:
@@ -71,7 +71,7 @@ class ReplayDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func._schema.name in DRAWS:
+        if func._schema.name in RANDOM_OPERATORS:
             name, recorded = self._left.pop() if self._left else ("", [])
             leaves = _tensors(result)
             if name == func._schema.name and [t.shape for t in leaves] == [t.shape for t in recorded]:

@@ -1,4 +1,18 @@
-"""The passes that a run may ask for beside time and memory: which run when, on what."""
+"""The passes that a run may ask for beside time and memory. Each has steps of its own.
+
+In the window in which the case is measured alone, after the timing:
+- energy, of each variant;
+- breakdown, of each variant. It comes after all energy, because the profiler leaves its hooks in the process.
+
+After the window, while other cases may run:
+- growth of memory (the leak check), of each variant;
+- FLOPs, then the API surface, of eager's step;
+- the check, last, on models of its own.
+
+`measured_peaks` is not of a case: it measures a device.
+
+A function here must not have the name of a module of this package: importing the module would replace it.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +31,8 @@ from torchzoo.record import ApiSurface, Breakdown, Check, Energy, Flops, Growth
 from torchzoo.zoo.spec import ModelSpec
 
 
-def energy(variant: Variant, settings: Settings, device: torch.device, step_s: float) -> Energy | None:
-    """Joules of steps, where asked for. Before any breakdown: the profiler leaves its hooks in the process."""
+def energy_of(variant: Variant, settings: Settings, device: torch.device, step_s: float) -> Energy | None:
+    """The energy of steps; None where it was not asked for."""
     if Pass.ENERGY not in settings.passes:
         return None
     from torchzoo.measure.passes.energy import measure_energy
@@ -27,10 +41,10 @@ def energy(variant: Variant, settings: Settings, device: torch.device, step_s: f
     return measure_energy(variant.step, DeviceClock(device), device, step_s=step_s)
 
 
-def breakdown(
+def breakdown_of(
     variant: Variant, case: Case, settings: Settings, device: torch.device, step_s: float
 ) -> Breakdown | None:
-    """Where the wall time of steps goes, where asked for."""
+    """Where the wall time of steps goes; None where it was not asked for."""
     if Pass.BREAKDOWN not in settings.passes:
         return None
     from torchzoo.measure.passes.breakdown import measure_breakdown
@@ -40,8 +54,8 @@ def breakdown(
     return measure_breakdown(variant.step, DeviceClock(device), device, step_s=step_s, trace=trace)
 
 
-def growth(variant: Variant, settings: Settings, device: torch.device, step_s: float) -> Growth | None:
-    """Memory in use over many steps, where the leak check is asked for."""
+def growth_of(variant: Variant, settings: Settings, device: torch.device, step_s: float) -> Growth | None:
+    """Memory in use over many steps; None where the leak check was not asked for."""
     if Pass.LEAK_CHECK not in settings.passes:
         return None
     from torchzoo.measure.passes.leak import measure_growth
@@ -50,8 +64,8 @@ def growth(variant: Variant, settings: Settings, device: torch.device, step_s: f
     return measure_growth(variant.step, DeviceClock(device), device, step_s=step_s)
 
 
-def of_eager_step(step: Callable[[], Any], settings: Settings) -> tuple[Flops | None, ApiSurface | None]:
-    """What one step of eager computes and touches. The caller has selected eager."""
+def flops_and_api_of(step: Callable[[], Any], settings: Settings) -> tuple[Flops | None, ApiSurface | None]:
+    """What one step of eager computes, and what it uses of PyTorch. The caller has selected eager."""
     flops, api = None, None
     if Pass.FLOPS in settings.passes:
         from torchzoo.measure.passes.flops import count_work
@@ -64,12 +78,12 @@ def of_eager_step(step: Callable[[], Any], settings: Settings) -> tuple[Flops | 
     return flops, api
 
 
-def check(
+def check_of(
     case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device, settings: Settings
 ) -> Check | None:
-    """The results of the case against eager's and an fp64 reference's, on models built anew, where asked for.
+    """Whether the case computes what eager computes; None where the check was not asked for.
 
-    The caller has let go of the measured model.
+    The check builds models of its own. The caller holds the measured model no longer.
     """
     if Pass.CHECK not in settings.passes:
         return None

@@ -1,4 +1,4 @@
-"""What of PyTorch's API one eager step touches: public functions, and the operators below autograd."""
+"""What one eager step uses of PyTorch: public functions, and the operators below autograd."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from torchzoo.record import ApiSurface
 
 
 def step_api(step: Callable[[], Any]) -> ApiSurface:
-    """The names that one step touches, each once. It runs the step three times; the caller has selected eager.
+    """The names that one step uses, each once. It runs the step three times; the caller has selected eager.
 
-    Functions are those of the Python API that the step's code calls with tensors or to make them, as
-    `torch.overrides.resolve_name` calls them (`torch.nn.functional.conv2d`, `torch.Tensor.view`, `torch.zeros`;
-    properties too: `torch.Tensor.grad`). This is how TorchBench counts its API surface (a `TorchFunctionMode`;
-    pytorch/benchmark, userbenchmark/api-coverage), but for functions that make tensors, which it leaves out, and for
-    properties, which it counts as one. What a function calls in its turn is not seen; `nn.Module` classes are not
-    counted, there or here: what is counted are the functions that they call when they run.
+    Functions are those of the Python API that the step's code calls, with tensors or to make them. They have the names
+    of `torch.overrides.resolve_name`: `torch.nn.functional.conv2d`, `torch.Tensor.view`, `torch.zeros`, and properties
+    such as `torch.Tensor.grad`. A function that another function calls is not seen. `nn.Module` classes do not count,
+    but the functions that they call do. TorchBench counts its API surface in the same way, by a `TorchFunctionMode`
+    (pytorch/benchmark, userbenchmark/api-coverage), with two differences: it leaves out functions that make tensors,
+    and it counts all properties as one.
 
-    Operators are what PyTorch gives a device to compute (`aten::mm`, of all namespaces, overloads taken together),
-    in backward too, as a `TorchDispatchMode` sees them. Under such a mode PyTorch avoids some operations in place
-    (it adds up gradients by `add`, not `add_`): by the profile of a step without, their twins in place are counted.
+    Operators are what PyTorch gives a device to compute, in backward too: `aten::mm` and those of all other namespaces,
+    with the overloads of an operator taken as one. A `TorchDispatchMode` sees them. Under such a mode PyTorch avoids
+    some operations in place (it adds up gradients with `add` instead of `add_`). Where a profile of the step without
+    the mode has the operator in place, that one is counted instead.
 
-    A step that fails under a mode or the profiler gives the rest, and `reason` says what failed.
+    If the step fails under a mode or the profiler, the other names are still there, and `reason` says what failed.
     """
     reasons: list[str] = []
     ran = _guarded("the profiler", lambda: _profiled(step), reasons)
@@ -40,7 +41,7 @@ def step_api(step: Callable[[], Any]) -> ApiSurface:
 
 
 def _guarded(what: str, collect: Callable[[], set[str]], reasons: list[str]) -> set[str]:
-    found = attempt(collect)  # what a library raises under a mode costs these names, not the case
+    found = attempt(collect)  # if a library raises under a mode, these names are lost but the case is not
     if isinstance(found, Exception):
         reasons.append(f"the step fails under {what}: {type(found).__name__}: {' '.join(str(found).split())[:200]}")
         return set()
@@ -48,7 +49,7 @@ def _guarded(what: str, collect: Callable[[], set[str]], reasons: list[str]) -> 
 
 
 def _profiled(step: Callable[[], Any]) -> set[str]:
-    """All operators that run, those inside others too."""
+    """All operators that run, with those inside others."""
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         step()
     raw = getattr(profiled.profiler, "kineto_results", None)  # as they are: making a tree of them takes long
@@ -93,7 +94,7 @@ class _Functions(TorchFunctionMode):
 
 
 def _public_name(function: Any) -> str | None:
-    """Where a user finds the function; None for what is private, and for operators called by their own name."""
+    """The name by which a user finds the function; None for private ones and for operators called by their own name."""
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return None
     name = resolve_name(function) or _name_in_module(function)
@@ -103,7 +104,7 @@ def _public_name(function: Any) -> str | None:
 
 
 def _name_in_module(function: Any) -> str | None:
-    """Of a function that `resolve_name` does not know, such as `torch.autograd.grad`."""
+    """The name of a function that `resolve_name` does not know, such as `torch.autograd.grad`."""
     path = f"{getattr(function, '__module__', None) or 'torch'}.{getattr(function, '__name__', '')}"
     root, *parts = path.split(".")
     found: Any = torch if root == "torch" else None

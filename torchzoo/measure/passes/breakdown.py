@@ -1,4 +1,4 @@
-"""Where a step's wall time goes, seen by torch.profiler: the device computes, it moves data, or it idles."""
+"""Where a step's wall time goes, as torch.profiler sees it: the device computes, moves data, or is idle."""
 
 from __future__ import annotations
 
@@ -48,20 +48,24 @@ class Activity:
 def measure_breakdown(
     step: Callable[[], Any], clock: Clock, device: torch.device, *, step_s: float, trace: Path | None
 ) -> Breakdown:
-    """Profile a few steady steps, after one that is thrown away (of slow steps that one is all).
+    """Profile a few steady steps, after one that does not count. (Of slow steps there is only one, and it counts.)
 
-    Shares are of the *profiled* step's wall time, the device synchronised before and after it. Kernels take as long as
-    ever under the profiler, but each launch costs the host more: a step bound by launches takes longer and idles more
-    than its unprofiled latency says. To keep that little, the device's own activity alone is recorded; it is on the
-    clock of `time.time_ns` (kineto converts it), which the steps' borders are read from. Nodes of CUDA graphs count.
+    Shares are of the wall time of the *profiled* step, with the device synchronised before and after it. Under the
+    profiler a kernel takes as long as without it, but each launch costs the host more. So a step that is limited by its
+    launches takes longer, and is idle more, than without the profiler. To keep that small, only the device's own
+    activity is recorded. Its times are on the clock of `time.time_ns` (kineto converts them), which is also read where
+    a step begins and ends. Nodes of CUDA graphs are seen.
 
-    On the CPU, active is the time inside operators (all those with a namespace, such as `aten::`) and inside the
-    graphs that inductor compiled, whose fused loops the profiler can't tell from the Python between them; a kernel's
-    time there is the operator's own, without that of operators inside it.
+    On the CPU, a step is active inside operators (all with a namespace, such as `aten::`) and inside the graphs that
+    inductor compiled: the profiler can't tell their fused loops from the Python between them. A kernel's time is then
+    the operator's own, without the operators inside it.
 
     Args:
+        step: what is profiled.
+        clock: of the device.
+        device: where the step computes.
         step_s: its usual time.
-        trace: where a Chrome trace is kept; of a device, of a few more steps that show the host's operators as well.
+        trace: where a Chrome trace is kept. For a device it shows a few more steps, with the host's operators.
 
     Raises:
         RuntimeError: `trace` can't be written.
@@ -75,7 +79,7 @@ def measure_breakdown(
     is_slow = 2 * step_s >= BUDGET_S
     profiled = _profile(step, clock, [activity], 1)
     if not is_slow:
-        profiled = _profile(step, clock, [activity], 1 + profiled.how_many_fit())  # the first of a pass is thrown away
+        profiled = _profile(step, clock, [activity], 1 + profiled.how_many_fit())  # the first does not count
     activities = list(_operators(profiled.events()) if is_cpu else _device_activities(profiled.events()))
     if trace is not None:
         host_too = [ProfilerActivity.CPU, activity]
@@ -87,9 +91,9 @@ def measure_breakdown(
 def breakdown(
     activities: Sequence[Activity], spans: Sequence[Span], *, drop: int, is_nested: bool, trace: Path | None = None
 ) -> Breakdown:
-    """The figures of the steps in `spans` but the first `drop`; without steps, and with the reason, if they can't be.
+    """The figures of the steps in `spans`, without the first `drop`. If there can be none, the breakdown says why.
 
-    All activities must have been caused by the steps in `spans`. `is_nested`: they hold one another, as operators do.
+    All activities must belong to the steps in `spans`. `is_nested` says that they contain one another, as operators do.
     """
     everything = union((each.begin_ns, each.end_ns) for each in activities)
     total_ns = sum(end - begin for begin, end in everything)
@@ -113,10 +117,10 @@ def _none(problem: str) -> Breakdown:
 
 
 def step_times(activities: Iterable[Activity], spans: Iterable[Span]) -> tuple[StepTime, ...]:
-    """For each span its length, how much of it computes, and how much moves data while nothing computes.
+    """For each span: its length, how long something computes, and how long data moves while nothing computes.
 
-    Activities of all streams and threads together: what runs at the same time counts once; what crosses a border
-    counts on each side with its part there.
+    The activities of all streams and threads count together: time in which several run counts once. An activity that
+    crosses a border counts on each side with its part there.
     """
     activities = list(activities)
     computing = union((each.begin_ns, each.end_ns) for each in activities if each.kind is Kind.COMPUTE)
@@ -130,7 +134,7 @@ def step_times(activities: Iterable[Activity], spans: Iterable[Span]) -> tuple[S
 
 
 def union(intervals: Iterable[Span]) -> list[Span]:
-    """Disjoint intervals, in order, that cover the same time."""
+    """The disjoint intervals, in order, that cover the same time."""
     joined: list[Span] = []
     for begin, end in sorted(intervals):
         if joined and begin <= joined[-1][1]:
@@ -141,14 +145,14 @@ def union(intervals: Iterable[Span]) -> list[Span]:
 
 
 def _within(disjoint: Sequence[Span], span: Span) -> int:
-    """How much of `span` the ordered, disjoint intervals cover."""
+    """How much of `span` is covered by the intervals, which are disjoint and in order."""
     first = bisect.bisect_right(disjoint, span[0], key=lambda interval: interval[1])
     past = bisect.bisect_left(disjoint, span[1], key=lambda interval: interval[0])
     return sum(min(end, span[1]) - max(begin, span[0]) for begin, end in disjoint[first:past])
 
 
 def top_kernels(activities: Sequence[Activity], *, is_nested: bool, count: int = TOP_KERNELS) -> tuple[Kernel, ...]:
-    """The names that took longest, calls and times added up; of nested activities, each one's own time."""
+    """The names that took longest, with the sums of their calls and times; of nested activities, their own times."""
     own_ns = _own_times_ns(activities) if is_nested else [each.end_ns - each.begin_ns for each in activities]
     calls: dict[str, int] = defaultdict(int)
     total_ns: dict[str, int] = defaultdict(int)
@@ -160,7 +164,7 @@ def top_kernels(activities: Sequence[Activity], *, is_nested: bool, count: int =
 
 
 def _own_times_ns(activities: Sequence[Activity]) -> list[int]:
-    """Each one's length less that of those directly inside it, on the same thread."""
+    """The length of each activity minus that of the activities directly inside it on the same thread."""
     own_ns = [each.end_ns - each.begin_ns for each in activities]
     open_on: dict[int, list[int]] = defaultdict(list)
     for index in sorted(range(len(activities)), key=lambda i: (activities[i].begin_ns, -activities[i].end_ns)):
@@ -175,20 +179,20 @@ def _own_times_ns(activities: Sequence[Activity]) -> list[int]:
 
 @dataclass(frozen=True)
 class _Profiled:
-    """Steps that were profiled, and when each began and was over (Unix nanoseconds)."""
+    """Steps that were profiled, and when each began and ended (in Unix nanoseconds)."""
 
     profile: profile
     spans: tuple[Span, ...]
 
     def events(self) -> list[Any]:
-        """Kineto's own: the public ones are slow to make, and the moment that their times count from is not public."""
+        """Kineto's own events: the public ones are slow to make, and the moment their times count from is private."""
         kineto = self.profile.profiler
         assert kineto is not None
         assert kineto.kineto_results is not None
         return kineto.kineto_results.events()
 
     def how_many_fit(self) -> int:
-        """Steps such as the last one that the time and the number of events allow: at least one."""
+        """How many steps like the last one the time and the number of events allow: at least one."""
         begin_ns, end_ns = self.spans[-1]
         by_time = int(BUDGET_S * 1e9 / (end_ns - begin_ns))
         by_events = MAX_EVENTS // max(1, len(self.events()))
@@ -209,7 +213,7 @@ def _profile(step: Callable[[], Any], clock: Clock, activities: Iterable[Profile
 
 
 def _profiler_activity(device: torch.device) -> ProfilerActivity | None:
-    """What to record on a device of that type; None where the profiler can't."""
+    """The activity to record for a device of that type; None where the profiler can't record it."""
     activity: ProfilerActivity | None = getattr(ProfilerActivity, device.type.upper(), None)
     return activity if activity in supported_activities() else None  # type: ignore[no-untyped-call]
 
@@ -222,7 +226,7 @@ def _device_activities(events: Iterable[Any]) -> Iterator[Activity]:
 
 
 def _kind_on_device(event: Any) -> Kind | None:
-    """By kineto's category; by name where this PyTorch does not tell the category (2.11)."""
+    """The kind by kineto's category, or by the name where this PyTorch has no categories (2.11)."""
     if hasattr(event, "activity_type"):
         categories = {"kernel": Kind.COMPUTE, "gpu_memcpy": Kind.MOVEMENT, "gpu_memset": Kind.MOVEMENT}
         return categories.get(event.activity_type())
@@ -232,7 +236,7 @@ def _kind_on_device(event: Any) -> Kind | None:
     return Kind.MOVEMENT if name.startswith(("Memcpy", "Memset")) else Kind.COMPUTE
 
 
-#: Operators have a namespace; so have the autograd engine's nodes around them, which are framework.
+#: Operators have a namespace. The autograd engine's nodes around them have one, too, but are the framework's.
 _OPERATOR = re.compile(r"(?!autograd::|torch::autograd::)\w+::")
 _COMPILED_GRAPH = re.compile(r"## Call CompiledFxGraph (\w{8})\w* ##")
 
@@ -246,7 +250,7 @@ def _operators(events: Iterable[Any]) -> Iterator[Activity]:
 
 
 def _check_writable(trace: Path) -> None:
-    """The exporter itself says nothing of a file that it can't open."""
+    """Raise before anything is profiled: the exporter is silent about a file that it can't open."""
     try:
         trace.write_bytes(b"")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Joules over back-to-back steps, from the device's own energy counter."""
+"""Energy of back-to-back steps, by the device's own energy counter."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torchzoo.record import Energy, EnergyWindow
 
 WINDOWS = 6  # what a 95% interval of the median needs
 WINDOW_S = 0.5
-BUDGET_S = 6.0  # of all windows together; one is always measured
-TURN_S = 0.02  # of steps between two looks at the counter
-TICK_S = 0.1  # the longest that a working counter keeps its value
-STANDSTILL_S = 1.0  # a counter that has not moved for so long under load does not count
+BUDGET_S = 6.0  # for all windows together; there is at least one, however long it takes
+TURN_S = 0.02  # of steps between two readings of the counter
+TICK_S = 0.1  # a working counter moves at least this often
+STANDSTILL_S = 1.0  # a counter that has not moved for this long under load does not work
 
 
 def measure_energy(
@@ -29,20 +29,23 @@ def measure_energy(
     step_s: float,
     counter_mj: Callable[[], int] | None = None,
 ) -> Energy | None:
-    """Energy of the whole device (its idle draw and whoever else uses it included) in windows of steps.
+    """Energy of the whole device in windows of steps. Its idle draw and other processes' use are included.
 
-    NVML's counter (millijoules; Volta and later) moves every 20 to 100 ms, so a window begins and ends where it was
-    seen to move. The device is synchronised after every 20 ms of steps (or one step), and then the counter is read:
-    a border is late by up to that, 4% of a window of half a second. Steps longer than the counter's tick are not
-    aligned; there a border is early by up to a tick. Both errors show as spread between the windows and cancel over
-    the whole, where one window begins as the last one ends.
+    NVML's counter (in millijoules; Volta and later) moves every 20 to 100 ms. So a window begins and ends when the
+    counter was seen to move. The device is synchronised after every 20 ms of steps (or one step), and then the counter
+    is read. A window's border is late by up to that time, which is 4% of half a second. Steps longer than the counter's
+    tick are not aligned to it: there a border is early by up to a tick. Both errors show as spread between the windows.
+    They cancel over the whole, since each window begins where the last one ended.
 
     Args:
+        step: what is measured.
+        clock: of the device.
+        device: whose counter is read.
         step_s: the usual time of a step.
-        counter_mj: reads the counter; NVML's by default.
+        counter_mj: reads the counter; by default NVML's.
 
     Returns:
-        None where there is no such counter (no NVML, a device before Volta, a MIG slice), or it stands still.
+        None where there is no such counter (no NVML, a device before Volta, a MIG slice), or where it stands still.
     """
     read_mj = counter_mj or nvml_counter_mj(device)
     if read_mj is None:
@@ -64,7 +67,7 @@ def measure_energy(
 
 
 def nvml_counter_mj(device: torch.device) -> Callable[[], int] | None:
-    """What reads the energy that the device has used since its driver was loaded, in millijoules; None without one."""
+    """A function that reads the device's energy since its driver was loaded, in millijoules; None without a counter."""
     handle = nvml_device(device)
     if handle is None:
         return None
@@ -88,7 +91,7 @@ class _Reading:
 
 
 class _Run:
-    """Steps that go on and on, a turn of them at a time, with the counter read after each turn."""
+    """Steps one turn after another, and reads the counter after each turn."""
 
     def __init__(
         self, step: Callable[[], Any], clock: Clock, read_mj: Callable[[], int], *, steps_per_turn: int
@@ -103,7 +106,7 @@ class _Run:
         return _Reading(self._steps, self._clock.now_ns(), self._read_mj())
 
     def until_tick(self, *, after_s: float) -> _Reading | None:
-        """At the end of the turn in which the counter moved, `after_s` from now at the earliest; None if it stopped."""
+        """Step for `after_s`, and on to the end of the turn in which the counter moves; None if it has stopped."""
         began_ns = moved_ns = self._clock.now_ns()
         energy_mj = self._read_mj()
         while True:

@@ -1,4 +1,4 @@
-"""Work of one eager step: floating-point operations, by PyTorch's formulas and a few more, and bytes moved."""
+"""The work of one eager step: floating-point operations, by PyTorch's formulas and a few more, and bytes moved."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from torchzoo.record import Flops
 
 aten = torch.ops.aten
 
-#: Operators (without their overload) that compute much, as far as a name can tell. Those of them that have a formula,
-#: PyTorch's or one of `formulas`, are counted; the others are named in `Flops.without_formula`.
+#: Operators (without their overload) that compute much, as far as a name can tell. One that has a formula, PyTorch's or
+#: one of `formulas`, is counted. One that has none is named in `Flops.without_formula`.
 HEAVY = re.compile(
     r"(conv(?!ert)|linear|matmul|attention|rnn|lstm|gru_|gru$|_mm|mm_?$|mv_?$|dot$|linalg_|fft_|trilinear$|cdist|pdist|"
     r"cholesky|triangular_solve|svd|(?<!w)eig(?!ht)|transformer_encoder_layer)"
 )
-#: What such a name means something else by: cells of RNNs whose matrix products are operators of their own, packing
-#: and laying out of weights, questions about a convolution, interpolation, norms.
+#: Operators with such a name that compute little: cells of RNNs whose matrix products are operators of their own, the
+#: packing and layout of weights, properties of a convolution, interpolation, norms.
 LIGHT = re.compile(
     r"(_(fused|differentiable)_(lstm|gru)_cell|pack$|prepack|unpack|reorder|flatten_weight|quantize_weight|upsample|"
     r"fftshift|fftfreq|cufft|linalg_(cross|diagonal|vander|norm|vector_norm|_powsum|_?check)|"
     r"conv.*_(stride|padding|dilation|groups|transpose|output_padding)$)"
 )
 
-#: Libraries whose operators are known: those above apart, they compute a few operations per element.
+#: Libraries whose operators are known. They compute a few operations per element, except those of HEAVY.
 KNOWN_LIBRARIES = frozenset({"aten", "prim", "prims", "profiler", "quantized", "inductor"})
-#: Operators of other libraries that select and interpolate: a few operations per element.
+#: Operators of other libraries that select or interpolate, with a few operations per element.
 LIGHT_ELSEWHERE = frozenset(
     f"torchvision::{name}"
     for name in ("nms", "roi_align", "_roi_align_backward", "roi_pool", "_roi_pool_backward", "ps_roi_align")
 )
 
-#: What is not read: an output of the operator's own, or one whose old contents are overwritten.
+#: Operators that do not read the operand that they change: its old contents are overwritten.
 WRITES_ONLY = re.compile(
     r"^(fill_|zero_|copy_|uniform_|normal_|bernoulli_|random_|exponential_|_foreach_(zero_|copy_))"
 )
-#: Results that are made without reading the tensor whose shape they take.
+#: Operators that take the shape of a tensor but do not read it.
 READS_NOTHING = re.compile(r"^((empty|zeros|ones|full|rand|randn|randint)_like|new_)")
-#: Results that nobody writes.
+#: Operators whose result is not written.
 ALLOCATES = re.compile(r"^(new_)?empty(_like|_strided|_permuted|_quantized)?$|^resize_$|^set_$|^_resize_output_$")
-#: Of their first operand they read as many elements as they return.
+#: Operators that read as many elements of their first operand as they return.
 GATHERS = frozenset({"embedding", "index_select", "index", "_unsafe_index", "gather", "take", "select_scatter"})
-#: Of their first operand, in place, they touch as many elements as the others bring.
+#: Operators that change their first operand in place: as many of its elements as the other operands have.
 SCATTERS = re.compile(
     r"^(_index_put_impl_|index_put_|scatter_|scatter_add_|scatter_reduce_|index_add_|index_copy_|put_)$"
 )
@@ -59,17 +59,16 @@ SCATTERS = re.compile(
 def count_work(step: Callable[[], Any]) -> Flops:
     """Run `step` once and count what its operators do, backward passes and optimizers included.
 
-    A multiply-add is two operations. Matrix products, convolutions, attentions and recurrent layers count, by the
-    shapes of what they are given (`torch.utils.flop_counter` and `formulas`): the masked half of causal attention,
-    padding and recomputation included. Element-wise work, reductions, normalisations and lookups never
-    count: `bytes_moved` tells of them. What is known to compute much and has no formula is named and counted in
-    `without_formula`: the total is then too low.
+    A multiply-add is two operations. Matrix products, convolutions, attention and recurrent layers count, by the shapes
+    of their operands (`torch.utils.flop_counter` and `formulas`). The masked half of causal attention, padding and
+    recomputation count, too. Element-wise work, reductions, normalisations and lookups never count; `bytes_moved` shows
+    them. `without_formula` has the calls of operators that compute much but have no formula: the total is then too low.
 
-    `bytes_moved` adds up, over all operators, the bytes of their operands and results: what kernels that are not
-    fused read from and write to memory if no cache helps them. Views move nothing, an operator in place reads and
-    writes what it changes, a lookup reads what it returns, a dimension that is only expanded is read once. It is not a
-    lower bound for fused code, which keeps intermediate results in registers, nor exact for eager: caches save
-    traffic, and what a kernel keeps in a workspace or reads more than once is not seen.
+    `bytes_moved` is the sum, over all operators, of the bytes of their operands and results: what kernels that are not
+    fused read and write if no cache helps them. A view moves nothing. An operator in place reads and writes what it
+    changes. A lookup reads what it returns. A dimension that is only expanded is read once. The sum is not a lower
+    bound for fused code, which keeps intermediate results in registers. It is not exact for eager, either: caches save
+    traffic, and a kernel's workspace and what it reads more than once are not seen.
     """
     counter = _Counter()
     with counter:
@@ -83,10 +82,10 @@ def count_work(step: Callable[[], Any]) -> Flops:
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees each operator that is executed, after those that are made of others were taken apart.
+    """Sees each operator that is executed. An operator that is made of others is seen as those.
 
-    It is `torch.utils.flop_counter.FlopCounterMode` without the attribution to modules (which second derivatives do
-    not survive), and with the operands' dtypes and bytes beside the counts.
+    It is like `torch.utils.flop_counter.FlopCounterMode`, with two differences: it does not attribute work to modules
+    (which fails with second derivatives), and it counts by the operands' dtypes and adds up their bytes.
     """
 
     supports_higher_order_operators = True
@@ -128,9 +127,9 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def computes_much(name: str) -> bool:
-    """Whether an operator (`aten::mm`) is more than a few operations per element, as far as its name and library tell.
+    """Whether an operator (`aten::mm`) computes more than a few operations per element, by its name and library.
 
-    Of libraries that nobody here has looked at, any operator may be.
+    Any operator of an unknown library may.
     """
     library, _, operator = name.partition("::")
     if library in KNOWN_LIBRARIES:
@@ -139,11 +138,11 @@ def computes_much(name: str) -> bool:
 
 
 def _dtype(args: Any) -> str:
-    """Of the first tensor among the operands, which is what all operands of a product have."""
+    """The dtype of the first tensor among the operands; all operands of a product have the same."""
     return next(str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
 
 
-# --- formulas that PyTorch lacks, or has wrong; each takes the operator's operands and its result ---
+# --- formulas that PyTorch does not have, or has wrong; each takes the operator's operands and its result ---
 
 
 def _matrix_vector(matrix: Tensor, _vector: Tensor, **_: Any) -> int:
@@ -203,7 +202,7 @@ def _convolution_backward(
 
 
 def _rnn(x: Tensor, weights: Iterable[Tensor]) -> int:
-    """Each weight matrix of each layer and direction is multiplied with a vector per sequence and time step."""
+    """Each weight matrix of each layer and direction is multiplied with one vector per sequence and time step."""
     tokens = x.numel() // x.shape[-1]
     return 2 * tokens * sum(weight.numel() for weight in weights if weight.ndim == 2)
 
@@ -213,7 +212,7 @@ def _cudnn_rnn(x: Tensor, weights: list[Tensor], *_args: Any, **_: Any) -> int:
 
 
 def _cudnn_rnn_backward(x: Tensor, weights: list[Tensor], *args: Any, **_: Any) -> int:
-    """The data's gradient always, the weights' where the mask, the last operand, asks for it."""
+    """The data's gradient, and the weights' where the mask (the last operand) asks for it."""
     return _rnn(x, weights) * (2 if args[-1][3] else 1)
 
 
@@ -278,7 +277,7 @@ _QUANTIZED_LINEARS = ("linear", "linear_relu", "linear_dynamic", "linear_relu_dy
 
 
 def formulas() -> dict[Any, Callable[..., int]]:
-    """PyTorch's, those above, and those of operators that builds without quantization or torchvision lack."""
+    """All formulas: PyTorch's, those above, and those of quantized and torchvision operators where these exist."""
     elsewhere: dict[Any, dict[str, Callable[..., int]]] = {
         torch.ops.quantized: dict.fromkeys(_QUANTIZED_CONVOLUTIONS, _quantized_convolution)
         | dict.fromkeys(_QUANTIZED_LINEARS, _quantized_linear),
@@ -300,7 +299,7 @@ def formulas() -> dict[Any, Callable[..., int]]:
 
 
 def moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Bytes that one operator reads and writes, by its operands, its results and what its schema says it changes.
+    """Bytes that one operator reads and writes, by its operands, its results, and what it changes by its schema.
 
     Args:
         func: an `OpOverload`.
@@ -340,7 +339,7 @@ def _by_argument(schema: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """Bytes of the elements that differ in memory: an expanded dimension counts once."""
+    """Bytes of the elements that are distinct in memory: an expanded dimension counts once."""
     if tensor.layout is torch.sparse_coo:
         return tensor_bytes(tensor._indices()) + tensor_bytes(tensor._values())
     if tensor.layout is not torch.strided:
@@ -350,5 +349,5 @@ def tensor_bytes(tensor: Tensor) -> int:
 
 
 def _storage(tensor: Tensor) -> int:
-    """A name of the memory behind a tensor; its own where it has none of the usual kind."""
+    """A number for the memory behind a tensor; for the tensor itself where it has no ordinary storage."""
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)

@@ -26,10 +26,11 @@ def measure_growth(
     min_steps: int = 8,
     budget_s: float = 10.0,
 ) -> Growth:
-    """Run as many steps of about `step_s` as `budget_s` allows, from `min_steps` to `steps`, and read after each.
+    """Run steps and read the memory in use after each. `step_s` is their usual time.
 
-    Before each reading the device is waited for and garbage is collected. What was alive before the pass is neither
-    collected nor counted again. The readings are kept in arrays made before: they do not grow what they measure.
+    There are as many steps as `budget_s` allows, from `min_steps` to `steps`. Before each reading the device is waited
+    for and garbage is collected. Objects that were alive before the pass are neither collected nor counted again. The
+    readings are kept in arrays that were made before, so that they do not add to what is measured.
     """
     count = max(min_steps, min(steps, int(budget_s / step_s)))
     device_bytes, host_bytes, heap_bytes, objects = (array("q", bytes(8 * count)) for _ in range(4))
@@ -65,9 +66,9 @@ class _MallocInfo(ctypes.Structure):
 
 
 def _heap_reader() -> Callable[[], int] | None:
-    """Reads what `malloc` has handed out and not been given back, over all arenas and mappings.
+    """A function that reads how many bytes of `malloc` are in use, over all arenas and mappings.
 
-    None without glibc 2.33, or where tensors get their memory elsewhere (a preloaded jemalloc, for one).
+    None without glibc 2.33, or where tensors get their memory elsewhere (from a preloaded jemalloc, for example).
     """
     try:
         mallinfo2 = ctypes.CDLL(None).mallinfo2

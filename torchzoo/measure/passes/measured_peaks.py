@@ -1,4 +1,4 @@
-"""What a device's matrix products and copies reach: large square products by precision, a copy beyond its caches."""
+"""The measured peaks of a device: the best rates of large matrix products, and of a copy larger than its caches."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ _DTYPES = {
 _SIZES = (512, 1024, 2048, 4096, 8192, 16384)
 
 
-def measure_ceilings(device: torch.device, *, slow_s: float = 0.2) -> MeasuredPeaks:
-    """The best rate over sizes of matrix products (n, n) x (n, n), by path, and the rate of a copy.
+def measure_peaks(device: torch.device, *, slow_s: float = 0.2) -> MeasuredPeaks:
+    """Measure the best rate of matrix products (n, n) x (n, n) over several sizes, by arithmetic, and of a copy.
 
-    Sizes grow until a product takes longer than `slow_s`. A rate is the median of several runs of at least 10 ms; a
-    copy counts what it reads and what it writes. It changes `float32_matmul_precision`: for a process of its own.
+    Sizes grow until a product takes longer than `slow_s`. A rate is the median of several runs of at least 10 ms. A
+    copy counts the bytes that it reads and the bytes that it writes. Use a process of its own: this changes
+    `float32_matmul_precision`.
     """
     clock = DeviceClock(device)
     tflop_per_s = {}
-    for path in _paths(device):
-        rate = _product_rate(path, device, clock, slow_s)
+    for arithmetic in _arithmetics(device):
+        rate = _product_rate(arithmetic, device, clock, slow_s)
         if rate is not None:
-            tflop_per_s[path] = round(rate / 1e12, 4)
+            tflop_per_s[arithmetic] = round(rate / 1e12, 4)
     return MeasuredPeaks(
         tflop_per_s=tflop_per_s,
         gb_per_s=round(_copy_rate(device, clock) / 1e9, 2),
@@ -43,20 +44,20 @@ def measure_ceilings(device: torch.device, *, slow_s: float = 0.2) -> MeasuredPe
     )
 
 
-def _paths(device: torch.device) -> list[str]:
+def _arithmetics(device: torch.device) -> list[str]:
     has_tf32 = device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
-    return [path for path in _DTYPES if path != "tf32" or has_tf32]
+    return [name for name in _DTYPES if name != "tf32" or has_tf32]
 
 
-def _product_rate(path: str, device: torch.device, clock: Clock, slow_s: float) -> float | None:
-    """Operations per second; None where the device does not compute in that dtype, bfloat16 by emulation included."""
-    if path == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+def _product_rate(arithmetic: str, device: torch.device, clock: Clock, slow_s: float) -> float | None:
+    """Operations per second; None where the device does not compute in that dtype, or only emulates bfloat16."""
+    if arithmetic == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         return None
-    torch.set_float32_matmul_precision("high" if path == "tf32" else "highest")
+    torch.set_float32_matmul_precision("high" if arithmetic == "tf32" else "highest")
     best = 0.0
     for size in _SIZES:
         try:
-            a, b = (torch.randn(size, size, device=device).to(_DTYPES[path]) for _ in range(2))
+            a, b = (torch.randn(size, size, device=device).to(_DTYPES[arithmetic]) for _ in range(2))
             out = torch.empty_like(a)
             seconds = median_s(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), clock)  # type: ignore[misc]
         except (RuntimeError, TypeError):  # no such dtype or product on this device, or no memory for the next size
@@ -69,7 +70,7 @@ def _product_rate(path: str, device: torch.device, clock: Clock, slow_s: float) 
 
 
 def _copy_rate(device: torch.device, clock: Clock) -> float:
-    """Bytes per second, read and written together."""
+    """Bytes read and bytes written together, per second."""
     count = 2**28 if device.type == "cpu" else 2**30
     source = torch.ones(count, dtype=torch.uint8, device=device)
     target = torch.zeros_like(source)
@@ -77,7 +78,7 @@ def _copy_rate(device: torch.device, clock: Clock) -> float:
 
 
 def median_s(work: Callable[[], Any], clock: Clock, *, runs: int = 5, run_s: float = 0.01) -> float:
-    """Seconds of one `work`: the median over runs, each at least `run_s` long, after two that warm up."""
+    """Seconds that `work` takes: the median over runs of at least `run_s`, after it was done twice to warm up."""
     work()
     seconds = _timed_s(work, clock, 1)
     repetitions = max(1, round(run_s / max(seconds, 1e-9)))

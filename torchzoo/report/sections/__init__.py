@@ -1,1 +1,1 @@
-"""Parts of reports on one subject each: lines of a case's table, remarks, and lists."""
+"""Parts of reports, one file for each subject: lines of a case's table, remarks and lists."""

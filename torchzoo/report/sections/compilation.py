@@ -7,30 +7,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from torchzoo.analysis.figures import VariantFigures
 from torchzoo.case import EAGER
-from torchzoo.record import CANDIDATE_VARIANT, Compilation, Measured, Record
-from torchzoo.report import units
+from torchzoo.record import CANDIDATE_VARIANT, Compilation, Measured, Record, VariantResult
+from torchzoo.report import terminal, units
 
-#: Reasons shown of a kind in one case's table; `--compile-stats` shows all.
+#: How many reasons of one kind a case's own table shows. `--compile-stats` shows all of them.
 FEW = 5
+HEADINGS = ("compiling", "CPU time", "graphs", "breaks", "recompiled", "guards", "skips", "cache hits")
+EXPLAINED = (
+    "CPU time: of the first step. Breaks: of graphs. Recompiled: functions that were compiled once more. Skips: CUDA "
+    "graphs that were not recorded. Cache hits: what the cache held at first, and the graphs that were found in it."
+)
 
 
 def lines(columns: Sequence[VariantFigures]) -> list[tuple[str, list[str]]]:
-    """A label and a cell for each variant; `-` where Dynamo compiled nothing."""
+    """A label and a cell for each variant; `-` if Dynamo compiled nothing."""
     counts = [c.raw.compilation if c.raw.compilation and c.raw.compilation.graphs else None for c in columns]
 
     def cells(of: Callable[[Compilation], str]) -> list[str]:
         return ["-" if c is None else of(c) for c in counts]
 
     return [
-        ("compiling", cells(lambda c: _seconds(c.compile_s))),
+        ("compiling", cells(_compiling)),
         ("graphs, graph breaks", cells(lambda c: f"{c.graphs}, {c.break_count}")),
-        ("recompilations", cells(lambda c: "-" if c.compile_s is None else str(len(c.recompilations)))),
-        ("guards", cells(lambda c: "-" if c.guards is None else f"{c.guards:,}")),
+        ("recompilations", cells(_recompilations)),
+        ("guards", cells(_guards)),
     ]
 
 
 def reasons(measured: Measured, *, limit: int | None = FEW) -> Iterator[str]:
-    """Each break, recompilation and skipped CUDA graph of the candidate with its place and reason, equal ones once."""
+    """Each break, recompilation and skipped CUDA graph of the candidate with its place and reason. Equal ones once."""
     result = measured.variants.get(CANDIDATE_VARIANT)
     if result is None or result.compilation is None:
         return
@@ -49,46 +54,47 @@ def reasons(measured: Measured, *, limit: int | None = FEW) -> Iterator[str]:
 
 
 def table(records: Iterable[Record]) -> list[str]:
-    """For each compiled case a heading, its figures and all reasons; nothing for what was not compiled."""
-    found = []
-    for record in records:
-        measured = record.outcome
-        if not isinstance(measured, Measured) or record.case.backend == EAGER:
-            continue
-        result = measured.variants.get(CANDIDATE_VARIANT)
-        if result is None or result.compilation is None:
-            continue
-        counts = result.compilation
-        cache = f"cache {counts.cache}, " if counts.cache is not None else "cache "
-        figures = [
-            f"compiling {_seconds(counts.compile_s)}",
-            f"first step {units.seconds(result.first_step_cpu_s)} of CPU time",
-            _graphs(counts),
-            f"{cache}{counts.cache_hits} hits, {counts.cache_misses} misses",
-        ]
-        found += [
-            record.case.label(),
-            f"  {'; '.join(figures)}",
-            *(f"  {one}" for one in reasons(measured, limit=None)),
-        ]
-    return ["compilation", *found] if found else ["compilation: no case was compiled"]
+    """The lines of `--compile-stats`: a table of the compiled cases, then all reasons of each case that has some."""
+    compiled = [
+        (record.case.label(), record.outcome, result)
+        for record in records
+        if isinstance(record.outcome, Measured)
+        and record.case.backend != EAGER
+        and (result := record.outcome.variants.get(CANDIDATE_VARIANT)) is not None
+        and result.compilation is not None
+    ]
+    if not compiled:
+        return ["compilation: no case was compiled"]
+    rows = [[label, *_cells(result, result.compilation)] for label, _, result in compiled if result.compilation]
+    found = ["compilation", *terminal.lines(terminal.CaseTable(HEADINGS, rows, right=HEADINGS[:-1]), EXPLAINED)]
+    for label, measured, _ in compiled:
+        some = list(reasons(measured, limit=None))
+        found += [label, *(f"  {one}" for one in some)] if some else []
+    return found
 
 
-def _graphs(counts: Compilation) -> str:
-    """`3 graphs, 2 breaks, 1 recompilation, 120 guards, 0 skipped CUDA graphs`; what was not counted is left out."""
-    parts = [_count(counts.graphs, "graph"), _count(counts.break_count, "break")]
-    if counts.compile_s is not None:
-        parts.append(_count(len(counts.recompilations), "recompilation"))
-    if counts.guards is not None:
-        parts.append(_count(counts.guards, "guard"))
-    if counts.cudagraph_skips:
-        parts.append(_count(counts.cudagraph_skips, "skipped CUDA graph"))
-    return ", ".join(parts)
+def _cells(result: VariantResult, counts: Compilation) -> list[str]:
+    hits = f"{counts.cache_hits} of {counts.cache_hits + counts.cache_misses}"
+    return [
+        _compiling(counts),
+        units.seconds(result.first_step_cpu_s),
+        str(counts.graphs),
+        str(counts.break_count),
+        _recompilations(counts),
+        _guards(counts),
+        str(counts.cudagraph_skips),
+        hits if counts.cache is None else f"{counts.cache}, {hits}",
+    ]
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+def _compiling(counts: Compilation) -> str:
+    return "-" if counts.compile_s is None else units.seconds(counts.compile_s)
 
 
-def _seconds(value_s: float | None) -> str:
-    return "-" if value_s is None else units.seconds(value_s)
+def _recompilations(counts: Compilation) -> str:
+    """Records from before 2026-11-21 have no compile time, and no recompilations either: they were not counted."""
+    return "-" if counts.compile_s is None else str(len(counts.recompilations))
+
+
+def _guards(counts: Compilation) -> str:
+    return "-" if counts.guards is None else f"{counts.guards:,}"

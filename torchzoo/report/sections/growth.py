@@ -1,35 +1,39 @@
-"""Growth of memory over many steps, in words: a line of one case's table, and a remark where something leaks."""
+"""Growth of memory over many steps, in words: a line of one case's table, and a remark if something leaks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from torchzoo.analysis import leaks
-from torchzoo.analysis.leaks import LeakCheck, Measure, Verdict
+from torchzoo.analysis.leaks import LeakCheck, LeakVerdict, Measure
 from torchzoo.record import Growth, VariantResult
 from torchzoo.report import units
 
 
 def lines(results: Sequence[VariantResult]) -> list[tuple[str, list[str]]]:
-    """A label and a cell for each variant; `-` where growth was not measured."""
+    """A label and a cell for each variant; `-` if growth was not measured."""
     return [("growth of memory", ["-" if r.growth is None else _cell(r.growth) for r in results])]
 
 
 def remark(growth: Growth | None) -> str | None:
-    """What leaks, and how much a step; None where nothing does."""
+    """What leaks, and how much a step; None if nothing does."""
     found = leaks.check(growth) if growth is not None else None
-    return f"its memory leaks: {_growing(found, Verdict.LEAK)}" if found and found.verdict is Verdict.LEAK else None
+    return (
+        f"its memory leaks: {_growing(found, LeakVerdict.LEAK)}"
+        if found and found.verdict is LeakVerdict.LEAK
+        else None
+    )
 
 
 def _cell(growth: Growth) -> str:
     found = leaks.check(growth)
-    if found.verdict is Verdict.LEVEL:
+    if found.verdict is LeakVerdict.LEVEL:
         return f"none in {len(growth.host_bytes)} steps"
     return f"{found.verdict}: {_growing(found, found.verdict)}"
 
 
-def _growing(found: LeakCheck, verdict: Verdict) -> str:
-    """`1.00 MiB a step of the heap, 2 Python objects a step`, of those measures that have the verdict."""
+def _growing(found: LeakCheck, verdict: LeakVerdict) -> str:
+    """`1.00 MiB a step of the heap, 2 Python objects a step`: the measures that have this verdict."""
     return ", ".join(_amount(what, found.slopes[what].value) for what, one in found.verdicts.items() if one is verdict)
 
 

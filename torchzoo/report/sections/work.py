@@ -1,4 +1,4 @@
-"""Operations of a step, the rate they were done at, its share of the peak and what bounds it, as lines of a table."""
+"""How much a step computes, how fast, and what bounds it, as lines of one case's table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchzoo.report import units
 
 
 def lines(case: Case, measured: Measured) -> list[tuple[str, list[str]]]:
-    """A label and a cell for each variant; nothing where operations were not counted."""
+    """A label and a cell for each variant; no lines if operations were not counted."""
     if measured.flops is None:
         return []
     try:
@@ -23,7 +23,7 @@ def lines(case: Case, measured: Measured) -> list[tuple[str, list[str]]]:
     total = units.operations(measured.flops.total)
     return [
         ("operations of a step", [total if i == 0 else "the same" for i in range(len(found))]),
-        ("achieved", [f"{units.operations(one.flop_per_s.value)}/s {units.spread(one.flop_per_s)}" for one in found]),
+        ("achieved", [units.operations_per_s(one.flop_per_s) for one in found]),
         ("its peak", [_peak(one) for one in found]),
         ("share of peak (MFU)", ["-" if one.mfu is None else f"{one.mfu.value:.1%}" for one in found]),
         ("bound by", [f"{one.bound} ({one.why})" for one in found]),

@@ -1,4 +1,4 @@
-"""Suites: named choices of models, a YAML file each."""
+"""Suites: named choices of models. Each is a YAML file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def suite_names() -> list[str]:
-    """Of torchzoo's own suites."""
+    """The names of torchzoo's own suites."""
     return sorted(path.stem for path in Path(__file__).resolve().parent.glob("*.yaml"))
 
 
 def read_suite(name: str) -> Suite:
-    """One of torchzoo's suites, or the YAML file of that path.
+    """Read one of torchzoo's suites, or a YAML file.
+
+    Args:
+        name: of the suite, or the path of the file.
 
     Raises:
-        CatalogError: neither is there, or the file is no suite.
+        CatalogError: there is no such suite or file, or the file is no suite.
     """
     import yaml
 

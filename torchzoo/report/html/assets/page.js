@@ -14,7 +14,7 @@
   const percent = (x) => `${(100 * x).toFixed(1)}%`;
   const interval = ([value, low, high]) => `${times(value)} [${times(low)}, ${times(high)}]`;
 
-  // Text only ever becomes a text node: names and messages come from others' files.
+  // Names and messages come from the files of others. They only become text nodes, never markup.
   const make = (tag, attributes = {}, ...children) => {
     const node = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -76,7 +76,7 @@
     });
     body.append(...keyed.map(({ tr }) => tr));
     const name = heading.textContent.trim();
-    $("#said").textContent = `sorted by ${name}, ${direction}`;
+    $("#announcement").textContent = `sorted by ${name}, ${direction}`;
   }
   $("#table thead").addEventListener("click", (event) => {
     const button = event.target.closest("button[data-column]");
@@ -106,10 +106,10 @@
     const drawn = Plot.plot({ ...options, width, height, style, ariaLabel: label });
     const svg = drawn.tagName.toLowerCase() === "svg" ? drawn : $("svg", drawn);
     svg.setAttribute("role", "img");
-    svg.setAttribute("aria-label", `${label}. The same figures stand as a table below.`);
+    svg.setAttribute("aria-label", `${label}. The table below has the same figures.`);
     return drawn;
   }
-  // Ticks that people read as factors, within what is shown.
+  // Ticks that are easy to read as factors, within the range that is shown.
   const factors = (numbers, most = 9) => {
     const low = Math.min(1, ...numbers), high = Math.max(1, ...numbers);
     const fine = [0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2, 2.5].filter((x) => x >= low && x <= high);
@@ -180,7 +180,7 @@
         ],
       }, { label: "Speedups of groups of cases", rowHeight: 24, rows: shown.length });
       return {
-        nodes: [legend(["var(--candidate)", "passing cases"], ...(differ ? [["var(--worse)", "all cases, one that failed or is incorrect as 1.0x"]] : [])), chart],
+        nodes: [legend(["var(--candidate)", "passing cases"], ...(differ ? [["var(--worse)", "all cases; a failed or incorrect one counts as 1.0x"]] : [])), chart],
         headings: ["Group", "Passing cases", "All cases", "Coverage"],
         rows: shown.map((d) => [text(d), interval(d.passing), d.all ? interval(d.all) : "", `${d.compared} of ${d.comparable}`]),
       };
@@ -230,7 +230,7 @@
         marginLeft: margin(text.values()), marginRight: 20, marginTop: 30,
         x: { domain: [0, 1], label: "share of the step's wall time", labelAnchor: "center", tickFormat: (x) => `${Math.round(100 * x)}%`, axis: "both", ticks: 5 },
         y: { domain: sorted.map((one) => one.id), tickFormat: (id) => text.get(id), label: null, tickSize: 0, padding: 0.25 },
-        marks: [Plot.barX(data, { y: "id", x1: "start", x2: (d) => (d.part === "idle" ? 1 : d.start + d.share), // rounded shares may add up to a little else than 1
+        marks: [Plot.barX(data, { y: "id", x1: "start", x2: (d) => (d.part === "idle" ? 1 : d.start + d.share), // rounded shares may not add up to exactly 1
            fill: (d) => colors[parts.indexOf(d.part)], title: (d) => `${d.one.label}\n${parts.map((p, i) => `${p} ${percent(d.one.shares[variant][i])}`).join("\n")}`, tip: true })],
       }, { label: `Active, data movement and idle shares of ${sorted.length} cases`, rows: sorted.length });
       return {
@@ -270,7 +270,7 @@
     memory(figure) {
       const measured = visible.filter((one) => one.memory);
       const what = control(figure, "what", "Memory", [["device", "GPU, peak allocated"], ["host", "CPU, peak resident"], ["unique", "CPU, unique to the process"]].filter(([key]) => measured.some((one) => one.memory[key][0] !== null)));
-      // A case beside eager shows both; the same model's case of eager alone would say it twice.
+      // A case with a candidate also shows eager. With the model's case of eager alone, eager would be there twice.
       const beside = measured.filter((one) => one.memory[what][1] !== null);
       const some = ofOneKind(figure, (beside.length ? beside : measured).filter((one) => one.memory[what][0] !== null));
       if (!some.length) return { nodes: [empty("No case of the filter was measured.")] };
@@ -325,18 +325,18 @@
   const tables = {};
   function draw(figure) {
     const box = $(`[data-chart="${figure}"]`);
-    const said = charts[figure](figure);
-    box.classList.toggle("long", Boolean(said.long));
-    if (said.long) { box.tabIndex = 0; box.setAttribute("role", "group"); box.setAttribute("aria-label", `Chart: ${$(`#${figure} h2`).textContent}`); }
-    box.replaceChildren(...said.nodes);
-    tables[figure] = said;
+    const made = charts[figure](figure);
+    box.classList.toggle("long", Boolean(made.long));
+    if (made.long) { box.tabIndex = 0; box.setAttribute("role", "group"); box.setAttribute("aria-label", `Chart: ${$(`#${figure} h2`).textContent}`); }
+    box.replaceChildren(...made.nodes);
+    tables[figure] = made;
     fill($(`#${figure} details.data`));
   }
   function fill(details) {
-    // The table behind a chart is made when it is asked for.
-    const said = tables[details.closest("section").id];
-    details.hidden = !said?.headings;
-    if (details.open && said?.headings) $(".scroll", details).replaceChildren(table(said.headings, said.rows));
+    // The table of a chart is made when it is opened.
+    const made = tables[details.closest("section").id];
+    details.hidden = !made?.headings;
+    if (details.open && made?.headings) $(".scroll", details).replaceChildren(table(made.headings, made.rows));
   }
   $$("details.data").forEach((details) => details.addEventListener("toggle", () => fill(details)));
   const figures = $$("[data-chart]").map((box) => box.dataset.chart);
@@ -353,7 +353,7 @@
     const variants = Object.keys(one.samples);
     const name = (variant) => (variant === "eager" ? "eager" : one.backend);
     const color = (variant) => (variant === "eager" ? "var(--eager)" : "var(--candidate)");
-    // Golden-ratio steps spread the points evenly in height, the same at each opening.
+    // Steps of the golden ratio spread the points evenly in height, in the same way each time.
     const points = variants.flatMap((variant) => one.samples[variant].ms.map((ms, n) => ({ variant, ms, n, y: ((n + 1) * 0.618034) % 1 })));
     const boxes = variants.map((variant) => ({ variant, q: one.samples[variant].quartiles }));
     const width = Math.max(260, $("#case-body").clientWidth);
@@ -371,21 +371,21 @@
     });
     const order = Plot.plot({
       ...common, height: 190, marginBottom: 40,
-      x: { label: "step of its own variant, in the order they ran", labelAnchor: "center" },
+      x: { label: "number of the step, in the order in which they ran", labelAnchor: "center" },
       y: { label: "ms", grid: true, nice: true },
       marks: [Plot.dot(points, { x: "n", y: "ms", r: 1.8, fill: (d) => color(d.variant), fillOpacity: 0.6 })],
     });
     for (const [svg, label] of [[spread, "Distribution of step times; box: middle half, line: median"], [order, "Step times in the order they ran"]]) {
       svg.setAttribute("role", "img");
-      svg.setAttribute("aria-label", `${label}. Quartiles stand in the table below.`);
+      svg.setAttribute("aria-label", `${label}. The quartiles are in the table below.`);
     }
     const thinned = variants.filter((v) => one.samples[v].ms.length < one.samples[v].of);
-    const said = thinned.length
-      ? `Points are ${thinned.map((v) => `${one.samples[v].ms.length} of ${one.samples[v].of} steps of ${name(v)}`).join(", ")}, evenly spaced; quartiles are over all.`
-      : "Each point is one timed step, the device synchronised before and after.";
+    const explained = thinned.length
+      ? `Points are ${thinned.map((v) => `${one.samples[v].ms.length} of ${one.samples[v].of} steps of ${name(v)}`).join(", ")}, evenly spaced; the quartiles are over all steps.`
+      : "Each point is one timed step, with the device synchronised before and after.";
     return [
       make("h3", {}, "Latency distribution"), spread, order,
-      make("p", { class: "muted small" }, `${said} Box: the middle half; line: the median.`),
+      make("p", { class: "muted small" }, `${explained} Box: the middle half; line: the median.`),
       make("div", { class: "scroll" }, table(["Variant", "Steps", "Least", "Lower quartile", "Median", "Upper quartile", "Most"], variants.map((v) => quartiles(v, one)))),
     ];
   }

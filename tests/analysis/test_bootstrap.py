@@ -1,0 +1,53 @@
+"""Geometric means over cases and their bootstrap intervals, on ratios with known answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from torchzoo.analysis.bootstrap import bootstrap, geomean, geomean_of
+from torchzoo.stats import Estimate
+
+
+def test_geomean_is_over_the_cases_medians_and_its_interval_over_cases_and_samples() -> None:
+    estimate = geomean([[1.0, 1.0, 9.0], [4.0, 4.0, 4.0]])
+    assert estimate.value == pytest.approx(2.0)
+    assert estimate.low == pytest.approx(1.0)  # the first case drawn twice, its outlier outvoted
+    assert estimate.count == 6
+    assert geomean([[1.0, 1.0, 9.0], [4.0, 4.0, 4.0]]) == estimate  # seeded
+    one = geomean([[1.9, 2.0, 2.1] * 20])
+    assert 1.9 <= one.low <= one.value == 2.0 <= one.high <= 2.1
+    many = geomean([[2.0 + 0.01 * k] * 5 for k in range(-10, 11)])
+    assert many.low < 2.0 < many.high
+    assert many.relative_half_width < 0.03
+
+
+@pytest.mark.parametrize("samples", [[], [[]], [[1.0], []], [[1.0, 0.0]]])
+def test_geomean_refuses_what_has_none(samples: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        geomean(samples)
+
+
+@pytest.mark.parametrize("ratios", [[1.0, 1.1, 1.3, 2.0, 2.2], [1.0, 1.1, 1.3, 2.0, 2.2, 2.3], [1.0, 3.0], [2.0]])
+def test_bootstrap_medians_are_those_of_samples_drawn_with_replacement(ratios: list[float]) -> None:
+    generator = np.random.default_rng(1)
+    quick = np.exp(bootstrap(ratios, cluster="a", generator=generator, resamples=40_000).log_medians)
+    plain = np.median(np.asarray(ratios)[generator.integers(len(ratios), size=(40_000, len(ratios)))], axis=1)
+    levels = sorted({*plain.round(9)})
+    assert {*quick.round(9)} <= {*levels}
+    for level in levels:
+        assert (quick <= level + 1e-9).mean() == pytest.approx((plain <= level + 1e-9).mean(), abs=0.012)  # 3 errors
+
+
+def test_a_models_cases_are_drawn_together() -> None:
+    generator = np.random.default_rng(0)
+
+    def interval(clusters: str) -> Estimate:
+        values = [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]
+        return geomean_of(
+            [bootstrap([v] * 5, cluster=c, generator=generator) for v, c in zip(values, clusters, strict=True)]
+        )
+
+    together, apart = interval("aabbccdd"), interval("abcdefgh")
+    assert together.value == pytest.approx(apart.value)
+    assert together.high - together.low > 1.2 * (apart.high - apart.low)

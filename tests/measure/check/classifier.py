@@ -1,0 +1,92 @@
+"""A small model to check, and backends of the tests' own: right ones and wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from examples import CASE, SPEC
+from torchzoo.case import Backend, Mode
+from torchzoo.measure.check.check import check_case
+from torchzoo.model import Model
+from torchzoo.record import Check
+from torchzoo.tasks import Batch, SupervisedModel
+
+CPU = torch.device("cpu")
+
+
+class Classifier(SupervisedModel):
+    """With batch normalisation and dropout, trained by Adam."""
+
+    def build_network(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(6, 16),
+            nn.BatchNorm1d(16),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Linear(16, 16),
+            nn.ReLU(),
+            nn.Linear(16, 3),
+        )
+
+    def build_batch(self) -> Batch:
+        return Batch((self.data.uniform(self.batch_size, 6),), self.data.labels(self.batch_size, 3))
+
+    def compute_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets)
+
+
+def check(model_class: type[Model], mode: Mode, backend: str = "eager", spec: Any = SPEC, **changes: Any) -> Check:
+    name, _, option = backend.partition(":")
+    case = msgspec.structs.replace(CASE, mode=mode, backend=Backend(name, option or None), batch_size=8, **changes)
+    return check_case(case, spec, model_class, CPU)
+
+
+def adds_a_hundredth(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    return lambda *args: tuple(output + 0.01 for output in graph(*args))
+
+
+def adds_a_half(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    return lambda *args: tuple(out + 0.5 for out in graph(*args))
+
+
+def drops_a_relu(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    for node in graph.graph.nodes:
+        if "relu" in str(node.target).lower():
+            node.replace_all_uses_with(node.args[0])
+            graph.graph.erase_node(node)
+            break
+    else:
+        raise AssertionError("there was no relu to drop")
+    graph.recompile()
+    return graph.forward
+
+
+class _WrongGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return 1.02 * gradient
+
+
+def has_a_wrong_gradient(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    return lambda *args: tuple(_WrongGradient.apply(output) for output in graph(*args))
+
+
+def is_right(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    return graph.forward
+
+
+def raises_when_run(*_: Any) -> Callable[..., Any]:
+    def run(*_: Any) -> Any:
+        raise ArithmeticError("the candidate's own error")
+
+    return run

@@ -1,0 +1,47 @@
+"""What reports say of a check."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import examples
+from torchzoo.analysis.figures import case_figures
+from torchzoo.analysis.totals import speedups_by_group
+from torchzoo.record import Check, CheckStatus, Measured, Record, ResultComparison, ResultKind
+from torchzoo.report import remarks, summary, tables
+
+
+def checked(status: CheckStatus, model: str = "tiny") -> Record:
+    comparison = ResultComparison(
+        what=ResultKind.GRADIENTS,
+        worst="network.fc.weight",
+        error=0.25,
+        eager_error=1e-5,
+        tolerance=1e-3,
+        is_close=False,
+    )
+    verdict = Check(status=status, reason="gradients: network.fc.weight is off by 0.25", comparisons=(comparison,))
+    outcome = msgspec.structs.replace(examples.compared(), check=verdict)
+    return examples.record(outcome, backend=examples.INDUCTOR, model=model)
+
+
+@pytest.mark.parametrize("status", [s for s in CheckStatus if s is not CheckStatus.CORRECT])
+def test_reports_say_what_a_check_found(status: CheckStatus) -> None:
+    record = checked(status)
+    assert isinstance(record.outcome, Measured)
+    said = "; ".join(remarks.remarks(record.outcome))
+    assert status.replace("_", " ") in said.lower().replace("_", " ")
+    assert "network.fc.weight" in said
+    table = examples.rendered(tables.case_table(record))
+    assert "network.fc.weight" in table
+    assert "0.25" in table
+
+
+def test_a_wrong_results_speedup_is_shown_but_not_counted() -> None:
+    good, wrong = checked(CheckStatus.CORRECT, "a"), checked(CheckStatus.INCORRECT, "b")
+    run = examples.run_of([good, wrong])
+    assert "1 of them incorrect" in summary.counts(run)
+    both, alone = (speedups_by_group(examples.results_of(records)) for records in ([good, wrong], [good]))
+    assert both == alone
+    assert case_figures([wrong]).speedup is not None

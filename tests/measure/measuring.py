@@ -1,0 +1,49 @@
+"""Measures cases of small models in the tests' own process."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchzoo.case import Backend, Case, Mode, Pass, Settings, Stage
+from torchzoo.measure import case as case_module
+from torchzoo.measure import passes
+from torchzoo.record import Measured
+from torchzoo.zoo.catalog import find_models
+from user_models import TINY, make_folder
+
+SETTINGS = Settings(time_limit_s=0.1, min_time_s=0.05)
+
+
+def measure(
+    zoo: Path,
+    code: str = TINY,
+    *,
+    mode: Mode = Mode.TRAIN,
+    backend: str = "eager",
+    ask: tuple[Pass, ...] = (),
+    tell: Callable[[Stage], None] = lambda _: None,
+    window: Callable[[], Any] = lambda: None,
+) -> Measured:
+    """Measure a model with this code on the CPU; its folder is made in `zoo`."""
+    make_folder(zoo, "tiny", code)
+    case = Case(model="tiny", mode=mode, device="cpu", backend=Backend(backend), batch_size=4)
+    settings = Settings(time_limit_s=SETTINGS.time_limit_s, min_time_s=SETTINGS.min_time_s, passes=ask)
+    return case_module.measure_case(case, find_models([zoo]).spec("tiny"), "cpu", settings, tell, window)
+
+
+def spy(monkeypatch: pytest.MonkeyPatch, name: str, before: Callable[..., None]) -> None:
+    """Call `before` with the arguments of each call of a function that `measure_case` uses (those of `passes`, too)."""
+    module = passes if hasattr(passes, name) else case_module
+    function = getattr(module, name)
+
+    @functools.wraps(function)
+    def spied(*args: Any, **kwargs: Any) -> Any:
+        before(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, spied)

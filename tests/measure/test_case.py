@@ -1,0 +1,212 @@
+"""A whole case: the order of its stages and passes, what is alive in which of them, and what the outcome has."""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+from measuring import measure, spy
+from torch.utils._pytree import tree_leaves
+
+from torchzoo.case import Mode, Pass, Stage
+from torchzoo.cli import build_parser
+from torchzoo.commands.run import run_request
+from torchzoo.measure import case as case_module
+from torchzoo.measure.check import check as check_module
+from torchzoo.measure.compilation import CompilationWatch
+from torchzoo.measure.variant import Variant
+from torchzoo.model import Model
+from torchzoo.record import Check, CheckStatus
+from user_models import TINY
+
+
+@pytest.fixture(autouse=True)
+def _dynamo_as_it_was() -> Iterator[None]:
+    yield
+    torch._dynamo.reset()
+    for name in list(logging.Logger.manager.loggerDict):
+        logger = logging.getLogger(name)
+        for handler in [one for one in logger.handlers if isinstance(one, CompilationWatch)]:
+            logger.removeHandler(handler)
+
+
+def note(monkeypatch: pytest.MonkeyPatch, events: list[str], names: list[str]) -> None:
+    """Add each call of these functions to the events, with the name of the variant that it is for."""
+
+    def noted(name: str) -> None:
+        def add(*args: Any, **_: Any) -> None:
+            variants = [one.name for one in args if isinstance(one, Variant)]
+            events.append(" ".join([name, *variants]))
+
+        spy(monkeypatch, name, add)
+
+    for name in names:
+        noted(name)
+
+
+def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    before = ["apply_precision", "warm_up", "inspect_step", "check_precision", "watch_compilation", "candidate_variant"]
+    timed = ["count_compiled", "measure_memory", "step_until_steady", "measure_latency", "measure_throughput"]
+    note(
+        monkeypatch, events, [*before, *timed, "energy_of", "breakdown_of", "growth_of", "flops_and_api_of", "check_of"]
+    )
+    measured = measure(
+        tmp_path,
+        backend="aot_eager",
+        tell=lambda stage: events.append(stage.upper()),
+        window=lambda: events.append("window"),
+    )
+    assert events == [
+        "IMPORT",
+        "BUILD",
+        "PREPARE",
+        "apply_precision",
+        "WARM_UP",
+        "warm_up eager",
+        "measure_memory",  # eager's, before anything is compiled
+        "inspect_step",
+        "check_precision",
+        "COMPILE",
+        "watch_compilation",
+        "candidate_variant",
+        "warm_up candidate",
+        "count_compiled",
+        "measure_memory",
+        "WAIT",
+        "window",
+        "MEASURE",
+        "step_until_steady eager",
+        "step_until_steady candidate",
+        "measure_latency",
+        "measure_throughput eager",
+        "measure_throughput candidate",
+        "energy_of eager",
+        "energy_of candidate",
+        "breakdown_of eager",  # after all energy: the profiler leaves its hooks in the process
+        "breakdown_of candidate",
+        "EXAMINE",
+        "growth_of eager",
+        "growth_of candidate",
+        "flops_and_api_of",
+        "check_of",
+    ]
+    assert [name.upper() for name in measured.stage_seconds] == [event for event in events if event.isupper()]
+    assert measured.stage_seconds.keys() == measured.stage_cpu_seconds.keys()
+    assert min(measured.stage_seconds.values()) > 0
+
+
+def test_the_inspections_tensors_are_gone_when_the_candidates_memory_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inspect_step = case_module.inspect_step
+    tensors: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+
+    def inspected(*args: Any) -> Any:
+        inspection = inspect_step(*args)
+        calls = [(call.args, call.kwargs) for call in inspection.calls.values()]
+        tensors.extend(weakref.ref(leaf) for leaf in tree_leaves(calls) if isinstance(leaf, torch.Tensor))
+        return inspection
+
+    monkeypatch.setattr(case_module, "inspect_step", inspected)
+    spy(monkeypatch, "measure_memory", lambda *_: alive.append(sum(tensor() is not None for tensor in tensors)))
+    measure(tmp_path, backend="aot_eager")
+    assert len(tensors) == 1  # the images
+    assert alive == [0, 0]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_measured_model_is_gone_when_the_check_builds_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    held: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+
+    def hold(model: Model, *_: Any) -> None:
+        held.extend(weakref.ref(one) for one in (model, *model.network.parameters(), model.batch.inputs[0]))
+
+    def check_case(*_: Any) -> Check:
+        alive.extend(one() is not None for one in held)
+        time.sleep(0.1)
+        return Check(status=CheckStatus.CORRECT)
+
+    spy(monkeypatch, "eager_variant", hold)
+    monkeypatch.setattr(check_module, "check_case", check_case)
+    measured = measure(tmp_path, backend=backend, ask=(Pass.CHECK,))
+    assert len(alive) == 6
+    assert not any(alive)
+    assert measured.check == Check(status=CheckStatus.CORRECT)
+    assert measured.stage_seconds[Stage.EXAMINE] > 0.1, "the check is a part of this stage"
+
+
+SCALED = (
+    TINY.replace("nn.Flatten()", "Scale(), nn.Flatten()")
+    + """
+
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = 1.0
+
+    def forward(self, x):
+        return x * self.scale
+"""
+)
+
+
+def test_graphs_that_are_compiled_after_the_warm_up_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models: list[Model] = []
+    spy(monkeypatch, "eager_variant", lambda model, *_: models.append(model))
+
+    def window() -> None:
+        models[0].network[2].scale = 2.0  # type: ignore[attr-defined]
+
+    compilation = (
+        measure(tmp_path, SCALED, mode=Mode.EVAL, backend="aot_eager", window=window).variants["candidate"].compilation
+    )
+    assert compilation is not None
+    assert (compilation.graphs, compilation.late_graphs) == (2, 1)
+    assert len(compilation.recompilations) == 1
+
+
+def test_all_passes_that_are_asked_for_are_in_the_outcome(tmp_path: Path) -> None:
+    measured = measure(tmp_path, backend="aot_eager", ask=tuple(Pass))
+    assert list(measured.variants) == ["eager", "candidate"]
+    for variant in measured.variants.values():
+        assert variant.result_is_finite
+        assert variant.breakdown is not None
+        assert variant.breakdown.problem == ""
+        assert variant.growth is not None
+        assert variant.energy is None  # the CPU has no counter
+    assert measured.flops is not None
+    assert measured.flops.total > 0
+    assert measured.api is not None
+    assert "aten::convolution" in measured.api.operators
+    assert measured.check is not None
+    assert measured.check.status is CheckStatus.CORRECT
+    assert measured.variants["eager"].compilation is None
+    assert measured.variants["candidate"].compilation is not None
+
+
+def test_a_pass_that_is_not_asked_for_is_not_run(tmp_path: Path) -> None:
+    measured = measure(tmp_path, mode=Mode.EVAL)
+    (eager,) = measured.variants.values()
+    assert (eager.breakdown, eager.growth, eager.energy, eager.compilation) == (None,) * 4
+    assert (measured.flops, measured.api, measured.check) == (None,) * 3
+
+
+@pytest.mark.parametrize("one", list(Pass))
+def test_each_pass_has_a_flag_of_its_own(one: Pass) -> None:
+    parse = build_parser().parse_args
+    assert run_request(parse(["run", "resnet18"])).settings.passes == ()
+    assert run_request(parse(["run", "resnet18", f"--{one.replace('_', '-')}"])).settings.passes == (one,)

@@ -1,0 +1,265 @@
+"""Tables in the terminal: columns line up at any width, nothing is cut, and no name is read as markup."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples import INDUCTOR, compared, measured, record, rendered, results_of, run_of, variant_result
+from kept_runs import against_eager, failed, incorrect, keep
+from torchzoo.analysis.compare import compare_runs
+from torchzoo.case import Mode
+from torchzoo.cli import main
+from torchzoo.record import Block, Breakdown, Compilation, GraphBreak, Kernel, Record, StepTime
+from torchzoo.report import noise, run_comparison, tables, terminal
+from torchzoo.report.sections import compilation
+from torchzoo.report.summary import summary
+
+SHORT, LONG = "a", "[bold]a_model_with_a_very_long_name[/bold]_" + "x" * 60
+MARKUP = "[x] [/] [red]m"
+WIDTHS = (80, 160)
+
+
+def cells(line: str) -> list[tuple[int, str]]:
+    """The cells of a line, with the place at which each begins."""
+    return [(found.start(), found.group()) for found in re.finditer(r"\S+(?: \S+)*", line)]
+
+
+def words(lines: list[str]) -> str:
+    """All characters of the lines but spaces, in their order: whatever is wrapped is the same."""
+    return re.sub(r"\s", "", "".join(lines))
+
+
+# --- the helper ---
+
+ROWS = [
+    (SHORT, "1.00 s [0.99, 1.01]", "", "8 B"),
+    (MARKUP, "22.0 ms [15.1, 265] (at 75%)", "2.000x [1.999, 2.001]", "1,014 MiB"),
+    ("ñandú_模型", "131 ms (one sample)", "0.9x", "12.0 MiB"),  # Chinese characters are two columns wide
+]
+HEADINGS = ("eager", "speedup", "memory")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_table_lines_up_whatever_its_cells_hold(width: int) -> None:
+    headings, *lines = terminal.lines(terminal.table(("name", *HEADINGS), ROWS, right={"memory"}), width=width)
+    assert [text for _, text in cells(headings)] == ["name", "eager", "speedup", "memory"]
+    eager, speedup = headings.index("eager"), headings.index("speedup")
+    assert lines[0][eager:].startswith("1.00 s") == lines[1][eager:].startswith("22.0 ms") is True
+    assert lines[1][speedup:].startswith("2.000x")
+    assert {len(line) for line in (headings, *lines[:2])} == {len(headings)}  # memory ends where its heading ends
+    assert MARKUP in lines[1]
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_figures_stand_beside_their_case_or_below_it_and_line_up(width: int) -> None:
+    rows = [*ROWS, (LONG, "3 s", "", "1 KiB")]
+    lines = terminal.lines(terminal.CaseTable(HEADINGS, rows, right={"memory"}), width=width)
+    assert max(map(len, lines)) <= width
+    eager = next(line for line in lines if "eager" in line).index("eager")
+    for first in ("1.00", "22.0", "131", "3 s"):
+        (line,) = [line for line in lines if first in line]
+        assert line.index(first) == eager
+    ends = {len(line) for line in lines if line.endswith(("memory", "8 B", " MiB", "KiB"))}
+    assert len(ends) == 1
+    for row in rows:
+        assert words([row[0]]) in words(lines)  # nothing of a name is cut
+    assert "75%)" in words(lines)
+
+
+def test_a_word_that_is_wider_than_its_column_is_wrapped_and_not_cut() -> None:
+    rows = [(SHORT, "q" * 100, "8 B"), (LONG, "j" * 70, "1 B")]
+    for width in (60, 80):
+        lines = terminal.lines(terminal.table(("name", "text", "memory"), rows), width=width)
+        assert max(map(len, lines)) <= width
+        found = words(lines)
+        assert [found.count(letter) for letter in "xqj"] == [60 + 1, 100, 70]  # an x is in "text"
+
+
+def test_the_widest_column_is_narrowed_first() -> None:
+    rows = [(SHORT, "131 ms [130, 132]", "2.000x [1.999, 2.001] (at 75%)", "1,014 MiB")]
+    lines = terminal.lines(terminal.CaseTable(HEADINGS, rows), width=60)
+    assert "  131 ms [130, 132] 2.000x [1.999, 2.001] (at 75%) 1,014 MiB" in lines
+    lines = terminal.lines(terminal.CaseTable(("latency", *HEADINGS), [(SHORT, "9.888 ms", *rows[0][1:])]), width=60)
+    assert "  9.888 ms 131 ms [130, 132] 2.000x [1.999, 2.001] 1,014 MiB" in lines  # wrapped before its remark
+    assert any(line.strip() == "(at 75%)" for line in lines)
+
+
+def test_a_console_that_reads_markup_does_not_read_that_of_cells_and_names() -> None:
+    assert MARKUP in rendered(terminal.table(("name",), [(MARKUP,)]))
+    for width in (30, 200):
+        assert MARKUP in rendered(terminal.CaseTable(("eager",), [(MARKUP, "1 s [0, 2] (at 50%)")]), width=width)
+
+
+def test_no_column_is_left_out_however_narrow_the_terminal_says_it_is() -> None:
+    row = [letter * 4 for letter in "abcdefghij"]
+    assert words(terminal.lines(terminal.CaseTable(row, [("name", *row)]), width=10)).count("j") == 8
+
+
+def test_one_line_a_case_where_it_fits_and_no_more() -> None:
+    assert len(terminal.lines(terminal.CaseTable(HEADINGS, ROWS), width=160)) == 1 + 3
+    assert len(terminal.lines(terminal.CaseTable(HEADINGS, ROWS), width=70)) == 1 + 2 * 3
+    narrow = terminal.lines(terminal.CaseTable(HEADINGS, ROWS), width=20)
+    assert all(words([cell]) in words(narrow) for row in ROWS for cell in row if " " not in cell)
+
+
+def test_any_width_wraps_nothing() -> None:
+    rows = [("a", "word " * 300), (LONG, "b")]
+    lines = terminal.lines(terminal.table(("", ""), rows, has_headings=False), width=terminal.ANY_WIDTH)
+    assert len(lines) == 2
+    assert lines[0].index("word") == lines[1].index(" b") + 1
+
+
+# --- the tables of reports ---
+
+
+def profiled() -> Any:
+    steps = (StepTime(0.25, 0.15, 0.05),) * 6
+    kernels = (Kernel("gemm", 12, 0.9), Kernel(MARKUP, 60_000, 0.03))
+    variants = {
+        "eager": variant_result(breakdown=Breakdown(steps=steps, kernels=kernels)),
+        "candidate": variant_result(),
+    }
+    return measured(blocks=compared().blocks, variants=variants)
+
+
+def many() -> list[Record]:
+    counts = Compilation(graphs=12, compile_s=9.0, breaks=(GraphBreak(reason=MARKUP, place="a.py:1 in f"),))
+    variants = {"eager": variant_result(), "candidate": variant_result(compilation=counts)}
+    slow = tuple(Block(name, (12.0,)) for name in ("eager", "candidate", "candidate", "eager"))
+    return [
+        record(model=SHORT),
+        record(against_eager(2.0, variants=variants), model=LONG, backend=INDUCTOR),
+        record(against_eager(123.0, blocks=slow), model=MARKUP, backend=INDUCTOR, mode=Mode.TRAIN),
+        record(incorrect(3.0), model="wrong", backend=INDUCTOR),
+        record(failed(MARKUP), model="fails"),
+    ]
+
+
+def renderables() -> dict[str, Any]:
+    records = many()
+    slower = [record(measured(blocks=(Block("eager", (0.4, 0.41)),) * 10), model=SHORT), *records[1:]]
+    return {
+        "cases": tables.terminal_table(results_of(records)),
+        "one case": tables.case_table(record(profiled(), model=LONG, backend=INDUCTOR, device="cuda")),
+        "summary": summary(run_of(records)),
+        "comparison": run_comparison.on_terminal(compare_runs(run_of(records), run_of(slower, path=MARKUP))),
+        "noise": noise.on_terminal(run_of(records)),
+    }
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", list(renderables()))
+def test_every_table_stays_within_the_width_and_reads_no_markup(name: str, width: int) -> None:
+    lines = terminal.lines(renderables()[name], width=width)
+    assert max(map(len, lines)) <= width
+    if name != "summary":
+        assert words([LONG]) in words(lines) or words([MARKUP]) in words(lines)
+    assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_many_cases_line_up(width: int) -> None:
+    lines = terminal.lines(renderables()["cases"], width=width)
+    headings = next(line for line in lines if "eager  " in line and "speedup" in line)
+    candidate, speedup = headings.index("candidate"), headings.index("speedup")
+    figures = [line for line in lines if "x [" in line or "(one sample)" in line]
+    assert len(figures) == 3
+    for line in figures:
+        assert line[candidate - 1] == " "
+        assert re.match(r"[\d.]+ m?s", line[candidate:])
+        assert re.match(r"[\d.]+x", line[speedup:])
+    assert len({len(line) for line in [headings, *figures]}) == 1  # memory is aligned to the right
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_noise_and_the_findings_of_cases_line_up(width: int) -> None:
+    lines = terminal.lines(renderables()["noise"], width=width)
+    headings = next(line for line in lines if "noise floor" in line)
+    figures = [line for line in lines if line.endswith((" host", " device"))]
+    assert len(figures) == 4
+    assert {len(line) for line in figures} == {len(headings)}
+    lines = terminal.lines(renderables()["comparison"], width=width)
+    headings = next(line for line in lines if "verdict" in line and "ratio" in line)
+    figures = [line for line in lines if re.search(r"\d+\.\d{3}x", line)]
+    assert figures
+    assert {re.search(r"\d+\.\d{3}x", line).start() for line in figures} == {headings.index("ratio")}  # type: ignore[union-attr]
+
+
+def test_the_columns_of_one_case_and_of_its_kernels_line_up() -> None:
+    lines = terminal.lines(renderables()["one case"], width=160)
+    headings = next(line for line in lines if line.endswith(" inductor"))
+    figures = [line for line in lines if line.startswith(("latency of", "throughput", "first step", "speedup over"))]
+    assert {len(line) for line in figures} == {len(headings)}
+    kernels = lines[next(n for n, line in enumerate(lines) if "took longest" in line) + 1 :]
+    assert [line.split()[0] for line in kernels] == ["60.0%", "2.0%"]
+    assert {line.index("%") for line in kernels} == {kernels[0].index("%")}
+    assert {line.index(" a step") for line in kernels} == {kernels[0].index(" a step")}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_compile_stats_line_up(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = compilation.table(many())
+    headings = next(line for line in lines if "recompiled" in line)
+    figures = [line for line in lines if "9.00 s" in line]
+    ends = headings.index("graphs") + len("graphs")
+    assert [line[:ends].split()[-1] for line in figures] == ["12", "2", "2"]
+    assert all(line[ends] == " " for line in figures)
+    assert max(map(len, [headings, *figures])) <= width
+    assert f"  graph break: a.py:1 in f: {MARKUP}" in lines
+
+
+# --- pipes and files ---
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    return keep(tmp_path / "run", many())
+
+
+def test_a_pipe_gets_80_columns_without_escape_codes(kept: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
+    for command in (["report", str(kept)], ["noise", str(kept)], ["compare", str(kept), str(kept)]):
+        done = subprocess.run(
+            [sys.executable, "-m", "torchzoo", *command], check=False, capture_output=True, text=True, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        assert "\x1b" not in done.stdout
+        lines = done.stdout.splitlines()
+        assert max(len(line) for line in lines if "python run.py" not in line) <= 80
+        assert words([LONG]) in words(lines) or command[0] == "compare"  # equal runs: no case is named
+
+
+def test_a_file_holds_what_the_terminal_shows(
+    kept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["report", str(kept)]) == 0
+    shown = capsys.readouterr().out
+    assert main(["report", str(kept), "-o", str(kept / "report.txt")]) == 0
+    assert (kept / "report.txt").read_text() == shown
+    assert any(80 < len(line) <= 120 for line in shown.splitlines() if "python run.py" not in line)
+
+
+def test_lists_have_a_line_for_each_thing_however_narrow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["list", "--domain", "speech"]) == 0
+    headings, *lines = capsys.readouterr().out.splitlines()
+    domain, source = headings.index("domain"), headings.index("source")
+    assert len(lines) > 3
+    for line in lines:
+        assert line[domain:].startswith("speech ")
+        assert line[source - 1] == " " != line[source]
+        assert line == line.rstrip()
+    assert main(["userbenchmark"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len({cells(line)[1][0] for line in map(str, lines) if "  " in line}) <= 1

@@ -1,0 +1,91 @@
+"""The errors of the project: one base, one line for the user, one place that catches whatever foreign code raises."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+
+import pytest
+
+from examples import ROOT
+from torchzoo.cli import main
+from torchzoo.errors import TorchzooError, UsageError, attempt, nearest, unknown
+
+MODELS = ("resnet18", "resnet50", "BERT_pytorch", "yolov3")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("resnet81", "did you mean resnet18 or resnet50?"),
+        ("RESNET18", "did you mean resnet18 or resnet50?"),
+        ("bert_pytorsh", "did you mean BERT_pytorch?"),
+        ("qqqqqqqq", ""),
+        ("", ""),
+    ],
+)
+def test_nearest_names_what_is_most_like_the_word(word: str, hint: str) -> None:
+    assert nearest(word, MODELS) == hint
+
+
+def test_nearest_falls_back_on_what_it_is_told() -> None:
+    assert nearest("qqqqqqqq", MODELS, otherwise="see `torchzoo list`") == "see `torchzoo list`"
+    assert nearest("resnet18", [], otherwise="none is known") == "none is known"
+    assert nearest("yolo", iter(MODELS), otherwise="no") == "did you mean yolov3?"
+
+
+def test_nearest_names_three_at_most_the_best_first() -> None:
+    assert nearest("model", ["model_1", "model_22", "model_333", "model_4444"]) == (
+        "did you mean model_1 or model_22 or model_333?"
+    )
+
+
+def test_an_unknown_word_is_told_with_all_known_ones() -> None:
+    assert unknown("mode", "trian", ["train", "eval"]) == "unknown mode 'trian': did you mean train? Known: train, eval"
+    assert unknown("mode", "qqqqqq", iter(["train", "eval"])) == "unknown mode 'qqqqqq': known: train, eval"
+
+
+def test_attempt_returns_the_result_or_the_error() -> None:
+    assert attempt(lambda: 3) == 3
+    assert attempt(lambda: None) is None
+    error = attempt(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+    assert isinstance(error, ZeroDivisionError)
+    assert error.__traceback__ is not None  # a failure's record shows where
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_attempt_does_not_hold_an_interrupt_or_an_exit(error: type[BaseException]) -> None:
+    def stop() -> None:
+        raise error
+
+    with pytest.raises(error):
+        attempt(stop)
+
+
+def test_every_error_for_the_user_has_the_one_base() -> None:
+    """Only what runs in workers, where errors become records, may derive from Python's own errors."""
+    builtin = {
+        name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)
+    }
+    with_base = {
+        f"{path.relative_to(ROOT / 'torchzoo')}: {node.name}"
+        for path in (ROOT / "torchzoo").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and builtin & {ast.unparse(base) for base in node.bases}
+    }
+    in_workers = {one for one in with_base if one.startswith(("measure/", "backends/"))}
+    assert with_base - in_workers == {"errors.py: TorchzooError"}
+
+
+@pytest.mark.parametrize("error", [TorchzooError, UsageError])
+def test_the_command_line_shows_an_error_as_one_line_and_ends_with_status_2(
+    error: type[TorchzooError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wrong(*_: object) -> None:
+        raise error("can't be: do that instead")
+
+    monkeypatch.setattr("torchzoo.commands.report.read_report_data", wrong)
+    assert main(["report", "anywhere"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == "torchzoo: error: can't be: do that instead\n"
+    assert captured.out == ""

@@ -1,0 +1,276 @@
+"""How runs differ: which records may stand in one report or in one resumed run, and what a comparison accepts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from examples import CASE, manifest, measured, record, run_of
+from torchzoo.analysis.cases import read_report_data
+from torchzoo.analysis.compare import compare_runs
+from torchzoo.case import CacheMode, Settings
+from torchzoo.errors import UsageError
+from torchzoo.provenance import DifferenceKind, machine_differences, run_differences
+from torchzoo.record import Manifest, Record
+from torchzoo.run.session import _check_same_machine
+from torchzoo.store import Run, RunStore, StoreError, read_run
+
+H200 = {"name": "NVIDIA H200", "memory_bytes": 150_754_820_096, "driver": "580.159.04"}
+MIG = H200 | {"memory_bytes": 18 * 2**30}
+ENVIRONMENT: dict[str, Any] = {
+    "torchzoo": "0.1.0",
+    "torchzoo_commit": "2c6ebe8",
+    "python": "3.11.7",
+    "platform": "Linux",
+    "cpu": "a CPU",
+    "cpu_count": 16,
+    "cpu_usable": 8,
+    "host_memory_bytes": 2**35,
+    "torch": "2.15.0",
+    "torch_commit": "d0f2af8",
+    "cuda": "13.2",
+    "hip": None,
+    "cudnn": 92600,
+    "packages": {"timm": "1.0.31", "numpy": "2.4.6"},
+    "gpus": [H200, H200],
+    "variables": {"OMP_NUM_THREADS": "8"},
+}
+SETTINGS = Settings(threads=8, jobs=4)
+
+#: What is changed in the environment, and the difference that it makes: kind, name and both values.
+REFUSED: list[tuple[dict[str, Any], tuple[str, str, str, str]]] = [
+    ({"cpu": "another"}, ("hardware", "CPU", "a CPU", "another")),
+    ({"cpu_usable": 4}, ("hardware", "usable cores", "8", "4")),
+    ({"gpus": [H200]}, ("hardware", "device", "2 x NVIDIA H200 (140.4 GiB)", "1 x NVIDIA H200 (140.4 GiB)")),
+    ({"gpus": [MIG, MIG]}, ("hardware", "device", "2 x NVIDIA H200 (140.4 GiB)", "2 x NVIDIA H200 (18.0 GiB)")),
+    ({"gpus": [H200 | {"driver": "590.1"}] * 2}, ("driver", "driver", "580.159.04", "590.1")),
+    ({"torch": "2.16.0"}, ("torch", "torch", "2.15.0", "2.16.0")),
+    ({"torch_commit": "70d99e9"}, ("torch", "torch_commit", "d0f2af8", "70d99e9")),
+    ({"cuda": "13.0"}, ("torch", "cuda", "13.2", "13.0")),
+    ({"cuda": None}, ("torch", "cuda", "13.2", "none")),
+    ({"hip": "7.0"}, ("torch", "hip", "none", "7.0")),
+    ({"cudnn": 92700}, ("torch", "cudnn", "92600", "92700")),
+    ({"python": "3.12.1"}, ("other", "python", "3.11.7", "3.12.1")),
+    ({"packages": {"timm": "1.0.31", "numpy": "2.5.0"}}, ("other", "numpy", "2.4.6", "2.5.0")),
+    ({"packages": {"numpy": "2.4.6"}}, ("other", "timm", "1.0.31", "none")),
+]
+
+#: What may differ between records that stand together.
+ACCEPTED: list[dict[str, Any]] = [
+    {"torchzoo": "0.2.0", "torchzoo_commit": "be46279"},
+    {"variables": {"OMP_NUM_THREADS": "2", "TORCH_LOGS": "dynamo"}},
+    {"platform": "Linux 7", "host_memory_bytes": 2**34, "cpu_count": 32},
+]
+
+
+def of(settings: Settings = SETTINGS, **environment: Any) -> Manifest:
+    return manifest(environment={**ENVIRONMENT, **environment}, settings=settings)
+
+
+def without(*names: str) -> Manifest:
+    """The manifest of an old run that lacks these facts."""
+    return manifest(
+        environment={name: value for name, value in ENVIRONMENT.items() if name not in names}, settings=SETTINGS
+    )
+
+
+def found(base: Manifest, candidate: Manifest) -> list[tuple[str, str, str, str]]:
+    return [(d.kind, d.name, d.base, d.candidate) for d in machine_differences(base, candidate)]
+
+
+def keep(path: Path, kept: Manifest, *records: Record) -> Path:
+    with RunStore(path) as store:
+        store.begin(kept)
+        for one in records:
+            store.append(one)
+    return path
+
+
+def run(
+    device: str = "cuda", *, device_name: str = "NVIDIA H200", settings: Settings = SETTINGS, **changes: Any
+) -> Run:
+    """A run of one case on `device`, with these changes of the environment."""
+    environment = {**ENVIRONMENT, **changes}
+    records = [record(measured(device_name=device_name), device=device)]
+    return run_of(records, environment=environment, settings=settings)
+
+
+def differences(base: Run, candidate: Run) -> dict[str, tuple[str, str, str]]:
+    return {d.name: (d.kind, d.base, d.candidate) for d in run_differences(base, candidate)}
+
+
+# --- records that stand together ---
+
+
+def test_a_run_does_not_differ_from_itself() -> None:
+    assert found(of(), of()) == []
+    assert run_differences(run(), run()) == ()
+
+
+@pytest.mark.parametrize(("change", "difference"), REFUSED, ids=lambda value: str(value)[:40])
+def test_another_machine_or_other_software_stands_apart(
+    change: dict[str, Any], difference: tuple[str, str, str, str]
+) -> None:
+    kind, name, base, candidate = difference
+    assert found(of(), of(**change)) == [difference]
+    assert found(of(**change), of()) == [(kind, name, candidate, base)]
+
+
+def test_a_machine_without_gpus_lacks_their_driver_too() -> None:
+    assert found(of(), of(gpus=[])) == [
+        ("hardware", "device", "2 x NVIDIA H200 (140.4 GiB)", "CPU"),
+        ("driver", "driver", "580.159.04", "none"),
+    ]
+
+
+def test_of_mixed_gpus_the_number_of_each_counts() -> None:
+    b200 = H200 | {"name": "NVIDIA B200"}
+    [(_, name, base, _)] = found(of(gpus=[H200, H200, b200]), of(gpus=[H200, b200, b200]))
+    assert name == "device"
+    assert base == "2 x NVIDIA H200 (140.4 GiB), 1 x NVIDIA B200 (140.4 GiB)"
+
+
+@pytest.mark.parametrize("change", ACCEPTED, ids=str)
+def test_what_does_not_change_a_measurement_may_differ(change: dict[str, Any]) -> None:
+    assert found(of(), of(**change)) == []
+
+
+def test_the_order_of_kinds_is_hardware_torch_driver_other() -> None:
+    kinds = [
+        kind
+        for kind, *_ in found(of(), of(python="3.12", torch="2.16", cpu="another", gpus=[H200 | {"driver": "1"}] * 2))
+    ]
+    assert kinds == ["hardware", "torch", "driver", "other"]
+
+
+def test_settings_that_change_a_measurement_stand_apart_and_others_do_not() -> None:
+    change = msgspec.structs.replace
+    assert found(of(), of(change(SETTINGS, threads=2))) == [("other", "threads", "8", "2")]
+    assert found(of(), of(change(SETTINGS, threads=None))) == [("other", "threads", "8", "none")]
+    assert found(of(), of(change(SETTINGS, cache=CacheMode.WARM))) == [("other", "compile caches", "cold", "warm")]
+    assert found(of(), of(change(SETTINGS, jobs=1, time_limit_s=3.0))) == []
+
+
+def test_a_fact_that_only_one_run_has_is_a_difference() -> None:
+    for name, kind in {"torch_commit": "torch", "cpu_usable": "hardware", "python": "other"}.items():
+        [(found_kind, _, base, candidate)] = found(without(name), of())
+        assert (found_kind, base, candidate) == (kind, "none", str(ENVIRONMENT[name]))
+
+
+def test_a_fact_that_neither_run_has_is_none() -> None:
+    old = without("torch_commit", "cpu_usable", "gpus", "packages", "variables", "cudnn")
+    assert found(old, old) == []
+    assert run_differences(*[run_of([record(device="cuda")], environment=old.environment)] * 2) == ()
+
+
+def test_no_gpus_may_be_an_empty_list_or_left_out() -> None:
+    assert found(of(gpus=[], packages={}), without("gpus", "packages")) == []
+    assert found(of(gpus=None, packages=None), without("gpus", "packages")) == []
+
+
+# --- where it is asked ---
+
+
+@pytest.mark.parametrize("change", [change for change, _ in REFUSED], ids=str)
+def test_a_report_over_two_runs_names_them_and_what_differs(tmp_path: Path, change: dict[str, Any]) -> None:
+    other = msgspec.structs.replace(CASE, model="b")
+    one = keep(tmp_path / "one", of(), record())
+    two = keep(tmp_path / "two", msgspec.structs.replace(of(**change), cases=(other,)), record(model="b"))
+    with pytest.raises(StoreError) as error:
+        read_report_data([one, two])
+    message = str(error.value)
+    assert "\n" not in message
+    assert str(one) in message
+    assert str(two) in message
+    for _, name, base, candidate in found(of(), of(**change)):
+        assert f"{name} is {base} and {candidate}" in message
+
+
+@pytest.mark.parametrize("change", ACCEPTED, ids=str)
+def test_a_report_takes_runs_that_stand_together(tmp_path: Path, change: dict[str, Any]) -> None:
+    other = msgspec.structs.replace(CASE, model="b")
+    one = keep(tmp_path / "one", of(), record())
+    two = keep(tmp_path / "two", msgspec.structs.replace(of(**change), cases=(other,)), record(model="b"))
+    assert [result.case.model for result in read_report_data([one, two]).cases] == ["tiny", "b"]
+
+
+@pytest.mark.parametrize("change", [change for change, _ in REFUSED], ids=str)
+def test_a_run_is_not_resumed_elsewhere(tmp_path: Path, change: dict[str, Any]) -> None:
+    began = read_run(keep(tmp_path / "run", of()))
+    with pytest.raises(StoreError) as error:
+        _check_same_machine(began, {**ENVIRONMENT, **change})
+    message = str(error.value)
+    assert "\n" not in message
+    assert str(tmp_path / "run") in message
+    for _, name, base, candidate in found(of(), of(**change)):
+        assert f"{name} was {base}, is {candidate}" in message
+
+
+@pytest.mark.parametrize("change", [{}, *ACCEPTED], ids=str)
+def test_a_run_is_resumed_on_the_machine_where_it_began(tmp_path: Path, change: dict[str, Any]) -> None:
+    _check_same_machine(read_run(keep(tmp_path / "run", of())), {**ENVIRONMENT, **change})
+
+
+ACROSS: list[tuple[DifferenceKind, dict[str, Any]]] = [
+    (DifferenceKind.HARDWARE, {"cpu": "another"}),
+    (DifferenceKind.HARDWARE, {"device_name": "NVIDIA B200"}),
+    (DifferenceKind.TORCH, {"torch_commit": "70d99e9"}),
+    (DifferenceKind.DRIVER, {"gpus": [H200 | {"driver": "590.1"}] * 2}),
+]
+
+
+@pytest.mark.parametrize(("kind", "change"), ACROSS, ids=str)
+def test_a_comparison_needs_across_for_hardware_torch_and_driver(kind: DifferenceKind, change: dict[str, Any]) -> None:
+    base, candidate = run(), run(**change)
+    others = frozenset(set(DifferenceKind) - {kind})
+    for across in (frozenset[DifferenceKind](), others):
+        with pytest.raises(UsageError, match=f"--across={kind}"):
+            compare_runs(base, candidate, across=across)
+    comparison = compare_runs(base, candidate, across=frozenset({kind}))
+    assert [difference.kind for difference in comparison.differences] == [kind]
+
+
+def test_a_comparison_shows_other_differences_and_does_not_ask() -> None:
+    settings = msgspec.structs.replace(SETTINGS, threads=None, jobs=1)
+    variables = {"OMP_NUM_THREADS": "2", "TORCHZOO_PRELOAD": "timm"}
+    candidate = run(python="3.12.1", torchzoo_commit="be46279", packages={}, variables=variables, settings=settings)
+    compare_runs(run(), candidate)
+    assert differences(run(), candidate) == {
+        "python": ("other", "3.11.7", "3.12.1"),
+        "torchzoo_commit": ("other", "2c6ebe8", "be46279"),
+        "timm": ("other", "1.0.31", "none"),
+        "numpy": ("other", "2.4.6", "none"),
+        "OMP_NUM_THREADS": ("other", "8", "2"),
+        "threads": ("other", "8", "none"),
+        "workers": ("other", "4", "1"),
+    }
+
+
+def test_a_comparison_of_cpu_runs_does_not_look_at_gpus() -> None:
+    assert differences(run("cpu"), run("cpu", gpus=[])) == {}
+    assert differences(run("cpu"), run("cpu", cpu_usable=4)) == {"usable cores": ("hardware", "8", "4")}
+
+
+def test_a_comparison_of_gpu_runs_takes_the_devices_that_cases_ran_on() -> None:
+    more = run(gpus=[H200] * 8)
+    assert differences(run(), more) == {"GPUs": ("other", "2", "8")}
+    assert differences(run(), run(device_name="NVIDIA B200")) == {"device": ("hardware", "NVIDIA H200", "NVIDIA B200")}
+    assert differences(run(), run(cpu_usable=4)) == {"usable cores": ("other", "8", "4")}  # a GPU's cases hardly notice
+    assert differences(run(), run(cpu_usable=None)) == {}
+
+
+def test_before_any_case_ran_the_devices_are_the_machines() -> None:
+    planned = (msgspec.structs.replace(CASE, device="cuda"),)
+    empty = run_of([], cases=planned, environment=ENVIRONMENT, settings=SETTINGS)
+    assert differences(empty, run()) == {}
+    unknown = run_of([], cases=planned, environment={**ENVIRONMENT, "gpus": []}, settings=SETTINGS)
+    assert differences(unknown, run())["device"] == ("hardware", "none", "NVIDIA H200")
+
+
+def test_a_cpu_run_and_a_gpu_run_differ_in_the_device() -> None:
+    found = differences(run("cpu"), run())
+    assert found["device"] == ("hardware", "CPU", "NVIDIA H200")
+    assert found["driver"] == ("driver", "none", "580.159.04")

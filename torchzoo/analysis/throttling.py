@@ -1,0 +1,72 @@
+"""Whether a device throttled, from NVML's readings before and after the latency pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torchzoo.record import DeviceState, Measured
+
+#: nvmlClocksEventReasons: bit, name, and whether the device throttles: it runs slower than it was set to.
+_REASONS = (
+    (0x001, "idle", False),
+    (0x002, "applications clocks", False),
+    (0x004, "software power cap", True),
+    (0x008, "hardware slowdown", True),
+    (0x010, "sync boost", False),
+    (0x020, "software thermal slowdown", True),
+    (0x040, "hardware thermal slowdown", True),
+    (0x080, "hardware power brake", True),
+    (0x100, "display clocks", False),
+)
+
+#: A reason that lowered the clocks for a smaller share of the latency pass is left out.
+LEAST_SHARE = 0.01
+
+
+def throttled(measured: Measured) -> dict[str, float | None]:
+    """The reasons for which the device throttled, with their share of the timed steps, or None if it is not known.
+
+    NVML has masks of the reasons at one moment, and counters of how long each reason held. Not all drivers have the
+    counters.
+    """
+    before, after = measured.device_state_before, measured.device_state_after
+    found: dict[str, float | None] = dict.fromkeys(slowdowns(state.throttle_reasons for state in _states(measured)))
+    if before is not None and after is not None:
+        timed_s = sum(sum(block.samples_s) for block in measured.blocks)
+        shares = throttled_shares(before, after, timed_s)
+        found |= {reason: share for reason, share in shares.items() if share >= LEAST_SHARE}
+    return found
+
+
+def foreign_processes(measured: Measured) -> int:
+    """How many other processes had the device open before or after the latency pass."""
+    return max((state.foreign_processes or 0 for state in _states(measured)), default=0)
+
+
+def reasons(mask: int) -> list[str]:
+    """The name of each bit that is set; of an unknown bit its value, `0x200`."""
+    known = sum(bit for bit, _, _ in _REASONS)
+    named = [name for bit, name, _ in _REASONS if mask & bit]
+    rest = mask & ~known
+    return [*named, *(hex(1 << place) for place in range(rest.bit_length()) if rest >> place & 1)]
+
+
+def throttled_shares(before: DeviceState, after: DeviceState, elapsed_s: float) -> dict[str, float]:
+    """For each reason that NVML counts, the share of the time between two readings for which the device throttled."""
+    return {
+        reason: min(1.0, (after.throttled_s[reason] - began_s) / elapsed_s)
+        for reason, began_s in before.throttled_s.items()
+        if reason in after.throttled_s and elapsed_s > 0
+    }
+
+
+def slowdowns(masks: Iterable[int | None]) -> list[str]:
+    """The reasons in any of the masks for which a device throttles: power, heat, brake, slowdown."""
+    seen = 0
+    for mask in masks:
+        seen |= mask or 0
+    return [name for bit, name, is_slowdown in _REASONS if is_slowdown and seen & bit]
+
+
+def _states(measured: Measured) -> list[DeviceState]:
+    return [state for state in (measured.device_state_before, measured.device_state_after) if state is not None]

@@ -1,0 +1,144 @@
+"""Whether results are close enough to the reference, tensor by tensor.
+
+A tensor is close if its error is within the precision's tolerance, or within a small multiple of the error that eager
+makes itself: the computation amplifies rounding (batch normalisation of two images does), whoever computes it. Where
+that multiple would allow nearly anything, only a result close to eager's says something. Other tensors are not judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from torchzoo.case import Case, Precision
+from torchzoo.measure.check.reference import Reference
+from torchzoo.measure.check.results import Results
+from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED, tolerance_of
+from torchzoo.record import ResultComparison, ResultKind
+from torchzoo.zoo.rules import ToleranceRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge:
+    """Judges results against one reference, by the tolerances of one case.
+
+    `precision` is the coarsest that the case computes in; `rules` are the exceptions of the model's metadata.yaml.
+    """
+
+    case: Case
+    precision: Precision
+    rules: tuple[ToleranceRule, ...]
+    reference: Reference
+
+    def judge(
+        self,
+        found: Results,
+        *,
+        baseline: Results | None = None,
+        eager: Results | None = None,
+        perturbed: Iterable[Results] = (),
+    ) -> tuple[ResultComparison, ...]:
+        """A comparison for each kind of result; `judge_results` explains the arguments.
+
+        An update is not known better than its gradient: it may be twice as far off (see `Reference`).
+        """
+        comparisons: list[ResultComparison] = []
+        twice_gradients: dict[str, float] = {}
+        for kind in self.reference.results.values:
+            judged = judge_results(
+                kind,
+                self.reference,
+                found,
+                tolerance=self._tolerance(kind),
+                baseline=baseline,
+                eager=eager,
+                perturbed=perturbed,
+                always_allowed=twice_gradients if kind is ResultKind.PARAMETERS else {},
+            )
+            if kind is ResultKind.GRADIENTS:
+                twice_gradients = {name: 2 * allowed for name, allowed in judged.allowed.items()}
+            comparisons.append(judged.comparison)
+        return tuple(comparisons)
+
+    def _tolerance(self, kind: ResultKind) -> float:
+        own = [r.tolerance for r in self.rules if r.matches(self.case) and (not r.what or kind in r.what)]
+        return own[0] if own else tolerance_of(kind, self.precision)
+
+
+class Judged(NamedTuple):
+    """A comparison, and how large the error of each tensor was allowed to be."""
+
+    comparison: ResultComparison
+    allowed: dict[str, float]
+
+
+def judge_results(
+    kind: ResultKind,
+    reference: Reference,
+    found: Results,
+    *,
+    tolerance: float,
+    baseline: Results | None = None,
+    eager: Results | None = None,
+    perturbed: Iterable[Results] = (),
+    always_allowed: Mapping[str, float] | None = None,
+) -> Judged:
+    """Judge one kind of result, tensor by tensor. The comparison names the tensor that does worst.
+
+    Args:
+        kind: what is compared.
+        reference: what errors are measured from.
+        found: the results to judge.
+        tolerance: an error up to this is always allowed.
+        baseline: an error up to EAGER_ERROR_MULTIPLE times that of these results is allowed, too.
+        eager: results that `found` should equal but for rounding. A tensor close to them is as good as eager's.
+        perturbed: runs of eager whose weights were changed as by rounding. Their distance from `eager` (from `found`
+            where there is no `eager`) counts as eager's own error, too.
+        always_allowed: by tensor, another error that is always allowed.
+    """
+    errors = reference.errors(kind, found)
+    own = reference.errors(kind, baseline) if baseline is not None else dict.fromkeys(errors, 0.0)
+    from_eager = reference.errors(kind, found, eager) if eager is not None else dict.fromkeys(errors, math.inf)
+    by_rounding = [reference.errors(kind, run, eager or found) for run in perturbed]
+    resolution = reference.resolution(kind, found)
+    usual = median(own.values())  # a tensor's own error may be small by chance
+    verdicts: dict[str, tuple[int, float]] = {}
+    allowed: dict[str, float] = {}
+    for name, error in errors.items():
+        rounding = max([own[name], usual, *(run[name] for run in by_rounding)])
+        limits = (tolerance, EAGER_ERROR_MULTIPLE * rounding, (always_allowed or {}).get(name, 0.0))
+        allowed[name] = max(limits) + resolution.get(name, 0.0)
+        verdicts[name] = _verdict(error, from_eager[name], allowed[name], tolerance)
+    worst = max(verdicts, key=lambda name: verdicts[name])
+    not_judged = sum(severity == _NOT_JUDGED for severity, _ in verdicts.values())
+    comparison = ResultComparison(
+        what=kind,
+        worst=worst,
+        error=_finite(errors[worst]),
+        eager_error=_finite(own[worst]) if baseline is not None else None,
+        tolerance=tolerance,
+        allowed=_finite(allowed[worst]),
+        is_close=False if verdicts[worst][0] == _OFF else None if 2 * not_judged > len(errors) else True,
+        tensors=len(errors),
+        tensors_not_judged=not_judged,
+    )
+    return Judged(comparison, allowed)
+
+
+_CLOSE, _NOT_JUDGED, _OFF = range(3)
+
+
+def _verdict(error: float, from_eager: float, allowed: float, tolerance: float) -> tuple[int, float]:
+    """How bad a tensor is, and how far its error is from what is allowed. The worst tensor has the largest pair."""
+    if from_eager <= tolerance or error <= min(allowed, max(LARGEST_ALLOWED, tolerance)):
+        return _CLOSE, error / allowed if allowed and math.isfinite(error) else 0.0
+    if allowed > LARGEST_ALLOWED and (math.isfinite(error) or not math.isfinite(allowed)):
+        return _NOT_JUDGED, error
+    return _OFF, error / allowed if allowed and math.isfinite(allowed) else math.inf
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

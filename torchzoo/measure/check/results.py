@@ -1,0 +1,130 @@
+"""What one run of a step leaves behind, copied to the host: outputs, or loss, gradients, updates and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import keystr, tree_flatten_with_path
+
+from torchzoo.measure.check.matching import Detections, from_dict, from_rows, is_detections
+from torchzoo.model import Model
+from torchzoo.record import ResultKind
+
+#: A larger tensor is kept sparse where fewer than one element in sixteen is not zero: gradients of embeddings.
+_LARGE = 2**20
+
+
+class CanNotCompare(Exception):
+    """A step returned something that the check does not know how to compare."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """What one run of a step left behind, on the host, by kind and name.
+
+    `update_weights` are the weights of a parameter's elements when an error of its update is measured: the magnitudes
+    of the gradients that the optimizers were given. `resolution` is how fine a parameter's update can be: the norm of
+    the parameter times the relative distance between two numbers of its dtype. `has_loss_scale` says that a GradScaler
+    scaled the loss.
+    """
+
+    values: dict[ResultKind, dict[str, Tensor | Detections]]
+    update_weights: dict[str, Tensor] = field(default_factory=dict)
+    resolution: dict[str, float] = field(default_factory=dict)
+    has_loss_scale: bool = False
+
+
+def named_parameters(model: Model) -> Iterator[tuple[str, nn.Parameter]]:
+    """All floating parameters of all networks by `network.parameter` name; a shared one once."""
+    seen: set[int] = set()
+    for network_name, network in model.networks().items():
+        for name, parameter in network.named_parameters():
+            if id(parameter) not in seen and parameter.is_floating_point():
+                seen.add(id(parameter))
+                yield f"{network_name}.{name}", parameter
+
+
+def collect_outputs(outputs: Any, *, rows: bool) -> dict[ResultKind, dict[str, Tensor | Detections]]:
+    """The leaves of an evaluation's outputs, sorted by kind. With `rows`, tensors (..., N, 6) are detections.
+
+    Raises:
+        CanNotCompare: a leaf is neither a tensor nor a number.
+    """
+    found: dict[ResultKind, dict[str, Tensor | Detections]] = {}
+    for path, leaf in tree_flatten_with_path(outputs, is_leaf=is_detections)[0]:
+        name = f"output{keystr(path)}"
+        if is_detections(leaf):
+            found.setdefault(ResultKind.DETECTIONS, {})[name] = from_dict(leaf)
+        elif rows and isinstance(leaf, Tensor) and leaf.ndim >= 2:
+            for index, image in enumerate(leaf.unbind(0) if leaf.ndim == 3 else [leaf]):
+                found.setdefault(ResultKind.DETECTIONS, {})[f"{name}[{index}]"] = from_rows(image)
+        elif leaf is not None:
+            kind, tensor = _as_tensor(leaf, name)
+            found.setdefault(kind, {})[name] = tensor
+    return found
+
+
+def _as_tensor(leaf: Any, name: str) -> tuple[ResultKind, Tensor]:
+    if isinstance(leaf, bool | int | float):
+        leaf = torch.tensor(leaf)
+    if not isinstance(leaf, Tensor):
+        raise CanNotCompare(f"{name} is a {type(leaf).__name__}")
+    tensor = leaf.detach()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    kind = ResultKind.OUTPUTS if tensor.is_floating_point() else ResultKind.INTEGERS
+    return kind, tensor.to("cpu", copy=True)
+
+
+def collect_training(
+    model: Model, loss: Tensor, before: dict[str, Tensor], gradient_magnitudes: dict[int, Tensor]
+) -> Results:
+    """What a training step leaves behind.
+
+    Args:
+        model: after the step.
+        loss: what the step returned.
+        before: the parameters before the step, by name; each is removed once its update is known.
+        gradient_magnitudes: of the gradients that the optimizers were given, by the parameter's id.
+    """
+    values: dict[ResultKind, dict[str, Any]] = {ResultKind.LOSS: {"loss": loss.detach().to("cpu", copy=True)}}
+    gradients: dict[str, Tensor] = {}
+    updates: dict[str, Tensor] = {}
+    resolution: dict[str, float] = {}
+    for name, parameter in named_parameters(model):
+        if parameter.grad is not None:
+            gradients[name] = on_host(parameter.grad)
+        old = before.pop(name)
+        resolution[name] = torch.finfo(old.dtype).eps * float(torch.linalg.vector_norm(old.double()))
+        wide = torch.promote_types(old.dtype, torch.float32)
+        updates[name] = on_host(parameter.detach().to("cpu", wide, copy=True) - old)
+    values |= {ResultKind.GRADIENTS: gradients} if gradients else {}
+    values |= {ResultKind.PARAMETERS: updates} if updates else {}
+    for network_name, network in model.networks().items():
+        for name, buffer in network.named_buffers():
+            kind = ResultKind.BUFFERS if buffer.is_floating_point() else ResultKind.INTEGERS
+            values.setdefault(kind, {})[f"{network_name}.{name}"] = buffer.detach().to("cpu", copy=True)
+    names = {id(parameter): name for name, parameter in named_parameters(model)}
+    update_weights = {names[key]: magnitude for key, magnitude in gradient_magnitudes.items() if key in names}
+    return Results(
+        values=values,
+        update_weights=update_weights,
+        resolution=resolution,
+        has_loss_scale=model.scaler is not None,
+    )
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """A copy on the host. It is sparse where that saves memory, and then by rows, like the gradients of embeddings."""
+    tensor = tensor.detach()
+    if tensor.is_sparse:
+        by_rows = tensor if tensor.sparse_dim() == 1 else tensor.to_dense().to_sparse(1)
+        return by_rows.coalesce().to("cpu", copy=True)
+    is_sparse = tensor.numel() > _LARGE and int(tensor.count_nonzero()) < tensor.numel() // 16
+    return tensor.to_sparse(1).to("cpu") if is_sparse else tensor.to("cpu", copy=True)

@@ -1,0 +1,280 @@
+"""Runs of a case's step, each on a model that is built anew from the case's seed: in eager, at fp64, by the backend.
+
+A run is one step, or three where the backend runs the code that is timed from the third step on.
+
+What is checked differs from what is timed in four ways: nothing is dropped out (`randomness.without_dropout`), the
+generators are seeded before each step, inductor draws the random numbers that eager draws (`fallback_random`), and the
+run at fp64 is given those numbers, too. The kernels are the ones that are timed: deterministic algorithms are not asked
+for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves, tree_map
+
+from torchzoo.case import Backend, Case, Mode, NativeDtype, Precision
+from torchzoo.measure.check.randomness import (
+    RecordRandomDraws,
+    ReplayRandomDraws,
+    seed_everything,
+    without_dropout,
+)
+from torchzoo.measure.check.reference import l2_norm
+from torchzoo.measure.check.results import Results, collect_outputs, collect_training, named_parameters, on_host
+from torchzoo.measure.check.tolerances import PERTURBATIONS
+from torchzoo.measure.compilation import CompilationWatch, count_compiled
+from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
+from torchzoo.measure.variant import candidate_variant
+from torchzoo.model import Model
+from torchzoo.record import ResultKind
+from torchzoo.zoo.spec import ModelSpec
+
+#: Steps of every run where the backend records CUDA graphs (a warm-up, the recording, a replay) or a profile.
+STEADY_STEPS = 3
+
+_Step = Callable[[], Any]
+
+
+@dataclass(kw_only=True)
+class Runs:
+    """Makes runs of one case, one at a time, and takes their results to the host."""
+
+    case: Case
+    spec: ModelSpec
+    model_class: type[Model]
+    device: torch.device
+    loss_scale: float = 2.0**16  # of a GradScaler, its own default; made smaller until eager's gradients are finite
+
+    @property
+    def arithmetic(self) -> Precision:
+        """The coarsest precision that the case computes in: `default` and `amp` are resolved."""
+        precision, device = self.case.precision, self.device
+        by_dtype = {torch.float16: Precision.FP16, torch.bfloat16: Precision.BF16}
+        if precision is Precision.AMP:
+            return by_dtype[torch.get_autocast_dtype(device.type)]
+        if precision is Precision.DEFAULT and self.spec.native_dtype is NativeDtype.FP64:
+            return Precision.FP64
+        if precision is Precision.DEFAULT:  # convolutions may use TF32 where the device has it
+            has_tf32 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+            return Precision.TF32 if has_tf32 and not torch.version.hip else Precision.FP32
+        return {Precision.AMP_FP16: Precision.FP16, Precision.AMP_BF16: Precision.BF16}.get(precision, precision)
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether the case's precision is another than the model's own."""
+        native = Precision(self.spec.native_dtype)
+        return self.case.precision not in (Precision.DEFAULT, native)
+
+    def eager(self, random_draws: RecordRandomDraws) -> Results:
+        """Eager at the case's precision. `random_draws` keeps the random numbers of the step."""
+        while True:
+            random_draws.draws.clear()
+            results = self._run(self.case.precision, context=random_draws)
+            if not results.has_loss_scale or self.loss_scale <= 1 or _gradients_are_finite(results):
+                return results
+            self.loss_scale /= 4
+
+    def eager_inspected(self) -> tuple[Results, Inspection]:
+        """Eager once more at the case's precision, and what the step showed."""
+        seen: list[Inspection] = []
+
+        def inspect(model: Model, step: _Step) -> Any:
+            results: list[Any] = []
+            seen.append(inspect_step(model, lambda: results.append(step())))
+            return results[0]
+
+        results = self._run(self.case.precision, first_step=inspect)
+        return results, seen[0]
+
+    def native(self, random_draws: RecordRandomDraws) -> Results:
+        """Eager at the model's own precision, with the same random numbers."""
+        return self._run(Precision.DEFAULT, context=ReplayRandomDraws(random_draws.draws))
+
+    def fp64(self, random_draws: RecordRandomDraws) -> Results:
+        """Eager at fp64, tensors that the step makes included, with the same random numbers."""
+        with _gradients_given_to_optimizers() as magnitudes:
+            context = ReplayRandomDraws(random_draws.draws)
+            return self._run(Precision.FP64, context=context, gradient_magnitudes=magnitudes)
+
+    def perturbed(self, random_draws: RecordRandomDraws, seed: int) -> Results:
+        """Eager at the case's precision, with weights changed as by rounding and the same random numbers."""
+        context = ReplayRandomDraws(random_draws.draws)
+        return self._run(self.case.precision, context=context, perturbation_seed=seed)
+
+    def candidate(self, inspection: Inspection) -> Results:
+        """The case's backend, given the calls that the inspection saw.
+
+        Raises:
+            LabelNotReached: the backend is behind Dynamo and compiled nothing: eager would be compared with eager.
+        """
+        watch = CompilationWatch()
+        results = self._run(self.case.precision, inspection=inspection)
+        count_compiled(watch, self.case.backend, None)
+        return results
+
+    def _run(self, precision: Precision, **options: Any) -> Results:
+        """Run, then free the memory of the model, which nobody holds any more."""
+        results = self._step_new_model(precision, **options)
+        free_memory(self.device)
+        return results
+
+    def _step_new_model(
+        self,
+        precision: Precision,
+        *,
+        context: contextlib.AbstractContextManager[Any] | None = None,
+        first_step: Callable[[Model, _Step], Any] | None = None,
+        inspection: Inspection | None = None,
+        perturbation_seed: int | None = None,
+        gradient_magnitudes: dict[int, Tensor] | None = None,
+    ) -> Results:
+        """Build a model, let it step, and collect the results.
+
+        Args:
+            precision: of the model.
+            context: is around the steps.
+            first_step: runs the first step in its own way, and returns what the step returns.
+            inspection: if given, the step is the candidate's, compiled for the calls that were seen.
+            perturbation_seed: if given, the weights are changed as by rounding.
+            gradient_magnitudes: of the gradients given to the optimizers, by the parameter's id; filled by the caller
+                while the step runs.
+        """
+        case, device = self.case, self.device
+        assert case.batch_size is not None
+        _use_default_flags()
+        model = self.model_class(case.mode, device, case.batch_size, seed=case.seed)
+        without_dropout(model)
+        apply_precision(model, precision)
+        if precision is Precision.FP64:
+            _cast_attributes(model)
+        apply_memory_format(model, case.memory_format)
+        if model.scaler is not None:
+            model.scaler = torch.amp.GradScaler(device.type, init_scale=self.loss_scale)
+        if perturbation_seed is not None:
+            _perturb_weights(model, PERTURBATIONS[self.arithmetic], perturbation_seed)
+        trains = case.mode is Mode.TRAIN
+        before = {name: p.detach().to("cpu", copy=True) for name, p in named_parameters(model)} if trains else {}
+        step: _Step = model.train_step if trains else model.eval_step
+        if inspection is not None:
+            with _buffers_kept(model):
+                variant = candidate_variant(model, step, case, inspection.take_calls())
+            variant.select()
+            step = variant.step
+        outputs: Any = None
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(context or contextlib.nullcontext())
+            if precision is Precision.FP64:
+                stack.enter_context(_default_dtype(torch.float64))
+            for index in range(STEADY_STEPS if changes_after_first_step(case.backend) else 1):
+                outputs = None
+                seed_everything(case.seed + index)
+                outputs = first_step(model, step) if first_step is not None and index == 0 else step()
+        if not trains:
+            return Results(values=collect_outputs(outputs, rows=self.spec.detection_rows))
+        return collect_training(model, outputs, before, gradient_magnitudes or {})
+
+
+def _gradients_are_finite(results: Results) -> bool:
+    gradients = results.values.get(ResultKind.GRADIENTS, {}).values()
+    return all(math.isfinite(l2_norm(gradient)) for gradient in gradients if isinstance(gradient, Tensor))
+
+
+def changes_after_first_step(backend: Backend) -> bool:
+    """Whether later steps run other code than the first: CUDA graphs, TorchScript's profiling executor."""
+    return backend.name in ("cudagraphs", "torchscript") or backend.option in ("reduce-overhead", "max-autotune")
+
+
+def free_memory(device: torch.device) -> None:
+    """Collect garbage, and give the device's cached blocks back."""
+    gc.collect()
+    if device.type != "cpu":
+        torch.accelerator.empty_cache()
+
+
+@contextlib.contextmanager
+def flags_kept() -> Iterator[None]:
+    """Set PyTorch's flags that a precision changes back to what they were before."""
+    matmul, tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = tf32
+
+
+def _use_default_flags() -> None:
+    """Set them to PyTorch's own values; `apply_precision` then changes what its precision needs."""
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def _cast_attributes(model: Model) -> None:
+    """Cast floating tensors that the model holds beside its networks and its batch to fp64."""
+
+    def cast(leaf: Any) -> Any:
+        return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+    for name, value in vars(model).items():
+        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
+            setattr(model, name, tree_map(cast, value))
+
+
+@torch.no_grad()
+def _perturb_weights(model: Model, epsilon: float, seed: int) -> None:
+    """Change every weight (of a model without weights: its data) by `epsilon`, relatively, up, down or not at all."""
+    tensors: list[Any] = [parameter for _, parameter in named_parameters(model)] or tree_leaves(model.batch)
+    generator = torch.Generator().manual_seed(seed)
+    for tensor in tensors:
+        if isinstance(tensor, Tensor) and tensor.is_floating_point():
+            signs = torch.randint(-1, 2, tensor.shape, generator=generator, dtype=torch.int8, device="cpu")
+            tensor.mul_(1 + epsilon * signs.to(tensor.device, tensor.dtype))
+
+
+@contextlib.contextmanager
+def _buffers_kept(model: Model) -> Iterator[None]:
+    """Set running statistics back to what they were before: tracing runs the network once more than a step does."""
+    buffers = [buffer for network in model.networks().values() for buffer in network.buffers()]
+    before = [buffer.clone() for buffer in buffers]
+    yield
+    with torch.no_grad():
+        for buffer, old in zip(buffers, before, strict=True):
+            buffer.copy_(old)
+
+
+@contextlib.contextmanager
+def _gradients_given_to_optimizers() -> Iterator[dict[int, Tensor]]:
+    """By the parameter's id, the sum of the magnitudes of all gradients that optimizers step by, on the host."""
+    found: dict[int, Tensor] = {}
+
+    def keep(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    magnitude = on_host(parameter.grad).abs()
+                    found[id(parameter)] = found[id(parameter)] + magnitude if id(parameter) in found else magnitude
+
+    handle = register_optimizer_step_pre_hook(keep)
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,57 @@
+"""How large an error may be: the limits of each precision."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torchzoo.case import Precision
+from torchzoo.record import ResultKind
+
+
+class Tolerances(NamedTuple):
+    """Errors that are allowed at a precision, however small eager's own error is."""
+
+    forward: float  # of losses, outputs and buffers, relative
+    backward: float  # of gradients, and of what they add to parameters, relative
+    unequal: float  # share of integers that may differ
+    unmatched: float  # share of detections that may have no partner
+
+
+#: By the coarsest arithmetic of a case. A model's metadata.yaml may have exceptions.
+TOLERANCES = {
+    Precision.FP64: Tolerances(forward=1e-9, backward=1e-7, unequal=0.0, unmatched=0.01),
+    Precision.FP32: Tolerances(forward=1e-4, backward=1e-3, unequal=0.0, unmatched=0.03),
+    Precision.TF32: Tolerances(forward=5e-3, backward=2e-2, unequal=0.01, unmatched=0.1),
+    Precision.FP16: Tolerances(forward=1e-2, backward=5e-2, unequal=0.02, unmatched=0.1),
+    Precision.BF16: Tolerances(forward=5e-2, backward=1e-1, unequal=0.05, unmatched=0.2),
+}
+
+#: An error may be this many times as large as eager's own.
+EAGER_ERROR_MULTIPLE = 3.0
+
+#: No error above this is accepted because eager's own is large. Where the limit would be higher, nothing is judged.
+LARGEST_ALLOWED = 0.3
+
+#: The relative change of the weights that stands for rounding. Where sums are kept in fp32 (TF32, fp16, bf16) it is one
+#: unit in the last place. At fp32 and fp64 it is sixteen: sums of thousands of terms are rounded like the terms there.
+#: (Eager's batch normalisation on the CPU adds in fp64, inductor's in fp32. In resnet18 their statistics are off by
+#: 1e-7 and by 2e-6, so eager's own error does not say how large the error of a correct result can be.)
+PERTURBATIONS = {
+    Precision.FP64: 16 * 2.0**-52,
+    Precision.FP32: 16 * 2.0**-23,
+    Precision.TF32: 2.0**-10,
+    Precision.FP16: 2.0**-10,
+    Precision.BF16: 2.0**-7,
+}
+
+_FORWARD = (ResultKind.LOSS, ResultKind.OUTPUTS, ResultKind.BUFFERS)
+
+
+def tolerance_of(kind: ResultKind, precision: Precision) -> float:
+    """The tolerance of one kind of result; `precision` is a key of TOLERANCES."""
+    tolerances = TOLERANCES[precision]
+    if kind is ResultKind.INTEGERS:
+        return tolerances.unequal
+    if kind is ResultKind.DETECTIONS:
+        return tolerances.unmatched
+    return tolerances.forward if kind in _FORWARD else tolerances.backward

@@ -1,0 +1,86 @@
+"""The formats of `torchzoo report`. A new format is a line in `FORMATS` and a function that writes it.
+
+A writer that needs more than a few lines has a file of its own in this folder. Writers import what they need when they
+are called, so that the command line starts without rich, pandas or jinja2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import IO
+
+import msgspec
+
+from torchzoo.analysis.cases import ReportData
+
+Writer = Callable[[ReportData, IO[str]], None]
+
+
+class Format(msgspec.Struct, frozen=True):
+    """What the help says of a format, and the function that writes a report in it."""
+
+    text: str
+    write: Writer
+
+
+def _table(data: ReportData, file: IO[str]) -> None:
+    """One case in detail; or many cases, a line each, with their totals."""
+    from torchzoo.analysis.overview import overview
+    from torchzoo.report import tables, terminal
+    from torchzoo.report.overview import terminal_overview
+    from torchzoo.report.summary import summary
+
+    if len(data.records) == 1:
+        terminal.show(tables.case_detail(data.records[0]), file=file)
+        print(f"again: {data.cases[0].command}", file=file)
+        return
+    summaries = [summary(run) for run in data.runs]
+    terminal.show(
+        tables.terminal_table(data.cases), *summaries, terminal_overview(data, overview(data.cases)), file=file
+    )
+    print("\ncommands that measure a case again", file=file)
+    for result in data.cases:
+        print(f"  {result.command}", file=file)
+
+
+def _markdown(data: ReportData, file: IO[str]) -> None:
+    from torchzoo.analysis.overview import overview
+    from torchzoo.report.overview import write_markdown_overview
+    from torchzoo.report.tables import write_markdown
+
+    write_markdown(data, file)
+    write_markdown_overview(data, overview(data.cases), file)
+
+
+def _csv(data: ReportData, file: IO[str]) -> None:
+    from torchzoo.analysis.frame import to_frame
+
+    to_frame(data.cases).to_csv(file, index=False, lineterminator="\n")
+
+
+def _json(data: ReportData, file: IO[str]) -> None:
+    from torchzoo.report.document import document
+
+    file.write(msgspec.json.format(msgspec.json.encode(document(data)), indent=1).decode() + "\n")
+
+
+def _jsonl(data: ReportData, file: IO[str]) -> None:
+    for record in data.records:
+        print(msgspec.json.encode(record).decode(), file=file)
+
+
+def _html(data: ReportData, file: IO[str]) -> None:
+    from torchzoo.report.html.page import page
+
+    file.write(page(data))
+
+
+DEFAULT = "table"
+FORMATS = {
+    "table": Format("tables for the terminal", _table),
+    "md": Format("Markdown", _markdown),
+    "csv": Format("a row for each case", _csv),
+    "json": Format("rows, summary and what is known of the runs", _json),
+    "jsonl": Format("the records as they were kept, one in each line", _jsonl),
+    "html": Format("one file that opens in a browser and needs nothing else", _html),
+}

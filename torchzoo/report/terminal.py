@@ -1,0 +1,138 @@
+"""Plain tables for the terminal, made with rich: columns line up whatever they hold, no text is cut, no markup is read.
+
+The width is $COLUMNS, else that of the terminal, else (for files and pipes) 80 columns.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.table import Table
+
+GAP = 2  # columns between two cells
+INDENT = 2  # of a case's figures below its name
+LEAST_WIDTH = 60  # rich leaves out columns of a table for which there is no room at all
+ANY_WIDTH = 100_000  # wider than any line
+
+
+def show(*renderables: Any, file: IO[str] | None = None) -> None:
+    """Print tables and texts to standard output, or to `file`."""
+    for line in lines(*renderables):
+        print(line, file=file)
+
+
+def lines(*renderables: Any, width: int | None = None) -> list[str]:
+    """Tables and texts as plain lines: without colours, and without the spaces that fill up the last column.
+
+    Args:
+        renderables: what to show. Markup in a text is not read: names such as `[x]` stay as they are.
+        width: in columns; None for the usual one, `ANY_WIDTH` so that nothing is wrapped.
+    """
+    from rich.console import Console
+
+    file = io.StringIO()
+    console = Console(file=file, width=width, color_system=None, highlight=False, markup=False, emoji=False)
+    console.width = max(console.width, LEAST_WIDTH)
+    for one in renderables:
+        console.print(one)
+    return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+    widths: Sequence[int] | None = None,
+    gap: int = GAP,
+    has_headings: bool = True,
+) -> Table:
+    """A table without lines or boxes. Text that is too long for its column is wrapped.
+
+    Args:
+        headings: one for each column.
+        rows: cells as plain text.
+        right: the headings of columns that are aligned to the right.
+        widths: of the columns; None: as wide as what they hold.
+        gap: between two columns.
+        has_headings: whether the line of headings is shown.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=has_headings)
+    for number, heading in enumerate(headings):
+        made.add_column(
+            Text(heading),
+            justify="right" if heading in right else "left",
+            overflow="fold",
+            width=None if widths is None else widths[number],
+        )
+    for row in rows:
+        made.add_row(*map(Text, row))
+    return made
+
+
+def indented(renderable: Any) -> Any:
+    """The same, moved to the right by `INDENT`."""
+    from rich.padding import Padding
+
+    return Padding(renderable, (0, 0, 0, INDENT))
+
+
+class CaseTable:
+    """A line of figures for each case. The figures are beside the case's name if that fits, else below it.
+
+    Args:
+        headings: of the figures.
+        rows: a case's name, then its figures.
+        right: the headings of columns that are aligned to the right.
+    """
+
+    def __init__(self, headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = ()) -> None:
+        self.headings = headings
+        self.rows = list(rows)
+        self.right = right
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        cells_of_rows = [row[1:] for row in self.rows]
+        columns = zip(("case", *self.headings), *self.rows, strict=True)
+        name, *widths = (max(map(cell_len, column)) for column in columns)
+        if name + sum(widths) + GAP * len(widths) <= options.max_width:
+            yield table(("case", *self.headings), self.rows, right=self.right)
+            return
+        between = len(widths) - 1
+        gap = GAP if sum(widths) + GAP * between <= options.max_width - INDENT else 1
+        least = [max(map(_widest_part, column)) for column in zip(self.headings, *cells_of_rows, strict=True)]
+        widths = _narrowed(widths, least, options.max_width - INDENT - gap * between)
+        yield indented(table(self.headings, [], right=self.right, widths=widths, gap=gap))
+        for label, *cells in self.rows:
+            figures = table(self.headings, [cells], right=self.right, widths=widths, gap=gap, has_headings=False)
+            yield Text(label)
+            yield indented(figures)
+
+
+def _widest_part(cell: str) -> int:
+    """The width of a cell that is wrapped before its remarks in brackets: `1.02x [1.01, 1.03]` and `(at 88%)`."""
+    from rich.cells import cell_len
+
+    return max(map(cell_len, cell.replace(" (", "\n(").split("\n")))
+
+
+def _narrowed(widths: Sequence[int], least: Sequence[int], available: int) -> list[int]:
+    """The widths of columns that fit into what is available.
+
+    The columns that have more than their least width become narrower first, the widest of them first.
+    """
+    found = list(widths)
+    while sum(found) > available and max(found) > 1:
+        wide = [number for number, width in enumerate(found) if width > least[number]] or range(len(found))
+        found[max(wide, key=lambda number: found[number])] -= 1
+    return found

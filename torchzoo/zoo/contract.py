@@ -1,0 +1,330 @@
+"""The proof that a model folder keeps the contract of `torchzoo.model.Model`. Importing this module imports torch.
+
+Each `check_` function returns what is broken, one line for each thing. An empty list is the proof.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
+
+from torchzoo.case import Mode
+from torchzoo.model import Model
+from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
+from torchzoo.zoo.requirements import distribution_name
+from torchzoo.zoo.spec import ModelSpec
+
+#: Operators whose result has a size or a value that the host must know: on a GPU each of them waits for the device.
+SYNCHRONISING = frozenset(
+    {
+        "aten::_local_scalar_dense",
+        "aten::nonzero",
+        "aten::masked_select",
+        "aten::unique_dim",
+        "aten::_unique2",
+        "aten::unique_consecutive",
+        "aten::bincount",
+        "aten::equal",
+        "aten::repeat_interleave.Tensor",
+        "torchvision::nms",
+        "aten::_ctc_loss",  # on CUDA it copies the lengths from the host
+        "aten::_fused_moving_avg_obs_fq_helper",  # on CUDA it reads its switch and checks zero points on the host
+    }
+)
+#: They wait where an index is a mask.
+INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
+
+
+def check_model(spec: ModelSpec, device: str = "") -> list[str]:
+    """Build the model in each mode at its smoke batch size, take one step in each, and look for what is broken.
+
+    Args:
+        device: where to build and step. If it is not given, it is the CPU, or the meta device if `spec.large`. On the
+            meta device there are no values, so values are not checked. That two builds agree is checked on the CPU.
+    """
+    device = device or ("meta" if spec.large else "cpu")
+    models = {mode: load_model_class(spec)(mode, device, spec.smoke_batch_size) for mode in spec.modes()}
+    broken = check_folder(spec)
+    for model in models.values():
+        broken += check_build(model, spec)
+    not_compared = without_equal(models) if device == "cpu" else {}
+    for mode in reversed(spec.modes()):  # evaluation first: its network is gone when training takes its memory
+        model = models.pop(mode)
+        broken += check_seed(model, not_compared.pop(mode, {}))
+        broken += check_batch(model, spec)
+        broken += check_step(model, spec)
+        del model
+    return broken
+
+
+def check_folder(spec: ModelSpec) -> list[str]:
+    """The module's docstring cites its source, the paper is a link, the requirements have names."""
+    docstring = sys.modules[load_model_class(spec).__module__].__doc__ or ""
+    broken = [
+        f"not the name of a distribution: {requirement}"
+        for requirement in spec.requirements
+        if not re.fullmatch(r"[a-z0-9-]+", distribution_name(requirement))
+    ]
+    if not re.search(r"\b(19|20)\d\d\b|https?://", docstring):
+        broken.append("the docstring of __init__.py cites no source: it has neither a year nor a link")
+    if not spec.paper.startswith("https://"):
+        broken.append(f"paper is no link that starts with https://: {spec.paper}")
+    return broken
+
+
+def check_build(model: Model, spec: ModelSpec) -> list[str]:
+    """What was built is what `metadata.yaml` says, in the right mode, with its data on the device."""
+    broken = []
+    networks = model.networks()
+    parameters = sum(parameter.numel() for network in networks.values() for parameter in network.parameters())
+    if (model.mode is Mode.TRAIN or Mode.TRAIN not in spec.batch_size) and parameters != spec.parameters:
+        broken.append(f"{parameters} parameters; metadata.yaml says {spec.parameters}")
+    broken += [
+        f"network {name} is not in the mode {model.mode}"
+        for name, network in networks.items()
+        if network.training != (model.mode is Mode.TRAIN)
+    ]
+    resident = tensors(model.batch)
+    if not resident:
+        broken.append("model.batch is empty: a step's data belongs there")
+    if any(tensor.device.type != model.device.type for tensor in resident):
+        broken.append(f"model.batch is not on the device {model.device}")
+    inputs = tensors(model.example_inputs)
+    if not inputs:
+        broken.append("example_inputs is empty")
+    if not {id(tensor) for tensor in inputs} <= {id(tensor) for tensor in resident}:
+        broken.append("example_inputs are not in model.batch")
+    if model.samples_per_step <= 0:
+        broken.append(f"samples_per_step is {model.samples_per_step}")
+    return [f"{model.mode}: {what}" for what in broken]
+
+
+def without_equal(models: dict[Mode, Model]) -> dict[Mode, dict[str, Tensor]]:
+    """The tensors of each build that have no equal of the same name in the builds of other modes.
+
+    Builds in two modes have the same seed. A tensor that both have is proven to depend on nothing but the seed.
+    """
+    states = {mode: state(model) for mode, model in models.items()}
+    return {
+        mode: {
+            name: tensor
+            for name, tensor in own.items()
+            if not any(same(tensor, states[other].get(name)) for other in states if other is not mode)
+        }
+        for mode, own in states.items()
+    }
+
+
+def check_seed(model: Model, values: dict[str, Tensor]) -> list[str]:
+    """A second build with the same seed has the same values: those of `values`, a part of `state(model)`.
+
+    Where there are none, nothing is built.
+    """
+    if not values:
+        return []
+    second = state(type(model)(model.mode, model.device, model.batch_size, seed=model.seed))
+    broken = [
+        f"a second build gives other values for {name}" for name in values if not same(values[name], second.get(name))
+    ]
+    if list(second) != list(state(model)):
+        broken.append("a second build has tensors of other names, or in another order")
+    return [f"{model.mode}: {what}" for what in broken]
+
+
+def check_batch(model: Model, spec: ModelSpec) -> list[str]:
+    """The batch size that is asked for is the one that a step works on: twice the batch has twice the data."""
+    broken = []
+    if model.samples_per_step % spec.smoke_batch_size:
+        broken.append(f"samples_per_step, {model.samples_per_step}, is no multiple of the batch size")
+    twice = build_cheaply(spec, model.mode, 2 * spec.smoke_batch_size)
+    elements, expected = element_count(twice.batch), 2 * element_count(model.batch)
+    if elements != expected:
+        broken.append(f"a batch of twice the size has {elements} elements, not {expected}")
+    if twice.samples_per_step != 2 * model.samples_per_step:
+        broken.append(f"a batch of twice the size has {twice.samples_per_step} samples per step")
+    return [f"{model.mode}: {what}" for what in broken]
+
+
+def check_step(model: Model, spec: ModelSpec) -> list[str]:
+    """One step has finite results and waits for the device only if `metadata.yaml` says why.
+
+    A train step changes every trainable parameter, except those that `metadata.yaml` lists.
+    """
+    if model.device.type == "meta":
+        if model.mode in spec.syncs:  # there is no value to wait for
+            return []
+        return [f"{model.mode}: {what}" for what in _check_outputs(model, _take_step(model))]
+    parameters = trainable_parameters(model) if model.mode is Mode.TRAIN else {}
+    with unchanged(parameters) as same_names, synchronising_operators() as seen:
+        outputs = _take_step(model)
+    broken = [
+        f"a train step does not change {name}"
+        for name in same_names
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in spec.unchanged_parameters)
+    ]
+    if seen and model.mode not in spec.syncs:
+        broken.append(
+            f"a step waits for the device by {', '.join(sorted(seen))}: avoid it or say why in metadata.yaml's syncs"
+        )
+    if not seen and model.mode in spec.syncs:
+        broken.append("metadata.yaml's syncs says that a step waits for the device, but it does not")
+    return [f"{model.mode}: {what}" for what in [*broken, *_check_outputs(model, outputs)]]
+
+
+def check_waiting(spec: ModelSpec, mode: Mode) -> list[str]:
+    """On a CUDA device, a warm step makes no call that waits and copies nothing between host and device.
+
+    A mode that `metadata.yaml` lists under `syncs` may do both.
+    """
+    model = load_model_class(spec)(mode, "cuda", spec.smoke_batch_size)
+    for _ in range(3):
+        _take_step(model)
+    torch.cuda.synchronize()
+    if mode in spec.syncs:
+        return []
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        _take_step(model)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        _take_step(model)
+        torch.cuda.synchronize()
+    copies = {event.name for event in profile.events() if "Memcpy HtoD" in event.name or "Memcpy DtoH" in event.name}
+    return [f"{mode}: a step has a {copy}" for copy in sorted(copies)]
+
+
+def _take_step(model: Model) -> Any:
+    return model.train_step() if model.mode is Mode.TRAIN else model.eval_step()
+
+
+def _check_outputs(model: Model, outputs: Any) -> list[str]:
+    """A train step returns its loss, detached; the floating results of a step are finite."""
+    broken = []
+    if model.mode is Mode.TRAIN and outputs.ndim != 0:
+        broken.append(f"the loss has {outputs.ndim} dimensions")
+    if model.mode is Mode.TRAIN and outputs.requires_grad:
+        broken.append("the loss is not detached")
+    floating = [tensor for tensor in tensors(outputs) if tensor.is_floating_point()]
+    if not floating:
+        broken.append("a step returns no floating-point tensor")
+    if model.device.type != "meta" and not all(torch.isfinite(tensor).all() for tensor in floating):
+        broken.append("a step returns numbers that are not finite")
+    return broken
+
+
+class SynchronisingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Collects the names of the operators that would make a GPU step wait. Optimizers are left out.
+
+    (On the CPU, an optimizer's step counters are CPU tensors, as they are on a GPU. To read those costs no wait there.)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: set[str] = set()
+        self.in_optimizer = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self.in_optimizer:
+            name = func._schema.name
+            if name in SYNCHRONISING or f"{name}.{func._overloadname}" in SYNCHRONISING:
+                self.seen.add(name)
+            if name in INDEXING and any(is_mask(index) for index in args[1]):
+                self.seen.add(f"{name} by a mask")
+        return func(*args, **(kwargs or {}))
+
+
+def is_mask(index: Any) -> bool:
+    """Whether an index selects by true and false."""
+    return isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
+
+
+@contextmanager
+def synchronising_operators() -> Iterator[set[str]]:
+    """The names of the operators that wait, among those that run inside the context."""
+    mode = SynchronisingOperators()
+
+    def entering(*_: object) -> None:
+        mode.in_optimizer = True
+
+    def leaving(*_: object) -> None:
+        mode.in_optimizer = False
+
+    hooks = [register_optimizer_step_pre_hook(entering), register_optimizer_step_post_hook(leaving)]
+    try:
+        with mode:
+            yield mode.seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def unchanged(values: dict[str, Tensor]) -> Iterator[list[str]]:
+    """A list that has at the end of the context the names of the tensors that it has not changed."""
+    before = {name: tensor.detach().clone() for name, tensor in values.items()}
+    names: list[str] = []
+    yield names
+    names += [name for name, tensor in values.items() if torch.equal(tensor, before.pop(name))]
+
+
+def build_cheaply(spec: ModelSpec, mode: Mode, batch_size: int) -> Model:
+    """On the meta device, where tensors have shapes but no data; on the CPU if the build needs data."""
+    model_class = load_model_class(spec)
+    try:
+        return model_class(mode, "meta", batch_size)
+    except NEEDS_DATA:
+        return model_class(mode, "cpu", batch_size)
+
+
+def trainable_parameters(model: Model) -> dict[str, Tensor]:
+    """Trainable parameters of all networks by `network.parameter` name."""
+    return {
+        f"{network_name}.{name}": parameter
+        for network_name, network in model.networks().items()
+        for name, parameter in network.named_parameters()
+        if parameter.requires_grad
+    }
+
+
+def state(model: Model) -> dict[str, Tensor]:
+    """Weights and buffers of all networks and the tensors of the batch, by name. Quantized weights are left out."""
+    weights = {
+        f"{network_name}.{name}": value
+        for network_name, network in model.networks().items()
+        for name, value in network.state_dict().items()
+        if isinstance(value, Tensor) and not value.is_quantized
+    }
+    batch = {
+        f"batch{keystr(path)}": leaf
+        for path, leaf in tree_flatten_with_path(model.batch)[0]
+        if isinstance(leaf, Tensor)
+    }
+    return weights | batch
+
+
+def same(tensor: Tensor, other: Tensor | None) -> bool:
+    """Whether both have the same shape, type and values."""
+    return other is not None and tensor.dtype == other.dtype and torch.equal(tensor, other)
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """All tensors in a nesting of containers."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def element_count(tree: Any) -> int:
+    """How many elements the tensors in a nesting of containers have together."""
+    return sum(tensor.numel() for tensor in tensors(tree))
