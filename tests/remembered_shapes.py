@@ -30,7 +30,7 @@ class RememberedShapes(TorchDispatchMode):
         if key not in self.known:
             result = func(*args, **kwargs)
             results = result if isinstance(result, tuple) else (result,)
-            if all(tensor.is_meta for tensor in results):
+            if all(isinstance(tensor, Tensor) and tensor.is_meta for tensor in results):
                 shapes = [(tensor.shape, tensor.stride(), tensor.dtype) for tensor in results]
                 self.known[key] = isinstance(result, tuple), shapes
             return result

@@ -1,4 +1,4 @@
-"""Synthetic batches: seeded, the same on every device, resident on the device when a model gets them."""
+"""Synthetic batches: seeded, the same for every device, and on the device when a model gets them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SyntheticData:
         return torch.randint(low, high, shape, generator=self.generator, device="cpu").to(self.device)
 
     def images(self, batch_size: int, channels: int, height: int, width: int) -> Tensor:
-        """(B, C, H, W) standard normal, as images look after the usual normalisation."""
+        """(B, C, H, W) standard normal numbers, like images after the usual normalisation."""
         return self.normal(batch_size, channels, height, width)
 
     def labels(self, batch_size: int, num_classes: int) -> Tensor:
@@ -48,7 +48,7 @@ class SyntheticData:
         return self.integers(0, vocabulary_size, batch_size, length)
 
     def boxes(self, count: int, height: int, width: int) -> Tensor:
-        """(count, 4) boxes as x1, y1, x2, y2 inside an image, each side 1/20 to 1/2 of the image's."""
+        """(count, 4) boxes x1, y1, x2, y2 inside an image. Their sides are 1/20 to 1/2 of the image's."""
         size = torch.tensor([width, height], dtype=torch.float32, device=self.device)
         extent = self.uniform(count, 2, low=0.05, high=0.5)
         corner = self.uniform(count, 2) * (1.0 - extent)

@@ -1,4 +1,4 @@
-"""Bases for model folders that fill in what is the same for all models of a task."""
+"""Bases for model folders. Each fills in what all models of a task have in common."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchzoo.model import Inputs, Model
 
 
 class Batch(NamedTuple):
-    """Inputs of one network and what its loss compares the outputs with."""
+    """The inputs of a network, and the targets that its loss compares the outputs with."""
 
     inputs: Inputs
     targets: Any = None
@@ -23,7 +23,7 @@ class Batch(NamedTuple):
 class SupervisedModel(Model):
     """One network, one optimizer, and the usual step: zero_grad, forward, loss, backward, update."""
 
-    #: Where given, gradients are clipped to this norm.
+    #: The norm that gradients are clipped to, or None.
     max_grad_norm: ClassVar[float | None] = None
 
     network: nn.Module
@@ -90,9 +90,9 @@ class ImageClassifier(SupervisedModel):
 
 
 class TimmClassifier(ImageClassifier):
-    """A timm model at its own default image size and number of classes, with timm's own SGD: Nesterov, weight decay.
+    """A timm model at its own default image size and number of classes, with timm's SGD.
 
-    (Momentum 0.9, learning rate and weight decay 1e-4; biases and normalisations are not decayed.)
+    It has Nesterov momentum 0.9, and learning rate and weight decay of 1e-4. Biases and normalisations are not decayed.
     """
 
     def build_batch(self) -> Batch:
@@ -122,7 +122,7 @@ class LanguageModel(SupervisedModel):
             inputs[name] = self.data.tokens(self.batch_size, length, vocabulary_size)
         return Batch(inputs)
 
-    #: A second input that evaluation needs beside `input_ids`.
+    #: A second input that evaluation needs, in addition to `input_ids`.
     second_eval_input: ClassVar[str | None] = None
 
     def compute_loss(self, outputs: Any, targets: None) -> Tensor:
@@ -140,7 +140,7 @@ class LanguageModel(SupervisedModel):
 
 
 class Seq2SeqLM(LanguageModel):
-    """An encoder-decoder; evaluation feeds the decoder tokens of the same length."""
+    """An encoder-decoder. In evaluation, the decoder gets tokens of the same length."""
 
     second_eval_input = "decoder_input_ids"
 
@@ -160,9 +160,8 @@ class Detector(SupervisedModel):
     with_masks: ClassVar[bool] = False
     learning_rate: ClassVar[float] = 0.02
 
-    @abc.abstractmethod
     def initialise(self, image: Tensor) -> None:
-        """Scale the network's random weights by what they make of `image` (3, H, W)."""
+        """Scale the network's random weights by its outputs on `image` (3, H, W). They may also stay as they are."""
 
     def build(self) -> None:
         super().build()

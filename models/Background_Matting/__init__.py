@@ -2,10 +2,11 @@
 
 A student network learns from a frozen teacher's mattes and from a discriminator (Wang et al., 2018, arXiv:1711.11585),
 which sees the student's foreground on another background. A train step is one iteration of the second, adversarial
-stage: teacher, student update, discriminator update. The authors take the discriminator's backward pass and update in
-every fifth iteration only; the step here is the iteration that has both. The person is moved sideways as far as the
-segmentation permits, and the new background is another photograph's of the batch or one of its own, by chance: all
-drawn on the device. Teacher weights are random too, so that its mattes are no better. An eval step is one matte.
+stage: teacher, student update, discriminator update. The authors run the discriminator's backward pass and update in
+every fifth iteration only; the step here is the iteration that has both. The person is moved sideways at random, as far
+as the segmentation permits. The new background is by chance that of another photograph of the batch, or a separate one.
+All of this is drawn on the device. The teacher's weights are random, too, so its mattes are no better than the
+student's. An eval step is one matte.
 """
 
 import torch
@@ -70,7 +71,7 @@ class Model(torchzoo.model.Model):
         return loss
 
     def update_student(self) -> tuple[Tensor, Tensor]:
-        """The loss, and the composites that the discriminator is to tell from photographs."""
+        """The loss, and the composites that the discriminator learns to tell from photographs."""
         view: View = self.batch["view"]
         self.student_optimizer.zero_grad()
         with self.autocast():

@@ -1,16 +1,17 @@
 """unCLIP, known as DALL-E 2 (Ramesh et al., 2022, arXiv:2204.06125): images of 256 x 256 from captions.
 
-Decoder and upsampler have the published depth and multipliers of the width, at a quarter and three tenths of it; the
-prior has 6 of 24 layers, 512 wide; CLIP is its ViT-B/32, frozen. That makes 379,416,617 parameters, as many but for
-0.1% as the instance that benchmarks take from another implementation, in place of more than 5,000,000,000.
+This is a small instance. Decoder and upsampler have the published depth and multipliers of the width; their widths are
+a quarter and three tenths of the published ones. The prior has 6 layers, not 24, and is 512 wide. CLIP is its ViT-B/32,
+frozen. That makes 379,416,617 parameters instead of more than 5,000,000,000. The instance that benchmarks take from
+another implementation has the same number within 0.1%.
 
 A train step takes one denoising loss of each of the three networks at random times, and updates each with its own Adam:
 the prior predicts the embedding of the image that CLIP sees, the decoder the noise and its variance in the image at
 64 x 64, and the upsampler the noise in a random 64 x 64 crop of the image at 256 x 256. Conditions are dropped at
-random, as guidance needs it. The loss returned is the decoder's. An eval step goes all the way from a caption to an
-image: two embeddings from the prior, of which the one nearer to the caption's goes on, then decoder and upsampler, in
-`prior_steps`, `decoder_steps` and `upsampler_steps` strides; prior and decoder are guided, that is called twice per
-stride, on a doubled batch. All networks stay on the device.
+random, as guidance needs it. The loss returned is the decoder's. An eval step makes an image from a caption: the prior
+samples two embeddings, the one that is nearer to the caption's is kept, and decoder and upsampler make the image of it.
+They take `prior_steps`, `decoder_steps` and `upsampler_steps` strides. Prior and decoder are guided: each of their
+strides is computed with and without conditions, on a doubled batch. All networks stay on the device.
 """
 
 import torch
@@ -135,7 +136,7 @@ class Model(torchzoo.model.Model):
             return self.sample_large_images(small)
 
     def sample_embeddings(self, text: Tensor, states: Tensor) -> Tensor:
-        """Image embeddings (B, E): of `candidates` for each caption, the one that CLIP finds closest to it."""
+        """Image embeddings (B, E): for each caption, the one of `candidates` that CLIP finds closest to it."""
         many_texts, many_states = (x.repeat_interleave(self.candidates, dim=0) for x in (text, states))
         conditions = with_dropped(many_texts), with_dropped(many_states)
         x = torch.randn_like(many_texts)
@@ -180,7 +181,7 @@ class Model(torchzoo.model.Model):
 
 
 def drop(probability: float, *conditions: Tensor) -> list[Tensor]:
-    """Conditions (B, ...) of the same samples, all set to zero for some of these, by chance."""
+    """Conditions (B, ...) of the same samples. For a random part of the samples, all of them are set to zero."""
     kept = torch.rand(len(conditions[0]), device=conditions[0].device) >= probability
     return [condition * kept.view(-1, *[1] * (condition.ndim - 1)) for condition in conditions]
 

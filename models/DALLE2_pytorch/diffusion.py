@@ -47,10 +47,11 @@ def remove_noise(noisy: Tensor, noise: Tensor, time: Tensor) -> Tensor:
 
 
 def posterior(noisy: Tensor, clean: Tensor, time: Tensor, earlier: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the data at an earlier time, given both ends: the mean (B, ...), and the log-variances (B, 1, ...) that bound
-    the one to learn: the posterior's own and that of the noise added in between.
+    """The distribution of the data at an earlier time, given both ends: its mean (B, ...) and two log-variances.
 
-    At time 0 the posterior has no variance; that at time 1 stands for it.
+    They are (B, 1, ...): the posterior's own, and that of the noise added in between. The learned one is between them.
+
+    At time 0 the posterior has no variance; the one at time 1 is used instead.
     """
     part, earlier_part = signal(time, noisy), signal(earlier, noisy)
     kept = part / earlier_part
@@ -61,7 +62,7 @@ def posterior(noisy: Tensor, clean: Tensor, time: Tensor, earlier: Tensor) -> tu
 
 
 def learned_log_variance(output: Tensor, least: Tensor, most: Tensor) -> Tensor:
-    """Between two log-variances, as a network's output in about [-1, 1] says."""
+    """A log-variance between two others, at the place that a network's output in about [-1, 1] gives."""
     fraction = (output + 1) / 2
     return fraction * most + (1 - fraction) * least
 
@@ -86,7 +87,7 @@ def hybrid_loss(output: Tensor, clean: Tensor, noise: Tensor, time: Tensor) -> T
 
 
 def negative_log_likelihood(pixels: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Of pixels in [-1, 1], of which there are 256 values, under a normal distribution."""
+    """The negative log-likelihood of pixels, 256 values in [-1, 1], under a normal distribution."""
     deviation = (0.5 * log_variance).exp()
     upper = torch.special.ndtr((pixels - mean + 1 / 255) / deviation)
     lower = torch.special.ndtr((pixels - mean - 1 / 255) / deviation)

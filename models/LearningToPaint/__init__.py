@@ -4,19 +4,21 @@ An agent paints a 128 x 128 target image on a blank canvas in 40 steps of five s
 draws the strokes, so that the reward, how much the discriminator prefers the new canvas to the old, is differentiable
 in the action.
 
-A train step is a tenth of the authors' cycle of one episode and ten policy updates: four painting steps of all
-`batch_size` environments, whose transitions go to the replay memory (actor in evaluation mode, no exploration noise,
-as published), and then one policy update on `batch_size` transitions drawn from it: discriminator (WGAN-GP), critic
-(TD error), actor (through renderer, discriminator and critic), and the three targets (tau 0.001). Learning rates are
-the initial ones of the authors' code. A painting that is finished gives way to a blank canvas and a new target.
+A train step is a tenth of the authors' cycle of one episode and ten policy updates. First come four painting steps of
+all `batch_size` environments; their transitions go to the replay memory (actor in evaluation mode, no exploration
+noise, as published). Then comes one policy update on `batch_size` transitions drawn from the memory: discriminator
+(WGAN-GP), critic (TD error), actor (through renderer, discriminator and critic), and the three targets (tau 0.001).
+Learning rates are the initial ones of the authors' code. A finished painting is replaced by a blank canvas with a new
+target.
 
-Everything stays on the device. Canvases under way are floating-point; the memory holds bytes, as the authors' does,
-which become numbers in [0, 1] when drawn. It holds the last 40 steps of each environment, 3840 transitions at the
-default size; theirs has 32000, the same work to draw from. The authors' stored reward is left out: updates never read
-it. An eval step is one episode, 40 painting steps of `batch_size` canvases without learning.
+Everything stays on the device. Canvases that are being painted are floating-point. The memory holds bytes, as the
+authors' does; they become numbers in [0, 1] when they are drawn. It holds the last 40 steps of each environment, 3840
+transitions at the default size. The authors' memory has 32000, and drawing from it is the same work. Their stored
+reward is left out, because updates never read it. An eval step is one episode, 40 painting steps of `batch_size`
+canvases without learning.
 
-Renderer weights are random too: strokes are no Bézier curves then, but cost the same. The parameters counted include
-the discriminator and its target, 274,886 each; without those two there are 55,818,066.
+The renderer's weights are random, too: its strokes are no Bézier curves, but they cost the same. The parameters counted
+include the discriminator and its target, 274,886 each; without those two there are 55,818,066.
 """
 
 import torch
@@ -113,7 +115,7 @@ class Model(torchzoo.model.Model):
 
     @torch.no_grad()
     def paint(self) -> None:
-        """One step of every environment, remembered."""
+        """One step of every environment. The memory keeps it."""
         memory: Memory = self.batch["memory"]
         paintings: Paintings = self.batch["paintings"]
         choice: Tensor = self.batch["choice"]

@@ -72,7 +72,7 @@ def begin_paintings(images: Tensor) -> Paintings:
 def finish_or_continue(paintings: Paintings, canvas: Tensor, choice: Tensor, images: Tensor, length: int) -> None:
     """Go on with the new `canvas`; after `length` steps with a blank one and another of `images` (I, 3, S, S).
 
-    All in place, and the same work whether a painting is finished or not: nothing waits for the device.
+    All changes are in place. The work is the same whether a painting is finished or not: nothing waits for the device.
     """
     paintings.step.add_(1)
     finished = paintings.step == length  # (B,)

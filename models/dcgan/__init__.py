@@ -1,10 +1,11 @@
 """DCGAN (Radford, Metz and Chintala, 2015, arXiv:1511.06434) making 64 x 64 images.
 
 A train step is one iteration of the algorithm: one discriminator update, on a batch of real and a batch of generated
-images that are normalised apart, then one generator update through the updated discriminator, with the non-saturating
-loss. As implementations have it, both updates see the same generated images, and the backward pass of the second makes
-gradients of the discriminator that nobody uses. The discriminator gives logits and the loss holds its sigmoid: the
-paper's function, in the form that autocast can run. An eval step samples the generator; there is no discriminator then.
+images that are normalised separately, then one generator update through the updated discriminator, with the
+non-saturating loss. As in common implementations, both updates see the same generated images, and the backward pass of
+the second makes gradients of the discriminator that nobody uses. The discriminator gives logits and the loss contains
+the sigmoid: the paper's function in a form that autocast can run. An eval step samples the generator; it has no
+discriminator.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Demucs (Défossez et al., 2019, arXiv:1911.13254), first version, separating drums, bass, voice and the rest.
 
 Stereo at 44.1 kHz; a training sample is the four sources of a song, 426,888 samples (9.7 s) of each. A train step cuts
-them at random to 8.7 s, each source for itself, changes signs and channels, mixes sources of different songs, and fits
+them at random to 8.7 s, each source on its own, changes signs and channels, mixes sources of different songs, and fits
 the network's L1 loss by one Adam step. An eval step separates mixtures of 426,888 samples, and computes no loss.
 """
 

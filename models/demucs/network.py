@@ -1,6 +1,6 @@
 """Demucs (Défossez et al., 2019, arXiv:1911.13254), first version: a U-Net on waveforms, with an LSTM at its bottom.
 
-Nothing is padded: the sources come out a little shorter than the mixture, and what skips over is cut to fit.
+Nothing is padded, so the sources are a little shorter than the mixture, and skip connections are cut to fit.
 
 Shape letters: B batch, S sources, A audio channels, C channels, L samples.
 """
@@ -103,7 +103,7 @@ def centre(x: Tensor, length: int) -> Tensor:
 
 
 def rescale(convolution: nn.Conv1d | nn.ConvTranspose1d, reference_deviation: float) -> None:
-    """The paper's initialisation (section 4.3): weights brought half way, in the exponent, to the same deviation."""
+    """The paper's initialisation (section 4.3): weights go half of the way, in the exponent, to the same deviation."""
     scale = (convolution.weight.detach().std() / reference_deviation).sqrt()
     convolution.weight.data /= scale
     assert convolution.bias is not None

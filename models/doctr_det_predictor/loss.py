@@ -53,7 +53,7 @@ def draw_words(boxes: Tensor, page_size: int) -> TargetMaps:
 def detection_loss(logits: Tensor, threshold_logits: Tensor, targets: TargetMaps) -> Tensor:
     """The loss of probability and threshold logits, each (B, 1, S, S).
 
-    Means over pixels stand for the sums, which a 16-bit number could not hold; the ratios are the same.
+    Means over pixels replace the sums, which a 16-bit number could not hold; the ratios are the same.
     """
     probabilities, thresholds = logits.sigmoid(), threshold_logits.sigmoid()
     binary = (BINARIZATION_SLOPE * (probabilities - thresholds)).sigmoid()

@@ -2,8 +2,8 @@
 
 A train step is one iteration of the paper's algorithm 1: the key encoder follows the query encoder, encodes the second
 view of each image with its images shuffled, the query encoder learns to tell its image's key from those in the queue,
-and the new keys replace the queue's oldest. On several devices shuffling keeps the batch statistics of queries and keys
-apart; here it is the same work on one. The queue holds 32,000 keys (the paper: 65,536). An eval step gives
+and the new keys replace the queue's oldest. On several devices shuffling separates the batch statistics of queries and
+keys; here, on one device, it is only the same work. The queue holds 32,000 keys (the paper: 65,536). An eval step gives
 the logits of the same contrast, and changes nothing.
 """
 

@@ -30,7 +30,7 @@ class Encoder(nn.Module):
 
 
 class Queue(nn.Module):
-    """Queries (B, D) and their keys (B, D) to logits (B, 1 + Q): the likeness to the own key, then to those kept."""
+    """Queries (B, D) and their keys (B, D) to logits (B, 1 + Q): similarities to the own and to the queued keys."""
 
     keys: Tensor
 

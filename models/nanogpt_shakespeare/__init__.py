@@ -1,6 +1,6 @@
 """nanoGPT's small GPT (https://github.com/karpathy/nanoGPT, 2022; Radford et al., 2019) on Shakespeare's characters.
 
-10.65 million parameters, as nanoGPT counts them: its 98,304 of position embeddings are left out there.
+It has 10.65 million parameters as nanoGPT counts them, without the 98,304 of its position embeddings.
 """
 
 from torchzoo.networks.gpt import Config

@@ -119,7 +119,7 @@ class EnthalpySlope(nn.Module):
 
 
 def density(config: Config, salinity: Tensor, temperature: Tensor, pressure: Tensor) -> Tensor:
-    """In-situ density in kg/m^3: what the terms are the terms of."""
+    """In-situ density in kg/m^3, from the 48 terms."""
     powers = (salinity, salinity * salinity.sqrt(), salinity * salinity)
     a0, a1, a2, a3, b0, two_b1, b2 = [_evaluate(rows, powers, temperature) for rows in dataclasses.astuple(config)]
     p = pressure

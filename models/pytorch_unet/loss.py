@@ -16,7 +16,7 @@ def segmentation_loss(logits: Tensor, masks: Tensor) -> Tensor:
 def dice_loss(probabilities: Tensor, masks: Tensor, epsilon: float = 1e-6) -> Tensor:
     """1 - 2 |P and T| / (|P| + |T|), soft, each class over the whole batch, then the mean over classes.
 
-    Means over pixels stand for the sums, which a 16-bit number could not hold; the ratio is the same.
+    Means over pixels replace the sums, which a 16-bit number could not hold; the ratio is the same.
     """
     classes = torch.arange(probabilities.shape[1], device=masks.device).view(1, -1, 1, 1)
     targets = (masks.unsqueeze(1) == classes).to(probabilities.dtype)  # (B, K, H, W), one-hot

@@ -4,11 +4,11 @@ The 49-million-parameter model of MLPerf Training (https://github.com/mlcommons/
 1,023 word pieces and the blank. Utterances are 400 to 500 frames of 30 ms (12 to 15 s), three 10 ms frames of 80 mel
 channels spliced to one, and 48 to 60 word pieces long, padded.
 
-A train step minimises the whole transducer loss, over all alignments, by one step of LAMB; neither its augmentation of
-spectrograms nor the moving average of the weights that is kept for evaluation belongs to the step. An eval step really
-decodes, greedily, on the device. It makes a fixed number of decisions, as many as there are encoded frames and word
-pieces in the longest utterances, so that the work does not depend on the weights; and each decision steps the
-prediction network too, whose result is kept where a word piece came out, as a decoder of batches must have it.
+A train step minimises the whole transducer loss, over all alignments, by one step of LAMB. MLPerf's augmentation of
+spectrograms and its moving average of the weights do not belong to the step. An eval step really decodes, greedily, on
+the device. It makes a fixed number of decisions, as many as there are encoded frames and word pieces in the longest
+utterances, so that the work does not depend on the weights. Each decision steps the prediction network, too; its result
+is kept where a word piece came out. A decoder of batches has to work like this.
 """
 
 from itertools import chain

@@ -24,7 +24,8 @@ def greedy_decode(
 ) -> Transcripts:
     """The most probable symbol, `decisions` times: a blank moves on to the next frame, a word piece to the next text.
 
-    After 30 pieces at one frame the next one is looked at in any case; after an utterance's last frame blanks follow.
+    After 30 pieces at one frame, decoding moves on to the next frame. After an utterance's last frame, all symbols are
+    blanks.
 
     Args:
         prediction: pieces (B, 1) and a state to predictions (B, 1, P) and the next state.

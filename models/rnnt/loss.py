@@ -2,7 +2,7 @@
 
 An alignment walks from frame 0 and no word piece to the last frame and all of them; the blank goes one frame on, a word
 piece stays at its frame. The forward variable of equation 16 is a recursion over frames and pieces. For one piece, it
-is linear over the frames, so that all of them come from one cumulative sum of logarithms; only pieces are a loop.
+is linear over the frames, so that one cumulative sum of logarithms gives all of them; only the pieces need a loop.
 
 Shape letters: B batch, T frames, U word pieces + 1, V vocabulary size.
 """

@@ -33,7 +33,7 @@ class Config:
 
 
 class Encoder(nn.Module):
-    """Frames (B, F, I) to (B, T, E); T is half of F. What pads an utterance at its end does not reach its frames."""
+    """Frames (B, F, I) to (B, T, E); T is half of F. Padding at the end of an utterance does not change its frames."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

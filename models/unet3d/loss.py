@@ -16,7 +16,7 @@ def segmentation_loss(logits: Tensor, labels: Tensor) -> Tensor:
 def dice_loss(probabilities: Tensor, labels: Tensor, epsilon: float = 1e-6) -> Tensor:
     """1 - 2 |P and T| / (|P| + |T|), soft, for each volume and class but the background, then their mean.
 
-    Means over voxels stand for the sums, which a 16-bit number could not hold; the ratio is the same.
+    Means over voxels replace the sums, which a 16-bit number could not hold; the ratio is the same.
     """
     classes = torch.arange(1, probabilities.shape[1], device=labels.device).view(1, -1, 1, 1, 1)
     targets = (labels.unsqueeze(1) == classes).to(probabilities.dtype)  # (B, K - 1, S, S, S), one-hot

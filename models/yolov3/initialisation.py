@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from .network import Head, YOLOv3
 
-# Most cells hold nothing: heads begin there (Lin et al., 2017, arXiv:1708.02002).
+# Most cells hold no object, and heads start with that (Lin et al., 2017, arXiv:1708.02002).
 OBJECT_PROBABILITY = 0.01
 CLASS_PROBABILITY = 0.01
 # Deviation of the class biases: like COCO's, a few classes have most of the objects.

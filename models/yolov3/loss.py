@@ -2,7 +2,7 @@
 
 Every anchor whose shape overlaps an object's by more than a threshold is responsible for it, in the cell of the
 object's centre. All N A pairs of object and anchor of a level are computed, with weight 0 for those that don't match,
-so that no shape depends on the data. Two objects for one anchor: its objectness target is the larger overlap.
+so that no shape depends on the data. Where two objects have one anchor, its objectness target is the larger overlap.
 
 Shape letters: B batch, N objects per image, A anchors per cell, K classes, h and w the grid of a level.
 """

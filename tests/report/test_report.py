@@ -55,9 +55,10 @@ def around(value: float, low: float, high: float) -> Estimate:
         (around(0.9996, 0.9991, 1.2), "1,000 ms [999, 1,200]"),
         (around(3e-6, 1e-6, math.inf), "3.00 µs [1.00, inf]"),  # of two processes that hardly agree
         (around(131.0, 131.0, 131.0), "131.00 s [131.00, 131.00]"),
-        (around(0.1572, 0.1571, 0.1573), "157.20 ms [157.10, 157.30]"),  # half of its width is below 0.1%
-        (around(0.1572, 0.1562, 0.1582), "157.2 ms [156.2, 158.2]"),  # below 1%
+        (around(0.1572, 0.1571, 0.1573), "157.20 ms [157.10, 157.30]"),  # as many digits as make the interval clear
+        (around(0.1572, 0.1562, 0.1582), "157.2 ms [156.2, 158.2]"),
         (around(0.1572, 0.1552, 0.1592), "157 ms [155, 159]"),
+        (around(0.0088697, 0.0088642, 0.0088740), "8.870 ms [8.864, 8.874]"),
     ],
 )
 def test_an_interval_is_shown_as_it_is_in_the_unit_of_its_value(estimate_s: Estimate, text: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ import pytest
 
 from examples import ROOT
 from kept_passes import KeptPasses, fingerprint, software
+from remembered_shapes import RememberedShapes
 from torchzoo.case import Domain, Mode
 from torchzoo.commands import describe
 from torchzoo.store import read_run
@@ -47,10 +48,15 @@ CONTRACT = (
     "constraints.txt",
 )
 #: What the table of models reads beside that. Its runs are named in it.
-TABLE = ("docs/models.md", "torchzoo/commands/describe.py", "torchzoo/measure/passes/flops.py", "torchzoo/record.py")
+TABLE = (
+    "docs/models.md",
+    "tests/remembered_shapes.py",
+    *(f"torchzoo/{name}.py" for name in ("commands/describe", "measure/passes/flops", "record", "store")),
+)
 
-#: Models that go through their batch one by one: a hundred thousand operators for a batch of 32. They are counted at
-#: batches of 2 and 3, and each further sample is what the third one adds: exact, as the whole batch is counted weekly.
+#: Models that go through their batch one by one: a hundred thousand operators for a batch of 32. Their FLOPs are
+#: counted for two and for three samples, and each further sample adds what the third one adds. The weekly run counts
+#: the whole batch.
 LOOPS_OVER_ITS_BATCH = ("maml", "maml_omniglot")
 
 
@@ -149,15 +155,52 @@ def test_the_table_of_models_is_up_to_date(spec: ModelSpec, kept_passes: KeptPas
         assert len(written) == 1, again
         if all(is_installed(requirement) for requirement in spec.requirements):
             counted = describe.counted_in(read_run(ROOT / run) for run in runs)
-            is_long = spec.name in LOOPS_OVER_ITS_BATCH and "TORCHZOO_WEEKLY" not in os.environ
-            row = describe.row(spec, counted, count_few if is_long else describe.count_step)
+            row = describe.row(spec, counted, count_step_of(spec))
             assert written[0] == row, again
         else:
             assert written[0].split(" | ")[:6] == describe.known_cells(spec), again
 
 
+def count_step_of(spec: ModelSpec) -> Callable[[Model], Flops]:
+    """How the FLOPs of a step are counted: in the weekly run as `torchzoo describe` does it, else a quick way."""
+    if "TORCHZOO_WEEKLY" in os.environ:
+        return describe.count_step
+    return count_few if spec.name in LOOPS_OVER_ITS_BATCH else count_quickly
+
+
+def count_quickly(model: Model) -> Flops:
+    with RememberedShapes():
+        return describe.count_step(model)
+
+
 def count_few(model: Model) -> Flops:
-    """The FLOPs of a step, from steps with two and three samples."""
-    two, three = (describe.count_step(type(model)(model.mode, model.device, size)) for size in (2, 3))
+    """The FLOPs of a step, from steps with two and with three samples."""
+    two, three = (count_quickly(type(model)(model.mode, model.device, size)) for size in (2, 3))
     total = two.total + (model.batch_size - 2) * (three.total - two.total)
     return msgspec.structs.replace(two, total=total)
+
+
+def test_a_change_in_what_a_model_reads_runs_its_test_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = msgspec.structs.replace(CATALOG.spec("dcgan"), folder=str(tmp_path / "models" / "dcgan"))
+    files = [path for name in (*CONTRACT, *TABLE) for path in contained(ROOT / name)] + contained(ROOT / "models/dcgan")
+    for path in files:
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    seen = {inputs_of(spec, tmp_path, TABLE)}
+    for path in files:
+        (tmp_path / path.relative_to(ROOT)).write_bytes(path.read_bytes() + b"\n")
+        seen.add(inputs_of(spec, tmp_path, TABLE))
+    assert len(files) > 30
+    assert len(seen) == 1 + len(files)
+
+    before = inputs_of(spec, tmp_path)
+    monkeypatch.setattr("kept_passes.importlib.metadata.distributions", list)
+    installed.cache_clear()
+    assert inputs_of(spec, tmp_path) != before
+    installed.cache_clear()
+
+
+def contained(path: Path) -> list[Path]:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return [file for file in files if file.is_file() and "__pycache__" not in file.parts]

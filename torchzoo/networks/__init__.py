@@ -1,1 +1,1 @@
-"""What several model folders share: parts of networks, and how they are made."""
+"""Parts of networks, and ways to build and train them, that several model folders share."""

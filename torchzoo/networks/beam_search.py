@@ -1,6 +1,6 @@
 """Beam search of a fixed number of steps, on the device throughout.
 
-It never asks whether all hypotheses have ended: one that has ended goes on as itself. So the work does not depend on
+It never asks whether all hypotheses have ended: one that has ended continues unchanged. So the work does not depend on
 the weights, and nothing waits for the device.
 
 Shape letters: B batch, K beam size, T length, V vocabulary size.

@@ -1,4 +1,4 @@
-"""Random weights that give a detector the work that trained ones give it.
+"""Random weights that give a detector as much work as trained weights do.
 
 Layers are scaled by what one forward pass shows of their outputs (data-dependent initialisation, after Krähenbühl
 et al., 2015, arXiv:1511.06856).
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torchvision.models.resnet import Bottleneck
 from torchvision.ops import FrozenBatchNorm2d
 
-# Coarse pyramid levels have fewer anchors; louder ones get their share of the best 1000, objects from 30 to 600 pixels.
+# Coarse pyramid levels have fewer anchors. With larger features they, too, have some of the best 1000, so that objects
+# are from 30 to 600 pixels.
 PYRAMID_SCALES = (1.0, 1.25, 1.6, 2.3)
 # Small residual branches, as trained ones are (Goyal et al., 2017, arXiv:1706.02677, start them at 0), and in training
 # small features keep SGD stable at a learning rate of 0.02 without a warm-up.

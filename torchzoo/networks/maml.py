@@ -73,7 +73,7 @@ class MetaLearner(nn.Module):
 class OmniglotClassifier(nn.Module):
     """Images (N, 1, 28, 28) to logits (N, W); three layers with pooling, 75,205 parameters.
 
-    The paper has four strided convolutions; this network is what MAML's implementations took up for Omniglot.
+    The paper has four strided convolutions; MAML's implementations use this network for Omniglot.
     """
 
     def __init__(self, channels: int = 64) -> None:
@@ -108,8 +108,8 @@ class MetaLearning(Model):
     """One meta-update of one learner, the batch counted in tasks.
 
     A train step adapts to each task in turn, differentiates the loss of the adapted weights on its query images through
-    the inner loop, and makes one Adam step on the mean over tasks. An eval step adapts in the same way, keeping nothing
-    for a second derivative, and gives the query images' logits (tasks, M, W).
+    the inner loop, and makes one Adam step on the mean over tasks. An eval step adapts in the same way without second
+    derivatives, and gives the query images' logits (tasks, M, W).
     """
 
     sample_unit = "tasks"

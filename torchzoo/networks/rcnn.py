@@ -1,7 +1,7 @@
 """Faster R-CNN (Ren et al., 2015, arXiv:1506.01497), Mask R-CNN (He et al., 2017, arXiv:1703.06870) as in Detectron2.
 
 Detectron2 (Wu et al., 2019, https://github.com/facebookresearch/detectron2) is not on PyPI; this puts its baseline
-models together from torchvision's parts, to their exact parameter counts and loads:
+models together from torchvision's parts, with their exact parameter counts and the same work:
 - heads: 80 classes, boxes and masks for each class but the background; RoIAlign aligned to pixel centres, with as many
   samples as a region needs; masks pasted at full size, all at once;
 - proposals: their numbers before and after NMS in training and evaluation;
@@ -126,7 +126,7 @@ class RegionProposals(RegionProposalNetwork):  # type: ignore[misc]
 
 
 class BoxCoder(detection_utils.BoxCoder):  # type: ignore[misc]
-    """Decodes in the precision of the reference boxes, whatever that of the network's outputs."""
+    """Decodes in the precision of the reference boxes, also where the network's outputs have another one."""
 
     def decode(self, rel_codes: Tensor, boxes: list[Tensor]) -> Tensor:
         decoded: Tensor = super().decode(rel_codes.to(boxes[0].dtype), boxes)
@@ -167,7 +167,7 @@ class RoIPooler(nn.Module):
 class BoxPredictor(nn.Module):
     """Features (R, C) or (R, C, 7, 7), averaged, to logits (R, 1 + K) and box offsets (R, 4 + 4 K).
 
-    The background, class 0, has a box of zeros that nothing reads, so that both count classes alike.
+    The background, class 0, has a box of zeros that nothing reads, so that logits and boxes have the same classes.
     """
 
     def __init__(self, channels: int, num_classes: int) -> None:
@@ -187,7 +187,7 @@ class BoxPredictor(nn.Module):
 class RoIHeads(roi_heads.RoIHeads):  # type: ignore[misc]
     """Detectron2's box and mask heads, with torchvision's sampling, losses and selection of detections.
 
-    Where `mask_head` is the very module that is `box_head`, training reuses what it put out for the boxes.
+    If `mask_head` is the same module as `box_head`, training uses its outputs for the boxes again.
     """
 
     box_weights = (10.0, 10.0, 5.0, 5.0)

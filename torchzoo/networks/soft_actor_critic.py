@@ -29,7 +29,7 @@ class Temperature(nn.Module):
 
 
 class SoftActorCritic(Model, abc.ABC):
-    """What one update of the actor and one of the temperature need, whatever the actor sees."""
+    """What the algorithms share: the policy's actions, and the update of the temperature."""
 
     learning_rate: ClassVar[float]
     actor: nn.Module

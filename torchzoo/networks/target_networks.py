@@ -17,7 +17,7 @@ def frozen_copy(network: _Network) -> _Network:
 
 
 class MovingAverage:
-    """Moves the parameters of a target network towards those of its source: `decay` of the old stays."""
+    """Moves the parameters of a target network towards those of its source. A share of `decay` stays as it was."""
 
     def __init__(self, decay: float) -> None:
         self.average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]

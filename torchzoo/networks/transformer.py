@@ -1,7 +1,7 @@
 """The Transformer (Vaswani et al., 2017, arXiv:1706.03762) as translation and speech recognition use it.
 
-Normalisation follows each residual sum, as in the paper. What the decoder looks up in the encoder's output, the keys
-and values of each of its layers, is made once by `Memory`, so that decoding token by token repeats none of it.
+Normalisation follows each residual sum, as in the paper. `Memory` computes once the keys and values that the decoder's
+layers look up in the encoder's output, so that decoding token by token does not compute them again.
 
 Shape letters: B batch (in decoding, of hypotheses), S source length, T target length, C width, H heads, D head width,
 L length of the decoder's cache, V vocabulary size. A mask says what is hidden: True where a query must not look.

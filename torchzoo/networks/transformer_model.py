@@ -20,9 +20,9 @@ PADDING, START, END, FIRST_WORD = range(4)
 
 
 class WarmUp:
-    """The learning rate of the paper's section 5.3, up in proportion to the update's number and then down by its root.
+    """The learning rate of the paper's section 5.3: it rises with the number of updates, then falls with its root.
 
-    It is kept on the device, where a compiled step reads it without being compiled anew.
+    It is a tensor on the device, so that a compiled step reads it without being compiled again.
     """
 
     def __init__(self, width: int, updates: int, device: torch.device) -> None:

@@ -11,8 +11,8 @@ _BYTES: Scale = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 _OPERATIONS: Scale = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("kFLOP", 1e3))
 _JOULES: Scale = (("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3))
 
-#: An interval whose half-width is a smaller part of the value needs more than three digits.
-NARROW = 0.01
+#: An interval is clear if its half-width is at least so many units of the last digit that is shown.
+CLEAR = 2
 
 
 def seconds(value_s: float) -> str:
@@ -80,7 +80,7 @@ def share(estimate: Estimate) -> str:
 
 def speedup(estimate: Estimate) -> str:
     """`1.32x [1.30, 1.34]`; with three decimals where the interval is narrow."""
-    digits = 3 if estimate.relative_half_width < NARROW else 2
+    digits = 3 if estimate.relative_half_width < 0.01 else 2
     interval = _interval(estimate, f"{estimate.low:.{digits}f}", f"{estimate.high:.{digits}f}")
     return f"{estimate.value:.{digits}f}x {interval}"
 
@@ -97,13 +97,13 @@ def _scaled(value: float, scale: Scale) -> str:
 
 def _with_interval(estimate: Estimate, scale: Scale, *, per: str = "") -> str:
     name, unit = _unit(estimate.value, scale)
-    ends = [part / unit for part in (estimate.value, estimate.low, estimate.high)]
-    if estimate.relative_half_width < NARROW:
-        decimals = _decimals(ends[0]) + (1 if estimate.relative_half_width >= NARROW / 10 else 2)
-        value, low, high = (f"{end:,.{decimals}f}" for end in ends)
-    else:
-        value, low, high = map(number, ends)
-    return f"{value} {name}{per} {_interval(estimate, low, high)}"
+    value, low, high = (part / unit for part in (estimate.value, estimate.low, estimate.high))
+    if estimate.count < 2 or (high - low) / 2 * 10 ** _decimals(value) >= CLEAR:
+        texts = [number(one) for one in (value, low, high)]
+    else:  # three digits would hide the interval
+        decimals = _decimals(value) + (1 if (high - low) / 2 * 10 ** (_decimals(value) + 1) >= CLEAR else 2)
+        texts = [f"{one:,.{decimals}f}" for one in (value, low, high)]
+    return f"{texts[0]} {name}{per} {_interval(estimate, *texts[1:])}"
 
 
 def _unit(value: float, scale: Scale) -> tuple[str, float]:

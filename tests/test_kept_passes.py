@@ -1,0 +1,77 @@
+"""Passes that are kept: a test runs again if anything that it reads has changed, and always after a failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kept_passes import KeptPasses, fingerprint
+
+
+def runs(kept: KeptPasses, key: str, test: str = "contract-tiny") -> bool:
+    """Whether the block is run. It passes."""
+    ran = False
+    try:
+        with kept.unless_unchanged(test, key):
+            ran = True
+    except pytest.skip.Exception:
+        assert not ran
+    return ran
+
+
+def test_a_pass_is_kept_for_the_same_inputs_only(tmp_path: Path) -> None:
+    kept = KeptPasses(tmp_path / "passes")
+    assert runs(kept, "one")
+    assert not runs(kept, "one")
+    assert runs(kept, "one", test="contract-other")
+    assert runs(kept, "two")
+    assert not runs(kept, "two")
+
+
+def test_a_session_that_runs_everything_keeps_its_passes(tmp_path: Path) -> None:
+    everything = KeptPasses(tmp_path, runs_all=True)
+    assert runs(everything, "one")
+    assert runs(everything, "one")
+    assert not runs(KeptPasses(tmp_path), "one")
+
+
+@pytest.mark.parametrize("outcome", [AssertionError, KeyboardInterrupt, pytest.skip.Exception])
+def test_only_a_pass_is_kept(tmp_path: Path, outcome: type[BaseException]) -> None:
+    kept = KeptPasses(tmp_path)
+    assert runs(kept, "one")
+    with pytest.raises(outcome), kept.unless_unchanged("contract-tiny", "two"):
+        raise outcome
+    assert runs(kept, "two")
+    with pytest.raises(outcome), KeptPasses(tmp_path, runs_all=True).unless_unchanged("contract-tiny", "two"):
+        raise outcome
+    assert runs(kept, "two")  # the pass before the failure counts no more
+
+
+def test_a_fingerprint_is_of_names_and_contents(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "a.py").write_text("a")
+    (folder / "parts" / "b.py").write_text("b")
+    seen = {fingerprint([folder], ["torch 2.15"])}
+
+    def is_new(facts: list[str] | None = None) -> bool:
+        found = fingerprint([folder], facts or ["torch 2.15"])
+        return found not in seen and not seen.add(found)
+
+    assert not is_new()
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "a.pyc").write_text("compiled")
+    assert not is_new()
+    assert is_new(["torch 2.16"])
+    (folder / "a.py").write_text("A")
+    assert is_new()
+    (folder / "a.py").rename(folder / "c.py")
+    assert is_new()
+    (folder / "parts" / "b.py").write_text("B")
+    assert is_new()
+    (folder / "parts" / "d.py").write_text("")
+    assert is_new()
+    (folder / "parts" / "d.py").unlink()
+    (folder / "c.py").write_text("Ab.py 1\nB")  # no content can look like another file
+    assert is_new()

@@ -1,0 +1,124 @@
+"""What the contract finds in folders that break it, each in one way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchzoo.case import Mode, Precision
+from torchzoo.zoo.contract import check_model
+from torchzoo.zoo.spec import SpecError, read_spec
+from user_models import METADATA, TINY, make_folder
+
+GOOD = METADATA.replace("parameters: 72", "parameters: 74")
+BUILD = "\n    def build(self):\n        super().build()\n        "
+TRAIN = "\n    def train_step(self):\n        loss = super().train_step()\n        "
+EVAL = "\n    def eval_step(self):\n        outputs = super().eval_step()\n        "
+RANDOM = "torch.tensor(time.perf_counter())"
+
+
+def broken(root: Path, code: str = TINY, metadata: str = GOOD) -> list[str]:
+    return check_model(read_spec(make_folder(root, "tiny", code, metadata)))
+
+
+@pytest.mark.parametrize(
+    ("code", "metadata"),
+    [
+        (TINY, GOOD),
+        (TINY + BUILD + "if self.mode == 'eval': self.network[0].bias.data.mul_(2)\n", GOOD),
+        (TINY + BUILD + "self.network.unused = nn.Parameter(torch.ones(1))\n", "unchanged_parameters: {'*unused': so}"),
+        (TINY + BUILD + "self.network[0].bias.requires_grad = False\n", GOOD),
+        (TINY + TRAIN + "return loss + 0 * loss.item()\n", GOOD + "syncs: {train: so}\n"),
+    ],
+    ids=["plain", "other weights in evaluation", "unchanged", "frozen", "waiting"],
+)
+def test_a_folder_may(tmp_path: Path, code: str, metadata: str) -> None:
+    metadata = metadata if metadata.startswith(GOOD) else GOOD.replace("74", "75") + metadata
+    assert broken(tmp_path, code, metadata) == []
+
+
+def test_a_limit_that_nobody_knows_is_an_error_with_the_nearest_one(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"unknown limit 'roi_align': did you mean roi_align_bf16\?"):
+        read_spec(make_folder(tmp_path, "tiny", metadata=GOOD + "limits: [roi_align]\n"))
+
+
+def test_a_models_own_rules_come_before_those_of_its_limits(tmp_path: Path) -> None:
+    metadata = GOOD + "limits: [roi_align_bf16, proposals_sync]\nskips: [{reason: mine}]\nsyncs: {eval: mine}\n"
+    spec = read_spec(make_folder(tmp_path, "tiny", metadata=metadata))
+    assert [rule.precision for rule in spec.skips] == [(), (Precision.BF16,)]
+    assert spec.skips[0].reason == spec.syncs[Mode.EVAL] == "mine"
+    assert "proposals" in spec.syncs[Mode.TRAIN]
+
+
+@pytest.mark.parametrize(
+    ("code", "metadata", "found"),
+    [
+        (TINY.replace("2026", "now"), GOOD, ["the docstring of __init__.py cites no source"]),
+        (TINY, GOOD.replace("https", "http"), ["paper is no link"]),
+        (TINY, METADATA, ["train: 74 parameters; metadata.yaml says 72"]),
+        (
+            TINY + "\n    def networks(self):\n        return {'network': self.network.eval()}\n",
+            GOOD,
+            ["train: network network is not in the mode train"],
+        ),
+        (
+            TINY + "\n    @property\n    def example_inputs(self):\n        return (self.batch.inputs[0].clone(),)\n",
+            GOOD,
+            ["train: example_inputs are not in model.batch", "eval: example_inputs are not in model.batch"],
+        ),
+        (
+            TINY + BUILD + f"self.network[0].bias.data += {RANDOM}\n",
+            GOOD,
+            ["eval: a second build gives other values for network.0.bias", "train: a second build gives other values"],
+        ),
+        (
+            TINY + BUILD + f"if self.mode == 'eval': self.network[0].bias.data += {RANDOM}\n",
+            GOOD,
+            ["eval: a second build gives other values for network.0.bias"],
+        ),
+        (
+            TINY.replace("3, 4, 4),)", f"3, 4, 4) * {RANDOM},)"),
+            GOOD,
+            [f"{mode}: a second build gives other values for batch.inputs[0]" for mode in ("eval", "train")],
+        ),
+        (
+            TINY.replace("self.batch_size, 3, 4", "2, 3, 4").replace("(self.batch_size, 2)", "(2, 2)"),
+            GOOD,
+            ["eval: a batch of twice the size has 98 elements", "train: a batch of twice the size has 98 elements"],
+        ),
+        (
+            TINY + "\n    @property\n    def samples_per_step(self):\n        return 3\n",
+            GOOD,
+            [
+                f"{mode}: {what}"
+                for mode in ("eval", "train")
+                for what in ("samples_per_step, 3, is no multiple", "a batch of twice the size has 3 samples")
+            ],
+        ),
+        (
+            TINY + BUILD + "self.network.unused = nn.Parameter(torch.ones(1))\n",
+            GOOD.replace("74", "75"),
+            ["train: a train step does not change network.unused"],
+        ),
+        (TINY + TRAIN + "return loss.unsqueeze(0)\n", GOOD, ["train: the loss has 1 dimensions"]),
+        (TINY + TRAIN + "return loss.requires_grad_()\n", GOOD, ["train: the loss is not detached"]),
+        (TINY + TRAIN + "return (loss - 100).log()\n", GOOD, ["train: a step returns numbers that are not finite"]),
+        (TINY + EVAL + "return outputs / 0\n", GOOD, ["eval: a step returns numbers that are not finite"]),
+        (TINY + EVAL + "return outputs.argmax(1)\n", GOOD, ["eval: a step returns no floating-point tensor"]),
+        (
+            TINY + TRAIN + "return loss + 0 * loss.item()\n",
+            GOOD,
+            ["train: a step waits for the device by aten::_"],
+        ),
+        (
+            TINY + EVAL + "return outputs[outputs < 9]\n",
+            GOOD,
+            ["eval: a step waits for the device by aten::index by"],
+        ),
+        (TINY, GOOD + "syncs: {eval: so}\n", ["eval: metadata.yaml's syncs says that a step waits"]),
+    ],
+)
+def test_a_folder_that_breaks_the_contract(tmp_path: Path, code: str, metadata: str, found: list[str]) -> None:
+    lines = broken(tmp_path, code, metadata)
+    assert [line[: len(start)] for line, start in zip(lines, found, strict=True)] == found
