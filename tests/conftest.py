@@ -21,7 +21,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 #: Tests that take longest, in this order, as `--durations` shows them. With several workers they must come first: one
-#: that starts last keeps the others waiting.
+#: that starts last keeps the others waiting. Of the tests that start runs (the group `run`, which one worker does in
+#: order) only the first is named: the others follow it, and share its fixtures.
 LONGEST_FIRST = Path(__file__).with_name("longest_first.txt").read_text(encoding="utf-8").splitlines()
 
 
