@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: threads that wait for busy cores only spin
@@ -39,6 +41,14 @@ def kept_passes(pytestconfig: pytest.Config) -> KeptPasses:
     """The passes of earlier sessions. The weekly run of CI sets TORCHZOO_WEEKLY and runs every test."""
     runs_all = pytestconfig.getoption("--no-kept-passes") or "TORCHZOO_WEEKLY" in os.environ
     return KeptPasses(cache_folder(), runs_all=runs_all)
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of this test's own for temporary files, with a path short enough for a socket's."""
+    with tempfile.TemporaryDirectory(prefix="tz-", dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

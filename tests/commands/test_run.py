@@ -9,9 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -111,14 +110,6 @@ def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path, measured_
     assert seen(inductor) == [("cold", 0, 2), ("cold", 0, 1)]  # in training a graph forward and one backward
     assert seen_with("warm", "tiny") == [("warm", 1, 0)]
     assert seen_with(str(tmp_path / "cache"), "tiny", "twin") == [("shared", 0, 1), ("shared", 1, 0)]
-
-
-@pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of this test's own for temporary files, with a path short enough for a socket's."""
-    with tempfile.TemporaryDirectory(prefix="tz-", dir="/tmp") as folder:
-        monkeypatch.setenv("TMPDIR", folder)
-        yield Path(folder)
 
 
 def test_json_prints_the_record_and_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:

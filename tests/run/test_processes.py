@@ -113,11 +113,10 @@ def test_a_worker_that_could_not_be_started_does_not_hide_why(scratch: Path) -> 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("whole_terminal", [True, False])
 def test_an_interrupt_while_libraries_are_imported_ends_all_at_once(
-    tmp_path: Path, *, number: signal.Signals, whole_terminal: bool
+    tmp_path: Path, temporary: Path, *, number: signal.Signals, whole_terminal: bool
 ) -> None:
     """The fork server is in an import that takes for ever; Ctrl-C reaches it too, `kill` only its runner."""
-    flag, temporary = tmp_path / "flag", tmp_path / "tmp"
-    temporary.mkdir()
+    flag = tmp_path / "flag"
     (tmp_path / "slowlibrary.py").write_text(f"import time\nopen({str(flag)!r}, 'w').close()\ntime.sleep(600)\n")
     make_folder(tmp_path / "zoo", "tiny", code="import slowlibrary\n" + TINY)
     command = [sys.executable, str(ROOT / "run.py"), "tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu"]
@@ -127,6 +126,7 @@ def test_an_interrupt_while_libraries_are_imported_ends_all_at_once(
     )
     deadline = time.monotonic() + 120
     while not flag.exists():
+        assert runner.poll() is None, runner.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
     children = psutil.Process(runner.pid).children(recursive=True)

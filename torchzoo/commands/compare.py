@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchzoo.analysis.compare import compare_runs
-from torchzoo.analysis.findings import Metric
+from torchzoo.analysis.findings import THRESHOLD, Metric
 from torchzoo.commands.arguments import kept_run, write
 from torchzoo.errors import UsageError, unknown
 from torchzoo.provenance import DifferenceKind
@@ -33,9 +33,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--threshold",
         type=_share,
-        default=_share("7%"),
+        default=THRESHOLD,
         metavar="P%",
-        help="the least difference that matters (default: 7%%, as in TorchBench)",
+        help=f"the least difference that matters (default: {THRESHOLD:.0%}%, as in TorchBench)",
     )
     parser.add_argument(
         "--across",

@@ -99,7 +99,7 @@ def test_a_case_shows_energy_per_step_and_per_sample() -> None:
     energy = Energy(windows=(EnergyWindow(10, 0.5, 200.0),) * 6)
     text = table(measured(variants={"eager": variant_result(energy=energy)}), device="cuda")
     lines = {line.split("  ")[0]: line for line in text.splitlines()}
-    assert "20.0 J [20.0, 20.0]" in lines["energy of a step"]
+    assert "20.000 J [20.000, 20.000]" in lines["energy of a step"]
     assert "5.00 J" in lines["energy of a sample"]  # of four
     assert "energy" not in table(measured(), device="cuda")
 
