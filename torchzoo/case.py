@@ -82,17 +82,22 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def label(self) -> str:
         """The case in words, for people: `resnet18 train cuda inductor fp32 bs16`. Defaults are left out."""
-        parts = [self.model, self.mode, self.device, str(self.backend)]
+        parts = [self.model, self.mode, self.device, self.axes_label()]
+        if self.batch_size is not None:
+            parts.append(f"bs{self.batch_size}")
+        if self.repeat:
+            parts.append(f"repeat {self.repeat}")
+        return " ".join(parts)
+
+    def axes_label(self) -> str:
+        """The axes that cases must share to be averaged, whatever the device: `inductor amp`. Defaults are left out."""
+        parts = [str(self.backend)]
         if self.precision is not Precision.DEFAULT:
             parts.append(self.precision)
         if self.memory_format is not MemoryFormat.CONTIGUOUS:
             parts.append(self.memory_format)
         if self.compile_scope is not CompileScope.NETWORK:
             parts.append(f"scope={self.compile_scope}")
-        if self.batch_size is not None:
-            parts.append(f"bs{self.batch_size}")
-        if self.repeat:
-            parts.append(f"repeat {self.repeat}")
         return " ".join(parts)
 
     @property

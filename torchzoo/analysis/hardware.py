@@ -10,7 +10,7 @@ from torchzoo import stats
 from torchzoo.analysis.bootstrap import BootstrapSamples, bootstrap_ratio, geomean_of
 from torchzoo.analysis.findings import Pair, times_s
 from torchzoo.analysis.totals import ALL, bootstrap_case
-from torchzoo.case import Case, CompileScope, Domain, MemoryFormat, Mode, Precision
+from torchzoo.case import Case, Domain, Mode
 from torchzoo.record import Measured
 from torchzoo.stats import Estimate
 
@@ -46,19 +46,7 @@ def hardware_means(pairs: Sequence[Pair], domains: Mapping[str, Domain]) -> Iter
             bootstrap_case(case, times_s(side), of=name) for name, side in (("base", base), ("candidate", candidate))
         )
         for domain in filter(None, (domains.get(case.model), ALL)):
-            groups.setdefault((_axes(case), case.mode, domain), []).append(bootstrap_ratio(was, now))
+            groups.setdefault((case.axes_label(), case.mode, domain), []).append(bootstrap_ratio(was, now))
     order = [*Domain, ALL]
     for (axes, mode, domain), ratios in sorted(groups.items(), key=lambda g: (g[0][:2], order.index(g[0][2]))):
         yield HardwareMean(axes=axes, domain=domain, mode=mode, ratio=geomean_of(ratios), cases=len(ratios))
-
-
-def _axes(case: Case) -> str:
-    """Backend, precision and what else cases must share to be averaged, whatever the device."""
-    words = [str(case.backend)]
-    if case.precision is not Precision.DEFAULT:
-        words.append(case.precision)
-    if case.memory_format is not MemoryFormat.CONTIGUOUS:
-        words.append(case.memory_format)
-    if case.compile_scope is not CompileScope.NETWORK:
-        words.append(f"scope={case.compile_scope}")
-    return " ".join(words)
