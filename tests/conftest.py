@@ -14,6 +14,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: threa
 # a small model takes. The tests trust /proc/cpuinfo instead, as inductor does when it is told so.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
+# The C library asks for pages of 2 MB, where the kernel gives them on demand. A GB that is touched for the first time
+# takes a third of the time then. This reaches the workers of `-n`, which start after this line, and not this process.
+os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+
 import pytest
 
 from kept_passes import KeptPasses, cache_folder
@@ -49,6 +53,20 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tz-", dir="/tmp") as folder:
         monkeypatch.setenv("TMPDIR", folder)
         yield Path(folder)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A group of tests is one worker's. pytest-xdist keeps groups by ending their tests' names with `@group`."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    for item in session.items:
+        for mark in item.iter_markers("xdist_group"):
+            if not item.nodeid.endswith(f"@{mark.args[0]}"):
+                raise pytest.UsageError(
+                    f"pytest {pytest.__version__} and this pytest-xdist do not keep groups of tests together: "
+                    "install the versions of constraints.txt"
+                )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
