@@ -27,6 +27,7 @@ from torchzoo import stats
 from torchzoo.case import Mode, Settings
 from torchzoo.environment import device_name
 from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.variant import Variant
 from torchzoo.zoo.catalog import find_models, load_model_class
@@ -64,6 +65,7 @@ def per_step(device: str, mode: str, rounds: int) -> dict[str, stats.Estimate]:
     steps = max(2, steps_in(0.1, step_s))
     once = Settings(time_limit_s=1e-9)
     variant = Variant(name="eager", step=step, select=lambda: None)
+    gate = HostGate(None, time.perf_counter_ns)
 
     def bare() -> tuple[float, float]:
         began = time.perf_counter()
@@ -75,9 +77,9 @@ def per_step(device: str, mode: str, rounds: int) -> dict[str, stats.Estimate]:
 
     def harness() -> tuple[float, float]:
         began = time.perf_counter()
-        blocks, _ = measure_latency([variant], clock, once, steps_per_block={variant.name: steps})
-        wall_s = (time.perf_counter() - began) / steps
-        return stats.block_times_s(blocks, "eager")[0], wall_s
+        blocks = measure_latency([variant], clock, gate, once, steps_per_block={variant.name: steps}).blocks
+        wall_s = (time.perf_counter() - began) / (len(blocks) * steps)
+        return stats.latency_s(blocks, "eager").value, wall_s
 
     ratios: dict[str, list[float]] = {"reported": [], "wall": []}
     with quiet_python():

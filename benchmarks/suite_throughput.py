@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 
 from torchzoo import stats
+from torchzoo.analysis.bound import Bound, bound_of
 from torchzoo.case import Case
 from torchzoo.record import CANDIDATE_VARIANT, Measured, Outcome, Record, Skipped
 from torchzoo.report import units
@@ -30,7 +31,6 @@ from torchzoo.report.summary import counts, where_time_went
 from torchzoo.store import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
-DEVICE_BOUND = 0.5
 
 
 def timed_run(arguments: list[str], folder: Path) -> float:
@@ -60,11 +60,6 @@ def run_apart(cases: list[Case], options: list[str], folder: Path) -> tuple[dict
     return records, total_s
 
 
-def is_device_bound(measured: Measured, variant: str) -> bool:
-    host_s = [run.host_s for run in measured.variants[variant].back_to_back if run.host_s is not None]
-    return bool(host_s) and median(host_s) < DEVICE_BOUND * stats.latency_s(measured.blocks, variant).value
-
-
 @dataclass
 class Agreement:
     """How far the figures of two runs over the same cases are apart: ratios, and what is said of single cases."""
@@ -85,7 +80,7 @@ class Agreement:
         for variant in one.variants:
             a, b = (stats.latency_s(measured.blocks, variant) for measured in (one, other))
             ratio = a.value / b.value
-            is_bound = is_device_bound(one, variant) and is_device_bound(other, variant)
+            is_bound = bound_of(one, variant) is bound_of(other, variant) is Bound.DEVICE
             (self.device_bound if is_bound else self.other_steps).append(ratio)
             if is_bound and abs(ratio - 1) > 0.02:
                 self.remark(f"{case.label()}, {variant}", units.latency(a), units.latency(b), ratio)

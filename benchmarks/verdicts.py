@@ -20,8 +20,9 @@ from torch import nn
 
 from torchzoo import stats
 from torchzoo.case import Settings
-from torchzoo.environment import device_name
+from torchzoo.environment import device_name, host_loop_s
 from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.variant import Variant
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
@@ -56,7 +57,9 @@ def slowed(step: Callable[[], Any], clock: DeviceClock, wait_s: float) -> Callab
     return slow_step
 
 
-def trial(device: str, seed: int, settings: Settings, *, planted: bool) -> tuple[stats.Estimate, str, float]:
+def trial(
+    device: str, seed: int, settings: Settings, undisturbed_s: float, *, planted: bool
+) -> tuple[stats.Estimate, str, float]:
     model = SmallModel("eval", device, 256 if device == "cpu" else 16384, seed=seed)
     step = model.eval_step
     clock = DeviceClock(model.device)
@@ -68,14 +71,17 @@ def trial(device: str, seed: int, settings: Settings, *, planted: bool) -> tuple
         Variant(name=EAGER_VARIANT, step=step, select=lambda: None),
         Variant(name=CANDIDATE_VARIANT, step=other, select=lambda: None),
     ]
+    gate = HostGate(undisturbed_s, time.perf_counter_ns)
+    gate.wait()
     with quiet_python():
-        blocks, reason = measure_latency(
+        latency = measure_latency(
             variants,
             clock,
+            gate,
             settings,
             steps_per_block=dict.fromkeys((v.name for v in variants), steps_in(settings.block_s, step_s)),
         )
-    return stats.speedup(blocks), reason, time.perf_counter() - began
+    return stats.speedup(latency.blocks), latency.stop_reason, time.perf_counter() - began
 
 
 def main() -> None:
@@ -85,6 +91,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=4.5, help="seconds of measuring a trial may take")
     arguments = parser.parse_args()
     settings = Settings(time_limit_s=arguments.limit)
+    undisturbed_s = host_loop_s(loops=300)
     print(
         f"{device_name(torch.device(arguments.device))}, torch {torch.__version__}, {torch.get_num_threads()} threads"
     )
@@ -93,7 +100,7 @@ def main() -> None:
         reasons: Counter[str] = Counter()
         longest_s, widths = 0.0, []
         for seed in range(arguments.trials):
-            speedup, reason, took_s = trial(arguments.device, seed, settings, planted=planted)
+            speedup, reason, took_s = trial(arguments.device, seed, settings, undisturbed_s, planted=planted)
             reasons[reason] += 1
             right[reason] += speedup.excludes(1.0) == planted
             longest_s = max(longest_s, took_s)

@@ -176,6 +176,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     warmup_min_steps: int = 3
     warmup_max_steps: int = 10
     warmup_limit_s: float = 10.0
+    compiling_max_steps: int = 40  # of the warm-up, while its steps still compile
+    compiling_limit_s: float = 120.0
     memory_steps: int = 3  # fewer (at least one) where they would take more than two seconds
     threads: int | None = None  # None: PyTorch's own choice
     jobs: int = 1  # workers alive at once, over all lanes

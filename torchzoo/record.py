@@ -234,6 +234,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory
     back_to_back: tuple[BackToBack, ...]
     result_is_finite: bool  # loss (train) or outputs (eval) after warm-up
+    device_active_s: float | None = None  # time in which the device works in one step; None on the CPU, or not known
     compilation: Compilation | None = None
     breakdown: Breakdown | None = None
     energy: Energy | None = None
@@ -250,6 +251,16 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     throttle_reasons: int | None = None  # NVML's bit mask
     throttled_s: dict[str, float] = {}  # by reason, since the driver was loaded; reasons that NVML counts
     foreign_processes: int | None = None  # processes that compute on the device and are not of this run
+
+
+class HostWatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gate for the host (`torchzoo.measure.host`) found and did."""
+
+    undisturbed_s: float | None  # the least time of the host's loop, in this run so far; None: not known
+    looks_s: tuple[float, ...]  # the loop's time, before and after each timed block
+    waited_s: float  # for the host to be fast
+    was_slow: bool  # the host was slow, and the time to measure again was used up: such blocks count
+    redone: tuple[Block, ...] = ()  # blocks that were measured again because the host was slow; they don't count
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
@@ -273,11 +284,23 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     device_wait_s: float | None = None
     device_was_busy: bool = False  # other processes still used the device when the timing began, in spite of the wait
     host_loop_s: tuple[float, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
+    host: HostWatch | None = None  # None in records before 2026-11-22
     stage_seconds: dict[str, float] = {}  # wall time by stage; the time in which the worker was stopped counts
     stage_cpu_seconds: dict[str, float] = {}  # CPU time of the worker and of the compilers' processes it started
     flops: Flops | None = None
     api: ApiSurface | None = None
     check: Check | None = None
+
+    @property
+    def late_compilations(self) -> dict[str, Compilation]:
+        """By variant, the compilation of those that were compiled again after their warm-up."""
+        compiled = {name: result.compilation for name, result in self.variants.items()}
+        return {name: one for name, one in compiled.items() if one is not None and one.late_graphs}
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether a variant was compiled again while it was measured. Its figures are shown, and are in no mean."""
+        return bool(self.late_compilations)
 
     @property
     def is_incorrect(self) -> bool:
@@ -331,6 +354,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[Case, ...]
     domains: dict[str, Domain] = {}  # by model, where its metadata can be read
     device_indices: tuple[int, ...] | None = None  # the accelerators that a `cuda` without index is spread over
+    undisturbed_loop_s: float | None = None  # `environment.host_loop_s` before the run began; None before 2026-11-22
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
 

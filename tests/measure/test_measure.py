@@ -4,50 +4,34 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import pytest
 import torch
+from fake_clock import FakeClock
 
 from torchzoo import stats
 from torchzoo.case import Settings
+from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import back_to_back, measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.stopping import stop_reason
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
-from torchzoo.record import StopReason
+from torchzoo.record import Block, StopReason
 
 SETTINGS = Settings()
 EACH_ONE = {"eager": 1, "candidate": 1}
 
 
-class FakeClock:
-    """Steps move it forward. The device work of a step is done only when someone synchronises."""
-
-    def __init__(self) -> None:
-        self.time_ns = 0
-        self.pending_ns = 0
-        self.synchronisations = 0
-
-    def now_ns(self) -> int:
-        return self.time_ns
-
-    def synchronize(self) -> None:
-        self.synchronisations += 1
-        self.time_ns += self.pending_ns
-        self.pending_ns = 0
-
-    def mark(self) -> int:
-        return self.time_ns + self.pending_ns
-
-    def device_time_s(self, began: int, ended: int) -> float:
-        return (ended - began) / 1e9
-
-    def variant(self, name: str, seconds: Callable[[], float], selected: list[str] | None = None) -> Variant:
-        def step() -> None:
-            self.pending_ns += round(seconds() * 1e9)
-
-        return Variant(name=name, step=step, select=lambda: None if selected is None else selected.append(name))
+def measure(
+    variants: Sequence[Variant], clock: FakeClock, settings: Settings, *, steps_per_block: dict[str, int]
+) -> tuple[tuple[Block, ...], StopReason]:
+    """The latency pass on a host that is never slow."""
+    gate = HostGate(None, clock.now_ns, look_s=lambda: 1.0)
+    latency = measure_latency(variants, clock, gate, settings, steps_per_block=steps_per_block)
+    assert not latency.host_was_slow
+    assert latency.redone == ()
+    return latency.blocks, latency.stop_reason
 
 
 def test_a_sample_waits_for_the_device_before_and_after() -> None:
@@ -59,7 +43,7 @@ def test_a_sample_waits_for_the_device_before_and_after() -> None:
 def test_two_variants_take_turns_a_b_b_a_and_select_themselves() -> None:
     clock, selected = FakeClock(), []
     variants = [clock.variant("eager", lambda: 0.02, selected), clock.variant("candidate", lambda: 0.01, selected)]
-    blocks, reason = measure_latency(variants, clock, SETTINGS, steps_per_block={"eager": 1, "candidate": 2})
+    blocks, reason = measure(variants, clock, SETTINGS, steps_per_block={"eager": 1, "candidate": 2})
     assert [block.variant for block in blocks[:8]] == ["eager", "candidate", "candidate", "eager"] * 2
     assert selected == [block.variant for block in blocks]
     assert all(len(block.samples_s) == (1 if block.variant == "eager" else 2) for block in blocks)
@@ -70,7 +54,7 @@ def test_two_variants_take_turns_a_b_b_a_and_select_themselves() -> None:
 
 def test_steady_steps_converge_and_no_sooner_than_the_minimum() -> None:
     clock = FakeClock()
-    blocks, reason = measure_latency([clock.variant("eager", lambda: 0.2)], clock, SETTINGS, steps_per_block=EACH_ONE)
+    blocks, reason = measure([clock.variant("eager", lambda: 0.2)], clock, SETTINGS, steps_per_block=EACH_ONE)
     assert reason is StopReason.CONVERGED
     assert SETTINGS.min_samples <= len(blocks) <= SETTINGS.min_samples + 2
 
@@ -79,7 +63,7 @@ def test_noise_that_time_can_not_cure_is_called_stably_noisy() -> None:
     generator = random.Random(1)
     clock = FakeClock()
     noisy = clock.variant("eager", lambda: 0.2 * generator.lognormvariate(0.0, 0.5))
-    blocks, reason = measure_latency([noisy], clock, SETTINGS, steps_per_block=EACH_ONE)
+    blocks, reason = measure([noisy], clock, SETTINGS, steps_per_block=EACH_ONE)
     assert reason is StopReason.STABLY_NOISY
     assert clock.time_ns / 1e9 < SETTINGS.time_limit_s
     assert stats.latency_s(blocks, "eager").relative_half_width > SETTINGS.target_half_width
@@ -89,7 +73,7 @@ def test_noise_that_more_time_would_cure_runs_to_the_time_limit() -> None:
     generator = random.Random(1)
     clock = FakeClock()
     noisy = clock.variant("eager", lambda: 0.05 * generator.lognormvariate(0.0, 0.07))
-    _, reason = measure_latency([noisy], clock, SETTINGS, steps_per_block=EACH_ONE)
+    _, reason = measure([noisy], clock, SETTINGS, steps_per_block=EACH_ONE)
     assert reason is StopReason.TIME_LIMIT
     assert clock.time_ns / 1e9 >= SETTINGS.time_limit_s
 
@@ -104,7 +88,7 @@ def test_intervals_hold_95_times_in_100_although_the_pass_stops_when_they_are_na
             clock.variant("eager", lambda: 0.02 * generator.lognormvariate(0.0, spread)),
             clock.variant("candidate", lambda: 0.02 * generator.lognormvariate(0.0, spread)),
         ]
-        blocks, _ = measure_latency(variants, clock, Settings(time_limit_s=5.0), steps_per_block=EACH_ONE)
+        blocks, _ = measure(variants, clock, Settings(time_limit_s=5.0), steps_per_block=EACH_ONE)
         speedup = stats.speedup(blocks)
         held += not speedup.excludes(1.0)
         found += speedup.excludes(1 / 1.03)
@@ -115,7 +99,7 @@ def test_intervals_hold_95_times_in_100_although_the_pass_stops_when_they_are_na
 def test_a_step_longer_than_the_limit_is_measured_once_a_variant_round() -> None:
     clock = FakeClock()
     variants = [clock.variant("eager", lambda: 20.0), clock.variant("candidate", lambda: 10.0)]
-    blocks, reason = measure_latency(variants, clock, SETTINGS, steps_per_block=EACH_ONE)
+    blocks, reason = measure(variants, clock, SETTINGS, steps_per_block=EACH_ONE)
     assert reason is StopReason.TIME_LIMIT
     assert len(blocks) == 4
     assert stats.speedup(blocks).confidence == 0

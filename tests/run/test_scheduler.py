@@ -10,11 +10,13 @@ import pytest
 
 from examples import CASE, INDUCTOR, SPEC, measured, variant_result
 from torchzoo.case import Case, Mode, Stage, StageLimits
-from torchzoo.environment import Accelerator
+from torchzoo.environment import Accelerator, physical_cores
 from torchzoo.record import Failed, FailureKind, Memory, Record, Skipped
-from torchzoo.run.lanes import Lane, make_lanes
+from torchzoo.run.lanes import Lane, make_lanes, split_cores
 from torchzoo.run.plan import PlannedCase
-from torchzoo.run.scheduler import Exited, Message, Scheduler, died
+from torchzoo.run.scheduler import Scheduler, died
+from torchzoo.run.windows import PATIENCE_S
+from torchzoo.run.workers import Exited, Message
 
 LANE = Lane(device="cpu")
 LIMITS = StageLimits(build_s=60.0, compile_s=100.0, measure_s=30.0)
@@ -360,36 +362,111 @@ def test_host_memory_is_promised_only_once() -> None:
     assert starts[-1] > starts[-2]
 
 
+def singles(count: int) -> list[tuple[int, ...]]:
+    """So many physical cores of one logical core each."""
+    return [(core,) for core in range(count)]
+
+
 def test_a_bare_accelerator_is_spread_over_the_devices_asked_for() -> None:
     both = [Accelerator(memory_bytes=80), Accelerator(memory_bytes=90)]
-    lanes = make_lanes(["cuda"], (0, 1), both, cores=range(5))
+    lanes = make_lanes(["cuda"], (0, 1), both, physical=singles(6))
     assert [(lane.device, lane.memory_bytes, lane.cores) for lane in lanes] == [
-        ("cuda:0", 80, (0, 1)),
-        ("cuda:1", 90, (2, 3)),
+        ("cuda:0", 80, (1, 2)),
+        ("cuda:1", 90, (3, 4)),
     ]
-    (one,) = make_lanes(["cuda"], None, both, cores=range(4))
-    assert (one.device, one.cores) == ("cuda:0", None)
-    cpu, gpu = make_lanes(["cpu", "cuda:1"], None, both, cores=range(4), cpu_jobs=2)
+    (one,) = make_lanes(["cuda"], None, both, physical=singles(4))
+    assert (one.device, one.cores) == ("cuda:0", (1, 2, 3))  # core 0 is the runner's
+    cpu, gpu = make_lanes(["cpu", "cuda:1"], None, both, physical=singles(4), cpu_jobs=2)
     assert cpu.shares_cores(gpu)
     assert (cpu.jobs, gpu.memory_bytes) == (2, 90)
+
+
+def test_no_two_lanes_and_not_the_runner_share_a_physical_core() -> None:
+    physical = [(core, core + 8) for core in range(8)]
+    runners, for_lanes = split_cores(physical)
+    assert runners == (0, 8)
+    lanes = make_lanes(["cuda"], (0, 1, 2), [], physical=physical)
+    assert [lane.cores for lane in lanes] == [(1, 2, 9, 10), (3, 4, 11, 12), (5, 6, 13, 14)]
+    assert {core for lane in lanes for core in lane.cores or ()} <= {core for pair in for_lanes for core in pair}
+    assert split_cores(singles(3)) == (None, tuple(singles(3)))
+
+
+def test_the_system_tells_which_hyperthreads_share_a_core(tmp_path: Path) -> None:
+    for core in range(4):
+        folder = tmp_path / f"cpu{core}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{core % 2},{core % 2 + 2}\n")
+    assert physical_cores(range(4), tmp_path) == ((0, 2), (1, 3))
+    assert physical_cores((1, 2), tmp_path) == ((1,), (2,))
+    assert physical_cores((7, 8), tmp_path) == ((7,), (8,))  # not told
 
 
 @pytest.mark.parametrize(
     ("near", "cores"),
     [
-        ([(4, 5, 6, 7), (0, 1, 2, 3)], [(4, 5, 6, 7), (0, 1, 2, 3)]),  # a node each
-        ([(0, 1, 2, 3), (0, 1, 2, 3)], [(0, 1), (2, 3)]),  # one node for both
-        ([None, None], [(0, 1, 2, 3), (4, 5, 6, 7)]),  # not known
-        ([(0, 1, 2, 3, 4), (4, 5, 6, 7)], [(0, 1, 2, 3), (4, 5, 6, 7)]),  # nodes that overlap say nothing
-        ([(8, 9), (0, 1)], [(0, 1, 2, 3), (4, 5, 6, 7)]),  # a node this process may not use
+        ([(5, 6, 7, 8), (1, 2, 3, 4)], [(5, 6, 7, 8), (1, 2, 3, 4)]),  # a node each
+        ([(1, 2, 3, 4), (1, 2, 3, 4)], [(1, 2), (3, 4)]),  # one node for both
+        ([None, None], [(1, 2, 3, 4), (5, 6, 7, 8)]),  # not known
+        ([(1, 2, 3, 4, 5), (5, 6, 7, 8)], [(1, 2, 3, 4), (5, 6, 7, 8)]),  # nodes that overlap say nothing
+        ([(9, 10), (0, 1)], [(1, 2, 3, 4), (5, 6, 7, 8)]),  # a node this process may not use
     ],
 )
 def test_devices_get_the_cores_of_their_numa_node(near: list[Any], cores: list[tuple[int, ...]]) -> None:
-    lanes = make_lanes(["cuda"], (0, 1), [Accelerator(near_cores=one) for one in near], cores=range(8))
+    lanes = make_lanes(["cuda"], (0, 1), [Accelerator(near_cores=one) for one in near], physical=singles(9))
     assert [lane.cores for lane in lanes] == cores
+    are_apart = near == [(5, 6, 7, 8), (1, 2, 3, 4)]
+    assert [lane.near_cores for lane in lanes] == (cores if are_apart else [None, None])
 
 
 def test_fewer_cores_than_devices_are_shared() -> None:
-    lanes = make_lanes(["cuda"], (0, 1), [], cores=[0])
+    lanes = make_lanes(["cuda"], (0, 1), [], physical=singles(1))
     assert [lane.cores for lane in lanes] == [None, None]
     assert lanes[0].shares_cores(lanes[1])
+
+
+def two_lanes() -> tuple[Lane, Lane]:
+    return Lane(device="cuda:0", cores=(0, 1)), Lane(device="cuda:1", cores=(2, 3))
+
+
+def test_nothing_prepares_on_any_lane_while_a_window_is_open() -> None:
+    # b compiles for 60 s on the other lane. a is ready after 31 s and waits for it as long as patience lasts.
+    long: Script = [(1, Stage.COMPILE), (60, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
+    workers = FakeWorkers({"a": [GOOD], "b": [long]})
+    list(scheduler(workers, jobs=2, lanes=two_lanes()).run(entries("a", "b", device="cuda")))
+    assert [beside for _, beside, _ in workers.journal if beside.startswith("measure")] == ["measure beside []"] * 2
+    ((a_s, _), (b_s, _)) = workers.did("measure")
+    assert a_s == pytest.approx(31 + PATIENCE_S)
+    assert b_s == pytest.approx(61 + 5)  # it stood still while a was measured
+
+
+def test_an_epoch_waits_until_each_lane_has_cases_ready_and_measures_as_many_on_each() -> None:
+    def after(seconds: float) -> Script:
+        return [(seconds, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
+
+    workers = FakeWorkers({"a": [after(1)], "b": [after(6)], "c": [after(2)], "d": [after(3)]})
+    list(scheduler(workers, jobs=4, lanes=two_lanes()).run(entries(*"abcd", device="cuda")))
+    started = [when for when, _ in workers.did("measure")]
+    assert started == pytest.approx([6, 6, 11, 11])  # two on each lane, side by side
+
+
+def test_what_was_measured_stands_still_until_the_epoch_is_over() -> None:
+    # a examines for 20 s after its window. b's window on the other lane is open for 30 s.
+    examines: Script = [
+        (1, Stage.WAIT), (0, Stage.MEASURE), (5, Stage.EXAMINE), (20, measured()), (1, Exited(0))
+    ]  # fmt: skip
+    long: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (29, measured()), (1, Exited(0))]
+    workers = FakeWorkers({"a": [examines], "b": [long]})
+    records = list(scheduler(workers, jobs=2, lanes=two_lanes()).run(entries("a", "b", device="cuda")))
+    assert {record.case.model: record.paused_s for record in records} == {"a": pytest.approx(24), "b": 0.0}
+    assert workers.now_s == pytest.approx(1 + 29 + 20 + 1)
+
+
+def test_who_waits_to_be_measured_takes_no_job_but_there_is_a_limit() -> None:
+    slow: Script = [(500, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
+    quick: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
+    workers = FakeWorkers({"slow": [slow], **{name: [quick] for name in "abcdef"}})
+    limits = msgspec.structs.replace(LIMITS, build_s=1000)
+    under_test = scheduler(workers, jobs=2, lanes=two_lanes())
+    under_test.limits = limits
+    assert len(list(under_test.run(entries("slow", *"abcdef", device="cuda")))) == 7
+    assert 2 < workers.most_alive <= 4

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import msgspec
 
+from torchzoo.analysis.bound import Bound, case_bound
 from torchzoo.analysis.figures import CaseFigures, case_figures
 from torchzoo.analysis.reproduce import command
 from torchzoo.case import EAGER, Case, Domain
 from torchzoo.provenance import machine_differences
-from torchzoo.record import Failed, Manifest, Measured, Outcome, Record, Skipped
+from torchzoo.record import Compilation, Failed, Manifest, Measured, Outcome, Record, Skipped
 from torchzoo.store import Run, StoreError, read_run
 
 
@@ -22,6 +23,7 @@ class Status(enum.StrEnum):
 
     FAILED = "failed"
     INCORRECT = "incorrect"  # measured, and its results are not eager's
+    UNSTEADY = "unsteady"  # measured, and compiled again while it was
     PASSED = "passed"
     SKIPPED = "skipped"
 
@@ -51,6 +53,8 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return Status.FAILED
         if any(measured.is_incorrect for measured in self.measured):
             return Status.INCORRECT
+        if any(measured.is_unsteady for measured in self.measured):
+            return Status.UNSTEADY
         return Status.PASSED if self.measured else Status.SKIPPED
 
     @property
@@ -91,9 +95,14 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The command that measures this case again."""
         return command(self.case, self.manifest, repeats=len(self.records), failed=self.shown)
 
+    @cached_property
+    def bound(self) -> Bound | None:
+        """What bounds its steps; None where that is not known, as on the CPU."""
+        return case_bound(self.measured)
+
     @property
     def reason(self) -> str:
-        """Why it was skipped, how it failed, or what is wrong with its results; empty for a case that passed."""
+        """Why it was skipped, how it failed, or what is wrong with its figures; empty for a case that passed."""
         outcome = self.outcome
         if isinstance(outcome, Skipped):
             return outcome.reason
@@ -101,7 +110,19 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             repeats = f" (in {len(self.failures)} of {len(self.records)} repeats)" if len(self.records) > 1 else ""
             return f"{outcome.kind} in {outcome.stage}: {outcome.message}{repeats}"
         wrong = next((measured.check for measured in self.measured if measured.is_incorrect), None)
-        return f"its results are not eager's: {wrong.reason}" if wrong is not None else ""
+        if wrong is not None:
+            return f"its results are not eager's: {wrong.reason}"
+        late = [one for measured in self.measured for one in measured.late_compilations.values()]
+        return unsteady_words(late[0]) if late else ""
+
+
+def unsteady_words(compilation: Compilation) -> str:
+    """How often a variant was compiled again while it was measured, and the guard that failed last, if one did."""
+    times = f"compiled {compilation.late_graphs} more graphs while it was measured"
+    if not compilation.recompilations:
+        return times
+    last = compilation.recompilations[-1]
+    return f"{times}; the last guard that failed: {last.reason} ({last.place})"
 
 
 class ReportData(msgspec.Struct, frozen=True, kw_only=True):

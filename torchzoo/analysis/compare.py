@@ -23,6 +23,7 @@ class Change(enum.StrEnum):
     NEWLY_FAILING = "newly failing"
     NEWLY_PASSING = "newly passing"
     NEWLY_SKIPPED = "newly skipped"
+    NEWLY_UNSTEADY = "newly unsteady"
     NEW = "new"
     GONE = "gone"
 
@@ -51,6 +52,7 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     device_ratios: tuple[HardwareRatio, ...] = ()
     device_means: tuple[HardwareMean, ...] = ()
     still_failing: int = 0
+    unsteady: tuple[Case, ...] = ()  # compiled again while one of the runs measured them: they are not compared
 
     @property
     def is_across_hardware(self) -> bool:
@@ -96,6 +98,8 @@ def compare_runs(
         raise UsageError(f"{base.path} and {candidate.path} have no case in common: compare runs of the same cases")
     pairs = [(case, old[case].measured, new[case].measured) for case in common]
     pairs = [(case, was, now) for case, was, now in pairs if was and now]
+    unsteady = tuple(case for case, was, now in pairs if any(one.is_unsteady for one in (*was, *now)))
+    pairs = [pair for pair in pairs if pair[0] not in unsteady]
     comparison = RunComparison(
         base=str(base.path),
         candidate=str(candidate.path),
@@ -104,6 +108,7 @@ def compare_runs(
         threshold=threshold,
         differences=differences,
         findings=(),
+        unsteady=unsteady,
         changes=tuple(_changes(old, new)),
         still_failing=sum(_is_bad(old[case]) and _is_bad(new[case]) for case in common),
     )
@@ -157,6 +162,8 @@ def _status_text(result: CaseResult) -> str:
     """`failed, timeout in build: took longer than 9 s (in 1 of 5 processes)`."""
     if result.status is Status.PASSED:
         return "measured"
+    if result.status is Status.UNSTEADY:
+        return f"unsteady: {result.reason}"
     if result.status is Status.SKIPPED:
         return f"skipped: {result.reason}"
     wrong = [measured.check for measured in result.measured if measured.is_incorrect]
@@ -176,6 +183,8 @@ def _change(old: CaseResult | None, new: CaseResult | None) -> Change | None:
         return None if _is_bad(old) else Change.NEWLY_FAILING
     if new.status is old.status:
         return None
+    if new.status is Status.UNSTEADY:
+        return Change.NEWLY_UNSTEADY
     return Change.NEWLY_PASSING if new.passed else Change.NEWLY_SKIPPED
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from torchzoo import stats
+from torchzoo.analysis.bound import device_share
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Block, Measured, Memory, Record, VariantResult
 from torchzoo.stats import Estimate, Shares
 
@@ -17,6 +18,7 @@ class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
     latency_s: Estimate
     outliers: int
     steps_per_s: Estimate
+    device_share: float | None  # of a synchronised step's time in which the device works; None where not known
     raw: VariantResult
 
     @property
@@ -127,6 +129,7 @@ def _variant_figures(measured: Measured, variant: str) -> VariantFigures:
         latency_s=stats.latency_s(blocks, variant),
         outliers=stats.outlier_count([sample for block in blocks for sample in block.samples_s]),
         steps_per_s=stats.steps_per_s(result.back_to_back),
+        device_share=device_share(measured, variant),
         raw=result,
     )
 
@@ -138,5 +141,6 @@ def _over_all(each: Sequence[CaseFigures], variant: str, middle: VariantFigures)
         latency_s=stats.processes_estimate([stats.block_times_s(one.blocks, variant) for one in measured]),
         outliers=sum(_variant_figures(one, variant).outliers for one in measured),
         steps_per_s=stats.processes_estimate(rates),
+        device_share=middle.device_share,
         raw=middle.raw,
     )

@@ -24,6 +24,7 @@ from statistics import fmean, median
 import msgspec
 
 from torchzoo import stats
+from torchzoo.analysis.bound import Bound, bound_of
 from torchzoo.analysis.significance import LogRatio, holm, log_ratio
 from torchzoo.case import EAGER, CacheMode, Case
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
@@ -41,7 +42,6 @@ ASSUMED_SPREAD_DEVICE_BOUND = 0.02
 ASSUMED_SPREAD = 0.10
 HOST_LOOP_NOISE = 0.02  # a smaller difference of `host_loop_s` between processes is noise of a quiet machine
 MEMORY_FLOOR_BYTES = 2**20  # a smaller difference never counts, whatever its share
-DEVICE_BOUND = 0.5  # a step is device-bound if the host hands over its work within this part of the step's time
 
 
 class Metric(enum.StrEnum):
@@ -132,10 +132,8 @@ def times_s(processes: Iterable[Measured]) -> list[list[float]]:
 
 
 def is_device_bound(measured: Measured) -> bool:
-    """Whether the host hands a step's work to the device before half of the step's time is over."""
-    variant = shown_variant(measured)
-    host_s = [run.host_s for run in measured.variants[variant].back_to_back if run.host_s is not None]
-    return bool(host_s) and median(host_s) < DEVICE_BOUND * stats.latency_s(measured.blocks, variant).value
+    """Whether the device bounds the step of the shown variant."""
+    return bound_of(measured, shown_variant(measured)) is Bound.DEVICE
 
 
 def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> _Tested | None:

@@ -11,11 +11,13 @@ import msgspec
 
 from torchzoo import stats
 from torchzoo.analysis.bootstrap import BootstrapSamples, bootstrap_processes, generator_for, geomean_of, inverse
+from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.case import Case, CompileScope, Domain, MemoryFormat, Mode, Precision
 from torchzoo.stats import Estimate
 
 ALL = "all"
+DEVICE_BOUND = "device-bound"
 OUTLIER_SCORE = 3.5
 OUTLIER_CASES = 8  # below, "the others" are too few to be far from
 OUTLIER_RULE = (
@@ -30,7 +32,9 @@ AXES: dict[str, Callable[[CaseResult], str]] = {
     "backend": lambda result: str(result.case.backend),
     "precision": lambda result: str(result.case.precision),
     "device": lambda result: result.case.device,
+    "bound": lambda result: f"bound by {result.bound}" if result.bound is not None else UNKNOWN_BOUND,
 }
+UNKNOWN_BOUND = "bound not known"
 
 
 def comparison_group(case: Case) -> str:
@@ -48,7 +52,7 @@ def comparison_group(case: Case) -> str:
 class Total(msgspec.Struct, frozen=True, kw_only=True):
     """A group of cases. The geometric means are over its cases with a candidate beside eager."""
 
-    axis: str  # what the group has in common: all, mode, domain, backend, precision, device
+    axis: str  # what the group has in common: all, mode, domain, backend, precision, device, bound
     name: str
     measured: int
     incorrect: int  # among the measured: their results are not eager's
@@ -57,7 +61,7 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
     compared: int  # cases with a candidate that passed
     comparable: int  # cases with a candidate that could run
     passing: Estimate | None  # speedup over those compared
-    over_all: Estimate | None  # over all comparable ones: one that failed or is incorrect counts as 1
+    over_all: Estimate | None  # over all comparable, steady ones: one that failed or is incorrect counts as 1
     time_ratio: Estimate | None  # T, candidate over eager, over those compared
     host_memory_ratio: Estimate | None  # CM
     device_memory_ratio: Estimate | None  # GM
@@ -118,18 +122,22 @@ def sections(results: Sequence[CaseResult]) -> tuple[Section, ...]:
 
 
 def speedups_by_group(results: Sequence[CaseResult]) -> dict[str, dict[str, dict[Mode, Total]]]:
-    """Totals of the cases with a candidate that passed: by comparison group, then domain (`all` last), then mode."""
+    """Totals of the cases with a candidate that passed: by comparison group, then domain, then mode.
+
+    After the domains come `all` and `device-bound`: the cases that the device bounds.
+    """
     samples = RatioSamples(results)
     groups: dict[str, dict[str, dict[Mode, list[CaseResult]]]] = {}
     for result in results:
         if result.has_candidate and result.passed:
             by_domain = groups.setdefault(comparison_group(result.case), {})
-            for domain in filter(None, (result.domain, ALL)):
+            of_device = DEVICE_BOUND if result.bound is Bound.DEVICE else None
+            for domain in filter(None, (result.domain, ALL, of_device)):
                 by_domain.setdefault(domain, {}).setdefault(result.case.mode, []).append(result)
     return {
         group: {
             domain: {mode: total("domain", domain, some, samples) for mode, some in by_domain[domain].items()}
-            for domain in [*Domain, ALL]
+            for domain in [*Domain, ALL, DEVICE_BOUND]
             if domain in by_domain
         }
         for group, by_domain in groups.items()
@@ -155,18 +163,19 @@ def total(axis: str, name: str, results: Sequence[CaseResult], samples: RatioSam
     """What one group of cases comes to; `samples` must hold all of them."""
     candidates = [result for result in results if result.has_candidate and result.could_run]
     compared = [result for result in candidates if result.passed]
+    steady = [result for result in candidates if result.status is not Status.UNSTEADY]
     statuses = [result.status for result in results]
     return Total(
         axis=axis,
         name=name,
-        measured=sum(status in (Status.PASSED, Status.INCORRECT) for status in statuses),
+        measured=sum(status in (Status.PASSED, Status.INCORRECT, Status.UNSTEADY) for status in statuses),
         incorrect=statuses.count(Status.INCORRECT),
         failed=statuses.count(Status.FAILED),
         skipped=statuses.count(Status.SKIPPED),
         compared=len(compared),
         comparable=len(candidates),
         passing=samples.geomean("speedup", compared),
-        over_all=samples.geomean("speedup_or_1", candidates),
+        over_all=samples.geomean("speedup_or_1", steady),
         time_ratio=samples.geomean("time_ratio", compared),
         host_memory_ratio=samples.geomean("host_memory_ratio", compared),
         device_memory_ratio=samples.geomean("device_memory_ratio", compared),
@@ -181,7 +190,7 @@ class RatioSamples:
             name: {} for name in ("speedup", "speedup_or_1", "time_ratio", "host_memory_ratio", "device_memory_ratio")
         }
         for result in results:
-            if not result.has_candidate:
+            if not result.has_candidate or result.status is Status.UNSTEADY:
                 continue
             if not result.passed:
                 self._of["speedup_or_1"][id(result)] = bootstrap_case(result.case, [[1.0]])

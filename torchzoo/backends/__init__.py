@@ -11,12 +11,14 @@ from torchzoo.case import CompileScope, Mode
 class BackendInfo:
     """What `plan` must know of a backend.
 
-    `module` is a module of `torchzoo.backends`. It has `compile_network(network, call, backend)` and, where STEP is one
-    of `scopes`, `compile_step(step, backend)`. `package` must be importable; if it is not, `install` says what to do.
+    `preload` names modules that the fork server imports once, instead of every worker that compiles. `module` is a
+    module of `torchzoo.backends`. It has `compile_network(network, call, backend)` and, where STEP is one of `scopes`,
+    `compile_step(step, backend)`. `package` must be importable; if it is not, `install` says what to do.
     """
 
     module: str | None  # None for eager: there is nothing to compile
     uses_dynamo: bool = False
+    preload: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     package: str | None = None
     install: str = ""
@@ -31,23 +33,38 @@ class NotRunnable(Exception):
 
 
 _DYNAMO_SCOPES = tuple(CompileScope)
+_DYNAMO = ("torch._dynamo", "torch._functorch.aot_autograd")
+_INDUCTOR = (
+    *_DYNAMO,
+    "torch._inductor.compile_fx",
+    "torch._inductor.async_compile",
+    "torch._inductor.codegen.cuda_combined_scheduling",
+    "torch._inductor.fx_passes.joint_graph",
+    "torch._inductor.fx_passes.post_grad",
+    "torch._inductor.fx_passes.pad_mm",
+    "torch._inductor.fx_passes.serialized_patterns",
+    "torch._inductor.runtime.triton_heuristics",
+    "torch._inductor.select_algorithm",
+)
 
 BACKENDS: dict[str, BackendInfo] = {
     "eager": BackendInfo(module=None, scopes=_DYNAMO_SCOPES),
     "inductor": BackendInfo(
         module="dynamo",
         uses_dynamo=True,
+        preload=_INDUCTOR,
         options=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
         scopes=_DYNAMO_SCOPES,
     ),
     "cudagraphs": BackendInfo(
         module="dynamo",
         uses_dynamo=True,
+        preload=_DYNAMO,
         devices=("cuda",),
         scopes=_DYNAMO_SCOPES,
         why_limited="CUDA graphs need a CUDA device",
     ),
-    "aot_eager": BackendInfo(module="dynamo", uses_dynamo=True, scopes=_DYNAMO_SCOPES),
+    "aot_eager": BackendInfo(module="dynamo", uses_dynamo=True, preload=_DYNAMO, scopes=_DYNAMO_SCOPES),
     "torchscript": BackendInfo(
         module="torchscript", options=("trace", "script"), why_limited="TorchScript takes modules, not whole steps"
     ),

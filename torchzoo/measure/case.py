@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,9 @@ from torchzoo.case import EAGER, Backend, Case, Mode, Settings, Stage
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
+from torchzoo.measure.host import HostGate
 from torchzoo.measure.idle import device_probe, wait_until_idle
-from torchzoo.measure.latency import measure_latency, measure_throughput, quiet_python, steps_in
+from torchzoo.measure.latency import Latency, measure_latency, measure_throughput, quiet_python, steps_in
 from torchzoo.measure.memory import measure_memory
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision, inspect_step
 from torchzoo.measure.stages import Stages, Tell
@@ -24,15 +26,14 @@ from torchzoo.measure.warmup import WarmUp, memory_steps, step_until_steady, war
 from torchzoo.model import Model
 from torchzoo.record import (
     BackToBack,
-    Block,
     Breakdown,
     Compilation,
     DeviceState,
     Energy,
     Growth,
+    HostWatch,
     Measured,
     Memory,
-    StopReason,
     VariantResult,
 )
 from torchzoo.zoo.catalog import load_model_class
@@ -40,18 +41,27 @@ from torchzoo.zoo.spec import ModelSpec
 
 
 def measure_case(
-    case: Case, spec: ModelSpec, device_name: str, settings: Settings, tell: Tell, window: Callable[[], Any]
+    case: Case,
+    spec: ModelSpec,
+    device_name: str,
+    settings: Settings,
+    tell: Tell,
+    window: Callable[[], Any],
+    *,
+    undisturbed_loop_s: float | None = None,
 ) -> Measured:
     """Measure one case on the device of that name, and check its results where the settings ask for it.
 
     `tell` is told each stage as it begins. `window` returns when this case may be measured, alone: until then other
-    cases are prepared at the same time.
+    cases are prepared at the same time. `undisturbed_loop_s` is what `environment.host_loop_s` takes on a host that
+    does nothing else; if it is None, nothing is measured again when the host is slow.
     """
     stages = Stages(tell)
     device = _use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
     model_class = load_model_class(spec)
-    measured = _measure_model(model_class, case, spec, device, settings, stages, window)
+    gate = HostGate(undisturbed_loop_s, time.perf_counter_ns)
+    measured = _measure_model(model_class, case, spec, device, settings, stages, window, gate)
     check = passes.check_of(case, spec, model_class, device, settings)  # the measured model is gone: it builds its own
     stages.close()
     return msgspec.structs.replace(
@@ -67,6 +77,7 @@ def _measure_model(
     settings: Settings,
     stages: Stages,
     window: Callable[[], Any],
+    gate: HostGate,
 ) -> Measured:
     """Everything but the check.
 
@@ -98,14 +109,15 @@ def _measure_model(
         stages.enter(Stage.WAIT)
         window()
         stages.enter(Stage.MEASURE)
-        timing = _time_in_turns(runs, clock, device, settings)
+        timing = _time_in_turns(runs, clock, gate, device, settings)
         slowest_s = max(run.step_s for run in runs)
         for run in runs:
-            run.back_to_back = measure_throughput(run.variant, clock, timing.blocks, slowest_s)
+            run.back_to_back = measure_throughput(run.variant, clock, timing.latency.blocks, slowest_s)
         for run in runs:
             run.energy = passes.energy_of(run.variant, settings, device, run.step_s)
         for run in runs:
             run.breakdown = passes.breakdown_of(run.variant, case, settings, device, run.step_s)
+            run.device_active_s = passes.device_time_of(run.variant, run.breakdown, device, run.step_s)
     for run in runs:
         run.count_late_graphs(settings)
 
@@ -115,8 +127,8 @@ def _measure_model(
     eager.variant.select()
     flops, api = passes.flops_and_api_of(step, settings)
     return Measured(
-        blocks=timing.blocks,
-        stop_reason=timing.stop_reason,
+        blocks=timing.latency.blocks,
+        stop_reason=timing.latency.stop_reason,
         variants={run.variant.name: run.result() for run in runs},
         samples_per_step=model.samples_per_step,
         sample_unit=model.sample_unit,
@@ -131,6 +143,13 @@ def _measure_model(
         device_wait_s=timing.device_wait_s,
         device_was_busy=timing.device_was_busy,
         host_loop_s=timing.host_loop_s,
+        host=HostWatch(
+            undisturbed_s=gate.undisturbed_s,
+            looks_s=tuple(gate.looks_s),
+            waited_s=gate.waited_s,
+            was_slow=timing.latency.host_was_slow,
+            redone=timing.latency.redone,
+        ),
         flops=flops,
         api=api,
     )
@@ -158,6 +177,7 @@ class _VariantRun:
     back_to_back: tuple[BackToBack, ...] = ()
     energy: Energy | None = None
     breakdown: Breakdown | None = None
+    device_active_s: float | None = None
     growth: Growth | None = None
 
     @property
@@ -178,6 +198,7 @@ class _VariantRun:
             memory=self.memory,
             back_to_back=self.back_to_back,
             result_is_finite=self.warm.result_is_finite,
+            device_active_s=self.device_active_s,
             compilation=self.compilation,
             breakdown=self.breakdown,
             energy=self.energy,
@@ -195,7 +216,7 @@ def _warmed_up(
     watch: CompilationWatch | None = None,
 ) -> _VariantRun:
     """Warm a variant up, count what the watch (of a candidate) saw, and read the variant's memory."""
-    warm = warm_up(variant, clock, settings)
+    warm = warm_up(variant, clock, settings) if watch is None else warm_up(variant, clock, settings, watch.graphs)
     compilation = count_compiled(watch, backend, settings.cache) if watch is not None else None
     memory = measure_memory(variant.step, memory_steps(settings, warm), device)
     return _VariantRun(variant=variant, warm=warm, memory=memory, watch=watch, compilation=compilation)
@@ -205,8 +226,7 @@ def _warmed_up(
 class _Timing:
     """The latency pass, and the state of device and host around it; the fields are those of `Measured`."""
 
-    blocks: tuple[Block, ...]
-    stop_reason: StopReason
+    latency: Latency
     device_wait_s: float | None
     device_was_busy: bool
     device_state_before: DeviceState | None
@@ -215,20 +235,20 @@ class _Timing:
 
 
 def _time_in_turns(
-    runs: Sequence[_VariantRun], clock: DeviceClock, device: torch.device, settings: Settings
+    runs: Sequence[_VariantRun], clock: DeviceClock, gate: HostGate, device: torch.device, settings: Settings
 ) -> _Timing:
-    """Wait for the device to be idle, let each variant step until it is steady, and time blocks of all in turns."""
+    """Wait until the device is idle and the host is fast, step until steps are steady, and time blocks in turns."""
     wait_s, is_idle = wait_until_idle(device_probe(device), clock) if clock.is_asynchronous else (None, True)
     for run in runs:
         step_until_steady(run.variant, clock, run.step_s)
+    gate.wait()
     state_before, host_before_s = environment.device_state(device), environment.host_loop_s()
     steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}
     variants = [run.variant for run in runs]
-    blocks, stop_reason = measure_latency(variants, clock, settings, steps_per_block=steps_per_block)
+    latency = measure_latency(variants, clock, gate, settings, steps_per_block=steps_per_block)
     state_after, host_after_s = environment.device_state(device), environment.host_loop_s()
     return _Timing(
-        blocks=blocks,
-        stop_reason=stop_reason,
+        latency=latency,
         device_wait_s=wait_s,
         device_was_busy=not is_idle,
         device_state_before=state_before,

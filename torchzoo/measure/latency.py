@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torchzoo import stats
 from torchzoo.case import Settings
 from torchzoo.measure.clock import Clock, DeviceClock
+from torchzoo.measure.host import HostGate
 from torchzoo.measure.stopping import stop_reason
 from torchzoo.measure.variant import Variant
 from torchzoo.record import BackToBack, Block, StopReason
@@ -37,37 +39,79 @@ def timed_step_s(step: Callable[[], Any], clock: Clock) -> float:
     return (clock.now_ns() - start) / 1e9
 
 
+@dataclass(frozen=True, kw_only=True)
+class Latency:
+    """The timed blocks that count, in the order they ran, and those that were measured again since the host was slow.
+
+    `host_was_slow` says that the host was slow in blocks that count, too: no time was left to measure them again.
+    """
+
+    blocks: tuple[Block, ...]
+    redone: tuple[Block, ...]
+    stop_reason: StopReason
+    host_was_slow: bool
+
+
 def measure_latency(
-    variants: Sequence[Variant], clock: Clock, settings: Settings, *, steps_per_block: dict[str, int]
-) -> tuple[tuple[Block, ...], StopReason]:
-    """Time blocks of one variant (A A A ...) or of two (A B B A  A B B A ...) until the stopping rule ends the pass.
+    variants: Sequence[Variant], clock: Clock, gate: HostGate, settings: Settings, *, steps_per_block: dict[str, int]
+) -> Latency:
+    """Time blocks of one variant (A A A A ...) or of two (A B B A  A B B A ...) until the stopping rule ends the pass.
 
     A block is as many steps of a variant as `steps_per_block` says, so that each variant gets about the same time. A
-    round is one block, or four with two variants. There is at least one round, whatever the time limit. Garbage is
-    collected between rounds. The rule is asked only when there is a fifth more to judge by than the last time: each
-    time it is asked, values that are close by luck can end the pass too early.
+    round is four blocks (one, if a variant alone has slow steps). There is at least one round, whatever the time limit.
+    Garbage is collected between rounds. The rule is asked only when there is a fifth more to judge by than the last
+    time: each time it is asked, values that are close by luck can end the pass too early.
+
+    The gate looks at the host before each round and after each of its blocks. A round in which one of these looks finds
+    it slow is set aside whole, the gate waits, and the round is measured again. What was measured does not decide on
+    it, and both variants of a round are set aside together, so the rule favours neither. Rounds that are set aside, and
+    waits, may take as long as the settings' time limit. After that all rounds count, those that were set aside too.
     """
-    turns = variants if len(variants) == 1 else [variants[i] for i in (0, 1, 1, 0)]
-    blocks: list[Block] = []
-    next_look = 1
+    is_alone = len(variants) == 1
+    is_slow_step = max(steps_per_block.values()) == 1
+    turns = [variants[0]] * (1 if is_slow_step else 4) if is_alone else [variants[i] for i in (0, 1, 1, 0)]
+    rounds: list[tuple[list[Block], bool]] = []  # each with whether the host was slow
+    lost_s, gave_up, next_look = 0.0, False, 1
     began = clock.now_ns()
     while True:
-        for variant in turns:
-            variant.select()
-            blocks.append(
-                Block(
-                    variant.name, tuple(timed_step_s(variant.step, clock) for _ in range(steps_per_block[variant.name]))
-                )
-            )
+        round_began = clock.now_ns()
+        blocks, is_slow = _one_round(turns, clock, gate, steps_per_block)
+        rounds.append((blocks, is_slow))
         gc.collect()
-        values = stats.block_times_s(blocks, variants[0].name) if len(variants) == 1 else stats.quad_ratios(blocks)
-        samples = len(blocks) // len(variants) * min(steps_per_block.values())
-        elapsed_s = (clock.now_ns() - began) / 1e9
+        if is_slow and not gave_up:
+            gate.wait(max(0.0, settings.time_limit_s - lost_s))
+            lost_s += (clock.now_ns() - round_began) / 1e9
+            gave_up = lost_s >= settings.time_limit_s
+            if not gave_up:
+                continue
+        counted = [block for blocks, is_slow in rounds if gave_up or not is_slow for block in blocks]
+        values = stats.block_times_s(counted, variants[0].name) if is_alone else stats.quad_ratios(counted)
+        samples = len(counted) // len(variants) * min(steps_per_block.values())
+        elapsed_s = (clock.now_ns() - began) / 1e9 - (0.0 if gave_up else lost_s)
         if len(values) >= next_look or elapsed_s >= settings.time_limit_s:
             next_look = int(1.2 * len(values)) + 1
             reason = stop_reason(values, samples=samples, elapsed_s=elapsed_s, settings=settings)
             if reason is not None:
-                return tuple(blocks), reason
+                return Latency(
+                    blocks=tuple(counted),
+                    redone=() if gave_up else tuple(block for blocks, is_slow in rounds if is_slow for block in blocks),
+                    stop_reason=reason,
+                    host_was_slow=gave_up,
+                )
+
+
+def _one_round(
+    turns: Sequence[Variant], clock: Clock, gate: HostGate, steps_per_block: dict[str, int]
+) -> tuple[list[Block], bool]:
+    """The blocks of a round, and whether the host was slow before it or after one of its blocks."""
+    blocks = []
+    is_slow = gate.is_slow()
+    for variant in turns:
+        variant.select()
+        samples_s = tuple(timed_step_s(variant.step, clock) for _ in range(steps_per_block[variant.name]))
+        blocks.append(Block(variant.name, samples_s))
+        is_slow = gate.is_slow() or is_slow
+    return blocks, is_slow
 
 
 def steps_in(seconds: float, step_s: float) -> int:

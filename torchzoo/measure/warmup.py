@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,28 +31,40 @@ class WarmUp:
         return self.steps_s[-1]
 
 
-def warm_up(variant: Variant, clock: Clock, settings: Settings) -> WarmUp:
-    """Step until the last three steps are within 10% of each other, or until a limit of the settings is reached.
+#: Nothing was compiled in so many of the last steps: then a variant is taken to be compiled.
+STEPS_WITHOUT_COMPILING = 3
 
-    After the first step there are at least `warmup_min_steps`.
+
+def warm_up(variant: Variant, clock: Clock, settings: Settings, graphs: Callable[[], int] = lambda: 0) -> WarmUp:
+    """Step until nothing was compiled in the last three steps and they are within 10% of each other.
+
+    After the first step there are at least `warmup_min_steps`. The settings limit the number of steps and their time,
+    with other limits while something is compiled. `graphs` tells how many graphs have been compiled so far.
     """
     variant.select()
     cpu_before_s = cpu_time_s()
     first_step_s = timed_step_s(variant.step, clock)
     first_step_cpu_s = cpu_time_s() - cpu_before_s
     steps_s: list[float] = []
+    compiled = [graphs()]  # after each step
     result: Any = None
-    while len(steps_s) < settings.warmup_min_steps or not (
-        max(steps_s[-3:]) <= 1.1 * min(steps_s[-3:])
-        or len(steps_s) >= settings.warmup_max_steps
-        or sum(steps_s) >= settings.warmup_limit_s
-    ):
+
+    def is_over() -> bool:
+        if len(steps_s) < settings.warmup_min_steps:
+            return False
+        if compiled[-1] != compiled[max(0, len(compiled) - 1 - STEPS_WITHOUT_COMPILING)]:
+            return len(steps_s) >= settings.compiling_max_steps or sum(steps_s) >= settings.compiling_limit_s
+        is_steady: bool = max(steps_s[-3:]) <= 1.1 * min(steps_s[-3:])
+        return is_steady or len(steps_s) >= settings.warmup_max_steps or sum(steps_s) >= settings.warmup_limit_s
+
+    while not is_over():
         result = None  # freed before the next is made
         clock.synchronize()
         start = clock.now_ns()
         result = variant.step()
         clock.synchronize()
         steps_s.append((clock.now_ns() - start) / 1e9)
+        compiled.append(graphs())
     return WarmUp(
         first_step_s=first_step_s,
         first_step_cpu_s=first_step_cpu_s,

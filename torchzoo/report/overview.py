@@ -28,7 +28,8 @@ NARROW_HEADINGS = ("group", "passed", "speedup", "all", "cover", "T", "CM", "GM"
 TOTALS_NOTE = (
     "passed: cases that were measured and not found incorrect, of those that could run (skipped ones could not). "
     "Speedups: geometric means over cases with a backend beside eager, with a 95% bootstrap interval over models and "
-    "samples; over all cases, one that failed or is incorrect counts as 1.0x. Coverage: cases with a backend beside "
+    "samples; over all cases, one that failed or is incorrect counts as 1.0x. Unsteady cases, which were compiled "
+    "again while they were measured, are in no mean. Coverage: cases with a backend beside "
     "eager that passed, of those that could run. T, CM, GM: candidate over eager of time, CPU memory (peak resident) "
     "and GPU memory (peak allocated); below 1 the candidate needs less."
 )
@@ -138,7 +139,12 @@ def write_markdown_overview(data: ReportData, found: Overview, file: IO[str]) ->
         lines += table(*used_columns(TOTAL_HEADINGS, [total_cells(total) for total in section.totals]))
     lines += ["", escape(TOTALS_NOTE)]
     lines += [line for note in notes(data) for line in ("", escape(note))]
-    for title, some in (("Failed", found.failed), ("Incorrect", found.incorrect), ("Skipped", found.skipped)):
+    for title, some in (
+        ("Failed", found.failed),
+        ("Incorrect", found.incorrect),
+        ("Unsteady", found.unsteady),
+        ("Skipped", found.skipped),
+    ):
         if some:
             rows = [[result.case.label(), result.reason, result.command] for result in some]
             lines += ["", f"## {title} ({len(some)})", "", *table(["case", "reason", "command"], rows)]

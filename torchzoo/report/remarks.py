@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchzoo.analysis.cases import CaseResult
+from torchzoo.analysis.cases import CaseResult, unsteady_words
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.throttling import foreign_processes, throttled
-from torchzoo.record import CheckStatus, Failed, Measured, Record, Skipped, StopReason, VariantResult
+from torchzoo.record import CheckStatus, Failed, HostWatch, Measured, Record, Skipped, StopReason, VariantResult
 from torchzoo.report import units
 from torchzoo.report.sections import growth
 
@@ -29,6 +29,11 @@ def remarks(measured: Measured) -> list[str]:
         found.append("stopped at the time limit before the interval came down to 1%")
     if measured.device_was_busy:
         found.append("the device was busy with other processes' work: the figures are not of this case alone")
+    if measured.host is not None and measured.host.was_slow:
+        found.append(f"the host was slow ({_slowness(measured.host)}), and stayed so: such steps count")
+    if measured.host is not None and measured.host.redone:
+        blocks = len(measured.host.redone)
+        found.append(f"{blocks} blocks were timed again because the host was slow ({_slowness(measured.host)})")
     if measured.host_syncs:
         found.append(f"its step waits for the device by nature: {measured.host_syncs}")
     found += _of_check(measured)
@@ -41,6 +46,12 @@ def remarks(measured: Measured) -> list[str]:
     return found
 
 
+def _slowness(host: HostWatch) -> str:
+    """`its loop took up to 1.8 times its usual time`."""
+    assert host.undisturbed_s is not None
+    return f"its loop took up to {max(host.looks_s) / host.undisturbed_s:.1f} times its undisturbed time"
+
+
 def _of_variant(result: VariantResult) -> list[str]:
     found = []
     if result.breakdown and result.breakdown.problem:
@@ -51,8 +62,8 @@ def _of_variant(result: VariantResult) -> list[str]:
         found.append(f"CUDA graphs were skipped {result.compilation.cudagraph_skips} times")
     if result.compilation and (breaks := result.compilation.break_count):
         found.append(f"{breaks} graph breaks")
-    if result.compilation and (late := result.compilation.late_graphs):
-        found.append(f"{late} graphs were compiled anew after its warm-up, when it was measured")
+    if result.compilation and result.compilation.late_graphs:
+        found.append(f"UNSTEADY, in no mean: {unsteady_words(result.compilation)}")
     if leak := growth.remark(result.growth):
         found.append(leak)
     return found

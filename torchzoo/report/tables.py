@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO, Any
 
+from torchzoo.analysis.bound import case_bound, device_share
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
 from torchzoo.record import Check, Failed, Measured, Record
@@ -12,7 +13,7 @@ from torchzoo.report import markdown, terminal, units
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks, remarks_of, what_failed
 from torchzoo.report.sections import breakdown, compilation, growth, sweep, work
 
-FIGURES = ("eager", "candidate", "speedup", "memory")
+FIGURES = ("eager", "candidate", "speedup", "bound by", "memory")
 HEADINGS = ("model", "mode", "device", "backend", "precision", "batch", *FIGURES, "note")
 
 
@@ -85,6 +86,7 @@ def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> lis
     lines = [
         ("latency of a step", [units.latency(c.latency_s) for c in columns]),
         ("throughput", [units.rate(figures.samples_per_s(c), measured.sample_unit) for c in columns]),
+        ("device works", ["-" if c.device_share is None else f"{c.device_share:.0%}" for c in columns]),
         ("first step", [units.seconds(c.raw.first_step_s) for c in columns]),
         ("device memory, peak allocated", [units.size(c.raw.memory.device_peak_allocated_bytes) for c in columns]),
         ("device memory, peak reserved", [units.size(c.raw.memory.device_peak_reserved_bytes) for c in columns]),
@@ -112,15 +114,25 @@ def _energy_lines(columns: Sequence[VariantFigures], samples_per_step: int) -> l
 # --- many cases ---
 
 
-def _figures(figures: CaseFigures) -> tuple[str, str, str, str]:
+def _figures(figures: CaseFigures) -> tuple[str, str, str, str, str]:
     """The cells under `FIGURES`."""
     memory = figures.shown.raw.memory
     return (
         units.latency(figures.eager.latency_s),
         units.latency(figures.candidate.latency_s) if figures.candidate else "",
         units.speedup(figures.speedup) if figures.speedup else "",
+        _bound(figures),
         units.size(memory.device_peak_allocated_bytes or memory.host_peak_rss_bytes),
     )
+
+
+def _bound(figures: CaseFigures) -> str:
+    """`host, 31% / 88%`: what bounds the case, and the share in which the device works, of eager and the candidate."""
+    bound = case_bound([figures.measured])
+    shares = [device_share(figures.measured, variant) for variant in figures.measured.variants]
+    if bound is None or None in shares:
+        return bound or ""
+    return f"{bound}, {' / '.join(f'{share:.0%}' for share in shares if share is not None)}"
 
 
 def used_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:

@@ -10,12 +10,19 @@ from torchzoo.environment import Accelerator
 
 CPU = "cpu"
 
+#: With fewer physical cores, none is kept for the runner.
+LEAST_CORES_TO_KEEP_ONE = 4
+
+#: The logical cores (hyperthreads) of one physical core.
+PhysicalCore = tuple[int, ...]
+
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """One device that measures one case at a time. `cores` is None for all cores that this process may use."""
+    """One device that measures one case at a time. Cores are None for all that this process may use."""
 
     device: str  # cpu, cuda:0, ...
-    cores: tuple[int, ...] | None = None
+    cores: tuple[int, ...] | None = None  # what is measured has them to itself; they are whole physical cores
+    near_cores: tuple[int, ...] | None = None  # what prepares may use them: those of the device's NUMA node
     memory_bytes: int | None = None  # of the device, where known
     jobs: int | None = None  # how many workers may be alive on this lane; None: as many as the run allows
 
@@ -29,12 +36,19 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
         return bool(set(self.cores) & set(other.cores))
 
 
+def split_cores(physical: Sequence[PhysicalCore]) -> tuple[PhysicalCore | None, tuple[PhysicalCore, ...]]:
+    """The core that the runner keeps to itself, and those for the lanes. With few cores the runner has none."""
+    if len(physical) < LEAST_CORES_TO_KEEP_ONE:
+        return None, tuple(physical)
+    return physical[0], tuple(physical[1:])
+
+
 def make_lanes(
     devices: Sequence[str],
     indices: Sequence[int] | None,
     accelerators: Sequence[Accelerator],
     *,
-    cores: Sequence[int],
+    physical: Sequence[PhysicalCore],
     cpu_jobs: int = 1,
 ) -> tuple[Lane, ...]:
     """The lanes of a run.
@@ -43,11 +57,11 @@ def make_lanes(
         devices: the devices of the cases: cpu, cuda, cuda:1, ...
         indices: the accelerators that cases on `cuda` (without a number) are spread over; None: the first one.
         accelerators: the machine's accelerators by index; fewer if some are not known.
-        cores: the cores that may be used.
+        physical: the physical cores that may be used.
         cpu_jobs: how many workers may be alive at once on the CPU's lane.
 
-    Accelerators of one NUMA node divide its cores evenly, in order. If the nodes are not known, all accelerators divide
-    all cores. A single accelerator has all cores, and so has the CPU as a device.
+    The runner keeps one core. Accelerators of one NUMA node divide its other cores evenly, in order, and never share a
+    physical core. If the nodes are not known, all accelerators divide all cores. The CPU as a device has all cores.
     """
     names: dict[str, None] = {}
     for device in devices:
@@ -63,32 +77,49 @@ def make_lanes(
         for name in names
         if name != CPU and (number := int(name.partition(":")[2] or 0)) < len(accelerators)
     }
-    on_accelerators = [name for name in names if name != CPU]
-    shares = _share_cores({name: known.get(name, Accelerator()) for name in on_accelerators}, cores)
+    _, for_lanes = split_cores(physical)
+    on_accelerators = {name: known.get(name, Accelerator()) for name in names if name != CPU}
+    near = _near(on_accelerators, for_lanes)
+    shares = _share(near)
     return tuple(
         Lane(device=CPU, jobs=cpu_jobs)
         if name == CPU
-        else Lane(device=name, cores=shares[name], memory_bytes=known[name].memory_bytes if name in known else None)
+        else Lane(
+            device=name,
+            cores=shares[name],
+            near_cores=_logical(near[name]) if len(set(near.values())) > 1 else None,
+            memory_bytes=known[name].memory_bytes if name in known else None,
+        )
         for name in names
     )
 
 
-def _share_cores(accelerators: dict[str, Accelerator], cores: Sequence[int]) -> dict[str, tuple[int, ...] | None]:
-    """The cores of each accelerator. All are None if there is one accelerator, or fewer cores than accelerators."""
-    if len(accelerators) < 2:
-        return dict.fromkeys(accelerators)
+def _near(
+    accelerators: dict[str, Accelerator], physical: tuple[PhysicalCore, ...]
+) -> dict[str, tuple[PhysicalCore, ...]]:
+    """The physical cores of each accelerator's NUMA node; all cores for each if the nodes are not known."""
+    everywhere = {number for core in physical for number in core}
     near = {
-        name: tuple(core for core in cores if core in (accelerator.near_cores or cores))
+        name: tuple(core for core in physical if set(core) <= set(accelerator.near_cores or everywhere))
         for name, accelerator in accelerators.items()
     }
     nodes = set(near.values())
     are_apart = sum(len(node) for node in nodes) == len(set().union(*nodes))
-    if not are_apart or not all(nodes):  # nodes that overlap can't be right: divide all cores
-        near = dict.fromkeys(accelerators, tuple(cores))
+    if not are_apart or not all(nodes):  # nodes that overlap can't be right
+        return dict.fromkeys(accelerators, physical)
+    return near
+
+
+def _share(near: dict[str, tuple[PhysicalCore, ...]]) -> dict[str, tuple[int, ...] | None]:
+    """The logical cores of each accelerator. All are None if there are fewer physical cores than accelerators."""
     shares: dict[str, tuple[int, ...] | None] = {}
     for name, node in near.items():
         neighbours = [other for other, its in near.items() if its == node]
         share = len(node) // len(neighbours)
         start = neighbours.index(name) * share
-        shares[name] = node[start : start + share]
-    return shares if all(shares.values()) else dict.fromkeys(accelerators)
+        shares[name] = _logical(node[start : start + share])
+    return shares if all(shares.values()) else dict.fromkeys(near)
+
+
+def _logical(physical: Sequence[PhysicalCore]) -> tuple[int, ...]:
+    return tuple(sorted(core for cores in physical for core in cores))

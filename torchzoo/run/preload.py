@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 from functools import partial
 from importlib import import_module
 
@@ -19,3 +21,16 @@ for _name in ("torchzoo.measure.case", *filter(None, os.environ.get(PRELOAD_VARI
     _imported = attempt(partial(import_module, _module))
     if _attribute and not isinstance(_imported, Exception):
         attempt(partial(getattr, _imported, _attribute))
+
+# Inductor's and Triton's own source files are part of the keys of their caches. Each process would read them all.
+if "torch._inductor.async_compile" in sys.modules:
+    from torch._inductor.codecache import torch_key
+    from torch._inductor.runtime.triton_compat import HAS_TRITON, triton_key
+
+    attempt(torch_key)
+    if HAS_TRITON:
+        attempt(triton_key)
+
+# The garbage collector of a worker need not look at what the server has loaded, nor copy its pages.
+gc.collect()
+gc.freeze()

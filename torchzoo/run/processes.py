@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -21,13 +21,13 @@ import psutil
 
 import torchzoo
 from torchzoo.case import Settings
-from torchzoo.environment import MachineInfo
+from torchzoo.environment import MachineInfo, pin, usable_cores
 from torchzoo.errors import TorchzooError
 from torchzoo.record import MeasuredPeaks
 from torchzoo.run import reaper, worker
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
-from torchzoo.run.scheduler import Exited, Message
+from torchzoo.run.workers import Exited, Message
 
 
 class TorchUnusable(TorchzooError):
@@ -85,18 +85,30 @@ class ForkServer:
         Raises:
             TorchUnusable: the device can't be used, or the process died.
         """
-        receiver, sender = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=worker.tell_measured_peaks, args=(sender, device), daemon=True)
-        process.start()
-        sender.close()
-        try:
-            found: tuple[str, int | None, MeasuredPeaks] | str = receiver.recv()
-        except EOFError as error:
-            raise TorchUnusable(f"the process that measured {device} died; see above") from error
-        process.join()
+        found: tuple[str, int | None, MeasuredPeaks] | str = self._told(worker.tell_measured_peaks, device)
         if isinstance(found, str):
             raise TorchUnusable(found)
         return found
+
+    def host_speed(self, lanes: Sequence[Lane]) -> float:
+        """How long the host's loop of plain Python takes on the lanes' cores while nothing else runs, in seconds.
+
+        `machine_info` must have been called before. Nothing of the run may be running.
+        """
+        return min(float(self._told(worker.tell_host_speed, cores)) for cores in {lane.cores for lane in lanes})
+
+    def _told(self, tell: Callable[..., None], argument: Any) -> Any:
+        """What a process of the server sends that runs `tell(connection, argument)`."""
+        receiver, sender = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=tell, args=(sender, argument), daemon=True)
+        process.start()
+        sender.close()
+        try:
+            told = receiver.recv()
+        except EOFError as error:
+            raise TorchUnusable(f"the process for {tell.__name__} {argument} died; see above") from error
+        process.join()
+        return told
 
     def _ask(self, preload: Sequence[str]) -> MachineInfo | str | None:
         """What the machine has, or why torch can't be used. None if the server or its process died."""
@@ -138,11 +150,27 @@ class ForkedWorkers:
 
     Within it, SIGINT and SIGTERM are raised as `KeyboardInterrupt` by `wait` only: in the middle of starting or killing
     a worker they would leave one that nobody knows of, and that multiprocessing waits for at exit, for ever.
+
+    Args:
+        server: where the processes come from.
+        settings: of the run.
+        own_cores: the cores that this process keeps to within the context; None: it may use all.
+        undisturbed_loop_s: what `ForkServer.host_speed` found.
     """
 
-    def __init__(self, server: ForkServer, settings: Settings) -> None:
+    def __init__(
+        self,
+        server: ForkServer,
+        settings: Settings,
+        *,
+        own_cores: tuple[int, ...] | None = None,
+        undisturbed_loop_s: float | None = None,
+    ) -> None:
         self._context = server.context
         self._settings = settings
+        self._own_cores = own_cores
+        self._all_cores = usable_cores()
+        self._undisturbed_loop_s = undisturbed_loop_s
         self._processes: dict[int, _Process] = {}
         self._reaper: subprocess.Popen[str] | None = None
         self._interrupts = _Interrupts()
@@ -151,7 +179,13 @@ class ForkedWorkers:
         assert planned.spec is not None
         scratch = tempfile.mkdtemp(prefix="torchzoo-scratch-")
         request = worker.Request(
-            case=planned.case, spec=planned.spec, settings=self._settings, lane=lane, log=str(log), scratch=scratch
+            case=planned.case,
+            spec=planned.spec,
+            settings=self._settings,
+            lane=lane,
+            undisturbed_loop_s=self._undisturbed_loop_s,
+            log=str(log),
+            scratch=scratch,
         )
         ours, theirs = self._context.Pipe(duplex=True)
         process = self._context.Process(target=worker.work, args=(request, theirs))
@@ -231,6 +265,8 @@ class ForkedWorkers:
 
     def __enter__(self) -> ForkedWorkers:
         self._interrupts.__enter__()
+        if self._own_cores is not None:
+            pin(self._own_cores)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -240,6 +276,8 @@ class ForkedWorkers:
             with contextlib.suppress(BrokenPipeError):
                 self._reaper.communicate()
             self._reaper = None
+        if self._own_cores is not None:
+            pin(self._all_cores)
         self._interrupts.__exit__()
         if self._interrupts.came and kind is None:
             raise KeyboardInterrupt

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from torchzoo import backends
 from torchzoo.case import Backend, Settings
-from torchzoo.environment import MachineInfo, usable_cores
+from torchzoo.environment import MachineInfo, physical_cores, usable_cores
 from torchzoo.errors import UsageError
-from torchzoo.run.lanes import CPU, Lane, make_lanes
+from torchzoo.run.lanes import CPU, Lane, make_lanes, split_cores
 from torchzoo.zoo.catalog import Catalog, library_imports
 from torchzoo.zoo.requirements import unsatisfied
 from torchzoo.zoo.spec import ModelSpec, SpecError
@@ -31,10 +31,12 @@ def read_models(catalog: Catalog, names: Sequence[str]) -> Models:
     return models
 
 
-def to_preload(models: Models) -> list[str]:
-    """The libraries that the fork server imports: those that the folders of the chosen models import."""
+def to_preload(models: Models, chosen_backends: Iterable[Backend]) -> list[str]:
+    """What the fork server imports: what the folders of the chosen models import, and the compilers."""
     specs = [model for model in models if isinstance(model, ModelSpec)]
-    return list(dict.fromkeys(name for spec in specs for name in library_imports(spec)))
+    libraries = [name for spec in specs for name in library_imports(spec)]
+    compilers = [name for backend in chosen_backends for name in backends.info(backend.name).preload]
+    return list(dict.fromkeys([*libraries, *compilers]))
 
 
 def missing(models: Models, chosen_backends: Sequence[Backend]) -> dict[str, str]:
@@ -86,4 +88,10 @@ def lanes_for(
             raise UsageError(f"--devices: no device {index}; there is {present} here, counted from 0")
     is_mixed = len({device == CPU for device in devices}) > 1
     cpu_jobs = default_jobs(settings.threads, on_cpu_only=True) if is_mixed else settings.jobs
-    return make_lanes(devices, indices, machine.accelerators, cores=usable_cores(), cpu_jobs=cpu_jobs)
+    physical = physical_cores(usable_cores())
+    return make_lanes(devices, indices, machine.accelerators, physical=physical, cpu_jobs=cpu_jobs)
+
+
+def own_cores() -> tuple[int, ...] | None:
+    """The cores that the runner keeps to; None if it may use all."""
+    return split_cores(physical_cores(usable_cores()))[0]

@@ -1,7 +1,7 @@
 """Run a plan: prepare several cases together, measure one at a time per lane, and kill what hangs.
 
-A worker builds, warms up and compiles beside others. Then it waits for its lane's measuring window. While a window is
-open, every other worker on the same cores is stopped (SIGSTOP) and no worker is started, so the case is measured alone.
+A worker builds, warms up and compiles beside others. Then it waits for its measuring window (`torchzoo.run.windows`).
+While windows are open, no worker is started.
 """
 
 from __future__ import annotations
@@ -11,77 +11,22 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
-
-import msgspec
 
 from torchzoo.case import EAGER, Case, Mode, Stage, StageLimits
-from torchzoo.record import Failed, FailureKind, Measured, Outcome, Record
+from torchzoo.record import Failed, FailureKind, Measured, Record
 from torchzoo.run.lanes import CPU, Lane
 from torchzoo.run.plan import Plan, PlannedCase
+from torchzoo.run.windows import Windows
+from torchzoo.run.workers import Exited, Message, Running, Workers
 
 HOST_RESERVE_BYTES = 2 * 2**30  # host memory that no worker is planned to use
 WORKER_BYTES = 1.5 * 2**30  # host memory of a worker without its model
 DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to use together
 TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
 ANSWER_TO_EXIT_S = 10.0
-
-
-class Exited(msgspec.Struct, frozen=True):
-    """A worker's process is gone; `code` as `multiprocessing` gives it: negative for a signal."""
-
-    code: int
-
-
-Message = Stage | Outcome | Exited
-
-
-class Workers(Protocol):
-    """Processes by ticket. `torchzoo.run.processes` has the real ones; tests use fakes."""
-
-    def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None: ...
-
-    def wait(self, timeout_s: float) -> list[tuple[int, Message]]:
-        """The messages that came within `timeout_s`, each with its ticket. `Exited` is a ticket's last message."""
-        ...
-
-    def open_window(self, ticket: int) -> None:
-        """Tell a waiting worker to measure now."""
-        ...
-
-    def pause(self, ticket: int) -> None:
-        """Stop a worker's whole process tree."""
-        ...
-
-    def resume(self, ticket: int) -> None: ...
-
-    def kill(self, ticket: int) -> None:
-        """End a worker's whole process tree, at once, and forget it."""
-        ...
-
-    def host_available_bytes(self) -> int: ...
-
-
-@dataclass
-class _Running:
-    """What the scheduler knows of a worker."""
-
-    planned: PlannedCase
-    lane: Lane
-    log: Path
-    started_at: str
-    deadline_s: float
-    device_bytes: float  # device memory that it is expected to need
-    host_bytes: float  # host memory that it is expected to need
-    stage: Stage = Stage.START
-    outcome: Outcome | None = None
-    paused_at_s: float | None = None  # when it was stopped; None while it runs
-    paused_s: float = 0.0  # how long it was stopped before that
-    had_siblings: bool = False
-    is_retry: bool = False
+READY_FACTOR = 2  # with those that wait for a window, so many times `jobs` workers may be alive
 
 
 class Scheduler:
@@ -90,7 +35,7 @@ class Scheduler:
     Args:
         workers: starts and stops processes.
         lanes: where cases run; each case that runs must have one.
-        jobs: how many workers may be alive at once, on all lanes together.
+        jobs: how many workers may prepare at once, on all lanes together.
         limits: the time limit of each stage; `_kill_late` enforces them.
         log_path: the file for what the worker of a case prints.
         on_stage: called when a worker begins a stage.
@@ -115,9 +60,8 @@ class Scheduler:
         self.log_path = log_path
         self.on_stage = on_stage
         self.now_s = now_s
-        self.running: dict[int, _Running] = {}
-        self.windows: dict[Lane, int] = {}  # the ticket that is measuring on each lane
-        self.waiting: deque[int] = deque()  # tickets, in the order they asked for a window
+        self.running: dict[int, Running] = {}
+        self.windows = Windows(workers, self.running, now_s)
         self.learned_bytes: dict[tuple[str, str], float] = {}  # device memory that cases took, by model and mode
         self.learned_host_bytes: dict[tuple[str, str], float] = {}  # host memory, likewise
         self.host_bytes: int | None = None  # host memory that was available when the second worker was to start
@@ -137,8 +81,9 @@ class Scheduler:
                 yield Record(case=planned.case, outcome=planned.resolved, started_at=now, finished_at=now)
         try:
             while queue or self.running:
-                self._start(queue)
-                self._open_windows()
+                self.windows.update()
+                if not self.windows.in_epoch:
+                    self._start(queue)
                 for ticket, message in self.workers.wait(self._time_left_s()):
                     if ticket in self.running:
                         self._note(ticket, message)
@@ -172,13 +117,19 @@ class Scheduler:
         queue.clear()
         is_held_up = False
         for planned, is_retry in pending:
-            may_start = len(self.running) < self.jobs and not is_held_up
+            may_start = self._has_free_job() and not is_held_up
             lane = self._lane_for(planned, alone=is_retry) if may_start else None
             if lane is None:
                 queue.append((planned, is_retry))
                 is_held_up = is_held_up or is_retry
             else:
                 self._start_one(planned, lane, is_retry=is_retry)
+
+    def _has_free_job(self) -> bool:
+        """Whether one more worker may prepare. Those that wait to be measured take no job, but there is a limit."""
+        preparing = len(self.running) - self.windows.ready_count
+        most_alive = self.jobs if self.jobs == 1 else READY_FACTOR * self.jobs
+        return preparing < self.jobs and len(self.running) < most_alive
 
     def _lane_for(self, planned: PlannedCase, *, alone: bool) -> Lane | None:
         """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty."""
@@ -188,8 +139,6 @@ class Scheduler:
             return None
         for lane in sorted(candidates, key=lambda lane: len(self._on(lane))):
             on_lane = self._on(lane)
-            if any(lane.shares_cores(open_lane) for open_lane in self.windows):
-                continue
             if on_lane and (alone or any(worker.is_retry for worker in on_lane)):
                 continue
             if lane.jobs is not None and len(on_lane) >= lane.jobs:
@@ -209,7 +158,7 @@ class Scheduler:
         is_full = expected > self.host_bytes - HOST_RESERVE_BYTES
         return not is_full and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
 
-    def _on(self, lane: Lane) -> list[_Running]:
+    def _on(self, lane: Lane) -> list[Running]:
         return [worker for worker in self.running.values() if worker.lane == lane]
 
     def _expected_bytes(self, planned: PlannedCase, lane: Lane) -> float:
@@ -233,7 +182,7 @@ class Scheduler:
 
     def _start_one(self, planned: PlannedCase, lane: Lane, *, is_retry: bool) -> None:
         self.tickets += 1
-        worker = _Running(
+        worker = Running(
             planned=planned,
             lane=lane,
             log=self.log_path(planned.case),
@@ -250,34 +199,6 @@ class Scheduler:
         self.running[self.tickets] = worker
         self.workers.start(self.tickets, planned, lane, worker.log)
 
-    # --- windows ---
-
-    def _open_windows(self) -> None:
-        """Open a window on each lane whose cores no open window uses, and stop the other workers there."""
-        for ticket in list(self.waiting):
-            lane = self.running[ticket].lane
-            if any(lane.shares_cores(open_lane) for open_lane in self.windows):
-                continue
-            self.waiting.remove(ticket)
-            self.windows[lane] = ticket
-            for other, worker in self.running.items():
-                if other != ticket and lane.shares_cores(worker.lane) and worker.paused_at_s is None:
-                    self.workers.pause(other)
-                    worker.paused_at_s = self.now_s()
-            self.workers.open_window(ticket)
-
-    def _close_window(self, ticket: int) -> None:
-        """The worker is done measuring, or gone: continue the workers that no other window keeps stopped."""
-        self.windows = {lane: holder for lane, holder in self.windows.items() if holder != ticket}
-        for other, worker in self.running.items():
-            if worker.paused_at_s is None or any(lane.shares_cores(worker.lane) for lane in self.windows):
-                continue
-            stopped_s = self.now_s() - worker.paused_at_s
-            worker.deadline_s += stopped_s
-            worker.paused_s += stopped_s
-            worker.paused_at_s = None
-            self.workers.resume(other)
-
     # --- what workers say ---
 
     def _note(self, ticket: int, message: Message) -> None:
@@ -287,9 +208,9 @@ class Scheduler:
                 worker.stage = message
                 worker.deadline_s = self.now_s() + self.limits.of(message)
                 if message is Stage.WAIT:
-                    self.waiting.append(ticket)
+                    self.windows.ask(ticket)
                 if message is Stage.EXAMINE:
-                    self._close_window(ticket)
+                    self.windows.close(ticket)
                 self.on_stage(worker.planned.case, worker.lane, message)
             case Exited():
                 worker.outcome = worker.outcome or died(message.code, worker.stage, worker.log)
@@ -297,10 +218,12 @@ class Scheduler:
             case _:
                 worker.outcome = message
                 worker.deadline_s = self.now_s() + ANSWER_TO_EXIT_S
-                self._close_window(ticket)
+                self.windows.close(ticket)
 
     def _time_left_s(self) -> float:
         deadlines = [worker.deadline_s for worker in self.running.values() if worker.paused_at_s is None]
+        if (wakes_at_s := self.windows.wakes_at_s()) is not None:
+            deadlines.append(wakes_at_s)
         return min(60.0, max(0.0, min(deadlines, default=0.0) - self.now_s()))
 
     def _kill_late(self) -> None:
@@ -314,13 +237,12 @@ class Scheduler:
     def _finish(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[Record]:
         """The records of the workers that have an outcome and have ended, or had their time to end."""
         for ticket, worker in list(self.running.items()):
-            if worker.outcome is None or self.now_s() < worker.deadline_s:
+            is_stopped = worker.paused_at_s is not None and worker.deadline_s > -math.inf
+            if worker.outcome is None or is_stopped or self.now_s() < worker.deadline_s:
                 continue
             self.workers.kill(ticket)
             del self.running[ticket]
-            if ticket in self.waiting:
-                self.waiting.remove(ticket)
-            self._close_window(ticket)
+            self.windows.close(ticket)
             if self._should_retry(worker):
                 queue.appendleft((worker.planned, True))
                 continue
@@ -334,12 +256,12 @@ class Scheduler:
                 paused_s=worker.paused_s,
             )
 
-    def _should_retry(self, worker: _Running) -> bool:
+    def _should_retry(self, worker: Running) -> bool:
         """A case that ran out of device memory beside siblings runs once more, alone, never with a smaller batch."""
         is_oom = isinstance(worker.outcome, Failed) and worker.outcome.kind is FailureKind.OOM_DEVICE
         return is_oom and worker.had_siblings and not worker.is_retry
 
-    def _learn(self, worker: _Running) -> None:
+    def _learn(self, worker: Running) -> None:
         if isinstance(worker.outcome, Measured):
             key = (worker.planned.case.model, worker.planned.case.mode)
             memories = [variant.memory for variant in worker.outcome.variants.values()]

@@ -22,7 +22,7 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
 from torchzoo.run.processes import ForkedWorkers, ForkServer
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import lanes_for, missing, read_models, to_preload, with_jobs
+from torchzoo.run.resources import lanes_for, missing, own_cores, read_models, to_preload, with_jobs
 from torchzoo.run.scheduler import Scheduler
 from torchzoo.run.tuning import OnTried, at_batch, ignore_tried, quick, throughput_curves
 from torchzoo.store import Run, RunStore, StoreError
@@ -71,7 +71,7 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     catalog = find_models(map(Path, request.models_dirs))
     models = read_models(catalog, catalog.select(request.patterns, request.suites))
     tuned = _tuned_batches(request.batch_file)
-    server = ForkServer(to_preload(models))
+    server = ForkServer(to_preload(models, request.axes.backends))
     machine = server.machine_info()
     axes = request.axes
     if not axes.devices:
@@ -88,6 +88,7 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     planned = plan.make_plan(models, axes, lacking, tuned_here, found)
     settings = with_jobs(request.settings, request.jobs, axes.devices, cases=len(planned))
     lanes = lanes_for(axes.devices, request.device_indices, settings, machine)
+    undisturbed_loop_s = server.host_speed(lanes)
     manifest = Manifest(
         torchzoo_version=torchzoo.__version__,
         command=tuple(shlex.quote(word) for word in sys.argv),
@@ -97,13 +98,15 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
         cases=tuple(one.case for one in planned),
         domains={model.name: model.domain for model in models if isinstance(model, ModelSpec)},
         device_indices=request.device_indices,
+        undisturbed_loop_s=undisturbed_loop_s,
         models_dirs=tuple(str(Path(folder).resolve()) for folder in request.models_dirs),
         batch_curves=tuple(
             BatchCurve(case=at_batch(case, found[case]), samples_per_s=curve) for case, curve in curves.items()
         ),
     )
     run_store.begin(manifest)
-    return Session(manifest=manifest, left=planned, done=(), lanes=lanes, workers=ForkedWorkers(server, settings))
+    workers = _workers(server, manifest)
+    return Session(manifest=manifest, left=planned, done=(), lanes=lanes, workers=workers)
 
 
 def resumed_run(run: Run, *, retry_failed: bool) -> Session:
@@ -126,7 +129,7 @@ def resumed_run(run: Run, *, retry_failed: bool) -> Session:
     if gone:
         raise StoreError(f"{run.path} needs models that are no longer there: {', '.join(gone)}")
     models = read_models(catalog, list(dict.fromkeys(case.model for case in cases)))
-    server = ForkServer(to_preload(models))
+    server = ForkServer(to_preload(models, [case.backend for case in cases]))
     machine = server.machine_info()
     _check_same_machine(run, machine.environment)
     devices = list(dict.fromkeys(case.device for case in cases))
@@ -134,8 +137,16 @@ def resumed_run(run: Run, *, retry_failed: bool) -> Session:
     by_name = {model.name if isinstance(model, ModelSpec) else model[0]: model for model in models}
     lacking = missing(models, [case.backend for case in cases])
     left = tuple(plan.plan_case(case, by_name[case.model], lacking) for case in cases)
-    workers = ForkedWorkers(server, manifest.settings)
+    undisturbed_loop_s = min(filter(None, (manifest.undisturbed_loop_s, server.host_speed(lanes))))
+    manifest = msgspec.structs.replace(manifest, undisturbed_loop_s=undisturbed_loop_s)
+    workers = _workers(server, manifest)
     return Session(manifest=manifest, left=left, done=done, lanes=lanes, workers=workers)
+
+
+def _workers(server: ForkServer, manifest: Manifest) -> ForkedWorkers:
+    return ForkedWorkers(
+        server, manifest.settings, own_cores=own_cores(), undisturbed_loop_s=manifest.undisturbed_loop_s
+    )
 
 
 def _tuned_batches(path: str | None) -> batches.Tuned:

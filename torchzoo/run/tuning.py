@@ -48,7 +48,7 @@ def tune_batches(
         for model in read_models(catalog, catalog.select(request.patterns, request.suites))
         if isinstance(model, ModelSpec) and Mode.EVAL in model.batch_size
     ]
-    server = ForkServer(to_preload(models))
+    server = ForkServer(to_preload(models, request.axes.backends))
     machine = server.machine_info()
     device = request.axes.devices[0] if request.axes.devices else machine.default_device
     axes = msgspec.structs.replace(request.axes, devices=(device,))

@@ -17,7 +17,7 @@ import msgspec
 
 from torchzoo.backends import NotRunnable
 from torchzoo.case import EAGER, CacheMode, Case, Settings, Stage
-from torchzoo.environment import MachineInfo
+from torchzoo.environment import MachineInfo, host_loop_s, pin, usable_cores
 from torchzoo.errors import attempt
 from torchzoo.record import Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run.lanes import Lane
@@ -37,6 +37,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     spec: ModelSpec
     settings: Settings
     lane: Lane
+    undisturbed_loop_s: float | None  # `environment.host_loop_s` of a host that does nothing else; None: not known
     log: str  # where its standard output and error go
     scratch: str  # an empty folder, for compile caches that start cold
 
@@ -48,18 +49,27 @@ def work(request: Request, connection: Connection) -> None:
     faulthandler.enable()
     _limit_host_memory(request.settings.host_memory_limit_bytes)
     _set_environment(request)
+    may_use = request.lane.near_cores or usable_cores()
+    pin(may_use)
     stage = Stage.START
 
     def tell(new: Stage) -> None:
         nonlocal stage
         stage = new
+        if new is Stage.EXAMINE:
+            pin(may_use)  # all of them again: the window is over
         connection.send(new)
 
     if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER:
         tell(Stage.PRIME)
         _prime(request)
     go = _listen(connection)
-    result = attempt(lambda: _measure(request, tell, window=go.wait))
+
+    def window() -> None:
+        go.wait()
+        pin(request.lane.cores or usable_cores())
+
+    result = attempt(lambda: _measure(request, tell, window=window))
     outcome: Outcome
     if isinstance(result, NotRunnable):
         outcome = Skipped(reason=str(result))
@@ -73,8 +83,19 @@ def work(request: Request, connection: Connection) -> None:
 
 def _measure(request: Request, tell: Callable[[Stage], None], window: Callable[[], object]) -> Measured:
     from torchzoo.measure.case import measure_case
+    from torchzoo.measure.compilation import set_compile_processes
 
-    return measure_case(request.case, request.spec, request.lane.device, request.settings, tell, window=window)
+    if request.settings.compile_threads is not None:
+        set_compile_processes(request.settings.compile_threads)
+    return measure_case(
+        request.case,
+        request.spec,
+        request.lane.device,
+        request.settings,
+        tell,
+        window=window,
+        undisturbed_loop_s=request.undisturbed_loop_s,
+    )
 
 
 def _prime(request: Request) -> None:
@@ -122,6 +143,12 @@ def tell_measured_peaks(connection: Connection, device_name: str) -> None:
         connection.send(f"can't measure {device_name}: {' '.join(str(error).split())[:300]}")
 
 
+def tell_host_speed(connection: Connection, cores: tuple[int, ...] | None) -> None:
+    """Send how long the host's loop takes on these cores while nothing else runs, in seconds."""
+    pin(cores or usable_cores())
+    connection.send(host_loop_s(loops=300))
+
+
 def _listen(connection: Connection) -> threading.Event:
     """An event that is set when the parent opens the window. If the parent is gone, the worker ends itself."""
     go = threading.Event()
@@ -133,19 +160,16 @@ def _listen(connection: Connection) -> threading.Event:
         except (EOFError, OSError):
             os.killpg(0, signal.SIGKILL)
 
+    os.register_at_fork(after_in_child=connection.close)  # compilers' processes must not hold the parent's pipe open
     threading.Thread(target=listen, daemon=True, name="torchzoo-parent").start()
     return go
 
 
 def _set_environment(request: Request) -> None:
-    """Set cores, compile caches and compile threads, before torch compiles anything."""
+    """Set the places of the compile caches, before torch compiles anything."""
     caches = Path(request.settings.cache_dir or request.scratch)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(caches / "triton")
-    if request.settings.compile_threads is not None:
-        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(request.settings.compile_threads)
-    if request.lane.cores is not None:
-        os.sched_setaffinity(0, request.lane.cores)
 
 
 def _redirect_output(log: str) -> None:

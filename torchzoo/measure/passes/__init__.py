@@ -2,7 +2,8 @@
 
 In the window in which the case is measured alone, after the timing:
 - energy, of each variant;
-- breakdown, of each variant. It comes after all energy, because the profiler leaves its hooks in the process.
+- the device's time, of each variant, or the breakdown where it was asked for. It comes after all energy, because the
+  profiler leaves its hooks in the process.
 
 After the window, while other cases may run:
 - growth of memory (the leak check), of each variant;
@@ -56,6 +57,16 @@ def breakdown_of(
     variant.select()
     trace = _trace_path(settings.trace_dir, case, variant)
     return measure_breakdown(variant.step, DeviceClock(device), device, step_s=step_s, trace=trace)
+
+
+def device_time_of(variant: Variant, found: Breakdown | None, device: torch.device, step_s: float) -> float | None:
+    """Seconds in which the device works during a step, from its breakdown if there is one; None where not known."""
+    from torchzoo.measure.passes.breakdown import measure_device_time, working_s
+
+    if found is not None and device.type != "cpu":
+        return working_s(found)
+    variant.select()
+    return measure_device_time(variant.step, DeviceClock(device), device, step_s=step_s)
 
 
 def growth_of(variant: Variant, settings: Settings, device: torch.device, step_s: float) -> Growth | None:

@@ -88,6 +88,27 @@ def measure_breakdown(
     return breakdown(activities, profiled.spans, drop=0 if is_slow else 1, is_nested=is_cpu, trace=trace)
 
 
+def measure_device_time(step: Callable[[], Any], clock: Clock, device: torch.device, *, step_s: float) -> float | None:
+    """Seconds in which the device works during a step: the union of kernels, copies and memory sets.
+
+    A second step is profiled, unless steps are slow: the first one under a profiler also makes it ready.
+
+    Returns:
+        None on the CPU, and where torch.profiler can't see the device.
+    """
+    activity = _profiler_activity(device)
+    if device.type == "cpu" or activity is None:
+        return None
+    profiled = _profile(step, clock, [activity], 1 if 2 * step_s >= BUDGET_S else 2)
+    found = breakdown(list(_device_activities(profiled.events())), profiled.spans, drop=0, is_nested=False)
+    return working_s(found)
+
+
+def working_s(found: Breakdown) -> float | None:
+    """Seconds in which the device works during the last step of a breakdown; None if the breakdown has no steps."""
+    return found.steps[-1].active_s + found.steps[-1].movement_s if found.steps else None
+
+
 def breakdown(
     activities: Sequence[Activity], spans: Sequence[Span], *, drop: int, is_nested: bool, trace: Path | None = None
 ) -> Breakdown:

@@ -50,7 +50,7 @@ def filters(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The axes along which a reader can choose cases, with their values."""
     found = []
     for name, label in _FILTERS.items():
-        options = [Status.PASSED, Status.INCORRECT, Status.FAILED, Status.SKIPPED]
+        options = [Status.PASSED, Status.INCORRECT, Status.UNSTEADY, Status.FAILED, Status.SKIPPED]
         if name != "outcome":
             options = sorted({row[name] for row in rows if row[name] is not None})
         if len(options) > 1:

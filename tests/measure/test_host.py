@@ -1,0 +1,137 @@
+"""The gate for the host under a fake clock: what was timed while the host was slow is timed again, whoever it was."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from fake_clock import FakeClock
+
+from torchzoo import stats
+from torchzoo.case import Settings
+from torchzoo.measure.host import LOOKS, SLOW, HostGate
+from torchzoo.measure.latency import Latency, measure_latency
+from torchzoo.record import StopReason
+
+SETTINGS = Settings(time_limit_s=5.0)
+LOOP_S = 0.001
+SLOWDOWN = 1.5
+
+
+class Host:
+    """A host whose speed a function of the clock and of the variant in turn decides. Its looks take their time."""
+
+    def __init__(self, is_slow: Callable[[Host], bool]) -> None:
+        self.clock = FakeClock()
+        self.is_slow = is_slow
+        self.turn = ""
+        self.generator = random.Random(3)
+        self.gate = HostGate(LOOP_S, self.clock.now_ns, self.look_s)
+
+    @property
+    def now_s(self) -> float:
+        return self.clock.time_ns / 1e9
+
+    def seconds(self, quick_s: float) -> float:
+        return quick_s * (SLOWDOWN if self.is_slow(self) else 1.0)
+
+    def look_s(self) -> float:
+        took_s = self.seconds(LOOP_S)
+        self.clock.time_ns += round(took_s * 1e9)
+        return took_s
+
+    def measure(self, eager_s: float = 0.02, candidate_s: float = 0.01) -> Latency:
+        def step_s(name: str, quick_s: float) -> Callable[[], float]:
+            def seconds() -> float:
+                self.turn = name
+                return self.seconds(quick_s) * self.generator.lognormvariate(0.0, 0.002)
+
+            return seconds
+
+        variants = [
+            self.clock.variant("eager", step_s("eager", eager_s)),
+            self.clock.variant("candidate", step_s("candidate", candidate_s)),
+        ]
+        steps = {"eager": 1, "candidate": 2}
+        return measure_latency(variants, self.clock, self.gate, SETTINGS, steps_per_block=steps)
+
+
+def test_a_fast_host_has_nothing_measured_again() -> None:
+    host = Host(lambda _: False)
+    latency = host.measure()
+    assert (latency.redone, latency.host_was_slow) == ((), False)
+    assert latency.stop_reason is StopReason.CONVERGED
+    assert host.gate.waited_s == 0.0
+
+
+def test_a_host_that_is_always_slow_ends_in_bounded_time_and_says_so() -> None:
+    host = Host(lambda _: True)
+    latency = host.measure()
+    assert latency.host_was_slow
+    assert latency.redone == ()  # all rounds count: there are no better ones
+    assert host.now_s < 3 * SETTINGS.time_limit_s
+    assert stats.speedup(latency.blocks).value == pytest.approx(2.0, rel=0.01)
+
+
+def test_a_host_that_is_slow_at_random_gives_what_the_fast_one_gives() -> None:
+    host = Host(lambda host: int(host.now_s * 2) % 3 == 1)  # half a second in every one and a half
+    latency = host.measure()
+    assert latency.redone
+    assert not latency.host_was_slow
+    assert stats.latency_s(latency.blocks, "eager").value == pytest.approx(0.02, rel=0.01)
+    assert max(sample for block in latency.blocks for sample in block.samples_s) < 0.02 * 1.1
+    assert stats.speedup(latency.blocks).value == pytest.approx(2.0, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["eager", "candidate"])
+def test_a_host_that_is_slow_in_one_variant_only_favours_neither(name: str) -> None:
+    # For its first seconds, the host is slow whenever this variant runs, and in the look right after it.
+    host = Host(lambda host: host.turn == name and host.now_s < 1.0)
+    latency = host.measure()
+    assert not latency.host_was_slow
+    assert {block.variant for block in latency.redone} == {"eager", "candidate"}
+    assert len(latency.redone) % 4 == 0  # whole rounds
+    assert stats.speedup(latency.blocks).value == pytest.approx(2.0, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["eager", "candidate"])
+def test_where_the_slow_host_is_the_variants_own_doing_it_is_measured_and_said(name: str) -> None:
+    # It never ends: what the variant does slows the host down. The figure is the variant's own, and stays.
+    host = Host(lambda host: host.turn == name)
+    latency = host.measure()
+    assert latency.host_was_slow
+    expected = 2.0 * (SLOWDOWN if name == "eager" else 1 / SLOWDOWN)
+    assert stats.speedup(latency.blocks).value == pytest.approx(expected, rel=0.01)
+
+
+def test_what_is_set_aside_does_not_depend_on_what_was_measured() -> None:
+    # The steps are wildly noisy, the host is fast: every round counts.
+    host = Host(lambda _: False)
+    host.generator.lognormvariate = lambda *_: random.Random(host.clock.time_ns).choice([1.0, 3.0])  # type: ignore[method-assign]
+    latency = host.measure()
+    assert latency.redone == ()
+
+
+def test_a_window_waits_for_the_host_and_gives_up() -> None:
+    host = Host(lambda host: host.now_s < 2.0)
+    assert host.gate.wait(limit_s=5.0)
+    assert host.gate.waited_s == pytest.approx(2.0 + LOOKS * LOOP_S, abs=0.01)
+    hopeless = Host(lambda _: True)
+    assert not hopeless.gate.wait(limit_s=5.0)
+    assert hopeless.gate.waited_s == pytest.approx(5.0, abs=0.01)
+
+
+def test_a_run_that_began_on_a_slow_host_learns_how_fast_it_is() -> None:
+    clock = FakeClock()
+    looks = iter([1.0, 0.5, 0.5, 0.5 * SLOW * 1.01])
+    gate = HostGate(1.0, clock.now_ns, lambda: next(looks))
+    assert [gate.is_slow() for _ in range(4)] == [False, False, False, True]
+    assert gate.undisturbed_s == 0.5
+
+
+def test_without_a_known_speed_the_host_is_never_slow() -> None:
+    clock = FakeClock()
+    gate = HostGate(None, clock.now_ns, lambda: 100.0)
+    assert gate.wait()
+    assert not gate.is_slow()

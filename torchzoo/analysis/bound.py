@@ -1,0 +1,53 @@
+"""What bounds a step: the device, which works all the time, or the host, which does not keep it busy."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from statistics import median
+
+from torchzoo import stats
+from torchzoo.record import Measured
+
+#: Shares of the step's time in which the device works: from the first on it bounds the step, below the second the host.
+DEVICE_SHARE, HOST_SHARE = 0.9, 0.5
+
+#: In records without the device's time (before 2026-11-22), a step is bound by the device if the host hands over its
+#: work within this part of the step's time, and else by the host.
+HANDED_OVER_BY = 0.5
+
+
+class Bound(enum.StrEnum):
+    DEVICE = "device"
+    BOTH = "both"
+    HOST = "host"
+
+
+def device_share(measured: Measured, variant: str) -> float | None:
+    """The share of a synchronised step's time in which the device works; None where it is not known, as on the CPU."""
+    active_s = measured.variants[variant].device_active_s
+    if active_s is None:
+        return None
+    return min(1.0, active_s / stats.latency_s(measured.blocks, variant).value)
+
+
+def bound_of(measured: Measured, variant: str) -> Bound | None:
+    """What bounds a variant's step; None where that is not known."""
+    share = device_share(measured, variant)
+    if share is not None:
+        return Bound.DEVICE if share >= DEVICE_SHARE else Bound.HOST if share < HOST_SHARE else Bound.BOTH
+    host_s = [run.host_s for run in measured.variants[variant].back_to_back if run.host_s is not None]
+    if not host_s:
+        return None
+    limit_s = HANDED_OVER_BY * stats.latency_s(measured.blocks, variant).value
+    return Bound.DEVICE if median(host_s) < limit_s else Bound.HOST
+
+
+def case_bound(processes: Sequence[Measured]) -> Bound | None:
+    """What bounds a case: the host if it bounds one of the variants, the device if it bounds all; None: not known."""
+    found = [bound_of(measured, variant) for measured in processes for variant in measured.variants]
+    if not found or None in found:
+        return None
+    if Bound.HOST in found:
+        return Bound.HOST
+    return Bound.BOTH if Bound.BOTH in found else Bound.DEVICE

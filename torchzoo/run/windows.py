@@ -1,0 +1,129 @@
+"""Measuring windows. While one is open, nothing else runs: every other worker on the host is stopped.
+
+Windows come in epochs. An epoch begins when enough cases are ready. Then all workers are stopped (SIGSTOP), and each
+lane measures its ready cases, one after the other. When all lanes are done, the epoch ends and all workers go on.
+So no case is measured while another one compiles, on whatever device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torchzoo.run.lanes import Lane
+from torchzoo.run.workers import Running, Workers
+
+#: With several lanes, an epoch waits until each of them has so many cases ready: cores rest while lanes measure, and
+#: a lane rests when it has measured its cases and another one has not.
+READY_PER_LANE = 2
+#: It waits no longer than this for the others when a case is ready.
+PATIENCE_S = 10.0
+
+
+@dataclass
+class Windows:
+    """Opens and closes windows for the workers in `running`, which the scheduler adds and removes."""
+
+    workers: Workers
+    running: dict[int, Running]
+    now_s: Callable[[], float]
+    waiting: dict[int, float] = field(default_factory=dict)  # by ticket, when it asked for a window; in that order
+    chosen: deque[int] = field(default_factory=deque)  # tickets that this epoch has yet to measure
+    open: dict[Lane, int] = field(default_factory=dict)  # the ticket that is measured on each lane
+    in_epoch: bool = False
+
+    def ask(self, ticket: int) -> None:
+        """The worker is ready to be measured."""
+        self.waiting[ticket] = self.now_s()
+
+    def update(self) -> None:
+        """Open what may be opened now; begin or end an epoch where it is time. Call it after every change."""
+        while True:
+            if not self.in_epoch:
+                if not self._enough_is_ready():
+                    return
+                self._begin()
+            self._open()
+            if self.open:
+                return
+            self._end()
+
+    def close(self, ticket: int) -> None:
+        """The worker has been measured, or is gone."""
+        self.waiting.pop(ticket, None)
+        if ticket in self.chosen:
+            self.chosen.remove(ticket)
+        for lane in [lane for lane, holder in self.open.items() if holder == ticket]:
+            del self.open[lane]
+            if ticket in self.running:
+                self._pause(ticket)  # what it does next would disturb the other lanes
+
+    def wakes_at_s(self) -> float | None:
+        """When `update` must be called even if nothing changes: the patience of the first that waits is over."""
+        if self.in_epoch or not self.waiting:
+            return None
+        return min(self.waiting.values()) + PATIENCE_S
+
+    @property
+    def ready_count(self) -> int:
+        """How many workers have nothing to do but wait for a window."""
+        return len(self.waiting) + len(self.chosen)
+
+    def _enough_is_ready(self) -> bool:
+        if not self.waiting:
+            return False
+        if self.now_s() - min(self.waiting.values()) >= PATIENCE_S:
+            return True
+        alive = Counter(worker.lane for worker in self.running.values() if worker.outcome is None)
+        ready = Counter(self.running[ticket].lane for ticket in self.waiting)
+        needed = READY_PER_LANE if len(alive) > 1 else 1
+        return all(ready[lane] >= min(needed, count) for lane, count in alive.items())
+
+    def _begin(self) -> None:
+        """Choose what to measure: on each lane as many cases as the lane with fewest has ready, in their order."""
+        self.in_epoch = True
+        ready = Counter(self.running[ticket].lane for ticket in self.waiting)
+        left = dict.fromkeys(ready, min(ready.values()))
+        for ticket in list(self.waiting):
+            lane = self.running[ticket].lane
+            if left[lane]:
+                left[lane] -= 1
+                del self.waiting[ticket]
+                self.chosen.append(ticket)
+
+    def _open(self) -> None:
+        """Open a window on each lane that has a case left and whose cores no open window uses; stop all others."""
+        opening = []
+        for ticket in list(self.chosen):
+            lane = self.running[ticket].lane
+            if not any(lane.shares_cores(other) for other in self.open):
+                self.chosen.remove(ticket)
+                self.open[lane] = ticket
+                opening.append(ticket)
+        for ticket in self.running:
+            if ticket not in self.open.values():
+                self._pause(ticket)
+        for ticket in opening:
+            self._resume(ticket)
+            self.workers.open_window(ticket)
+
+    def _end(self) -> None:
+        self.in_epoch = False
+        for ticket in self.running:
+            self._resume(ticket)
+
+    def _pause(self, ticket: int) -> None:
+        worker = self.running[ticket]
+        if worker.paused_at_s is None:
+            self.workers.pause(ticket)
+            worker.paused_at_s = self.now_s()
+
+    def _resume(self, ticket: int) -> None:
+        worker = self.running[ticket]
+        if worker.paused_at_s is not None:
+            stopped_s = self.now_s() - worker.paused_at_s
+            worker.deadline_s += stopped_s
+            worker.paused_s += stopped_s
+            worker.paused_at_s = None
+            self.workers.resume(ticket)

@@ -1,0 +1,68 @@
+"""What the scheduler needs of worker processes, and what it knows of each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from torchzoo.case import Stage
+from torchzoo.record import Outcome
+from torchzoo.run.lanes import Lane
+from torchzoo.run.plan import PlannedCase
+
+
+class Exited(msgspec.Struct, frozen=True):
+    """A worker's process is gone; `code` as `multiprocessing` gives it: negative for a signal."""
+
+    code: int
+
+
+Message = Stage | Outcome | Exited
+
+
+class Workers(Protocol):
+    """Processes by ticket. `torchzoo.run.processes` has the real ones; tests use fakes."""
+
+    def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None: ...
+
+    def wait(self, timeout_s: float) -> list[tuple[int, Message]]:
+        """The messages that came within `timeout_s`, each with its ticket. `Exited` is a ticket's last message."""
+        ...
+
+    def open_window(self, ticket: int) -> None:
+        """Tell a waiting worker to measure now."""
+        ...
+
+    def pause(self, ticket: int) -> None:
+        """Stop a worker's whole process tree."""
+        ...
+
+    def resume(self, ticket: int) -> None: ...
+
+    def kill(self, ticket: int) -> None:
+        """End a worker's whole process tree, at once, and forget it."""
+        ...
+
+    def host_available_bytes(self) -> int: ...
+
+
+@dataclass
+class Running:
+    """What the scheduler knows of a worker."""
+
+    planned: PlannedCase
+    lane: Lane
+    log: Path
+    started_at: str
+    deadline_s: float
+    device_bytes: float  # device memory that it is expected to need
+    host_bytes: float  # host memory that it is expected to need
+    stage: Stage = Stage.START
+    outcome: Outcome | None = None
+    paused_at_s: float | None = None  # when it was stopped; None while it runs
+    paused_s: float = 0.0  # how long it was stopped before that
+    had_siblings: bool = False
+    is_retry: bool = False
