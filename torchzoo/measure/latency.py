@@ -52,6 +52,13 @@ class Latency:
     host_was_slow: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Round:
+    blocks: list[Block]
+    is_slow: bool  # the host was
+    took_s: float
+
+
 def measure_latency(
     variants: Sequence[Variant], clock: Clock, gate: HostGate, settings: Settings, *, steps_per_block: dict[str, int]
 ) -> Latency:
@@ -70,31 +77,31 @@ def measure_latency(
     is_alone = len(variants) == 1
     is_slow_step = max(steps_per_block.values()) == 1
     turns = [variants[0]] * (1 if is_slow_step else 4) if is_alone else [variants[i] for i in (0, 1, 1, 0)]
-    rounds: list[tuple[list[Block], bool]] = []  # each with whether the host was slow
+    rounds: list[_Round] = []
     lost_s, gave_up, next_look = 0.0, False, 1
-    began = clock.now_ns()
     while True:
-        round_began = clock.now_ns()
+        began = clock.now_ns()
         blocks, is_slow = _one_round(turns, clock, gate, steps_per_block)
-        rounds.append((blocks, is_slow))
         gc.collect()
+        rounds.append(_Round(blocks=blocks, is_slow=is_slow, took_s=(clock.now_ns() - began) / 1e9))
         if is_slow and not gave_up:
             gate.wait(max(0.0, settings.time_limit_s - lost_s))
-            lost_s += (clock.now_ns() - round_began) / 1e9
+            lost_s += (clock.now_ns() - began) / 1e9
             gave_up = lost_s >= settings.time_limit_s
             if not gave_up:
                 continue
-        counted = [block for blocks, is_slow in rounds if gave_up or not is_slow for block in blocks]
+        that_count = [one for one in rounds if gave_up or not one.is_slow]
+        counted = [block for one in that_count for block in one.blocks]
         values = stats.block_times_s(counted, variants[0].name) if is_alone else stats.quad_ratios(counted)
         samples = len(counted) // len(variants) * min(steps_per_block.values())
-        elapsed_s = (clock.now_ns() - began) / 1e9 - (0.0 if gave_up else lost_s)
+        elapsed_s = sum(one.took_s for one in that_count)
         if len(values) >= next_look or elapsed_s >= settings.time_limit_s:
             next_look = int(1.2 * len(values)) + 1
             reason = stop_reason(values, samples=samples, elapsed_s=elapsed_s, settings=settings)
             if reason is not None:
                 return Latency(
                     blocks=tuple(counted),
-                    redone=() if gave_up else tuple(block for blocks, is_slow in rounds if is_slow for block in blocks),
+                    redone=() if gave_up else tuple(block for one in rounds if one.is_slow for block in one.blocks),
                     stop_reason=reason,
                     host_was_slow=gave_up,
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -34,3 +35,4 @@ if "torch._inductor.async_compile" in sys.modules:
 # The garbage collector of a worker need not look at what the server has loaded, nor copy its pages.
 gc.collect()
 gc.freeze()
+atexit.register(gc.unfreeze)  # what is frozen when Python ends looks like a leak to libraries that look for leaks

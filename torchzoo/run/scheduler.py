@@ -87,6 +87,7 @@ class Scheduler:
                 for ticket, message in self.workers.wait(self._time_left_s()):
                     if ticket in self.running:
                         self._note(ticket, message)
+                self.windows.update()  # who has been measured must not disturb the other lanes
                 self._kill_late()
                 yield from self._finish(queue)
         finally:

@@ -56,8 +56,6 @@ class Windows:
             self.chosen.remove(ticket)
         for lane in [lane for lane, holder in self.open.items() if holder == ticket]:
             del self.open[lane]
-            if ticket in self.running:
-                self._pause(ticket)  # what it does next would disturb the other lanes
 
     def wakes_at_s(self) -> float | None:
         """When `update` must be called even if nothing changes: the patience of the first that waits is over."""
@@ -102,7 +100,7 @@ class Windows:
                 self.open[lane] = ticket
                 opening.append(ticket)
         for ticket in self.running:
-            if ticket not in self.open.values():
+            if self.open and ticket not in self.open.values():
                 self._pause(ticket)
         for ticket in opening:
             self._resume(ticket)
