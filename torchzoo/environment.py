@@ -359,6 +359,12 @@ def physical_cores(cores: Iterable[int], folder: Path = Path("/sys/devices/syste
     return tuple(tuple(sorted(group)) for group in groups.values())
 
 
+def pin_this_thread(core: int) -> None:
+    """Keep this thread on one core. Does nothing where the system can't do it."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {core})
+
+
 def pin(cores: Iterable[int]) -> None:
     """Keep all threads of this process on these cores. Does nothing where the system can't do it."""
     if not hasattr(os, "sched_setaffinity"):

@@ -256,9 +256,10 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
 class HostWatch(msgspec.Struct, frozen=True, kw_only=True):
     """What the gate for the host (`torchzoo.measure.host`) found and did."""
 
-    undisturbed_s: float | None  # the least time of the host's loop, in this run so far; None: not known
+    undisturbed_s: float | None  # the loop's time on an undisturbed core, at the start of the run; None: not known
     looks_s: tuple[float, ...]  # the loop's time, before and after each timed block
-    waited_s: float  # for the host to be fast
+    waited_s: float  # for the host to be fast, and for choosing cores
+    fast_cores: tuple[int, ...]  # that the case was kept to in the end; empty: all
     was_slow: bool  # the host was slow, and the time to measure again was used up: such blocks count
     redone: tuple[Block, ...] = ()  # blocks that were measured again because the host was slow; they don't count
 

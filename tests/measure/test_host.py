@@ -27,7 +27,7 @@ class Host:
         self.is_slow = is_slow
         self.turn = ""
         self.generator = random.Random(3)
-        self.gate = HostGate(LOOP_S, self.clock.now_ns, self.look_s)
+        self.gate = HostGate(LOOP_S, self.clock.now_ns, look_s=self.look_s)
 
     @property
     def now_s(self) -> float:
@@ -122,16 +122,59 @@ def test_a_window_waits_for_the_host_and_gives_up() -> None:
     assert hopeless.gate.waited_s == pytest.approx(5.0, abs=0.01)
 
 
-def test_a_run_that_began_on_a_slow_host_learns_how_fast_it_is() -> None:
+class Cores:
+    """Cores of which some are slow, and a process that the gate keeps on some of them."""
+
+    def __init__(self, slow: Callable[[float], set[int]]) -> None:
+        self.clock = FakeClock()
+        self.slow = slow  # the slow cores at a time
+        self.here = 0
+        self.kept: list[set[int]] = []
+        self.gate = HostGate(
+            LOOP_S,
+            self.clock.now_ns,
+            range(6),
+            look_s=self.look_s,
+            pin_thread=self.move,
+            pin_all=lambda cores: self.kept.append(set(cores)),
+        )
+
+    def move(self, core: int) -> None:
+        self.here = core
+
+    def look_s(self) -> float:
+        took_s = LOOP_S * (SLOWDOWN + 0.1 * self.here if self.here in self.slow(self.clock.time_ns / 1e9) else 1.0)
+        self.clock.time_ns += round(took_s * 1e9)
+        return took_s
+
+
+def test_the_process_is_kept_on_the_fast_cores() -> None:
+    cores = Cores(lambda _: {0, 3})
+    assert cores.gate.wait()
+    assert cores.kept == [{1, 2, 4, 5}]
+    assert cores.gate.fast_cores == (1, 2, 4, 5)
+
+
+def test_it_waits_for_enough_fast_cores_and_then_takes_the_fastest() -> None:
+    waits = Cores(lambda now_s: {1, 2, 3, 4, 5} if now_s < 1.0 else {0})
+    assert waits.gate.wait()
+    assert waits.gate.fast_cores == (1, 2, 3, 4, 5)
+    assert 1.0 <= waits.gate.waited_s < 1.1
+    hopeless = Cores(lambda _: {1, 2, 3, 4, 5})
+    assert not hopeless.gate.wait(limit_s=1.0)
+    assert hopeless.gate.fast_cores == (0, 1, 2)
+    assert hopeless.gate.waited_s < 1.1
+
+
+def test_a_loop_a_little_slower_than_usual_is_no_slow_host() -> None:
     clock = FakeClock()
-    looks = iter([1.0, 0.5, 0.5, 0.5 * SLOW * 1.01])
-    gate = HostGate(1.0, clock.now_ns, lambda: next(looks))
-    assert [gate.is_slow() for _ in range(4)] == [False, False, False, True]
-    assert gate.undisturbed_s == 0.5
+    looks = iter([SLOW * 0.99, SLOW * 1.01])
+    gate = HostGate(1.0, clock.now_ns, look_s=lambda: next(looks))
+    assert [gate.is_slow() for _ in range(2)] == [False, True]
 
 
 def test_without_a_known_speed_the_host_is_never_slow() -> None:
     clock = FakeClock()
-    gate = HostGate(None, clock.now_ns, lambda: 100.0)
+    gate = HostGate(None, clock.now_ns, look_s=lambda: 100.0)
     assert gate.wait()
     assert not gate.is_slow()

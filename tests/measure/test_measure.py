@@ -113,10 +113,10 @@ def test_too_few_values_for_95_percent_never_converge() -> None:
 def test_back_to_back_runs_synchronise_once_each() -> None:
     clock = FakeClock()
     runs = back_to_back(clock.variant("eager", lambda: 0.01), clock, step_s=0.01)
-    assert {run.steps for run in runs} == {5}
+    assert {run.steps for run in runs} == {3}
     assert len(runs) == 7
     assert clock.synchronisations == 2 * len(runs)
-    assert [run.device_s for run in runs] == [pytest.approx(0.05)] * 7
+    assert [run.device_s for run in runs] == [pytest.approx(0.03)] * 7
     assert stats.steps_per_s(runs).value == pytest.approx(100.0)
 
 

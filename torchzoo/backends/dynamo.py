@@ -25,8 +25,8 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
     def from_outside(*args: Any, **kwargs: Any) -> Any:
         return module_call(*args, **kwargs)
 
-    is_pytorchs = type(network).forward.__module__.startswith("torch.")
-    return _compiled(from_outside if is_pytorchs else module_call, backend)
+    module_name = type(network).forward.__module__ or ""  # None in a GraphModule of torch 2.11
+    return _compiled(from_outside if module_name.startswith("torch.") else module_call, backend)
 
 
 def compile_step(step: Callable[[], Any], backend: Backend) -> Callable[[], Any]:

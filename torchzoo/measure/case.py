@@ -13,7 +13,7 @@ import torch
 from torchzoo import environment
 from torchzoo.case import EAGER, Backend, Case, Mode, Settings, Stage
 from torchzoo.measure import passes
-from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.idle import device_probe, wait_until_idle
@@ -49,18 +49,20 @@ def measure_case(
     window: Callable[[], Any],
     *,
     undisturbed_loop_s: float | None = None,
+    cores: tuple[int, ...] | None = None,
 ) -> Measured:
     """Measure one case on the device of that name, and check its results where the settings ask for it.
 
     `tell` is told each stage as it begins. `window` returns when this case may be measured, alone: until then other
     cases are prepared at the same time. `undisturbed_loop_s` is what `environment.host_loop_s` takes on a host that
-    does nothing else; if it is None, nothing is measured again when the host is slow.
+    does nothing else; if it is None, nothing is measured again when the host is slow. `cores` are those that the case
+    may use while it is measured; it is kept to the fast ones among them. None: all cores, fast or slow.
     """
     stages = Stages(tell)
     device = _use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
     model_class = load_model_class(spec)
-    gate = HostGate(undisturbed_loop_s, time.perf_counter_ns)
+    gate = HostGate(undisturbed_loop_s, time.perf_counter_ns, cores)
     measured = _measure_model(model_class, case, spec, device, settings, stages, window, gate)
     check = passes.check_of(case, spec, model_class, device, settings)  # the measured model is gone: it builds its own
     stages.close()
@@ -94,7 +96,8 @@ def _measure_model(
 
     stages.enter(Stage.WARM_UP)
     clock = DeviceClock(device)
-    eager = _warmed_up(eager_variant(model, step), clock, device, settings)
+    patient = PatientClock(device)
+    eager = _warmed_up(eager_variant(model, step), patient, device, settings)
     inspection = inspect_step(model, step)
     check_precision(model, case.precision, spec.native_dtype, inspection)
     runs = [eager]
@@ -103,7 +106,7 @@ def _measure_model(
         stages.enter(Stage.COMPILE)
         watch = watch_compilation()
         candidate = candidate_variant(model, step, case, inspection.take_calls())
-        runs.append(_warmed_up(candidate, clock, device, settings, backend=case.backend, watch=watch))
+        runs.append(_warmed_up(candidate, patient, device, settings, backend=case.backend, watch=watch))
 
     with quiet_python():
         stages.enter(Stage.WAIT)
@@ -145,6 +148,7 @@ def _measure_model(
         host_loop_s=timing.host_loop_s,
         host=HostWatch(
             undisturbed_s=gate.undisturbed_s,
+            fast_cores=gate.fast_cores,
             looks_s=tuple(gate.looks_s),
             waited_s=gate.waited_s,
             was_slow=timing.latency.host_was_slow,

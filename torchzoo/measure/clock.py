@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 import torch
 
+#: A shorter wait is not worth a pause.
+LEAST_WAIT_S = 1e-3
+
 
 class Clock(Protocol):
     """What measuring needs to know of time. Tests use a fake one."""
@@ -43,6 +46,10 @@ class DeviceClock:
         if self._module is not None:
             self._module.synchronize(self._device)
 
+    def is_done(self, mark: Any) -> bool:
+        """Whether the device has passed the mark."""
+        return mark is None or bool(mark.query())
+
     def mark(self) -> Any:
         if self._module is None:
             return None
@@ -52,3 +59,20 @@ class DeviceClock:
 
     def device_time_s(self, began: Any, ended: Any) -> float | None:
         return None if began is None else began.elapsed_time(ended) / 1e3
+
+
+class PatientClock(DeviceClock):
+    """A clock for what is not timed: while it waits for the device, it leaves its core to others.
+
+    `DeviceClock` asks the device without a pause, to see the end of a step at once. While several workers share the
+    device, that takes much of the CPU time that their compilers need. This clock sees the end of a step late, by at
+    most a twentieth of the step's time.
+    """
+
+    def synchronize(self) -> None:
+        end, began = self.mark(), time.perf_counter()
+        while not self.is_done(end):
+            waited_s = time.perf_counter() - began
+            if waited_s > LEAST_WAIT_S:
+                time.sleep(min(0.01, waited_s / 20))
+        super().synchronize()

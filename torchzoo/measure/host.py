@@ -1,22 +1,26 @@
 """A gate for the host, as `idle` is one for the device: steps are timed while the host is as fast as it can be.
 
 Steps that wait for the host take longer while its cores are slow: when hyperthreads, caches or the clock are shared
-with another process, of this machine or of a neighbour on the same hardware. How fast the host is, a loop of plain
-Python tells; how fast it can be is known from the start of the run.
+with another process, of this machine or of a neighbour on the same hardware. How fast a core is, a loop of plain
+Python tells; how fast it can be is known from the start of the run. On a virtual machine some cores are often slow
+(a neighbour uses the same physical cores) while others are fast. So the gate also chooses the cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from torchzoo.environment import host_loop_s
+from torchzoo.environment import host_loop_s, pin, pin_this_thread
 
-#: The host is slow if its loop takes more than this times as long as undisturbed.
-SLOW = 1.1
+#: A core is slow if its loop takes more than this times as long as undisturbed. (On a host of an H200 in November 2026
+#: it varied by 6% on undisturbed cores, and took 1.5 to 2 times as long on disturbed ones.)
+SLOW = 1.15
 #: A window waits no longer than this for the host.
-WAIT_S = 5.0
-#: While it waits, it looks so many times in a row, and goes on when the host was fast each time.
+WAIT_S = 2.0
+#: A step needs at least so many fast cores: Python runs on one, autograd on another, and one is for all other threads.
+LEAST_CORES = 3
+#: Where cores can't be chosen, the host is fast when so many looks in a row find it so.
 LOOKS = 10
 
 
@@ -27,36 +31,60 @@ def two_loops_s() -> float:
 
 @dataclass
 class HostGate:
-    """Looks at the host's speed before, between and after timed blocks.
+    """Looks at the host's speed before, between and after timed blocks, and keeps this process on fast cores.
 
     Args:
-        undisturbed_s: the loop's time on the undisturbed host; None if it is not known: then the host is never slow.
+        undisturbed_s: the loop's time on an undisturbed core; None if it is not known: then the host is never slow.
         now_ns: the clock.
-        look_s: runs the loop, and returns how long it took.
+        cores: those to choose from; None: the process stays on all its cores.
+        look_s: runs the loop in this thread, and returns how long it took.
+        pin_thread: keeps this thread on one core.
+        pin_all: keeps all threads of this process on some cores.
     """
 
     undisturbed_s: float | None
     now_ns: Callable[[], int]
+    cores: Sequence[int] | None = None
     look_s: Callable[[], float] = two_loops_s
+    pin_thread: Callable[[int], None] = pin_this_thread
+    pin_all: Callable[[Iterable[int]], None] = pin
     waited_s: float = 0.0
-    looks_s: list[float] = field(default_factory=list)  # all that were made beside the timing, in their order
+    looks_s: list[float] = field(default_factory=list)  # those beside timed blocks, in their order
+    fast_cores: tuple[int, ...] = ()  # where the process was kept last; empty: on all its cores
 
     def is_slow(self) -> bool:
-        """Look once."""
+        """Look once, where this thread runs."""
         took_s = self.look_s()
         self.looks_s.append(took_s)
-        if self.undisturbed_s is None:
-            return False
-        self.undisturbed_s = min(self.undisturbed_s, took_s)  # the run may have begun on a slow host
-        return took_s > SLOW * self.undisturbed_s
+        return self._is_slow(took_s)
 
     def wait(self, limit_s: float = WAIT_S) -> bool:
-        """Wait until the host is fast, `LOOKS` times in a row, or for `limit_s`. Returns whether it is fast."""
+        """Find fast cores and keep to them, or wait for them up to `limit_s`. Returns whether the host is fast.
+
+        If there are too few fast cores in the end, the process keeps to the fastest ones.
+        """
         began = self.now_ns()
-        in_a_row = 0
-        while in_a_row < LOOKS:
-            in_a_row = 0 if self.is_slow() else in_a_row + 1
-            if in_a_row == 0 and (self.now_ns() - began) / 1e9 >= limit_s:
-                break
+        look = self._all_looks_are_fast if self.cores is None or self.undisturbed_s is None else self._finds_fast_cores
+        while not (is_fast := look()) and (self.now_ns() - began) / 1e9 < limit_s:
+            pass
         self.waited_s += (self.now_ns() - began) / 1e9
-        return in_a_row == LOOKS
+        return is_fast
+
+    def _is_slow(self, took_s: float) -> bool:
+        return self.undisturbed_s is not None and took_s > SLOW * self.undisturbed_s
+
+    def _all_looks_are_fast(self) -> bool:
+        return not any(self._is_slow(self.look_s()) for _ in range(LOOKS))
+
+    def _finds_fast_cores(self) -> bool:
+        assert self.cores is not None
+        took_s = {}
+        for core in self.cores:
+            self.pin_thread(core)
+            took_s[core] = self.look_s()
+        fast = [core for core in self.cores if not self._is_slow(took_s[core])]
+        least = min(LEAST_CORES, len(self.cores))
+        is_enough = len(fast) >= least
+        self.fast_cores = tuple(fast if is_enough else sorted(self.cores, key=took_s.__getitem__)[:least])
+        self.pin_all(self.fast_cores)
+        return is_enough

@@ -141,7 +141,7 @@ def measure_throughput(
 
 
 def back_to_back(
-    variant: Variant, clock: Clock, *, step_s: float, runs: int = 7, run_s: float = 0.05, budget_s: float = 1.0
+    variant: Variant, clock: Clock, *, step_s: float, runs: int = 7, run_s: float = 0.02, budget_s: float = 0.5
 ) -> tuple[BackToBack, ...]:
     """Runs of many steps with one synchronisation at the end: throughput as a training loop sees it.
 
