@@ -82,12 +82,52 @@ def times(factor: float) -> list[float]:
         (1.10, Verdict.SLOWER),
         (1 / 1.10, Verdict.FASTER),
         (1.0, Verdict.SAME),
-        (1.03, Verdict.SAME),  # known, but too small to matter
+        (1.03, Verdict.SLOWER),
+        (1.005, Verdict.SAME),  # known, but too small to matter
         (3.0, Verdict.SLOWER),  # no overlap at all
     ],
 )
 def test_a_known_shift_is_found_and_a_small_one_is_none(factor: float, found: Verdict) -> None:
     assert verdict(records(STEADY), records(times(factor))) is found
+
+
+def test_a_fixed_threshold_is_kept_however_quiet_the_runs_are() -> None:
+    runs = [run_of(records(STEADY)), run_of(records(times(1.03)))]
+    (finding,) = compare_runs(*runs, threshold=0.07, metrics=[Metric.LATENCY]).findings
+    assert finding.verdict is Verdict.SAME
+    assert finding.sees == pytest.approx(0.07)
+
+
+def test_by_default_a_case_tells_what_its_noise_lets_it_see() -> None:
+    def seen(spread: float) -> tuple[float, Verdict]:
+        base = [0.1 * (1 + spread * step) for step in (-2, -1, 0, 1, 2)]
+        runs = [run_of(records(base)), run_of(records(1.03 * one for one in base))]
+        (finding,) = compare_runs(*runs, metrics=[Metric.LATENCY]).findings
+        assert finding.sees is not None
+        return finding.sees, finding.verdict
+
+    assert seen(0.0001) == (pytest.approx(0.01), Verdict.SLOWER)  # never below 1%
+    sees, found = seen(0.005)
+    assert (0.01 < sees < 0.03, found) == (True, Verdict.SLOWER)
+    sees, found = seen(0.02)
+    assert (sees > 0.03, found) == (True, Verdict.INCONCLUSIVE)
+    single = compare_runs(run_of(records([0.1])), run_of(records([0.103])), metrics=[Metric.LATENCY])
+    assert single.findings[0].sees is None or single.findings[0].sees >= 0.07  # one process shows no noise
+
+
+def test_unsteady_cases_are_named_and_not_compared() -> None:
+    late = {"eager": variant_result(), "candidate": variant_result(compilation=Compilation(graphs=3, late_graphs=1))}
+    other = msgspec.structs.replace(CASE, model="shapes")
+    unsteady = [
+        msgspec.structs.replace(one, case=other, outcome=msgspec.structs.replace(one.outcome, variants=late))
+        for one in records([0.1])
+    ]
+    comparison = compare_runs(run_of([*records(STEADY)]), run_of([*records(times(1.2))]))
+    assert comparison.unsteady == ()
+    both = compare_runs(run_of([*records(STEADY), *unsteady]), run_of([*records(STEADY), *unsteady]))
+    assert both.unsteady == (other,)
+    assert {finding.case for finding in both.findings} == {CASE}
+    assert any("shapes" in line and "not compared" in line for line in shown.summary(both))
 
 
 def test_ties_are_the_same() -> None:
@@ -184,7 +224,7 @@ def test_without_the_correction_for_many_cases_there_would_be_more(monkeypatch: 
     generator = random.Random(3)
     monkeypatch.setattr("torchzoo.analysis.findings.holm", list)
     alarms = 0
-    for _ in range(20):
+    for _ in range(60):
         base, candidate = (run_of(many(generator, 0.15, cases=20, heavy=False)) for _ in range(2))
         findings = compare_runs(base, candidate, metrics=[Metric.LATENCY]).findings
         alarms += any(one.verdict in (Verdict.SLOWER, Verdict.FASTER) for one in findings)
@@ -469,10 +509,11 @@ def test_exit_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["compare", base, str(tmp_path / "none")]) == 2
     assert main(["compare", base, base, "--metric", "latancy"]) == 2
     assert "did you mean latency?" in capsys.readouterr().err
-    for wrong in ("7", "0%", "much"):
+    assert main(["compare", base, slow, "--threshold", "7"]) == main(["compare", base, slow, "--threshold", "7%"]) == 1
+    for wrong in ("-7", "0%", "100", "much"):
         with pytest.raises(SystemExit, match="2"):
             main(["compare", base, base, "--threshold", wrong])
-    assert "expected a share such as 7% or 0.07" in capsys.readouterr().err
+    assert "expected a percentage such as 7% or 7" in capsys.readouterr().err
 
 
 def test_new_torch_keeps_its_verdicts(tmp_path: Path) -> None:

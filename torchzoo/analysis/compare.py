@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult, Status, case_results
-from torchzoo.analysis.findings import THRESHOLD, Finding, Metric, Verdict, judge_pairs
+from torchzoo.analysis.findings import Finding, Metric, Verdict, judge_pairs
 from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, hardware_means, hardware_ratio
 from torchzoo.case import Case
 from torchzoo.errors import UsageError
@@ -45,7 +45,7 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str
     base_manifest: Manifest
     candidate_manifest: Manifest
-    threshold: float
+    threshold: float | None  # None: for each case what its noise allows
     differences: tuple[Difference, ...]
     findings: tuple[Finding, ...]
     changes: tuple[StatusChange, ...]
@@ -73,7 +73,7 @@ def compare_runs(
     base: Run,
     candidate: Run,
     *,
-    threshold: float = THRESHOLD,
+    threshold: float | None = None,
     across: frozenset[DifferenceKind] = frozenset(),
     metrics: Sequence[Metric] = tuple(Metric),
 ) -> RunComparison:
@@ -82,7 +82,7 @@ def compare_runs(
     Args:
         base: the run before.
         candidate: the run after.
-        threshold: the least difference that matters: 0.07 for 7%.
+        threshold: the least difference that matters: 0.07 for 7%; None: for each case what its noise allows.
         across: what the runs may differ in.
         metrics: what to judge.
 

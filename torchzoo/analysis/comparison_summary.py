@@ -23,9 +23,9 @@ def change_counts(comparison: RunComparison) -> Counter[Change]:
     return Counter(change.change for change in comparison.changes)
 
 
-def is_open(finding: Finding, threshold: float) -> bool:
-    """Whether a finding is inconclusive although the two figures are at least the threshold apart."""
-    is_far = max(finding.ratio.value, 1 / finding.ratio.value) >= 1 + threshold
+def is_open(finding: Finding) -> bool:
+    """Whether a finding is inconclusive although the two figures are further apart than `same` allows."""
+    is_far = max(finding.ratio.value, 1 / finding.ratio.value) >= 1 + finding.same_within
     return finding.verdict is Verdict.INCONCLUSIVE and is_far
 
 
@@ -34,7 +34,7 @@ def split_findings(comparison: RunComparison) -> tuple[list[Finding], list[Findi
     wanted: list[Finding] = []
     rest: list[Finding] = []
     for finding in comparison.findings:
-        is_wanted = finding.is_notable or is_open(finding, comparison.threshold)
+        is_wanted = finding.is_notable or is_open(finding)
         (wanted if is_wanted else rest).append(finding)
     return wanted, rest
 

@@ -4,14 +4,16 @@ A latency or compile time is `slower` or `faster` where two things hold. The par
 speed does not explain is at least the threshold. And a test says that it is no accident: it compares processes
 (`significance.log_ratio`, Welch's t on the logarithms of their medians), because what differs between processes, not
 within them, makes false alarms. Its p-values are adjusted by Holm's method over all cases and metrics of the
-comparison, so that without any change at most one comparison in twenty finds one. A time is `same` where the 95%
+comparison, so that without any change at most one comparison in a hundred finds one. A time is `same` where the 95%
 interval of the ratio lies within the threshold either way, else `inconclusive`. (A rank test would need no
 distribution, but with five processes a side it can't go below p = 0.008: too little evidence for twenty cases.)
 
 Memory hardly varies: it is `more` or `less` where the medians differ by the threshold and the repeats' ranges do not
 overlap, `inconclusive` where they do.
 
-The default threshold of 7% is that of TorchBench (Hao et al., 2023, arXiv:2304.14226; pytorch/benchmark#488).
+By default, the least difference that matters is what the case's own noise lets the test find, but at least 1%. Where
+that noise is not known, because a run has one process of a case, it is the 7% of TorchBench (Hao et al., 2023,
+arXiv:2304.14226; pytorch/benchmark#488). These 7% are also the default for memory, and for what `same` means.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ from torchzoo.case import EAGER, CacheMode, Case
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
 from torchzoo.stats import Estimate
 
-#: The least difference that matters.
-THRESHOLD = 0.07
-FAMILY_WISE_ERROR = 0.05
+#: The least difference of times that matters: where the noise between processes is not known, and where it is known.
+THRESHOLD, LEAST_THRESHOLD = 0.07, 0.01
+#: In how many of a hundred comparisons without any change at least one case is called slower or faster.
+FAMILY_WISE_ERROR = 0.01
 
 #: The standard deviation (of the logarithm) between processes that is assumed where each run has one process. Between
 #: runs on machines of one kind (the H200s of docs/results and its history, 2026-11-21), 97 in 100 cases differed by
@@ -74,6 +77,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     candidate: float
     ratio: Estimate  # candidate over base; of memory the interval is the range of the repeats
     p_value: float | None  # adjusted for the number of tests in the comparison; None if there was no test
+    same_within: float  # `same` says that the figures differ by less than this share
+    sees: float | None  # the least difference that the test could have found, as a share; None if there was no test
     base_processes: int
     candidate_processes: int
     remark: str = ""
@@ -97,20 +102,21 @@ class _Tested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_pairs(
-    pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: float, *, same_models: bool
+    pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: float | None, *, same_models: bool
 ) -> list[Finding]:
     """A finding for each pair and metric, in the order of the pairs.
 
     Args:
         pairs: the cases that both runs measured.
         metrics: what to judge.
-        threshold: the least difference that matters: 0.07 for 7%.
+        threshold: the least difference that matters: 0.07 for 7%; None: what each case's noise allows.
         same_models: whether both runs measured the same models, and so loaded the same libraries.
     """
     tested = [one for pair in pairs for make in (_latency, _compile_time) if (one := make(*pair)) is not None]
     tested = [one for one in tested if one.metric in metrics]
     p_values = [1.0 if one.ratio is None else one.ratio.p_value(one.allowance) for one in tested]
-    found = [_judged(one, p, threshold) for one, p in zip(tested, holm(p_values), strict=True)]
+    error_rate = FAMILY_WISE_ERROR / max(1, len(tested))
+    found = [_judged(one, p, threshold, error_rate) for one, p in zip(tested, holm(p_values), strict=True)]
     for pair in pairs:
         for metric in (Metric.DEVICE_MEMORY, Metric.HOST_MEMORY):
             finding = _memory(pair, metric, threshold, same_models=same_models) if metric in metrics else None
@@ -204,9 +210,14 @@ def _compile_time(case: Case, base: Sequence[Measured], candidate: Sequence[Meas
     )
 
 
-def _judged(one: _Tested, p_value: float, threshold: float) -> Finding:
+def _judged(one: _Tested, p_value: float, threshold: float | None, error_rate: float) -> Finding:
+    """`error_rate` is that of a single test in the comparison."""
     base, candidate = stats.processes_estimate(one.base).value, stats.processes_estimate(one.candidate).value
-    enough = math.log1p(threshold)
+    same_within = THRESHOLD if threshold is None else threshold
+    if threshold is None:
+        threshold = THRESHOLD if one.ratio is None or one.ratio.degrees is None else LEAST_THRESHOLD
+    sees = None if one.ratio is None else max(threshold, one.ratio.least_significant(error_rate))
+    enough, near = math.log1p(threshold), math.log1p(same_within)
     if one.ratio is None:
         interval = Estimate(value=candidate / base, low=0.0, high=math.inf, confidence=0.0, count=1)
         verdict = Verdict.INCONCLUSIVE
@@ -214,7 +225,7 @@ def _judged(one: _Tested, p_value: float, threshold: float) -> Finding:
         interval = one.ratio.interval()
         if abs(one.ratio.value) - one.allowance >= enough and p_value < FAMILY_WISE_ERROR:
             verdict = Verdict.SLOWER if one.ratio.value > 0 else Verdict.FASTER
-        elif math.exp(-enough) < interval.low and interval.high < math.exp(enough):
+        elif math.exp(-near) < interval.low and interval.high < math.exp(near):
             verdict = Verdict.SAME
         else:
             verdict = Verdict.INCONCLUSIVE
@@ -226,13 +237,15 @@ def _judged(one: _Tested, p_value: float, threshold: float) -> Finding:
         candidate=candidate,
         ratio=interval,
         p_value=None if one.ratio is None else p_value,
+        same_within=same_within,
+        sees=sees,
         base_processes=len(one.base),
         candidate_processes=len(one.candidate),
         remark="; ".join(one.remarks),
     )
 
 
-def _memory(pair: Pair, metric: Metric, threshold: float, *, same_models: bool) -> Finding | None:
+def _memory(pair: Pair, metric: Metric, threshold: float | None, *, same_models: bool) -> Finding | None:
     case, *sides = pair
     read = _device_bytes if metric is Metric.DEVICE_MEMORY else _host_bytes
     values = [[value for measured in side if (value := read(measured))] for side in sides]
@@ -240,6 +253,7 @@ def _memory(pair: Pair, metric: Metric, threshold: float, *, same_models: bool) 
         return None
     if metric is Metric.HOST_MEMORY and len({_peak_is_of_pass(m) for side in sides for m in side}) > 1:
         return None  # one is the peak of the memory pass, the other the peak of the whole process
+    threshold = THRESHOLD if threshold is None else threshold
     base, candidate = (float(median(side)) for side in values)
     is_apart = max(values[0]) < min(values[1]) or max(values[1]) < min(values[0])
     ratio, remark = candidate / base, ""
@@ -268,6 +282,8 @@ def _memory(pair: Pair, metric: Metric, threshold: float, *, same_models: bool) 
             count=min(map(len, values)),
         ),
         p_value=None,
+        same_within=threshold,
+        sees=None,
         base_processes=len(values[0]),
         candidate_processes=len(values[1]),
         remark=remark,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchzoo.analysis.compare import compare_runs
-from torchzoo.analysis.findings import THRESHOLD, Metric
+from torchzoo.analysis.findings import LEAST_THRESHOLD, THRESHOLD, Metric
 from torchzoo.commands.arguments import kept_run, write
 from torchzoo.errors import UsageError, unknown
 from torchzoo.provenance import DifferenceKind
@@ -33,9 +33,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--threshold",
         type=_share,
-        default=THRESHOLD,
         metavar="P%",
-        help=f"the least difference that matters (default: {THRESHOLD:.0%}%, as in TorchBench)",
+        help="the least difference that matters, such as 7%% (default: for each case what its noise between repeats "
+        f"allows, at least {LEAST_THRESHOLD:.0%}%; {THRESHOLD:.0%}%, as in TorchBench, where there are no repeats)",
     )
     parser.add_argument(
         "--across",
@@ -70,13 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _share(text: str) -> float:
-    """`7%` or `0.07`."""
+    """`7%`, `7` or `0.07`."""
     try:
-        share = float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
+        number = float(text.removesuffix("%"))
+        share = number / 100 if text.endswith("%") or number >= 1 else number
     except ValueError:
         share = 0.0
     if not 0 < share < 1:
-        raise argparse.ArgumentTypeError(f"expected a share such as 7% or 0.07, found '{text}'")
+        raise argparse.ArgumentTypeError(f"expected a percentage such as 7% or 7, found '{text}'")
     return share
 
 

@@ -120,7 +120,7 @@ def _measure_model(
             run.energy = passes.energy_of(run.variant, settings, device, run.step_s)
         for run in runs:
             run.breakdown = passes.breakdown_of(run.variant, case, settings, device, run.step_s)
-            run.device_active_s = passes.device_time_of(run.variant, run.breakdown, device, run.step_s)
+            run.device_time = passes.device_time_of(run.variant, run.breakdown, device)
     for run in runs:
         run.count_late_graphs(settings)
 
@@ -181,7 +181,7 @@ class _VariantRun:
     back_to_back: tuple[BackToBack, ...] = ()
     energy: Energy | None = None
     breakdown: Breakdown | None = None
-    device_active_s: float | None = None
+    device_time: Callable[[], float | None] = lambda: None
     growth: Growth | None = None
 
     @property
@@ -202,7 +202,7 @@ class _VariantRun:
             memory=self.memory,
             back_to_back=self.back_to_back,
             result_is_finite=self.warm.result_is_finite,
-            device_active_s=self.device_active_s,
+            device_active_s=self.device_time(),
             compilation=self.compilation,
             breakdown=self.breakdown,
             energy=self.energy,

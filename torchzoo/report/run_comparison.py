@@ -18,7 +18,7 @@ from torchzoo.analysis.comparison_summary import (
     split_findings,
     verdict_counts,
 )
-from torchzoo.analysis.findings import Finding, Metric, Verdict
+from torchzoo.analysis.findings import LEAST_THRESHOLD, THRESHOLD, Finding, Metric, Verdict
 from torchzoo.analysis.hardware import HardwareMean, HardwareRatio
 from torchzoo.analysis.reproduce import command
 from torchzoo.record import Manifest
@@ -51,7 +51,7 @@ def title(comparison: RunComparison) -> str:
         devices = [d for d in comparison.differences if d.name in ("device", "CPU")]
         return f"{devices[-1].base} against {devices[-1].candidate} ({between})" if devices else between
     if not comparison.has_regression:
-        open_ones = sum(is_open(finding, comparison.threshold) for finding in comparison.findings)
+        open_ones = sum(is_open(finding) for finding in comparison.findings)
         more = f", {open_ones} inconclusive beyond the threshold" if open_ones else ""
         return f"No regression found{more} ({between})"
     return f"Regression: {', '.join(parts)} ({between})"
@@ -68,6 +68,10 @@ def summary(comparison: RunComparison) -> list[str]:
     states += [f"{comparison.still_failing} failing in both"] if comparison.still_failing else []
     if states:
         lines.append(f"status: {', '.join(states)}")
+    if comparison.unsteady:
+        labels = [case.label() for case in comparison.unsteady]
+        lines.append(f"not compared, compiled again while they were measured ({len(labels)}): {_few(labels)}")
+    lines += _seen(comparison)
     if single := cases_of_single_processes(comparison):
         lines.append(
             f"{len(single)} cases were measured by one process in each run. One process does not show how much "
@@ -77,10 +81,34 @@ def summary(comparison: RunComparison) -> list[str]:
     return lines
 
 
+def _threshold(comparison: RunComparison) -> str:
+    if comparison.threshold is not None:
+        return f"Least difference that matters: {100 * comparison.threshold:g}%."
+    return (
+        f"Least difference that matters: for each case what its noise allows, but at least {LEAST_THRESHOLD:.0%}; "
+        f"{THRESHOLD:.0%} where a run has one process of a case."
+    )
+
+
+def _seen(comparison: RunComparison) -> list[str]:
+    """How small a difference of the latency could have been found, over the cases."""
+    seen = sorted(f.sees for f in comparison.findings if f.metric is Metric.LATENCY and f.sees is not None)
+    if not seen:
+        return []
+    return [
+        f"differences of the step's time that could be found: {_percent(seen[len(seen) // 2])} and more in half of the "
+        f"cases (from {_percent(seen[0])} to {_percent(seen[-1])})"
+    ]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%" if share < 1 else "100%"
+
+
 def _method(comparison: RunComparison) -> str:
     return (
-        f"Threshold {100 * comparison.threshold:g}%. Times: Welch's t-test between processes, on the logarithms of "
-        "their medians. The p-values are adjusted by Holm's method over all cases and metrics, so that 5% holds for "
+        f"{_threshold(comparison)} Times: Welch's t-test between processes, on the logarithms of "
+        "their medians. The p-values are adjusted by Holm's method over all cases and metrics, so that 1% holds for "
         "the whole comparison. Intervals are 95% intervals of one case. Memory: the medians, where the ranges of the "
         "repeats do not overlap."
     )
@@ -125,13 +153,14 @@ def _findings_table(findings: Sequence[Finding]) -> list[Any]:
             finding.verdict,
             *_values(finding),
             _ratio(finding),
+            "" if finding.sees is None else _percent(finding.sees),
             str(notes.index(finding.remark) + 1) if finding.remark else "",
         )
         for finding in findings
     ]
-    headings = ("verdict", "base", "candidate", "ratio", "note")
+    headings = ("verdict", "base", "candidate", "ratio", "sees", "note")
     lines = [f"note {number}: {note}" for number, note in enumerate(notes, start=1)]
-    return [terminal.CaseTable(headings, rows, right={"base", "candidate", "note"}), *lines]
+    return [terminal.CaseTable(headings, rows, right={"base", "candidate", "sees", "note"}), *lines]
 
 
 def _few(labels: Sequence[str], most: int = 8) -> str:

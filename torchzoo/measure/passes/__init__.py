@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +60,17 @@ def breakdown_of(
     return measure_breakdown(variant.step, DeviceClock(device), device, step_s=step_s, trace=trace)
 
 
-def device_time_of(variant: Variant, found: Breakdown | None, device: torch.device, step_s: float) -> float | None:
-    """Seconds in which the device works during a step, from its breakdown if there is one; None where not known."""
+def device_time_of(variant: Variant, found: Breakdown | None, device: torch.device) -> Callable[[], float | None]:
+    """A function that gives the seconds in which the device works during a step; None where that is not known.
+
+    They are from the breakdown if there is one, else from a step that is profiled now.
+    """
     from torchzoo.measure.passes.breakdown import measure_device_time, working_s
 
     if found is not None and device.type != "cpu":
-        return working_s(found)
+        return partial(working_s, found)
     variant.select()
-    return measure_device_time(variant.step, DeviceClock(device), device, step_s=step_s)
+    return measure_device_time(variant.step, DeviceClock(device), device)
 
 
 def growth_of(variant: Variant, settings: Settings, device: torch.device, step_s: float) -> Growth | None:

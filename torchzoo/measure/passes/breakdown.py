@@ -88,20 +88,22 @@ def measure_breakdown(
     return breakdown(activities, profiled.spans, drop=0 if is_slow else 1, is_nested=is_cpu, trace=trace)
 
 
-def measure_device_time(step: Callable[[], Any], clock: Clock, device: torch.device, *, step_s: float) -> float | None:
-    """Seconds in which the device works during a step: the union of kernels, copies and memory sets.
+def measure_device_time(step: Callable[[], Any], clock: Clock, device: torch.device) -> Callable[[], float | None]:
+    """Profile one step. The function that is returned gives the seconds in which the device worked during it.
 
-    A second step is profiled, unless steps are slow: the first one under a profiler also makes it ready.
-
-    Returns:
-        None on the CPU, and where torch.profiler can't see the device.
+    That is the union of kernels, copies and memory sets; None on the CPU and where torch.profiler sees no device.
+    To find it out takes the host a while, so it can be done later, when it disturbs nobody.
     """
     activity = _profiler_activity(device)
     if device.type == "cpu" or activity is None:
-        return None
-    profiled = _profile(step, clock, [activity], 1 if 2 * step_s >= BUDGET_S else 2)
-    found = breakdown(list(_device_activities(profiled.events())), profiled.spans, drop=0, is_nested=False)
-    return working_s(found)
+        return lambda: None
+    profiled = _profile(step, clock, [activity], 1)
+
+    def active_s() -> float | None:
+        activities = list(_device_activities(profiled.events()))
+        return working_s(breakdown(activities, profiled.spans, drop=0, is_nested=False))
+
+    return active_s
 
 
 def working_s(found: Breakdown) -> float | None:
