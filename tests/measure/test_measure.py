@@ -134,6 +134,19 @@ def test_warm_up_times_the_first_step_apart_and_goes_on_until_steady() -> None:
     assert result.steps_s == (2.0, 1.5, 1.2, 1.0, 1.0, 1.0)
 
 
+def test_warm_up_goes_on_until_nothing_is_compiled_any_more_within_a_limit() -> None:
+    def warmed(graphs_after: list[int], settings: Settings = SETTINGS) -> int:
+        clock, steps = FakeClock(), []
+        variant = clock.variant("candidate", lambda: steps.append(1) or 0.1)  # type: ignore[func-returns-value]
+        counted = lambda: graphs_after[min(len(steps), len(graphs_after) - 1)]  # noqa: E731
+        return len(warm_up(variant, clock, settings, counted).steps_s)
+
+    assert warmed([0, 1]) == SETTINGS.warmup_min_steps
+    assert warmed([0, 1, 1, 2, 3, 3, 4]) == 5 + 3  # three steps after the last graph; the first step is not counted
+    assert warmed(list(range(1000))) == SETTINGS.compiling_max_steps
+    assert warmed(list(range(1000)), Settings(compiling_limit_s=1.5)) == 15
+
+
 def test_warm_up_says_whether_the_last_result_was_finite() -> None:
     clock = FakeClock()
     good = Variant(name="eager", step=lambda: torch.ones(2), select=lambda: None)
