@@ -6,6 +6,7 @@ import io
 import json
 import math
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from torchzoo.cli import main
 from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.report import tables
 from torchzoo.report.remarks import what_failed
-from torchzoo.report.summary import counts, summary, where_time_went
+from torchzoo.report.summary import counts, summary, what_compare_finds, where_time_went
 from torchzoo.store import RunStore
 
 DOMAINS = {"tiny": Domain.NLP, "b": Domain.NLP}
@@ -201,6 +202,17 @@ def test_noise_knows_between_and_within() -> None:
     assert found.floor == pytest.approx(math.exp(stats.t_quantile(0.95, 3) * spread * math.sqrt(0.5)) - 1)
     assert found.within == pytest.approx(0.01)
     assert found.processes == 4
+    assert found.sees is not None
+    assert found.sees > found.floor  # wrong in one of a hundred, not in five
+    [quiet] = noise_of(run_of(processes(0.1, 0.1, 0.1)))
+    assert quiet.sees == 0.01
+
+
+def test_a_run_with_repeats_says_how_small_a_difference_can_be_found() -> None:
+    repeated = what_compare_finds(run_of(processes(0.100, 0.101, 0.100, 0.101, 0.1)))
+    assert len(repeated) == 1
+    assert re.search(r"differences of [1-3]\.\d% and more", repeated[0])
+    assert what_compare_finds(run_of([record()])) == []
 
 
 def test_no_change_stays_below_the_noise_floor_95_times_in_100() -> None:

@@ -9,8 +9,10 @@ from statistics import median, stdev
 import msgspec
 
 from torchzoo import stats
+from torchzoo.analysis.bound import Bound, bound_of
 from torchzoo.analysis.cases import case_results
-from torchzoo.analysis.findings import is_device_bound, shown_variant, times_s
+from torchzoo.analysis.findings import FAMILY_WISE_ERROR, LEAST_THRESHOLD, shown_variant, times_s
+from torchzoo.analysis.significance import LogRatio
 from torchzoo.case import Case
 from torchzoo.record import Measured
 from torchzoo.store import Run
@@ -25,23 +27,33 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     between: float | None  # standard deviation of the processes' medians (of their logarithms)
     floor: float | None  # of the ratio of two runs of as many processes: what 95 in 100 stay below
     within: float | None  # half-width of a process's own interval, the median over processes; None for one sample
-    is_device_bound: bool
+    sees: float | None  # the least difference of the latency that a comparison with such a run would find
+    bound: Bound | None  # what bounds the shown variant's step; of several processes, the first that is not the device
     medians_s: tuple[float, ...]
+
+    @property
+    def is_device_bound(self) -> bool:
+        return self.bound is Bound.DEVICE
 
 
 def noise_of(run: Run) -> tuple[Noise, ...]:
     """The noise of each measured case."""
-    return tuple(_noise(result.case, result.measured) for result in case_results(run) if result.measured)
+    results = [result for result in case_results(run) if result.measured]
+    return tuple(_noise(result.case, result.measured, cases=len(results)) for result in results)
 
 
-def _noise(case: Case, measured: Sequence[Measured]) -> Noise:
+def _noise(case: Case, measured: Sequence[Measured], *, cases: int) -> Noise:
     own = [stats.latency_s(one.blocks, shown_variant(one)) for one in measured]
     widths = [estimate.relative_half_width for estimate in own if estimate.count > 1]
-    between, floor = None, None
+    between, floor, sees = None, None, None
     if len(own) > 1:
         between = stdev(math.log(estimate.value) for estimate in own)
         t = stats.t_quantile(stats.STATED_CONFIDENCE, len(own) - 1)
-        floor = math.expm1(min(t * between * math.sqrt(2 / len(own)), 700.0))
+        error = between * math.sqrt(2 / len(own))
+        floor = math.expm1(min(t * error, 700.0))
+        ratio = LogRatio(value=0.0, error=error, degrees=2 * (len(own) - 1))
+        sees = max(LEAST_THRESHOLD, ratio.least_significant(FAMILY_WISE_ERROR / cases))
+    bounds = [bound_of(one, shown_variant(one)) for one in measured]
     return Noise(
         case=case,
         latency_s=stats.processes_estimate(times_s(measured)).value,
@@ -49,6 +61,7 @@ def _noise(case: Case, measured: Sequence[Measured]) -> Noise:
         between=between,
         floor=floor,
         within=median(widths) if widths else None,
-        is_device_bound=all(map(is_device_bound, measured)),
+        sees=sees,
+        bound=next((bound for bound in bounds if bound is not Bound.DEVICE), Bound.DEVICE),
         medians_s=tuple(estimate.value for estimate in own),
     )

@@ -12,14 +12,24 @@ from torchzoo.report import terminal, units
 from torchzoo.report.markdown import provenance, table
 from torchzoo.store import Run
 
-HEADINGS = ("case", "latency", "processes", "between processes", "noise floor", "within a process", "bound by")
-NARROW_HEADINGS = ("latency", "processes", "between", "noise floor", "within", "bound by")
+HEADINGS = (
+    "case",
+    "latency",
+    "processes",
+    "between processes",
+    "noise floor",
+    "compare finds",
+    "within a process",
+    "bound by",
+)
+NARROW_HEADINGS = ("latency", "processes", "between", "noise floor", "finds", "within", "bound by")
 
 EXPLAINED = (
     "Between processes: the standard deviation of the processes' medians. Noise floor: without any change, two such "
     "runs with as many processes each differ by more than this only 5 times in 100 (Student's t, for one case). "
-    "Within a process: half of the width of the 95% interval of its median. Bound by: the device, if the host hands "
-    "over a step's work in less than half of the step's time; else the host, and then the host's own speed counts."
+    "Compare finds: the least difference that `torchzoo compare` would find between two such runs of all these cases. "
+    "Within a process: half of the width of the 95% interval of its median. Bound by: what a step waits for, the "
+    "device, the host (then the host's own speed counts) or both."
 )
 ADVICE = "no repeats, so that noise between processes is not known: measure again with `torchzoo run --repeats 5`"
 
@@ -31,8 +41,9 @@ def _cells(noise: Noise) -> tuple[str, ...]:
         str(noise.processes),
         _percent(noise.between),
         _percent(noise.floor),
+        _percent(noise.sees),
         _percent(noise.within),
-        "device" if noise.is_device_bound else "host",
+        noise.bound or "-",
     )
 
 

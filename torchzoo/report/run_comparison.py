@@ -95,14 +95,11 @@ def _seen(comparison: RunComparison) -> list[str]:
     seen = sorted(f.sees for f in comparison.findings if f.metric is Metric.LATENCY and f.sees is not None)
     if not seen:
         return []
+    middle, least, most = (units.difference(share) for share in (seen[len(seen) // 2], seen[0], seen[-1]))
     return [
-        f"differences of the step's time that could be found: {_percent(seen[len(seen) // 2])} and more in half of the "
-        f"cases (from {_percent(seen[0])} to {_percent(seen[-1])})"
+        f"differences of the step's time that could be found: {middle} and more in half of the cases (from {least} to "
+        f"{most})"
     ]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}%" if share < 1 else "100%"
 
 
 def _method(comparison: RunComparison) -> str:
@@ -153,7 +150,7 @@ def _findings_table(findings: Sequence[Finding]) -> list[Any]:
             finding.verdict,
             *_values(finding),
             _ratio(finding),
-            "" if finding.sees is None else _percent(finding.sees),
+            "" if finding.sees is None else units.difference(finding.sees),
             str(notes.index(finding.remark) + 1) if finding.remark else "",
         )
         for finding in findings

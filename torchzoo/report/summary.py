@@ -7,6 +7,7 @@ from typing import Any
 
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.counts import failures_by_kind, run_counts
+from torchzoo.analysis.noise import noise_of
 from torchzoo.analysis.time_use import time_use
 from torchzoo.analysis.totals import Total, speedups_by_group
 from torchzoo.case import Mode
@@ -29,7 +30,7 @@ def summary(run: Run) -> Any:
             for domain, totals in by_domain.items()
         ]
         parts.append(terminal.indented(terminal.table(("", *modes), rows)))
-    parts += [Text(line) for line in (*failures(run.records), *where_time_went(run))]
+    parts += [Text(line) for line in (*failures(run.records), *what_compare_finds(run), *where_time_went(run))]
     return Group(*parts)
 
 
@@ -56,6 +57,18 @@ def failures(records: Iterable[Record]) -> list[str]:
     return [
         f"failed, {kind} in {stage} ({len(cases)}): {', '.join(case.label() for case in cases)}"
         for (kind, stage), cases in failures_by_kind(records).items()
+    ]
+
+
+def what_compare_finds(run: Run) -> list[str]:
+    """How small a difference a comparison with another such run would find; no line without repeats."""
+    seen = sorted(noise.sees for noise in noise_of(run) if noise.sees is not None)
+    if not seen:
+        return []
+    middle, least, most = (units.difference(share) for share in (seen[len(seen) // 2], seen[0], seen[-1]))
+    return [
+        f"`torchzoo compare` with another such run would find differences of {middle} and more in half of the cases "
+        f"(from {least} to {most}); `torchzoo noise` shows each"
     ]
 
 

@@ -117,3 +117,8 @@ def _interval(estimate: Estimate, low: str, high: str) -> str:
         return "(one sample)"
     confidence = "" if estimate.confidence >= 0.95 else f" (at {100 * estimate.confidence:.0f}%)"
     return f"[{low}, {high}]{confidence}"
+
+
+def difference(share: float) -> str:
+    """`1.2%`. A share above 1 is shown as `over 100%`."""
+    return f"{100 * share:.1f}%" if share <= 1 else "over 100%"
