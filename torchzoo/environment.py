@@ -360,9 +360,10 @@ def physical_cores(cores: Iterable[int], folder: Path = Path("/sys/devices/syste
 
 
 def pin_this_thread(core: int) -> None:
-    """Keep this thread on one core. Does nothing where the system can't do it."""
+    """Keep this thread on one core. Does nothing where the system can't do it or does not allow it."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {core})
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {core})
 
 
 def pin(cores: Iterable[int]) -> None:
