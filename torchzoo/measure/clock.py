@@ -46,10 +46,6 @@ class DeviceClock:
         if self._module is not None:
             self._module.synchronize(self._device)
 
-    def is_done(self, mark: Any) -> bool:
-        """Whether the device has passed the mark."""
-        return mark is None or bool(mark.query())
-
     def mark(self) -> Any:
         if self._module is None:
             return None
@@ -71,7 +67,7 @@ class PatientClock(DeviceClock):
 
     def synchronize(self) -> None:
         end, began = self.mark(), time.perf_counter()
-        while not self.is_done(end):
+        while end is not None and not end.query():
             waited_s = time.perf_counter() - began
             if waited_s > LEAST_WAIT_S:
                 time.sleep(min(0.01, waited_s / 20))

@@ -92,14 +92,8 @@ def _threshold(comparison: RunComparison) -> str:
 
 def _seen(comparison: RunComparison) -> list[str]:
     """How small a difference of the latency could have been found, over the cases."""
-    seen = sorted(f.sees for f in comparison.findings if f.metric is Metric.LATENCY and f.sees is not None)
-    if not seen:
-        return []
-    middle, least, most = (units.difference(share) for share in (seen[len(seen) // 2], seen[0], seen[-1]))
-    return [
-        f"differences of the step's time that could be found: {middle} and more in half of the cases (from {least} to "
-        f"{most})"
-    ]
+    seen = [f.sees for f in comparison.findings if f.metric is Metric.LATENCY and f.sees is not None]
+    return [f"differences of the step's time that could be found: {units.least_differences(seen)}"] if seen else []
 
 
 def _method(comparison: RunComparison) -> str:

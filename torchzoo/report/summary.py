@@ -62,14 +62,11 @@ def failures(records: Iterable[Record]) -> list[str]:
 
 def what_compare_finds(run: Run) -> list[str]:
     """How small a difference a comparison with another such run would find; no line without repeats."""
-    seen = sorted(noise.sees for noise in noise_of(run) if noise.sees is not None)
+    seen = [noise.sees for noise in noise_of(run) if noise.sees is not None]
     if not seen:
         return []
-    middle, least, most = (units.difference(share) for share in (seen[len(seen) // 2], seen[0], seen[-1]))
-    return [
-        f"`torchzoo compare` with another such run would find differences of {middle} and more in half of the cases "
-        f"(from {least} to {most}); `torchzoo noise` shows each"
-    ]
+    found = units.least_differences(seen)
+    return [f"`torchzoo compare` with another such run would find differences of {found}; `torchzoo noise` shows each"]
 
 
 def where_time_went(run: Run) -> list[str]:

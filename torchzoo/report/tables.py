@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO, Any
 
-from torchzoo.analysis.bound import case_bound, device_share
+from torchzoo.analysis.bound import case_bound
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
 from torchzoo.record import Check, Failed, Measured, Record
@@ -129,7 +129,7 @@ def _figures(figures: CaseFigures) -> tuple[str, str, str, str, str]:
 def _bound(figures: CaseFigures) -> str:
     """`host, 31% / 88%`: what bounds the case, and the share in which the device works, of eager and the candidate."""
     bound = case_bound([figures.measured])
-    shares = [device_share(figures.measured, variant) for variant in figures.measured.variants]
+    shares = [variant.device_share for variant in figures.variants]
     if bound is None or None in shares:
         return bound or ""
     return f"{bound}, {' / '.join(f'{share:.0%}' for share in shares if share is not None)}"
