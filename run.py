@@ -2,7 +2,7 @@
 
 import sys
 
-from torchzoo.cli import main
+from torchzoo.__main__ import main
 
 if __name__ == "__main__":
-    sys.exit(main(["run", *sys.argv[1:]]))
+    sys.exit(main("run"))

@@ -24,12 +24,13 @@ import torch
 from torch.nn import functional as F
 
 from torchzoo import stats
-from torchzoo.case import Mode, Settings
+from torchzoo.case import Mode
 from torchzoo.environment import device_name
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.variant import Variant
+from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,8 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from torchzoo import stats
-from torchzoo.case import Case, Pass
+from torchzoo.case import Case
 from torchzoo.record import Measured
+from torchzoo.settings import Pass
 from torchzoo.store import read_run
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,13 +19,13 @@ import torch
 from torch import nn
 
 from torchzoo import stats
-from torchzoo.case import Settings
 from torchzoo.environment import device_name, host_loop_s
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.variant import Variant
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
+from torchzoo.settings import Settings
 from torchzoo.tasks import Batch, SupervisedModel
 
 PLANTED = 0.03

@@ -20,7 +20,7 @@ os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
 
 import pytest
 
-from kept_passes import KeptPasses, cache_folder
+from kept_passes import KeptPasses, cache_folder, read_committed
 
 # A shell starts what runs in the background with Ctrl-C ignored, and whatever that starts ignores it, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,9 +42,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def kept_passes(pytestconfig: pytest.Config) -> KeptPasses:
-    """The passes of earlier sessions. The weekly run of CI sets TORCHZOO_WEEKLY and runs every test."""
+    """The passes of earlier sessions, here and where the clone comes from.
+
+    The weekly run of CI sets TORCHZOO_WEEKLY and runs every test.
+    """
     runs_all = pytestconfig.getoption("--no-kept-passes") or "TORCHZOO_WEEKLY" in os.environ
-    return KeptPasses(cache_folder(), runs_all=runs_all)
+    return KeptPasses(cache_folder(), read_committed(), runs_all=runs_all)
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ import msgspec
 from rich.console import Console
 
 from torchzoo.analysis.cases import CaseResult, case_results
-from torchzoo.case import Backend, Case, Domain, Mode, Settings
+from torchzoo.case import Backend, Case, Domain, Mode
 from torchzoo.environment import MachineInfo
 from torchzoo.record import BackToBack, Block, Manifest, Measured, Memory, Record, StopReason, VariantResult
+from torchzoo.settings import Settings
 from torchzoo.store import Run
 from torchzoo.zoo.spec import ModelSpec
 

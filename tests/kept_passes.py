@@ -1,4 +1,10 @@
-"""Passes that are kept: a long test does not run again while nothing that it reads has changed."""
+"""Passes that are kept: a long test does not run again while nothing that it reads has changed.
+
+    python tests/kept_passes.py
+
+writes the passes of this machine to `kept_passes.txt`, which is committed: what a test found on the tested versions
+holds for every clone that has the same files and the same versions.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +13,38 @@ import importlib.metadata
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+#: The passes that are committed, a line each: the test and the fingerprint of what it read.
+COMMITTED = Path(__file__).with_name("kept_passes.txt")
+
 REASON = "passed before, and nothing that it reads has changed since (--no-kept-passes runs it)"
 
 
 class KeptPasses:
-    """The passes kept in a folder: one file for each test, with the fingerprint of what the test read."""
+    """Passes, each with the fingerprint of what the test read.
 
-    def __init__(self, folder: Path, *, runs_all: bool = False) -> None:
+    Args:
+        folder: the passes of this machine, one file for each test.
+        committed: the passes that came with the clone: the fingerprint by test.
+        runs_all: run every test, and keep the new passes.
+    """
+
+    def __init__(self, folder: Path, committed: Mapping[str, str] = {}, *, runs_all: bool = False) -> None:
         self.folder = folder
-        self.runs_all = runs_all  # run every test, and keep the new passes
+        self.committed = committed
+        self.runs_all = runs_all
 
     @contextmanager
     def unless_unchanged(self, test: str, fingerprint: str) -> Iterator[None]:
         """Skip the test if it passed with this fingerprint. Keep the pass if the block ends without an exception."""
         path = self.folder / re.sub(r"[^\w.-]", "_", test)
-        if not self.runs_all and path.is_file() and path.read_text() == fingerprint:
+        known = {self.committed.get(path.name), path.read_text() if path.is_file() else None}
+        if not self.runs_all and fingerprint in known:
             pytest.skip(REASON)
         path.unlink(missing_ok=True)
         yield
@@ -38,6 +55,16 @@ class KeptPasses:
 def cache_folder() -> Path:
     """Where `.ci/run` keeps its environment, too."""
     return Path(os.environ.get("TORCHZOO_CI_CACHE") or Path.home() / ".cache" / "torchzoo-ci") / "passes"
+
+
+def read_committed(path: Path = COMMITTED) -> dict[str, str]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return dict(line.split(" ", 1) for line in lines)
+
+
+def write_committed(folder: Path, path: Path = COMMITTED) -> None:
+    passes = [f"{file.name} {file.read_text()}\n" for file in sorted(folder.iterdir())]
+    path.write_text("".join(passes), encoding="utf-8")
 
 
 def fingerprint(paths: Iterable[Path], facts: Iterable[str] = ()) -> str:
@@ -52,7 +79,19 @@ def fingerprint(paths: Iterable[Path], facts: Iterable[str] = ()) -> str:
     return found.hexdigest()
 
 
-def software() -> list[str]:
-    """The versions of Python and of everything that is installed, and the kind of processor."""
-    installed = {f"{one.name} {one.version}" for one in importlib.metadata.distributions()}
-    return [platform.python_version(), platform.machine(), *sorted(installed)]
+def software(constraints: Path) -> list[str]:
+    """Python, the kind of processor, and what is installed of the packages that `constraints` names."""
+    lines = constraints.read_text(encoding="utf-8").splitlines()
+    named = {canonical(line.partition("==")[0]) for line in lines if "==" in line}
+    installed = {f"{canonical(one.name)} {one.version}" for one in importlib.metadata.distributions()}
+    python = ".".join(platform.python_version_tuple()[:2])
+    return [python, platform.machine(), *sorted(one for one in installed if one.split()[0] in named)]
+
+
+def canonical(name: str) -> str:
+    """A package's name as all spellings of it agree on it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+if __name__ == "__main__":
+    write_committed(cache_folder())

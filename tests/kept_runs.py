@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from examples import INDUCTOR, manifest, measured, record, variant_result
-from torchzoo.case import Domain, Mode, Stage
+from torchzoo.case import Domain, Mode
 from torchzoo.record import (
     Block,
     Breakdown,
@@ -28,6 +28,7 @@ from torchzoo.record import (
     Skipped,
     StepTime,
 )
+from torchzoo.settings import Stage
 from torchzoo.store import RunStore
 
 SCRIPT = "<script>alert(1)</script>"

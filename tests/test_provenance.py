@@ -11,11 +11,11 @@ import pytest
 from examples import CASE, manifest, measured, record, run_of
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.compare import compare_runs
-from torchzoo.case import CacheMode, Settings
 from torchzoo.errors import UsageError
 from torchzoo.provenance import DifferenceKind, machine_differences, run_differences
 from torchzoo.record import Manifest, Record
 from torchzoo.run.session import _check_same_machine
+from torchzoo.settings import CacheMode, Settings
 from torchzoo.store import Run, RunStore, StoreError, read_run
 
 H200 = {"name": "NVIDIA H200", "memory_bytes": 150_754_820_096, "driver": "580.159.04"}

@@ -8,14 +8,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from examples import CASE, ROOT, compared, manifest, measured, record
-from torchzoo.case import Stage
+from examples import CASE, INDUCTOR, ROOT, compared, manifest, measured, record
 from torchzoo.record import Failed, FailureKind, Skipped
+from torchzoo.settings import Stage
 from torchzoo.store import RunStore, StoreError, read_run, write_whole
 
 FAILED = Failed(kind=FailureKind.TIMEOUT, stage=Stage.COMPILE, message="hung", log="x.log")
@@ -34,8 +35,9 @@ def python(code: str, *arguments: str | Path, **options: object) -> subprocess.P
 
 
 def test_every_kind_of_record_comes_back_as_it_was(tmp_path: Path) -> None:
-    outcomes = [measured(), compared(), Skipped(reason="no"), FAILED]
+    outcomes = [measured(), Skipped(reason="no"), FAILED]
     records = [record(outcome, seed=seed) for seed, outcome in enumerate(outcomes)]
+    records.append(record(compared(), backend=INDUCTOR))
     with RunStore(tmp_path / "deep" / "run") as store:
         store.begin(manifest())
         for each in records:
@@ -100,6 +102,108 @@ def test_a_manifest_that_is_written_anew_is_never_half_there(tmp_path: Path, mon
         patch.setattr(Path, "replace", killed)
         write_whole(path, b"second")
     assert path.read_bytes() == b"first"
+
+
+# --- what can't be kept ---
+
+
+def test_a_text_that_is_not_utf_8_is_kept_with_its_escape(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as store:
+        store.begin(manifest(command=("torchzoo", "-o", "\udcff")))
+        kept = store.append(record(msgspec.structs.replace(FAILED, message="bad \udcff name")))
+    run = read_run(tmp_path)
+    assert run.records == (kept,)
+    assert isinstance(kept.outcome, Failed)
+    assert kept.outcome.message == "bad \\udcff name"
+    assert run.manifest.command == ("torchzoo", "-o", "\\udcff")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"sample_unit": None}, "Expected `str`, got `null` - at `$.outcome.sample_unit`"),
+        ({"samples_per_step": 4.5}, "Expected `int`, got `float` - at `$.outcome.samples_per_step`"),
+        ({"samples_per_step": object()}, "Encoding objects of type object is unsupported"),
+        ({"host_loop_s": (float("nan"),)}, "Expected `float`, got `null` - at `$.outcome.host_loop_s[0]`"),
+        ({"blocks": ()}, "its blocks are not in turns"),
+    ],
+)
+def test_a_result_that_could_not_be_read_again_is_a_failure_with_the_reason(
+    tmp_path: Path, changes: dict[str, object], why: str
+) -> None:
+    with RunStore(tmp_path) as store:
+        store.begin(manifest())
+        kept = store.append(record(measured(**changes)))
+        assert store.has_failures
+    assert read_run(tmp_path).records == (kept,)
+    assert isinstance(kept.outcome, Failed)
+    assert kept.outcome.message == f"the result can't be kept: {why}"
+
+
+def test_a_run_that_could_not_be_read_again_does_not_begin(tmp_path: Path) -> None:
+    with (
+        RunStore(tmp_path) as store,
+        pytest.raises(StoreError, match=r"can't be kept: .* <= 9223372036854775807 - at `\$.cases\[0\].seed`"),
+    ):
+        store.begin(manifest(cases=(msgspec.structs.replace(CASE, seed=10**30),)))
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_a_log_has_a_name_that_every_disk_takes(tmp_path: Path) -> None:
+    name = RunStore(tmp_path).log_path(7, "\udcff\u4e2d /" + "y" * 255).name
+    assert name.startswith("0007-----yyy")
+    assert len(os.fsencode(name)) < 255
+
+
+# --- what can't be read ---
+
+
+def test_the_rest_is_read_and_the_line_that_can_not_be_is_named(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as store:
+        store.begin(manifest())
+        for seed in range(2):
+            store.append(record(seed=seed))
+    whole = read_run(tmp_path)
+    assert whole.damage == ""
+    path = tmp_path / "records.jsonl"
+    first, second = path.read_bytes().splitlines()
+    path.write_bytes(first + b"\n" + b"[" * 100_000 + b"\n" + second + b"\n")
+    run = read_run(tmp_path)
+    assert run.records == whole.records
+    assert run.damage.startswith(f"{path}: line 2 could not be read and is left out (")
+    with path.open("ab") as file:
+        file.write(b"\0" * 100 + b"\n\xff\n")
+    assert read_run(tmp_path).damage.startswith(
+        f"{path}: 3 lines could not be read and are left out (the first is line 2, "
+    )
+
+
+@pytest.mark.parametrize("name", ["run.json", "records.jsonl"])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Path.mkdir, "Is a directory"),
+        (lambda path: path.symlink_to(path.name), "symbolic links"),
+        (os.mkfifo, "a pipe or a device"),
+    ],
+    ids=["a folder", "a loop", "a pipe"],
+)
+def test_what_is_no_file_is_one_line_that_names_it(
+    tmp_path: Path, name: str, make: Callable[[Path], None], words: str
+) -> None:
+    with RunStore(tmp_path) as store:
+        store.begin(manifest())
+        store.append(record())
+    (tmp_path / name).unlink()
+    make(tmp_path / name)
+    with pytest.raises(StoreError, match=f"{tmp_path / name}: .*{words}"):
+        read_run(tmp_path)
+
+
+def test_a_run_without_records_is_read(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as store:
+        store.begin(manifest())
+    assert read_run(tmp_path).records == ()
 
 
 # --- one runner at a time ---
@@ -329,7 +433,7 @@ def test_a_report_needs_no_scheduler_no_lock_and_no_torch(tmp_path: Path) -> Non
     with RunStore(tmp_path) as store:
         store.begin(manifest(cases=(CASE, msgspec.structs.replace(CASE, model="b"))))
         store.append(record())
-        store.append(record(compared(), model="b"))
+        store.append(record(compared(), model="b", backend=INDUCTOR))
     with python(REPORT, tmp_path) as reader:
         output, error = reader.communicate(timeout=60)
     assert reader.returncode == 0, error

@@ -18,9 +18,10 @@ import yaml
 
 from examples import INDUCTOR, ROOT, compared, manifest, measured, variant_result
 from examples import record as example
+from kept_runs import keep
 from torchzoo import cli, userbenchmark
 from torchzoo.analysis.cases import read_report_data
-from torchzoo.case import EAGER, Backend, Domain, Mode, Pass, Precision, Stage
+from torchzoo.case import EAGER, Backend, Domain, Mode, Precision
 from torchzoo.commands.userbenchmark import overridden
 from torchzoo.errors import UsageError
 from torchzoo.record import (
@@ -39,6 +40,7 @@ from torchzoo.record import (
     StepTime,
 )
 from torchzoo.report.formats import FORMATS
+from torchzoo.settings import Pass, Stage
 from torchzoo.store import Run, RunStore, StoreError, read_run
 from torchzoo.userbenchmark import Choice, UserBenchmark, by_domain, document
 from torchzoo.zoo.catalog import CatalogError, find_models, load_model_class
@@ -114,11 +116,63 @@ def test_a_user_has_userbenchmarks_of_their_own(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "mine" / "__init__.py").write_text('"""My question."""\n\n\ndef plan(choice): ...\n')
     monkeypatch.setenv("TORCHZOO_USERBENCHMARK_PATH", str(tmp_path))
     assert userbenchmark.summaries()["mine"] == "My question."
-    with pytest.raises(CatalogError, match=r"mine is no userbenchmark: .*'report'"):
+    with pytest.raises(CatalogError, match="mine is no userbenchmark: it has no function report"):
         userbenchmark.load("mine")
     monkeypatch.setenv("TORCHZOO_USERBENCHMARK_PATH", "/no/such")
     with pytest.raises(CatalogError, match="no such userbenchmark folder"):
         userbenchmark.summaries()
+
+
+#: Bodies of a user's userbenchmark, and what the command line says.
+HARMFUL = {
+    "raises": ("raise RuntimeError('no\\nway')", "raises is no userbenchmark: RuntimeError: no way ("),
+    "exits": ("import sys; sys.exit(0)", "exits is no userbenchmark: SystemExit: 0 ("),
+    "syntax": ("def (", "syntax is no userbenchmark: SyntaxError: "),
+    "lacks": ("import no_such_library_7", "lacks is no userbenchmark: ModuleNotFoundError: No module named"),
+    "nul": ("\0", "nul is no userbenchmark: "),
+    "deep": ("x = " + "-" * 100_000 + "1", "deep is no userbenchmark: ImportError: "),
+    "number": ("plan = report = 3", "number is no userbenchmark: it has no function plan"),
+    "plan_raises": (
+        "def plan(choice): raise RuntimeError('no')\ndef report(run): return []",
+        "__init__.py, line 1)",
+    ),
+    "plan_exits": (
+        "def plan(choice): raise SystemExit\ndef report(run): return []",
+        "plan_exits: SystemExit: SystemExit (",
+    ),
+    "plan_none": (
+        "def plan(choice): return None\ndef report(run): return []",
+        "plan_none: it must return a RunRequest, and returned a NoneType",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_what_a_users_own_code_does_is_one_clear_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body, words = HARMFUL[name]
+    (tmp_path / "mine" / name).mkdir(parents=True)
+    (tmp_path / "mine" / name / "__init__.py").write_text(body)
+    monkeypatch.setenv("TORCHZOO_USERBENCHMARK_PATH", str(tmp_path / "mine"))
+    assert cli.main(["userbenchmark", name, "resnet18", "-d", "cpu", "-o", str(tmp_path / "run")]) == cli.USAGE
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert len(shown.splitlines()) == 1
+    assert cli.main(["userbenchmark"]) == 0
+    assert name in [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_report_that_raises_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine" / "divides").mkdir(parents=True)
+    code = "def plan(choice): ...\ndef report(run): return [1 / 0]"
+    (tmp_path / "mine" / "divides" / "__init__.py").write_text(code)
+    monkeypatch.setenv("TORCHZOO_USERBENCHMARK_PATH", str(tmp_path / "mine"))
+    run = keep(tmp_path / "run", [example()])
+    assert cli.main(["userbenchmark", "divides", "--from", str(run)]) == cli.USAGE
+    assert "divides: ZeroDivisionError: division by zero (" in capsys.readouterr().err
 
 
 # --- plans ---

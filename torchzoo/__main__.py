@@ -1,8 +1,20 @@
-"""`python -m torchzoo` is `torchzoo`."""
+"""`torchzoo`, `python -m torchzoo` and `run.py` start here."""
 
+import signal
 import sys
 
-from torchzoo.cli import main
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while modules are imported: an end without a traceback
+
+from torchzoo.cli import main as command_line
+
+
+def main(*first: str) -> int:
+    """The command line, with the arguments `first` before those of this process. Returns the exit status."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return command_line([*first, *sys.argv[1:]])
+
 
 if __name__ == "__main__":
     sys.exit(main())

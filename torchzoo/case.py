@@ -1,11 +1,12 @@
-"""What is measured: a case with its axes, the stages it goes through, and the settings of a run."""
+"""What is measured: a case with its axes, and the kinds of results that its step has."""
 
 from __future__ import annotations
 
 import enum
-import math
 
 import msgspec
+
+from torchzoo.bounds import Count, Int64, PositiveCount
 
 
 class Mode(enum.StrEnum):
@@ -53,6 +54,18 @@ class NativeDtype(enum.StrEnum):
     FP64 = "fp64"
 
 
+class ResultKind(enum.StrEnum):
+    """A kind of result of a step: what can be compared with another run of the same step."""
+
+    LOSS = "loss"
+    OUTPUTS = "outputs"  # the floating outputs of an evaluation
+    INTEGERS = "integers"  # outputs and buffers that are whole numbers: token indices, counters
+    DETECTIONS = "detections"  # sets of boxes
+    GRADIENTS = "gradients"
+    PARAMETERS = "parameters"  # what the step added to the parameters
+    BUFFERS = "buffers"  # running statistics
+
+
 class Backend(msgspec.Struct, frozen=True):
     """A backend and its mode: `Backend("inductor", "reduce-overhead")`, written `inductor:reduce-overhead`."""
 
@@ -76,9 +89,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision = Precision.DEFAULT
     memory_format: MemoryFormat = MemoryFormat.CONTIGUOUS
     compile_scope: CompileScope = CompileScope.NETWORK
-    batch_size: int | None  # None only where nothing can run: no metadata, or a mode that the model does not have
-    seed: int = 0
-    repeat: int = 0  # counted from 0: the same case may be measured in several processes
+    batch_size: (
+        PositiveCount | None
+    )  # None only where nothing can run: no metadata, or a mode that the model does not have
+    seed: Int64 = 0
+    repeat: Count = 0  # counted from 0: the same case may be measured in several processes
 
     def label(self) -> str:
         """The case in words, for people: `resnet18 train cuda inductor fp32 bs16`. Defaults are left out."""
@@ -108,83 +123,3 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def tuning_case(self) -> Case:
         """The eager case whose throughput decides on this one's batch size with `--bs auto`."""
         return msgspec.structs.replace(self, backend=EAGER, compile_scope=CompileScope.NETWORK, repeat=0)
-
-
-class Stage(enum.StrEnum):
-    """What a worker is doing; on a failure, what it was doing."""
-
-    PLAN = "plan"
-    START = "start"
-    PRIME = "prime"  # a process before this one fills the compile caches
-    IMPORT = "import"
-    BUILD = "build"
-    PREPARE = "prepare"
-    WARM_UP = "warm_up"
-    COMPILE = "compile"
-    WAIT = "wait"  # for the window in which the case is measured alone
-    MEASURE = "measure"
-    EXAMINE = "examine"  # what needs no quiet machine: growth of memory, operations, the API surface, the check
-
-
-class Pass(enum.StrEnum):
-    """What a run may ask for beside time and memory. Each pass has steps of its own, after the timing."""
-
-    BREAKDOWN = "breakdown"
-    ENERGY = "energy"
-    FLOPS = "flops"
-    API = "api"
-    LEAK_CHECK = "leak_check"
-    CHECK = "check"
-
-
-class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a stage may take."""
-
-    build_s: float = 600.0  # each stage that is not named below
-    compile_s: float = 900.0  # compiling with its warm-up, filling caches, and examining
-    measure_s: float = 300.0  # the window
-
-    def of(self, stage: Stage) -> float:
-        """The limit of a stage in seconds. Waiting for the window has none: it is not the worker's fault."""
-        if stage is Stage.WAIT:
-            return math.inf
-        limits = {
-            Stage.COMPILE: self.compile_s,
-            Stage.PRIME: self.compile_s,
-            Stage.MEASURE: self.measure_s,
-            Stage.EXAMINE: self.compile_s,  # a check compiles once more
-        }
-        return limits.get(stage, self.build_s)
-
-
-class CacheMode(enum.StrEnum):
-    """What the compilers' caches hold when a case begins to compile."""
-
-    COLD = "cold"  # nothing: each case has an empty folder of its own
-    WARM = "warm"  # what one earlier compilation of the same case left, in a process of its own
-    SHARED = "shared"  # what earlier cases, of this run and of others, left in one folder
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How every case of a run is measured."""
-
-    target_half_width: float = 0.01  # of the 95% interval of the figure, relative to the figure
-    min_samples: int = 10
-    min_time_s: float = 0.5
-    time_limit_s: float = 10.0  # of the interleaved latency pass
-    block_s: float = 0.02  # one variant runs this long (or one step), then the other has its turn
-    warmup_min_steps: int = 3
-    warmup_max_steps: int = 10
-    warmup_limit_s: float = 10.0
-    compiling_max_steps: int = 40  # of the warm-up, while its steps still compile
-    compiling_limit_s: float = 120.0
-    memory_steps: int = 3  # fewer (at least one) where they would take more than two seconds
-    threads: int | None = None  # None: PyTorch's own choice
-    jobs: int = 1  # workers alive at once, over all lanes
-    compile_threads: int | None = None  # of inductor, in each worker; None: PyTorch's own choice
-    host_memory_limit_bytes: int | None = None
-    limits: StageLimits = StageLimits()
-    cache: CacheMode = CacheMode.COLD
-    cache_dir: str | None = None  # of `shared`
-    passes: tuple[Pass, ...] = ()
-    trace_dir: str | None = None  # where the breakdown's Chrome traces are kept

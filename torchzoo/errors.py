@@ -1,4 +1,4 @@
-"""The base of all errors that the command line shows as one line, and the hints for words that are not known."""
+"""The base of all errors that the command line shows as one line, and what makes such lines: hints, and plain text."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ def unknown(what: str, word: str, known: Iterable[str]) -> str:
     names = list(known)
     hint = nearest(word, names)
     return f"unknown {what} '{word}': {f'{hint} Known' if hint else 'known'}: {', '.join(names)}"
+
+
+def one_line(error: object) -> str:
+    """What an error says, as one line of at most 300 characters; the name of its class where it says nothing."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def written(text: str) -> str:
+    """`text` as UTF-8 can write it. A lone surrogate, such as a byte of a file name that is not UTF-8, is escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def attempt(action: Callable[[], _Result]) -> _Result | Exception:

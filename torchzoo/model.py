@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import warnings
 from typing import Any, ClassVar
 
 import torch
@@ -100,3 +101,13 @@ class Model(abc.ABC):
         else:
             self.scaler.step(optimizer)
             self.scaler.update()
+
+
+def __getattr__(name: str) -> Any:
+    """The bases of `torchzoo.tasks`. They stood here before 2026-11-21, and folders of that time still work."""
+    from torchzoo import tasks
+
+    if name.startswith("_") or not hasattr(tasks, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{name} is in torchzoo.tasks now", DeprecationWarning, stacklevel=2)
+    return getattr(tasks, name)

@@ -6,11 +6,14 @@ Times are in seconds, memory in bytes, and samples are raw. Medians, units and r
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from torchzoo.case import CacheMode, Case, Domain, Precision, Settings, Stage
+from torchzoo.bounds import Amount, Count, Int64, PositiveAmount, PositiveCount, PositiveSeconds, Seconds
+from torchzoo.case import Case, Domain, Precision, ResultKind
+from torchzoo.settings import CacheMode, Settings, Stage
 
 SCHEMA_VERSION = 1
 
@@ -36,16 +39,16 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of one variant, each timed with the device synchronised before and after."""
 
     variant: str
-    samples_s: tuple[float, ...]
+    samples_s: Annotated[tuple[PositiveSeconds, ...], Meta(min_length=1)]
 
 
 class BackToBack(msgspec.Struct, frozen=True, array_like=True):
     """Steps run with one synchronisation at the end."""
 
-    steps: int
-    elapsed_s: float
-    device_s: float | None = None  # between device events before the first step and after the last; None on the CPU
-    host_s: float | None = None  # until the first step returned; far below a step's time where the device is the limit
+    steps: PositiveCount
+    elapsed_s: PositiveSeconds
+    device_s: Seconds | None = None  # between device events before the first step and after the last; None on the CPU
+    host_s: Seconds | None = None  # until the first step returned: far below a step's time if the device is the limit
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +57,12 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     A figure is None where the platform can't tell it.
     """
 
-    device_peak_allocated_bytes: int | None = None
-    device_peak_reserved_bytes: int | None = None
-    device_process_bytes: int | None = None  # what NVML sees: CUDA context and libraries included
-    host_peak_rss_bytes: int | None = None
+    device_peak_allocated_bytes: Count | None = None
+    device_peak_reserved_bytes: Count | None = None
+    device_process_bytes: Count | None = None  # what NVML sees: CUDA context and libraries included
+    host_peak_rss_bytes: Count | None = None
     host_peak_is_of_pass: bool = False  # False: the kernel's mark could not be reset; it is the process's peak so far
-    host_uss_bytes: int | None = None  # the process's own: memory that it shares with the fork server is not counted
+    host_uss_bytes: Count | None = None  # the process's own: memory that it shares with the fork server is not counted
 
 
 class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,18 +82,18 @@ class Recompilation(msgspec.Struct, frozen=True, kw_only=True):
 class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     """What Dynamo counted for one variant, from its first step to the end of its timing."""
 
-    graphs: int = 0
-    graph_breaks: dict[str, int] = {}  # how often, by reason: Dynamo's own counter, for those who expect its number
-    cudagraph_skips: int = 0
+    graphs: Count = 0
+    graph_breaks: dict[str, Count] = {}  # how often, by reason: Dynamo's own counter, for those who expect its number
+    cudagraph_skips: Count = 0
     cache: CacheMode | None = None  # None where the backend compiles nothing that is cached
-    cache_hits: int = 0  # graphs whose code inductor found in its cache
-    cache_misses: int = 0
-    compile_s: float | None = None  # wall time inside Dynamo and its backend; None in records before 2026-11-21
-    guards: int | None = None
+    cache_hits: Count = 0  # graphs whose code inductor found in its cache
+    cache_misses: Count = 0
+    compile_s: Seconds | None = None  # wall time inside Dynamo and its backend; None in records before 2026-11-21
+    guards: Count | None = None
     breaks: tuple[GraphBreak, ...] = ()
     recompilations: tuple[Recompilation, ...] = ()
     cudagraph_skip_reasons: tuple[str, ...] = ()
-    late_graphs: int = 0  # those of `graphs` that were compiled after the warm-up, while memory or time was measured
+    late_graphs: Count = 0  # those of `graphs` that were compiled after the warm-up, while memory or time was measured
 
     @property
     def break_count(self) -> int:
@@ -104,17 +107,17 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 class StepTime(msgspec.Struct, frozen=True, array_like=True):
     """Where the wall time of one profiled step went. The rest is idle (on the CPU: Python and the framework)."""
 
-    wall_s: float
-    active_s: float  # the device computes (the CPU is inside operators): the union of the intervals
-    movement_s: float  # the device copies or sets memory, and does not compute
+    wall_s: PositiveSeconds
+    active_s: Seconds  # the device computes (the CPU is inside operators): the union of the intervals
+    movement_s: Seconds  # the device copies or sets memory, and does not compute
 
 
 class Kernel(msgspec.Struct, frozen=True, array_like=True):
     """A kernel over all profiled steps. On the CPU, an operator and its own time: without the operators inside it."""
 
     name: str
-    calls: int
-    total_s: float
+    calls: Count
+    total_s: Seconds
 
 
 class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,15 +132,15 @@ class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
 class EnergyWindow(msgspec.Struct, frozen=True, array_like=True):
     """Back-to-back steps, and how much the device's energy counter rose during them."""
 
-    steps: int
-    elapsed_s: float
-    energy_j: float
+    steps: PositiveCount
+    elapsed_s: PositiveSeconds
+    energy_j: Amount
 
 
 class Energy(msgspec.Struct, frozen=True, kw_only=True):
     """Energy of the whole device (NVML's counter) in windows that follow one another without a gap."""
 
-    windows: tuple[EnergyWindow, ...]
+    windows: Annotated[tuple[EnergyWindow, ...], Meta(min_length=1)]
 
     @property
     def steps(self) -> int:
@@ -155,19 +158,19 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """Memory in use after each of many steps, garbage collected before each reading. It stays level, or it leaks."""
 
-    device_bytes: tuple[int, ...] | None  # allocated; None on the CPU
-    host_bytes: tuple[int, ...]  # unique to the process, in whole pages: those that allocators keep count
-    heap_bytes: tuple[int, ...] | None = None  # what the C library (glibc) has handed out, CPU tensors included
-    python_objects: tuple[int, ...] = ()  # made since the pass began, and known to the garbage collector
+    device_bytes: tuple[Count, ...] | None  # allocated; None on the CPU
+    host_bytes: tuple[Count, ...]  # unique to the process, in whole pages: those that allocators keep count
+    heap_bytes: tuple[Count, ...] | None = None  # what the C library (glibc) has handed out, CPU tensors included
+    python_objects: tuple[Int64, ...] = ()  # made since the pass began, and known to the garbage collector
 
 
 class Flops(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one eager step; a multiply-add counts as two operations."""
 
-    total: int
-    by_operator: dict[str, dict[str, int]]  # then by the dtype of its operands: {"aten::mm": {"float32": 1024}}
-    without_formula: dict[str, int] = {}  # calls of operators that compute much but have no formula, by operator
-    bytes_moved: int | None = None  # operands and results of all operators: what unfused kernels read and write
+    total: Count
+    by_operator: dict[str, dict[str, Count]]  # then by the dtype of its operands: {"aten::mm": {"float32": 1024}}
+    without_formula: dict[str, Count] = {}  # calls of operators that compute much but have no formula, by operator
+    bytes_moved: Count | None = None  # operands and results of all operators: what unfused kernels read and write
 
 
 class ApiSurface(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,18 +179,6 @@ class ApiSurface(msgspec.Struct, frozen=True, kw_only=True):
     functions: tuple[str, ...]
     operators: tuple[str, ...]
     reason: str = ""  # why names are missing, where the step could not be watched
-
-
-class ResultKind(enum.StrEnum):
-    """A kind of result of a step: what can be compared with another run of the same step."""
-
-    LOSS = "loss"
-    OUTPUTS = "outputs"  # the floating outputs of an evaluation
-    INTEGERS = "integers"  # outputs and buffers that are whole numbers: token indices, counters
-    DETECTIONS = "detections"  # sets of boxes
-    GRADIENTS = "gradients"
-    PARAMETERS = "parameters"  # what the step added to the parameters
-    BUFFERS = "buffers"  # running statistics
 
 
 class CheckStatus(enum.StrEnum):
@@ -212,8 +203,8 @@ class ResultComparison(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float  # of the precision, or of an exception in metadata.yaml
     is_close: bool | None
     allowed: float | None = None  # how large the error may be: the tolerance, or a multiple of eager's own error
-    tensors: int = 1
-    tensors_not_judged: int = 0
+    tensors: Count = 1
+    tensors_not_judged: Count = 0
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,13 +219,13 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured of one variant: of eager, or of the candidate beside it."""
 
-    first_step_s: float  # wall time, compilation included; other workers share the cores if `jobs` is above 1
-    first_step_cpu_s: float  # CPU time of the same step, the compilers' own processes included
-    warmup_s: tuple[float, ...]
+    first_step_s: Seconds  # wall time, compilation included; other workers share the cores if `jobs` is above 1
+    first_step_cpu_s: Seconds  # CPU time of the same step, the compilers' own processes included
+    warmup_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
     memory: Memory
-    back_to_back: tuple[BackToBack, ...]
+    back_to_back: Annotated[tuple[BackToBack, ...], Meta(min_length=1)]
     result_is_finite: bool  # loss (train) or outputs (eval) after warm-up
-    device_active_s: float | None = None  # time in which the device works in one step; None on the CPU, or not known
+    device_active_s: Seconds | None = None  # time in which the device works in one step; None on the CPU, or not known
     compilation: Compilation | None = None
     breakdown: Breakdown | None = None
     energy: Energy | None = None
@@ -244,22 +235,22 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     """NVML's view of the device at one moment."""
 
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    temperature_c: int | None = None
-    power_w: float | None = None
-    throttle_reasons: int | None = None  # NVML's bit mask
-    throttled_s: dict[str, float] = {}  # by reason, since the driver was loaded; reasons that NVML counts
-    foreign_processes: int | None = None  # processes that compute on the device and are not of this run
+    sm_clock_mhz: Count | None = None
+    memory_clock_mhz: Count | None = None
+    temperature_c: Int64 | None = None
+    power_w: Amount | None = None
+    throttle_reasons: Count | None = None  # NVML's bit mask
+    throttled_s: dict[str, Seconds] = {}  # by reason, since the driver was loaded; reasons that NVML counts
+    foreign_processes: Count | None = None  # processes that compute on the device and are not of this run
 
 
 class HostWatch(msgspec.Struct, frozen=True, kw_only=True):
     """What the gate for the host (`torchzoo.measure.host`) found and did."""
 
-    undisturbed_s: float | None  # the loop's time on an undisturbed core, at the start of the run; None: not known
-    looks_s: tuple[float, ...]  # the loop's time, before and after each timed block
-    waited_s: float  # for the host to be fast, and for choosing cores
-    fast_cores: tuple[int, ...]  # that the case was kept to in the end; empty: all
+    undisturbed_s: PositiveSeconds | None  # the loop's time on an undisturbed core, before the run; None: not known
+    looks_s: tuple[PositiveSeconds, ...]  # the loop's time, before and after each timed block
+    waited_s: Seconds  # for the host to be fast, and for choosing cores
+    fast_cores: tuple[Count, ...]  # that the case was kept to in the end; empty: all
     was_slow: bool  # the host was slow, and the time to measure again was used up: such blocks count
     redone: tuple[Block, ...] = ()  # blocks that were measured again because the host was slow; they don't count
 
@@ -270,24 +261,25 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     blocks: tuple[Block, ...]
     stop_reason: StopReason
     variants: dict[str, VariantResult]  # "eager", and "candidate" for another backend
-    samples_per_step: int
-    sample_unit: str
-    parameters: int
-    operator_dtypes: dict[str, int]  # how many floating results the operators of one eager step have, by dtype
+    samples_per_step: PositiveCount
+    sample_unit: Annotated[str, Meta(max_length=100)]
+    parameters: Count
+    operator_dtypes: dict[str, Count]  # how many floating results the operators of one eager step have, by dtype
     precision_flags: dict[str, str]
     host_syncs: str | None = None  # the model's declared reason for waiting for the device inside its step
-    threads: int
+    threads: PositiveCount
     device_name: str
     device_state_before: DeviceState | None = None
     device_state_after: DeviceState | None = None
     #: How long the timing waited until the device had worked off the kernels that other workers had queued before they
     #: were stopped. None on the CPU, and in records before 2026-11-21.
-    device_wait_s: float | None = None
+    device_wait_s: Seconds | None = None
     device_was_busy: bool = False  # other processes still used the device when the timing began, in spite of the wait
-    host_loop_s: tuple[float, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
+    host_loop_s: tuple[PositiveSeconds, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
     host: HostWatch | None = None  # None in records before 2026-11-22
-    stage_seconds: dict[str, float] = {}  # wall time by stage; the time in which the worker was stopped counts
-    stage_cpu_seconds: dict[str, float] = {}  # CPU time of the worker and of the compilers' processes it started
+    put_back: tuple[str, ...] = ()  # settings that importing the model's libraries changed
+    stage_seconds: dict[str, Seconds] = {}  # wall time by stage; the time in which the worker was stopped counts
+    stage_cpu_seconds: dict[str, Seconds] = {}  # CPU time of the worker and of the compilers' processes it started
     flops: Flops | None = None
     api: ApiSurface | None = None
     check: Check | None = None
@@ -332,15 +324,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str
     finished_at: str
     lane: str | None = None  # the device it ran on, with its index; None if it never ran
-    paused_s: float = 0.0  # how long the worker was stopped while others were measured
-    batch_curve: dict[int, float] | None = None  # with `--bs auto`: eager's samples/s at each batch size tried
+    paused_s: Seconds = 0.0  # how long the worker was stopped while others were measured
+    batch_curve: dict[PositiveCount, Amount] | None = None  # with `--bs auto`: eager's samples/s by batch size
 
 
 class BatchCurve(msgspec.Struct, frozen=True, kw_only=True):
     """What `--bs auto` tried for one tuning case."""
 
     case: Case  # at the batch size that was chosen
-    samples_per_s: dict[int, float]  # of eager, by batch size
+    samples_per_s: dict[PositiveCount, Amount]  # of eager, by batch size
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -354,8 +346,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     cases: tuple[Case, ...]
     domains: dict[str, Domain] = {}  # by model, where its metadata can be read
-    device_indices: tuple[int, ...] | None = None  # the accelerators that a `cuda` without index is spread over
-    undisturbed_loop_s: float | None = None  # `environment.host_loop_s` before the run began; None before 2026-11-22
+    device_indices: tuple[Count, ...] | None = None  # the accelerators that a `cuda` without index is spread over
+    undisturbed_loop_s: PositiveSeconds | None = (
+        None  # `environment.host_loop_s` before the run; None before 2026-11-22
+    )
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
 
@@ -363,7 +357,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 class MeasuredPeaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The best rates that were measured on one device, for matrix products and for a copy."""
 
-    tflop_per_s: dict[str, float]  # by arithmetic: "fp32", "tf32", "bf16", ...
-    gb_per_s: float  # bytes read and bytes written together
+    tflop_per_s: dict[str, PositiveAmount]  # by arithmetic: "fp32", "tf32", "bf16", ...
+    gb_per_s: PositiveAmount  # bytes read and bytes written together
     torch: str
     date: str

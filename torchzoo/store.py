@@ -9,17 +9,24 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from torchzoo.case import Case
-from torchzoo.errors import TorchzooError
-from torchzoo.record import SCHEMA_VERSION, Failed, Manifest, Record
+from torchzoo.decoding import DecodeError, decode_manifest, decode_record
+from torchzoo.errors import TorchzooError, attempt, one_line
+from torchzoo.files import FileError, read_file, to_json
+from torchzoo.record import Failed, FailureKind, Manifest, Record
+from torchzoo.settings import Stage
 
 if TYPE_CHECKING:
     from filelock import FileLock
+
+#: The most that is read of a manifest. That of all models with some axes has a few MiB.
+MANIFEST_BYTES = 256 * 2**20
 
 
 class StoreError(TorchzooError):
@@ -32,7 +39,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     manifest: Manifest
     records: tuple[Record, ...]  # the latest record of each case, in the plan's order
-    damaged_lines: int = 0  # lines of `records.jsonl` that can't be read
+    damaged: dict[int, str] = {}  # why a line of `records.jsonl` can't be read, by its number
+
+    @property
+    def damaged_lines(self) -> int:
+        """How many lines of `records.jsonl` can't be read."""
+        return len(self.damaged)
+
+    @property
+    def damage(self) -> str:
+        """One line on the lines that can't be read; empty if there are none."""
+        if not self.damaged:
+            return ""
+        (first, why), count = next(iter(self.damaged.items())), len(self.damaged)
+        lines = f"line {first} could not be read and is" if count == 1 else f"{count} lines could not be read and are"
+        where = "" if count == 1 else f"the first is line {first}, "
+        return f"{self.path / 'records.jsonl'}: {lines} left out ({where}{why})"
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -95,61 +117,83 @@ class RunStore:
         self._lock.release()
 
     def begin(self, manifest: Manifest) -> None:
-        """Write the manifest."""
-        write_whole(self.path / "run.json", msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+        """Write the manifest.
 
-    def append(self, record: Record) -> None:
-        """Add a record; it is on disk when this returns.
+        Raises:
+            StoreError: it could not be read again, as with a number that does not fit 64 bits.
+        """
+        content = to_json(manifest)
+        kept = attempt(lambda: decode_manifest(content))
+        if isinstance(kept, Exception):
+            raise StoreError(f"this run can't be kept: {one_line(kept)}")
+        write_whole(self.path / "run.json", msgspec.json.format(content, indent=1) + b"\n")
+
+    def append(self, record: Record) -> Record:
+        """Add a record; it is on disk when this returns. A record that could not be read again becomes a failure.
 
         Where a runner was killed while it wrote a line, the record begins a new line.
+
+        Returns:
+            The record as it will be read.
         """
+        line, kept = _as_kept(record)
         with (self.path / "records.jsonl").open("a+b") as file:
             if file.tell() > 0:
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
                     file.write(b"\n")
-            file.write(msgspec.json.encode(record) + b"\n")
+            file.write(line + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        self.has_failures = self.has_failures or isinstance(record.outcome, Failed)
+        self.has_failures = self.has_failures or isinstance(kept.outcome, Failed)
+        return kept
 
     def log_path(self, number: int, label: str) -> Path:
         """The file for what the worker of case `number` of the plan prints."""
-        safe = "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
+        safe = re.sub(r"[^A-Za-z0-9_.-]", "-", label)[:200]  # a name has up to 255 bytes
         return self.logs / f"{number:04d}-{safe}.log"
 
 
+def _as_kept(record: Record) -> tuple[bytes, Record]:
+    """The line of a record, and the record that is read from it."""
+
+    def kept(record: Record) -> tuple[bytes, Record]:
+        line = to_json(record)
+        return line, decode_record(line)
+
+    found = attempt(lambda: kept(record))
+    if not isinstance(found, Exception):
+        return found
+    message = f"the result can't be kept: {one_line(found)}"
+    failed = Failed(kind=FailureKind.ERROR, stage=Stage.EXAMINE, message=message)
+    return kept(Record(case=record.case, outcome=failed, started_at=record.started_at, finished_at=record.finished_at))
+
+
 def read_run(path: Path) -> Run:
-    """Read a run's folder. A line that can't be read, from a run that was killed while it wrote, is only counted.
+    """Read a run's folder. Lines that can't be read, as where a runner was killed while it wrote, are noted.
 
     Raises:
-        StoreError: there is no run, or it was written by a newer torchzoo.
+        StoreError: there is no run, one of its two files is no file, or it was written by a newer torchzoo.
     """
-    manifest_path = path / "run.json"
+    manifest_path, records_path = path / "run.json", path / "records.jsonl"
     try:
-        version = msgspec.json.decode(manifest_path.read_bytes(), type=_Versioned).schema_version
-        if version > SCHEMA_VERSION:
-            raise StoreError(f"{path} was written by a newer torchzoo (schema {version}): update torchzoo to read it")
-        manifest = msgspec.json.decode(manifest_path.read_bytes(), type=Manifest)
-    except OSError as error:
-        raise StoreError(f"no run in {path}: {error.strerror} ({manifest_path.name})") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise StoreError(f"{manifest_path} is not a torchzoo run: {error}") from error
+        manifest = decode_manifest(read_file(manifest_path, MANIFEST_BYTES))
+        lines = read_file(records_path).split(b"\n") if os.path.lexists(records_path) else []
+    except FileError as error:
+        raise StoreError(f"no run in {path}: {error}") from error
+    except DecodeError as error:
+        raise StoreError(f"{manifest_path} is not a torchzoo run: {one_line(error)}") from error
     latest: dict[Case, Record] = {}
-    damaged = 0
-    records_path = path / "records.jsonl"
-    decoder = msgspec.json.Decoder(Record)
-    for line in records_path.read_bytes().splitlines() if records_path.exists() else []:
+    damaged: dict[int, str] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line:  # as behind the last line
+            continue
         try:
-            record = decoder.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            damaged += 1
+            record = decode_record(line)
+        except DecodeError as error:
+            damaged[number] = one_line(error)
         else:
             latest[record.case] = record
     order = {case: number for number, case in enumerate(manifest.cases)}
     records = sorted(latest.values(), key=lambda record: order.get(record.case, len(order)))
-    return Run(path=path, manifest=manifest, records=tuple(records), damaged_lines=damaged)
-
-
-class _Versioned(msgspec.Struct):
-    schema_version: int
+    return Run(path=path, manifest=manifest, records=tuple(records), damaged=damaged)

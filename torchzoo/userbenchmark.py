@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import sys
+import traceback
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,8 +17,9 @@ from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.counts import run_counts
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import Domain
-from torchzoo.errors import nearest
-from torchzoo.report import markdown
+from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
+from torchzoo.files import parse_python
+from torchzoo.report import markdown, terminal
 from torchzoo.report.remarks import what_failed
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, write_whole
@@ -53,34 +57,67 @@ def summaries() -> dict[str, str]:
 
 
 def _docstring(folder: Path) -> str:
-    try:
-        return ast.get_docstring(ast.parse((folder / "__init__.py").read_bytes())) or ""
-    except (OSError, SyntaxError, ValueError) as error:
-        return f"can't be read: {error}"
+    tree = parse_python(folder / "__init__.py")
+    return "can't be read: it has no __init__.py with Python" if tree is None else ast.get_docstring(tree) or ""
 
 
 def load(name: str) -> UserBenchmark:
     """Import one userbenchmark.
 
     Raises:
-        CatalogError: there is none of that name (the message suggests the nearest), or it lacks a plan or a report.
+        CatalogError: there is none of that name (the message suggests the nearest), or its code fails, now or when its
+            plan or its report is called.
     """
     folders = find_userbenchmarks()
     if name not in folders:
         known = f"known: {', '.join(sorted(folders))}"
         raise CatalogError(f"no userbenchmark '{name}': {nearest(name, folders, otherwise=known)}")
+    what = f"{folders[name]} is no userbenchmark"
+    module = _from_its_code(what, partial(import_folder, folders[name], f"torchzoo_userbenchmarks.{name}"))
+    for function in ("plan", "report"):
+        if not callable(getattr(module, function, None)):
+            raise CatalogError(f"{what}: it has no function {function}")
+    return UserBenchmark(
+        name=name,
+        doc=module.__doc__ or "",
+        plan=partial(_called, f"the plan of {folders[name]}", module.plan, RunRequest),
+        report=partial(_called, f"the report of {folders[name]}", module.report, list),
+    )
+
+
+def _called(what: str, function: Callable[[Any], Any], kind: type, argument: Any) -> Any:
+    found = _from_its_code(what, partial(function, argument))
+    if not isinstance(found, kind):
+        raise CatalogError(f"{what}: it must return a {kind.__name__}, and returned a {type(found).__name__}")
+    return found
+
+
+def _from_its_code(what: str, action: Callable[[], _Value]) -> _Value:
+    """What a userbenchmark's own code returns. Its errors become one line, with the place if that is known.
+
+    Raises:
+        CatalogError: the code raised or left Python. Errors that are meant for the user (`TorchzooError`) stay.
+    """
+    found: _Value | Exception | SystemExit
     try:
-        module = import_folder(folders[name], f"torchzoo_userbenchmarks.{name}")
-        return UserBenchmark(name=name, doc=module.__doc__ or "", plan=module.plan, report=module.report)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise CatalogError(f"{folders[name]} is no userbenchmark: {error}") from error
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is the report's
+            found = attempt(action)
+    except SystemExit as error:
+        found = error
+    if isinstance(found, TorchzooError):
+        raise found
+    if isinstance(found, Exception | SystemExit):
+        last = traceback.extract_tb(found.__traceback__)[-1]
+        place = "" if isinstance(found, SyntaxError | ImportError) else f" ({last.filename}, line {last.lineno})"
+        raise CatalogError(f"{what}: {type(found).__name__}: {one_line(found)}{place}") from found
+    return found
 
 
 def document(benchmark: UserBenchmark, run: Run) -> str:
     """The whole Markdown document: the question, what was measured and what was not, the body, machine and versions."""
     title, _, question = benchmark.doc.strip().partition("\n")
-    body = "\n".join(benchmark.report(run)).strip()
-    lines = [f"# {benchmark.name}: {title}", "", question.strip(), "", _what_ran(run), "", body]
+    body = "\n".join(map(str, benchmark.report(run))).strip()
+    lines = [f"# {markdown.escape(benchmark.name)}: {title}", "", question.strip(), "", _what_ran(run), "", body]
     return "\n".join([*lines, "", "## Measured on", "", *markdown.provenance(run.manifest), ""])
 
 
@@ -140,5 +177,5 @@ def write(path: Path, text: str) -> None:
         OSError: it can't be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text.encode())
-    print(f"report written to {path}", file=sys.stderr)
+    write_whole(path, written(text).encode())
+    terminal.say(f"report written to {path}")

@@ -18,9 +18,10 @@ from kept_runs import GIB, SCRIPT, against_eager, everything, failed, keep
 from torchzoo import cli
 from torchzoo.analysis.frame import COLUMNS
 from torchzoo.analysis.reproduce import command
-from torchzoo.case import Backend, CacheMode, Case, CompileScope, MemoryFormat, Mode, Precision, Settings, Stage
+from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.commands.run import run_request
 from torchzoo.record import Failed, FailureKind, Growth, Record, Skipped
+from torchzoo.settings import CacheMode, Settings, Stage
 from torchzoo.store import StoreError
 
 

@@ -22,12 +22,13 @@ from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.noise import noise_of
 from torchzoo.analysis.significance import holm
 from torchzoo.analysis.totals import speedups_by_group
-from torchzoo.case import Domain, Mode, Stage
+from torchzoo.case import Domain, Mode
 from torchzoo.cli import main
 from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.report import tables
 from torchzoo.report.remarks import what_failed
 from torchzoo.report.summary import counts, summary, what_compare_finds, where_time_went
+from torchzoo.settings import Stage
 from torchzoo.store import RunStore
 
 DOMAINS = {"tiny": Domain.NLP, "b": Domain.NLP}

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from torchzoo.case import Backend, Case, Mode, Pass, Settings, Stage
+from torchzoo.case import Backend, Case, Mode
 from torchzoo.measure import case as case_module
 from torchzoo.measure import passes
 from torchzoo.record import Measured
+from torchzoo.settings import Pass, Settings, Stage
 from torchzoo.zoo.catalog import find_models
 from user_models import TINY, make_folder
 

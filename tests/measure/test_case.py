@@ -15,7 +15,7 @@ import torch._dynamo
 from measuring import measure, spy
 from torch.utils._pytree import tree_leaves
 
-from torchzoo.case import Mode, Pass, Stage
+from torchzoo.case import Mode
 from torchzoo.cli import build_parser
 from torchzoo.commands.run import run_request
 from torchzoo.measure import case as case_module
@@ -24,6 +24,7 @@ from torchzoo.measure.compilation import CompilationWatch
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.record import Check, CheckStatus
+from torchzoo.settings import Pass, Stage
 from user_models import TINY
 
 

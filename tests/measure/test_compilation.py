@@ -16,12 +16,13 @@ import examples
 from torchzoo.analysis.figures import case_figures
 from torchzoo.backends.call import Call
 from torchzoo.backends.dynamo import compile_network
-from torchzoo.case import Backend, CacheMode
+from torchzoo.case import Backend
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.record import Compilation, GraphBreak, Recompilation
 from torchzoo.report.remarks import remarks
 from torchzoo.report.sections import compilation as report
+from torchzoo.settings import CacheMode
 
 HERE = f"{'/'.join(Path(__file__).parts[-3:])}"
 

@@ -9,10 +9,10 @@ import pytest
 from fake_clock import FakeClock
 
 from torchzoo import stats
-from torchzoo.case import Settings
 from torchzoo.measure.host import LOOKS, SLOW, HostGate
 from torchzoo.measure.latency import Latency, measure_latency
 from torchzoo.record import StopReason
+from torchzoo.settings import Settings
 
 SETTINGS = Settings(time_limit_s=5.0)
 LOOP_S = 0.001

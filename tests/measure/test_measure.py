@@ -11,13 +11,13 @@ import torch
 from fake_clock import FakeClock
 
 from torchzoo import stats
-from torchzoo.case import Settings
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import back_to_back, measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.stopping import stop_reason
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
 from torchzoo.record import Block, StopReason
+from torchzoo.settings import Settings
 
 SETTINGS = Settings()
 EACH_ONE = {"eager": 1, "candidate": 1}

@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from examples import INDUCTOR, compared, manifest, measured, record, variant_result
-from torchzoo.case import Backend, Mode, Precision, Stage
+from torchzoo.case import Backend, Mode, Precision
 from torchzoo.cli import main
 from torchzoo.record import Check, CheckStatus, Compilation, Failed, FailureKind, Measured, Memory, Record, Skipped
 from torchzoo.report import exports
+from torchzoo.settings import Stage
 from torchzoo.store import Run, RunStore
 
 FAILED = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.WARM_UP, message="out")

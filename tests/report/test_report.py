@@ -10,13 +10,14 @@ import pytest
 
 from examples import CASE, INDUCTOR, compared, manifest, measured, record, rendered, results_of, run_of, variant_result
 from torchzoo.analysis.cases import ReportData, case_results
-from torchzoo.case import Domain, Mode, Stage
+from torchzoo.case import Domain, Mode
 from torchzoo.record import Compilation, Failed, FailureKind, Record, Skipped, StopReason
 from torchzoo.report import tables, units
 from torchzoo.report.progress import Progress
 from torchzoo.report.remarks import remarks
 from torchzoo.report.summary import counts, summary, where_time_went
 from torchzoo.run.lanes import Lane
+from torchzoo.settings import Stage
 from torchzoo.stats import Estimate, median_estimate
 from torchzoo.store import Run
 

@@ -18,11 +18,12 @@ import psutil
 import pytest
 
 from examples import CASE, ROOT, SPEC
-from torchzoo.case import Settings, StageLimits
+from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
-from torchzoo.run.processes import ForkedWorkers, _Interrupts
+from torchzoo.run.processes import ForkedWorkers
 from torchzoo.run.scheduler import Scheduler
+from torchzoo.settings import Settings, StageLimits
 from user_models import TINY, make_folder
 
 
@@ -37,6 +38,7 @@ class FakeProcess:
     def start(self) -> None:
         self.process = subprocess.Popen(["sleep", "600"], start_new_session=True)
         self.pid = self.process.pid
+        self.sentinel = os.pidfd_open(self.pid)
         self._interrupt("start")
 
     def kill(self) -> None:
@@ -47,6 +49,7 @@ class FakeProcess:
         self._interrupt("join")
         self.process.wait()
         os.close(self.ours)
+        os.close(self.sentinel)
 
     def _interrupt(self, moment: str) -> None:
         if moment in self.moments:
@@ -95,7 +98,7 @@ def test_an_interrupt_after_the_last_wait_is_not_lost() -> None:
 
 
 def test_any_number_of_interrupts_fits_in() -> None:
-    interrupts = _Interrupts()
+    interrupts = Interrupts()
     with interrupts:
         for _ in range(100_000):
             interrupts._on_signal()

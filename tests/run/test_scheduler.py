@@ -9,14 +9,15 @@ import msgspec
 import pytest
 
 from examples import CASE, INDUCTOR, SPEC, measured, variant_result
-from torchzoo.case import Case, Mode, Stage, StageLimits
+from torchzoo.case import Case, Mode
 from torchzoo.environment import Accelerator, physical_cores
 from torchzoo.record import Failed, FailureKind, Memory, Record, Skipped
 from torchzoo.run.lanes import Lane, make_lanes, split_cores
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.scheduler import Scheduler, died
-from torchzoo.run.windows import PATIENCE_S
-from torchzoo.run.workers import Exited, Message
+from torchzoo.run.windows import ANSWER_TO_OPENING_S, PATIENCE_S
+from torchzoo.run.workers import Exited, Garbled, Message
+from torchzoo.settings import Stage, StageLimits
 
 LANE = Lane(device="cpu")
 LIMITS = StageLimits(build_s=60.0, compile_s=100.0, measure_s=30.0)
@@ -346,6 +347,15 @@ def test_a_device_is_promised_what_metadata_declares_and_what_the_weights_need_a
     assert workers.most_alive == 2
 
 
+def test_a_case_that_declares_no_device_memory_is_promised_6_gib_at_most() -> None:
+    lane = Lane(device="cuda:0", memory_bytes=141 * 2**30)  # workers are promised 126.9 GiB
+    large = msgspec.structs.replace(SPEC, device_memory_gib={Mode.EVAL: 100})
+    first, *others = entries(*"abcdefgh", device="cuda")
+    workers = FakeWorkers({name: [GOOD] for name in "abcdefgh"})
+    list(scheduler(workers, jobs=8, lanes=(lane,)).run((msgspec.structs.replace(first, spec=large), *others)))
+    assert workers.most_alive == 1 + 4
+
+
 def test_host_memory_is_promised_only_once() -> None:
     gib = 2**30
     took = measured(variants={"eager": variant_result(memory=Memory(host_uss_bytes=30 * gib))})
@@ -470,3 +480,51 @@ def test_who_waits_to_be_measured_takes_no_job_but_there_is_a_limit() -> None:
     under_test.limits = limits
     assert len(list(under_test.run(entries("slow", *"abcdef", device="cuda")))) == 7
     assert 2 < workers.most_alive <= 4
+
+
+def test_a_worker_that_sends_garbage_fails_in_the_stage_it_was_in_and_the_others_go_on() -> None:
+    garbled: Script = [(1, Stage.BUILD), (1, Garbled("it sent what is no message"))]
+    workers = FakeWorkers({"a": [garbled], "b": [GOOD]})
+    found = outcomes(list(scheduler(workers).run(entries("a", "b"))))
+    assert (found["a"].kind, found["a"].stage) == (FailureKind.CRASHED, Stage.BUILD)
+    assert "no message" in found["a"].message
+    assert found["b"] == measured()
+
+
+def test_a_worker_that_does_not_begin_when_its_window_opens_is_late() -> None:
+    silent: Script = [(1, Stage.BUILD), (1, Stage.WAIT)]
+    workers = FakeWorkers({"a": [silent], "b": [GOOD]})
+    records = list(scheduler(workers).run(entries("a", "b")))
+    found = outcomes(records)
+    assert (found["a"].kind, found["a"].stage) == (FailureKind.TIMEOUT, Stage.WAIT)
+    assert found["b"] == measured()
+    assert workers.did("kill")[0] == (2 + ANSWER_TO_OPENING_S, "a@cpu")
+
+
+def test_time_in_which_the_runner_was_stopped_counts_for_no_limit() -> None:
+    workers = FakeWorkers(
+        {"a": [[(1, Stage.BUILD), (50, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]]}
+    )
+    under_test = scheduler(workers)
+    wait = workers.wait
+
+    def stopped_once(timeout_s: float) -> list[tuple[int, Message]]:
+        messages = wait(min(timeout_s, 10.0))
+        if workers.now_s == 11.0:  # in the build, of whose 60 s ten are over
+            workers.now_s += 1000.0
+        return messages
+
+    workers.wait = stopped_once  # type: ignore[method-assign]
+    (record,) = under_test.run(entries("a"))
+    assert record.outcome == measured()
+
+
+def test_of_a_large_log_only_the_end_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.seek(10 * 2**30)  # a hole: it takes no space
+        file.write("\nSegmentation fault é".encode())
+    failed = died(1, Stage.BUILD, log)
+    assert failed.traceback is not None
+    assert failed.traceback.endswith("Segmentation fault é")
+    assert len(failed.traceback) <= 4000

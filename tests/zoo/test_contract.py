@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,9 +47,9 @@ HUNGRY = frozenset({"Background_Matting", "demucs", "fambench_xlmr", "hf_Bert_la
 
 #: What all models read of torchzoo and of its tests.
 CONTRACT = (
-    *(f"torchzoo/{name}.py" for name in ("case", "data", "errors", "model", "tasks")),
-    *(f"torchzoo/zoo/{name}" for name in ("catalog.py", "contract.py", "folders.py", "requirements.py", "rules.py")),
-    *(f"torchzoo/zoo/{name}" for name in ("spec.py", "limits.yaml")),
+    *(f"torchzoo/{name}.py" for name in ("__init__", "bounds", "case", "data", "errors", "files", "model", "tasks")),
+    *(f"torchzoo/zoo/{name}" for name in ("__init__.py", "catalog.py", "contract.py", "folders.py", "requirements.py")),
+    *(f"torchzoo/zoo/{name}" for name in ("rules.py", "spec.py", "limits.yaml", "suites/__init__.py")),
     "torchzoo/networks",
     "tests/zoo/test_contract.py",
     "constraints.txt",
@@ -73,7 +75,7 @@ def inputs_of(spec: ModelSpec, root: Path = ROOT, more: tuple[str, ...] = ()) ->
 
 @functools.cache
 def installed() -> list[str]:
-    return software()
+    return software(ROOT / "constraints.txt")
 
 
 @pytest.fixture(scope="module")
@@ -229,6 +231,17 @@ def test_a_change_in_what_a_model_reads_runs_its_test_again(tmp_path: Path, monk
     installed.cache_clear()
     assert inputs_of(spec, tmp_path) != before
     installed.cache_clear()
+
+
+def test_what_models_read_of_torchzoo_is_all_that_they_import() -> None:
+    code = (
+        "import sys, torchzoo.zoo.contract, torchzoo.tasks\n"
+        "print(*(module.__file__ for name, module in sys.modules.items() if name.startswith('torchzoo')))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    imported = {Path(name).relative_to(ROOT) for name in printed.split()}
+    assert imported <= {file.relative_to(ROOT) for name in CONTRACT for file in contained(ROOT / name)}
+    assert Path("torchzoo/model.py") in imported
 
 
 def contained(path: Path) -> list[Path]:

@@ -53,6 +53,17 @@ def test_a_constraint_must_be_satisfied_too(site: Path, tmp_path: Path) -> None:
     assert problem.startswith("fake-vision 0.9+cu130 is installed, not ==1.5 as in constraints.txt")
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["==", "!!", "", "--index-url=http://elsewhere x", "x>=abc", "x; os_name ~= 'a'", "x; " + "(" * 150, "\x1b[2J"],
+)
+def test_what_is_no_requirement_is_a_reason_of_one_line(text: str) -> None:
+    reason = unsatisfied(text)
+    assert reason is not None
+    assert reason.startswith(f"not a pip requirement: {text!r}")
+    assert reason.isprintable()
+
+
 def test_a_prerelease_that_is_installed_counts(site: Path) -> None:
     add(site, "fakevision", "2.0.dev20261120")
     assert unsatisfied("fakevision>=1.5") is None

@@ -8,8 +8,9 @@ import msgspec
 
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.totals import ALL, RatioSamples, Total, total
-from torchzoo.case import Case, Stage
+from torchzoo.case import Case
 from torchzoo.record import Failed, FailureKind, Record
+from torchzoo.settings import Stage
 from torchzoo.store import Run
 
 

@@ -28,8 +28,9 @@ import msgspec
 from torchzoo import stats
 from torchzoo.analysis.bound import Bound, bound_of
 from torchzoo.analysis.significance import LogRatio, holm, log_ratio
-from torchzoo.case import EAGER, CacheMode, Case
+from torchzoo.case import EAGER, Case
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
+from torchzoo.settings import CacheMode
 from torchzoo.stats import Estimate
 
 #: The least difference of times that matters: where the noise between processes is not known, and where it is known.

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.errors import TorchzooError
+from torchzoo.files import FileError, read_yaml
 from torchzoo.record import MeasuredPeaks
 from torchzoo.store import write_whole
 
@@ -86,10 +87,7 @@ def datasheet(device_name: str) -> Datasheet | None:
 @functools.cache
 def datasheets() -> tuple[Datasheet, ...]:
     """The whole table."""
-    import yaml
-
-    text = Path(__file__).with_name("peaks.yaml").read_text(encoding="utf-8")
-    return msgspec.convert(yaml.safe_load(text), tuple[Datasheet, ...], strict=False)
+    return read_yaml(Path(__file__).with_name("peaks.yaml"), tuple[Datasheet, ...])
 
 
 @functools.cache
@@ -124,17 +122,12 @@ def read_measured(path: Path) -> dict[str, MeasuredPeaks]:
     Raises:
         PeaksFileError: the file has other contents, or can't be read.
     """
-    import yaml
-
-    try:
-        return msgspec.convert(
-            yaml.safe_load(path.read_text(encoding="utf-8")) or {}, dict[str, MeasuredPeaks], strict=False
-        )
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
-        why = " ".join(str(error).split())
-        raise PeaksFileError(f"can't read {path} ({why}): delete it and run `torchzoo doctor --peaks` again") from error
+    try:
+        return read_yaml(path, dict[str, MeasuredPeaks])
+    except FileError as error:
+        raise PeaksFileError(f"can't read {error}: delete it and run `torchzoo doctor --peaks` again") from error
 
 
 def keep_measured(path: Path, key: str, peaks: MeasuredPeaks) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from torchzoo.case import EAGER, CacheMode, Case, CompileScope, MemoryFormat, Precision, Settings
+from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Precision
 from torchzoo.record import Failed, FailureKind, Manifest, Record
+from torchzoo.settings import CacheMode, Settings
 
 
 def command(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | None = None) -> str:

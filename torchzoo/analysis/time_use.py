@@ -8,8 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from torchzoo.case import Stage
 from torchzoo.record import Measured, Record
+from torchzoo.settings import Stage
 
 
 class TimeUse(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
+import errno
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from torchzoo.errors import UsageError, unknown
+from torchzoo.case import Backend
+from torchzoo.errors import UsageError, unknown, written
+from torchzoo.report import terminal
 from torchzoo.run import plan
 from torchzoo.store import Run, StoreError, read_run
 from torchzoo.zoo.suites import suite_names
 
 _Choice = TypeVar("_Choice", bound=str)
+
+MOST_REPEATS = 1000
+MOST_THREADS = 2**31 - 1  # PyTorch's type for their number
+MOST_SAMPLES = 2**63 - 1  # PyTorch's type for sizes
+MOST_BYTES = 2**63 - 1  # the kernel's type for limits
+MOST_DEVICES = 1000
+LEAST_SEED, MOST_SEED = -(2**63), 2**63 - 1  # PyTorch takes them, and JSON keeps them
+MOST_SECONDS = 1e9  # a longer limit is none: this is 30 years
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +37,7 @@ def add_suite(parser: argparse.ArgumentParser) -> None:
     """Add --suite and --models-dir."""
     parser.add_argument("--suite", default="", metavar="S[,S]", help=f"{', '.join(suite_names())}, or a YAML file")
     parser.add_argument(
-        "--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders"
+        "--models-dir", type=recorded_path, action="append", default=[], metavar="DIR", help="more model folders"
     )
 
 
@@ -43,37 +53,80 @@ def chosen_models(arguments: argparse.Namespace) -> tuple[tuple[str, ...], tuple
     return tuple(arguments.models), suites
 
 
-def positive_int(text: str) -> int:
-    """A whole number of at least 1."""
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found '{text}'")
+def whole_number(text: str, least: int, most: int) -> int | None:
+    """The number that the text is in plain digits; None if it is no number, or out of these bounds."""
+    digits = text.removeprefix("-") if least < 0 else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(most)):  # Python reads 4,300 digits at most
+        return None
+    value = int(text)
+    return value if least <= value <= most else None
+
+
+def positive_int(text: str, most: int = MOST_THREADS) -> int:
+    """A whole number from 1 to `most`."""
+    value = whole_number(text, 1, most)
+    if value is None:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1 and at most {most}, found '{text}'")
     return value
 
 
-def positive_float(text: str) -> float:
-    """A positive, finite number."""
+def repeat_count(text: str) -> int:
+    """A number of processes, from 1 to `MOST_REPEATS`."""
+    return positive_int(text, MOST_REPEATS)
+
+
+def seed(text: str) -> int:
+    """A seed, from -2**63 to 2**63 - 1."""
+    value = whole_number(text, LEAST_SEED, MOST_SEED)
+    if value is None:
+        raise argparse.ArgumentTypeError(f"expected a whole number from -2**63 to 2**63 - 1, found '{text}'")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A positive number of seconds. More than `MOST_SECONDS` is as much as that."""
     with contextlib.suppress(ValueError):
         if 0 < float(text) < float("inf"):
-            return float(text)
+            return min(float(text), MOST_SECONDS)
     raise argparse.ArgumentTypeError(f"expected a positive number of seconds, found '{text}'")
 
 
 def indices(text: str) -> tuple[int, ...]:
     """Device numbers such as 0,1,2. Each is kept once."""
-    words = text.split(",")
-    if not all(word.isascii() and word.isdigit() for word in words):
+    found = [whole_number(word, 0, MOST_DEVICES) for word in text.split(",")]
+    if None in found:
         raise argparse.ArgumentTypeError(f"expected device numbers such as 0,1,2, found '{text}'")
-    return tuple(dict.fromkeys(int(word) for word in words))
+    return tuple(dict.fromkeys(number for number in found if number is not None))
 
 
 def size_in_bytes(text: str) -> int:
-    """A number with or without KiB, MiB or GiB, in bytes."""
+    """A number with or without KiB, MiB or GiB, in bytes: from 1 to 2**63 - 1."""
     for suffix, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("", 1)):
-        number = text.removesuffix(suffix)
-        if number.isascii() and number.isdigit() and int(number) > 0:
-            return int(number) * factor
-    raise argparse.ArgumentTypeError(f"expected a size such as 8GiB or 500MiB, found '{text}'")
+        number = whole_number(text.removesuffix(suffix), 1, MOST_BYTES // factor)
+        if number is not None:
+            return number * factor
+    raise argparse.ArgumentTypeError(f"expected a size such as 8GiB or 500MiB, below 8,589,934,592GiB, found '{text}'")
+
+
+def usable_path(text: str) -> Path:
+    """A path that the system takes. Whoever uses it says what must be there."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, found ''")
+    path = Path(text)
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            raise argparse.ArgumentTypeError(f"can't use the path '{text}': {error.strerror}") from error
+    return path
+
+
+def recorded_path(text: str) -> Path:
+    """A path that `--resume` reads from the run's JSON."""
+    path = usable_path(text)
+    if written(str(path)) != str(path):
+        raise argparse.ArgumentTypeError(f"the path '{text}' has bytes that are no UTF-8: name another")
+    return path
 
 
 def choices(text: str, kind: type[_Choice], what: str) -> tuple[_Choice, ...]:
@@ -108,22 +161,39 @@ def batch_sizes(text: str | None) -> tuple[int | str | None, ...]:
 def _batch_size(word: str) -> int | str:
     if word in (plan.SMOKE, plan.DEFAULT, plan.AUTO):
         return word
-    if not (word.isascii() and word.isdigit()) or int(word) < 1:
-        words = f"'{plan.DEFAULT}', '{plan.AUTO}' or '{plan.SMOKE}'"
-        raise UsageError(f"the batch size must be a whole number of at least 1, {words}: found '{word}'")
-    return int(word)
+    size = whole_number(word, 1, MOST_SAMPLES)
+    if size is None:
+        kinds = f"a whole number of at least 1 (below 2**63), '{plan.DEFAULT}', '{plan.AUTO}' or '{plan.SMOKE}'"
+        raise UsageError(f"the batch size must be {kinds}: found '{word}'")
+    return size
 
 
 def devices_of(text: str) -> tuple[str, ...]:
-    """A comma list of devices. Each is kept once."""
-    devices = words(text)
-    for device in devices:
-        kind, colon, index = device.partition(":")
-        if not kind.isalpha() or (colon and not (index.isascii() and index.isdigit())):
-            raise UsageError(f"not a device: '{device}'; write cpu, cuda or cuda:1")
+    """A comma list of devices, in the form in which they are recorded: `cpu`, `cuda`, `cuda:1`. Each is kept once."""
+    devices = tuple(dict.fromkeys(map(_device, words(text))))
     if not devices:
         raise UsageError("no device given; write cpu, cuda or cuda:1")
     return devices
+
+
+def _device(word: str) -> str:
+    kind, colon, digits = word.partition(":")
+    index = whole_number(digits, 0, MOST_DEVICES)
+    if not kind.isalpha() or (colon and index is None):
+        raise UsageError(f"not a device: '{word}'; write cpu, cuda or cuda:1")
+    return f"{kind}:{index}" if colon and (kind, index) != ("cpu", 0) else kind  # cpu:0 is PyTorch's other name for cpu
+
+
+def backends_of(text: str) -> tuple[Backend, ...]:
+    """A comma list of backends. Each is kept once.
+
+    Raises:
+        UsageError: a listed backend does not have that mode, or there is no word.
+    """
+    chosen = words(text)
+    if not chosen or any(word.startswith(":") for word in chosen):
+        raise UsageError(f"not a backend: '{text}'; write eager, inductor or inductor:max-autotune")
+    return tuple(dict.fromkeys(map(plan.parse_backend, chosen)))
 
 
 def folder(path: Path, option: str) -> Path:
@@ -140,11 +210,6 @@ def folder(path: Path, option: str) -> Path:
     return folder
 
 
-def say(line: str) -> None:
-    """Print a line that is no result, to standard error."""
-    print(line, file=sys.stderr, flush=True)
-
-
 def kept_run(path: Path) -> Run:
     """Read a run that has records. The number of lines that can't be read goes to standard error.
 
@@ -152,8 +217,8 @@ def kept_run(path: Path) -> Run:
         StoreError: there is no run at `path`, or it has no records.
     """
     found = read_run(path)
-    if found.damaged_lines:
-        print(f"torchzoo: {found.damaged_lines} lines of {path} could not be read", file=sys.stderr)
+    if found.damage:
+        terminal.say(f"torchzoo: {found.damage}")
     if not found.records:
         raise StoreError(f"{path} holds no records yet")
     return found

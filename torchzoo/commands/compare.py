@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any, TypeVar
 
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.analysis.findings import LEAST_THRESHOLD, THRESHOLD, Metric
-from torchzoo.commands.arguments import kept_run, write
+from torchzoo.commands.arguments import kept_run, usable_path, write
 from torchzoo.errors import UsageError, unknown
 from torchzoo.provenance import DifferenceKind
 from torchzoo.report import run_comparison, terminal
@@ -28,8 +27,8 @@ def add_parser(commands: Any) -> None:
         "the samples and a threshold. Exit status: 1 if something is slower, takes more memory or newly fails, 0 "
         "otherwise, 2 for wrong usage.",
     )
-    parser.add_argument("base", type=Path, metavar="BASE")
-    parser.add_argument("candidate", type=Path, metavar="CANDIDATE")
+    parser.add_argument("base", type=usable_path, metavar="BASE")
+    parser.add_argument("candidate", type=usable_path, metavar="CANDIDATE")
     parser.add_argument(
         "--threshold",
         type=_share,
@@ -48,7 +47,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--metric", default=",".join(Metric), metavar="M[,M]", help=f"(default: {','.join(Metric)})")
     parser.add_argument("--format", choices=["table", *WRITERS], default="table")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of printing")
+    parser.add_argument("-o", "--output", type=usable_path, metavar="FILE", help="write there instead of printing")
     parser.set_defaults(command=run)
 
 

@@ -7,13 +7,15 @@ depends on values, its FLOPs come from a run that measured it. This is the only 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchzoo.case import EAGER, Mode, Precision
-from torchzoo.commands.arguments import add_models, chosen_models, write
+from torchzoo.commands.arguments import add_models, chosen_models, usable_path, write
 from torchzoo.record import Flops, Measured
+from torchzoo.report.markdown import code, escape, link
 from torchzoo.store import Run, read_run
 from torchzoo.zoo.catalog import NEEDS_DATA, find_models, load_model_class
 from torchzoo.zoo.spec import ModelSpec
@@ -47,13 +49,13 @@ def add_parser(commands: Any) -> None:
     add_models(parser)
     parser.add_argument(
         "--flops-from",
-        type=Path,
+        type=usable_path,
         action="append",
         default=[],
         metavar="RUN",
         help="a run with --flops, for the steps whose work depends on data; may be given again",
     )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the document there instead of printing it")
+    parser.add_argument("--write", type=usable_path, metavar="FILE", help="write there instead of printing")
     parser.set_defaults(command=run)
 
 
@@ -63,7 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     catalog = find_models(arguments.models_dir)
     specs = [catalog.spec(name) for name in catalog.select(patterns, suites)]
     counted = counted_in(read_run(path) for path in arguments.flops_from)
-    text = describe(specs, counted, sources=[str(path) for path in arguments.flops_from])
+    with contextlib.redirect_stdout(sys.stderr):  # what libraries print is no part of the document
+        text = describe(specs, counted, sources=[str(path) for path in arguments.flops_from])
     write(text, arguments.write)
     return 0
 
@@ -91,7 +94,7 @@ def describe(specs: Iterable[ModelSpec], counted: Counted, *, sources: Sequence[
     """The whole document. `sources` are the runs that `counted` comes from."""
     lines = [EXPLANATION]
     if sources:
-        lines += [f"Marked `*`: counted in {', '.join(f'`{source}`' for source in sources)}.", ""]
+        lines += [f"Marked `*`: counted in {', '.join(map(code, sources))}.", ""]
     lines += ["| " + " | ".join(HEADINGS) + " |", "|" + " --- |" * len(HEADINGS)]
     problems: dict[str, list[str]] = {}
     for spec in specs:
@@ -99,7 +102,7 @@ def describe(specs: Iterable[ModelSpec], counted: Counted, *, sources: Sequence[
         lines.append(_row(spec, steps.values()))
         for mode, step in steps.items():
             if step.problem:
-                problems.setdefault(step.problem, []).append(f"{spec.name} {mode}")
+                problems.setdefault(step.problem, []).append(escape(f"{spec.name} {mode}"))
     if problems:
         lines += ["", "Not counted, or not in full:", ""]
         lines += [f"- {problem}: {', '.join(names)}" for problem, names in problems.items()]
@@ -114,10 +117,10 @@ def row(spec: ModelSpec, counted: Counted, count: Callable[[Model], Flops] = cou
 def known_cells(spec: ModelSpec) -> list[str]:
     """The cells that come from metadata alone. The first one has the line's beginning."""
     return [
-        f"| {spec.name}",
+        f"| {escape(spec.name)}",
         spec.domain.value,
-        spec.task,
-        f"[{' '.join(spec.source.split())}]({spec.paper})",
+        escape(spec.task),
+        link(spec.source, spec.paper),
         f"{spec.parameters:,}",
         _both(f"{spec.batch_size[mode]:,}" for mode in spec.modes()),
     ]
@@ -176,4 +179,4 @@ def _shapes(inputs: Any) -> str:
             name = f"{keystr(path[:1])[2:-2]} " if isinstance(inputs, dict) else ""  # of ['input_ids']
             text = f"{name}{str(leaf.dtype).removeprefix('torch.')} {'x'.join(map(str, leaf.shape)) or 'scalar'}"
             texts[text] = texts.get(text, 0) + 1
-    return ", ".join(text if count == 1 else f"{count} of {text}" for text, count in texts.items())
+    return escape(", ".join(text if count == 1 else f"{count} of {text}" for text, count in texts.items()))

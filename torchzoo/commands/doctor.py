@@ -9,7 +9,7 @@ from typing import Any
 from torchzoo import backends
 from torchzoo.environment import MachineInfo
 from torchzoo.report import terminal
-from torchzoo.run.processes import ForkServer
+from torchzoo.run.fork_server import ForkServer
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.requirements import is_installed
 
@@ -61,7 +61,7 @@ def _show_backends(machine: MachineInfo) -> None:
         rows.append((name, info.install if is_absent else info.why_limited if is_for_other_devices else "ready"))
     terminal.show(terminal.indented(terminal.table(("", ""), rows, has_headings=False)))
     others = sorted(set(machine.dynamo_backends) - set(backends.BACKENDS))
-    print(f"  also, registered with Dynamo: {', '.join(others)}")
+    terminal.show_line(f"  also, registered with Dynamo: {', '.join(others)}")
 
 
 def _show_models() -> None:
@@ -73,4 +73,4 @@ def _show_models() -> None:
     print(f"\nmodels: {len(specs) - len(rows)} of {len(specs) + len(errors)} ready")
     terminal.show(terminal.indented(terminal.table(("", ""), rows, has_headings=False)))
     for error in errors:
-        print(f"  {error}")
+        terminal.show_line(f"  {error}")

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from torchzoo.commands.arguments import kept_run, write
+from torchzoo.commands.arguments import folder, kept_run, usable_path, write
 from torchzoo.errors import UsageError
-from torchzoo.report import exports
+from torchzoo.report import exports, terminal
 from torchzoo.store import StoreError
 
 
@@ -20,10 +20,10 @@ def add_parser(commands: Any) -> None:
         description="Write a run for other programs: pytorch-benchmark-jsonl is for PyTorch's benchmark database, "
         "dynamo-csv has the columns of pytorch/benchmarks/dynamo, a file for each backend, precision, mode and device.",
     )
-    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("run", type=usable_path, metavar="RUN")
     parser.add_argument("--format", choices=["pytorch-benchmark-jsonl", "dynamo-csv"], required=True)
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="PATH", help="a file, or for dynamo-csv a folder (default: print)"
+        "-o", "--output", type=usable_path, metavar="PATH", help="a file, or for dynamo-csv a folder (default: print)"
     )
     parser.set_defaults(command=run)
 
@@ -47,17 +47,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise StoreError(
             f"{arguments.run} has no case of a backend beside eager, and dynamo's files hold only such cases"
         )
-    folder: Path | None = arguments.output
-    if folder is None:
+    output: Path | None = arguments.output
+    if output is None:
         if len(files) > 1:
             raise UsageError(f"the run gives {len(files)} files: name a folder for them with -o")
         write(next(iter(files.values())), None)
         return 0
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"can't make the folder {folder}: {error.strerror}") from error
+    folder(output, "-o")
     for name, text in files.items():
-        write(text, folder / name)
-        print(folder / name)
+        write(text, output / name)
+        terminal.show_line(str(output / name))
     return 0

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
-
-import msgspec
 
 from torchzoo.case import Domain, Mode
 from torchzoo.commands.arguments import add_suite, words
 from torchzoo.report import terminal
+from torchzoo.report.text import json_text
 from torchzoo.zoo.catalog import find_models
 
 
@@ -28,12 +26,12 @@ def run(arguments: argparse.Namespace) -> int:
     catalog = find_models(arguments.models_dir)
     specs, errors = catalog.specs()
     for error in errors:
-        print(f"torchzoo: left out: {error}", file=sys.stderr)
+        terminal.say(f"torchzoo: left out: {error}")
     suites = words(arguments.suite)
     named = set(catalog.select([], suites)) if suites else set(catalog.names)
     chosen = [spec for spec in specs if spec.name in named and arguments.domain in (None, spec.domain)]
     if arguments.json:
-        print(msgspec.json.format(msgspec.json.encode(chosen), indent=1).decode())
+        print(json_text(chosen, indent=1))
         return 0
     rows = [
         (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from torchzoo.commands.arguments import kept_run, write
+from torchzoo.commands.arguments import kept_run, usable_path, write
 from torchzoo.report import noise, terminal
 
 
@@ -18,9 +17,9 @@ def add_parser(commands: Any) -> None:
         description="The A/A noise floor of each case of a run: from its repeats (`torchzoo run --repeats N`), and "
         "within a process.",
     )
-    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("run", type=usable_path, metavar="RUN")
     parser.add_argument("--format", choices=["table", "md", "json"], default="table")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of printing")
+    parser.add_argument("-o", "--output", type=usable_path, metavar="FILE", help="write there instead of printing")
     parser.set_defaults(command=run)
 
 

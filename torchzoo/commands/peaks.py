@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 from torchzoo.analysis.peaks import PATHS, datasheet, keep_measured, measured_file, measured_key, read_measured
 from torchzoo.environment import MachineInfo
 from torchzoo.record import MeasuredPeaks
 from torchzoo.report import terminal
 from torchzoo.report.tables import used_columns
-from torchzoo.run.processes import ForkServer
+from torchzoo.run.fork_server import ForkServer
 
 
 def measure_and_keep_peaks(server: ForkServer, machine: MachineInfo) -> None:
@@ -22,7 +20,7 @@ def measure_and_keep_peaks(server: ForkServer, machine: MachineInfo) -> None:
     file = measured_file()
     read_measured(file)  # raises now, not after the measurement, if the file can't be read
     for device in devices_to_measure(machine):
-        print(f"measuring {device} ...", file=sys.stderr, flush=True)
+        terminal.say(f"measuring {device} ...")
         name, threads, peaks = server.measured_peaks(device)
         key = measured_key(name, threads)
         keep_measured(file, key, peaks)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from pathlib import Path
 from typing import Any
 
 from torchzoo.analysis.cases import read_report_data
-from torchzoo.commands.arguments import write
+from torchzoo.commands.arguments import usable_path, write
+from torchzoo.report import terminal
 from torchzoo.report.formats import DEFAULT, FORMATS
 
 
@@ -21,14 +21,18 @@ def add_parser(commands: Any) -> None:
         description="Show a run, or several of the same machine, software and settings as one: every case with the "
         "command that measures it again, and totals by domain, mode, backend and precision.",
     )
-    report.add_argument("paths", type=Path, nargs="+", metavar="RUN", help="a folder that `torchzoo run -o` wrote")
+    report.add_argument(
+        "paths", type=usable_path, nargs="+", metavar="RUN", help="a folder that `torchzoo run -o` wrote"
+    )
     report.add_argument(
         "--format",
         choices=list(FORMATS),
         default=DEFAULT,
         help=f"{'; '.join(f'{name}: {one.text}' for name, one in FORMATS.items())} (default: {DEFAULT})",
     )
-    report.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of to the terminal")
+    report.add_argument(
+        "-o", "--output", type=usable_path, metavar="FILE", help="write there instead of to the terminal"
+    )
     report.set_defaults(command=run)
 
 
@@ -43,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     from torchzoo.report.overview import notes
 
     for note in notes(data):
-        print(f"torchzoo: {note}", file=sys.stderr)
+        terminal.say(f"torchzoo: {note}")
     report_format = FORMATS[arguments.format]
     if arguments.output is None:
         report_format.write(data, sys.stdout)
@@ -51,5 +55,5 @@ def run(arguments: argparse.Namespace) -> int:
     text = io.StringIO()
     report_format.write(data, text)
     write(text.getvalue(), arguments.output)
-    print(f"written to {arguments.output}", file=sys.stderr)
+    terminal.say(f"written to {arguments.output}")
     return 0

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-import msgspec
-
 from torchzoo import backends
 from torchzoo.analysis.cases import Status, case_results
-from torchzoo.case import CacheMode, Case, CompileScope, MemoryFormat, Mode, Pass, Precision, Settings, StageLimits
+from torchzoo.case import Case, CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.commands.arguments import (
+    MOST_REPEATS,
     add_models,
+    backends_of,
     batch_sizes,
     check_given,
     choices,
@@ -25,22 +25,26 @@ from torchzoo.commands.arguments import (
     devices_of,
     folder,
     indices,
-    positive_float,
     positive_int,
-    say,
+    recorded_path,
+    repeat_count,
+    seconds,
+    seed,
     size_in_bytes,
+    usable_path,
 )
 from torchzoo.errors import UsageError
 from torchzoo.record import Measured, Outcome, Record
-from torchzoo.report import units
+from torchzoo.report import terminal, units
 from torchzoo.report.progress import Progress
 from torchzoo.report.remarks import not_measured_line
-from torchzoo.run import plan
+from torchzoo.report.text import json_text
+from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.plan import Axes
-from torchzoo.run.processes import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
 from torchzoo.run.session import Session, new_run, resumed_run
 from torchzoo.run.tuning import ignore_tried
+from torchzoo.settings import CacheMode, Pass, Settings, StageLimits
 from torchzoo.store import Run, RunStore, read_run
 
 
@@ -82,20 +86,23 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--batch-file",
-        type=Path,
+        type=usable_path,
         metavar="F",
         help="evaluation batches by `torchzoo tune-batch` (default: torchzoo's own)",
     )
     parser.add_argument(
         "--repeats",
-        type=positive_int,
+        type=repeat_count,
         default=1,
         metavar="N",
-        help="how many processes measure each case, to know what differs between processes (default: 1)",
+        help="how many processes measure each case, to know what differs between processes (default: 1, at most "
+        f"{MOST_REPEATS})",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of weights and data (default: 0)")
     parser.add_argument("--threads", type=positive_int, metavar="N", help="CPU threads (default: PyTorch's choice)")
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="keep the run: records, logs, environment")
+    parser.add_argument(
+        "-o", "--output", type=usable_path, metavar="DIR", help="keep the run: records, logs, environment"
+    )
     parser.add_argument(
         "--json", action="store_true", help="print the records, a JSON object a line, instead of a table"
     )
@@ -103,26 +110,26 @@ def add_parser(commands: Any) -> None:
     defaults = Settings()
     parser.add_argument(
         "--time-limit",
-        type=positive_float,
+        type=seconds,
         default=defaults.time_limit_s,
         metavar="S",
         help=f"the most seconds of timing, if the interval stays wide (default: {defaults.time_limit_s:g})",
     )
     parser.add_argument(
         "--timeout",
-        type=positive_float,
+        type=seconds,
         default=900.0,
         metavar="S",
         help="seconds a stage (build, compile, measure) may take before it is killed (default: 900)",
     )
     for stage in ("build", "compile", "measure"):
-        parser.add_argument(f"--{stage}-timeout", type=positive_float, metavar="S", help=f"the same for {stage} alone")
+        parser.add_argument(f"--{stage}-timeout", type=seconds, metavar="S", help=f"the same for {stage} alone")
     parser.add_argument(
         "-j",
         "--jobs",
         type=positive_int,
         metavar="N",
-        help="workers that prepare at once (default: 3/4 of the cores; on the CPU that number over --threads)",
+        help="workers that prepare at once (default: one for each core; on the CPU the number of cores over --threads)",
     )
     parser.add_argument(
         "--exclusive",
@@ -135,6 +142,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--cache",
+        type=_cache_word,
         default=CacheMode.COLD.value,
         metavar="C",
         help="the compilers' caches when a case begins: cold (empty), warm (the case was compiled once before), or a "
@@ -143,7 +151,7 @@ def add_parser(commands: Any) -> None:
     _add_passes(parser)
     parser.add_argument(
         "--resume",
-        type=Path,
+        type=usable_path,
         metavar="RUN",
         help="resume a run: measure its missing cases, with its own settings",
     )
@@ -162,7 +170,7 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
         Pass.API: "the functions and operators of PyTorch that a step touches",
     }.items():
         passes.add_argument(f"--{one.replace('_', '-')}", dest="passes", action="append_const", const=one, help=text)
-    passes.add_argument("--trace", type=Path, metavar="DIR", help="keep the breakdown's Chrome traces there")
+    passes.add_argument("--trace", type=recorded_path, metavar="DIR", help="keep the breakdown's Chrome traces there")
     passes.add_argument(
         "--compile-stats", action="store_true", help="show what compilation did (kept of every compiling case anyway)"
     )
@@ -187,9 +195,9 @@ def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None
     """Tell the user what a batch size that was tried came to."""
     if isinstance(outcome, Measured):
         assert samples_per_s is not None
-        say(f"tuning {case.label()}: {units.rate(samples_per_s, 'samples')}")
+        terminal.say(f"tuning {case.label()}: {units.rate(samples_per_s, 'samples')}")
     else:
-        say(f"tuning {case.label()}: {not_measured_line(outcome)}")
+        terminal.say(f"tuning {case.label()}: {not_measured_line(outcome)}")
 
 
 def follow(session: Session, run_store: RunStore, *, quiet: bool) -> Run:
@@ -210,9 +218,9 @@ def _execute(session: Session, run_store: RunStore, arguments: argparse.Namespac
         _show_compilation(finished.records, file=sys.stderr if arguments.json else sys.stdout)
     statuses = {result.status for result in case_results(finished)}
     if is_kept:
-        print(f"run kept in {run_store.path}", file=sys.stderr)
+        terminal.say(f"run kept in {run_store.path}")
     elif Status.FAILED in statuses:
-        print(f"logs are kept in {run_store.path}", file=sys.stderr)
+        terminal.say(f"logs are kept in {run_store.path}")
     return 1 if statuses & {Status.FAILED, Status.INCORRECT} else 0
 
 
@@ -263,6 +271,11 @@ def _passes(arguments: argparse.Namespace) -> tuple[Pass, ...]:
     return tuple(one for one in Pass if one in asked)
 
 
+def _cache_word(text: str) -> str:
+    """`cold`, `warm`, or the path of a folder."""
+    return text if text in tuple(CacheMode) else str(recorded_path(text))
+
+
 def _cache(text: str) -> tuple[CacheMode, str | None]:
     """`cold`, `warm`, or a folder, which is made.
 
@@ -271,19 +284,16 @@ def _cache(text: str) -> tuple[CacheMode, str | None]:
     """
     if text in (CacheMode.COLD, CacheMode.WARM):
         return CacheMode(text), None
-    if text == CacheMode.SHARED or not text:
+    if text == CacheMode.SHARED:
         raise UsageError("--cache: name the folder that the cases share, or write cold or warm")
     return CacheMode.SHARED, str(folder(Path(text), "--cache"))
 
 
 def _axes(arguments: argparse.Namespace, devices: tuple[str, ...]) -> Axes:
-    words = [word for word in arguments.backend.split(",") if word]
-    if not words:
-        raise UsageError("no backend given, such as eager or inductor")
     return Axes(
         modes=choices(arguments.mode, Mode, "mode"),
         devices=devices,
-        backends=tuple(dict.fromkeys(plan.parse_backend(word) for word in words)),
+        backends=backends_of(arguments.backend),
         precisions=choices(arguments.precision, Precision, "precision"),
         memory_formats=choices(arguments.memory_format, MemoryFormat, "memory format"),
         compile_scope=CompileScope(arguments.compile_scope),
@@ -313,13 +323,13 @@ def _run_store(path: Path | None) -> Iterator[tuple[RunStore, bool]]:
 
 def _show(finished: Run, *, as_json: bool, quiet: bool = False) -> None:
     """One case in detail, or many cases a line each with their totals."""
-    from torchzoo.report import tables, terminal
+    from torchzoo.report import tables
     from torchzoo.report.summary import summary
 
     records = finished.records
     if as_json:
         for record in records:
-            print(msgspec.json.encode(record).decode())
+            print(json_text(record))
         if len(records) > 1 and not quiet:
             terminal.show(summary(finished), file=sys.stderr)
         return
@@ -332,4 +342,5 @@ def _show(finished: Run, *, as_json: bool, quiet: bool = False) -> None:
 def _show_compilation(records: Sequence[Record], file: TextIO) -> None:
     from torchzoo.report.sections.compilation import table
 
-    print("\n".join(["", *table(records)]), file=file)
+    for line in ["", *table(records)]:
+        terminal.show_line(line, file)

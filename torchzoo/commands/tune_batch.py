@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from torchzoo.case import EAGER, Mode, Precision, Settings
+from torchzoo.case import EAGER, Mode, Precision
 from torchzoo.commands.arguments import (
     add_models,
     choices,
     chosen_models,
     devices_of,
-    positive_float,
     positive_int,
+    seconds,
+    usable_path,
 )
 from torchzoo.commands.run import say_tried
+from torchzoo.report import terminal
 from torchzoo.run.batches import TIME_LIMIT_S, default_file
+from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.plan import Axes
-from torchzoo.run.processes import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
 from torchzoo.run.tuning import tune_batches
+from torchzoo.settings import Settings
 
 
 def add_parser(commands: Any) -> None:
@@ -36,10 +38,10 @@ def add_parser(commands: Any) -> None:
     add_models(parser)
     parser.add_argument("-d", "--device", metavar="D", help="cpu, cuda, ... (default: the accelerator, else cpu)")
     parser.add_argument("--precision", default="default", metavar="P", help=f"{', '.join(Precision)}")
-    parser.add_argument("--file", type=Path, default=default_file(), metavar="F", help="(default: torchzoo's own)")
     parser.add_argument(
-        "--time-limit", type=positive_float, default=TIME_LIMIT_S, metavar="S", help="of timing a batch size"
+        "--file", type=usable_path, default=default_file(), metavar="F", help="(default: torchzoo's own)"
     )
+    parser.add_argument("--time-limit", type=seconds, default=TIME_LIMIT_S, metavar="S", help="of timing a batch size")
     parser.add_argument("-j", "--jobs", type=positive_int, metavar="N", help="as for run")
     parser.set_defaults(command=run)
 
@@ -66,6 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
         found = tune_batches(request, arguments.file, logs=Path(logs), on_tried=say_tried)
     for name, tuned in found.items():
         curve = ", ".join(f"{size}: {rate:g}" for size, rate in tuned.samples_per_s.items())
-        print(f"{name}: batch {tuned.batch_size} (samples/s at {curve})")
-    print(f"kept in {arguments.file}", file=sys.stderr)
+        terminal.show_line(f"{name}: batch {tuned.batch_size} (samples/s at {curve})")
+    terminal.say(f"kept in {arguments.file}")
     return 0 if found else 1

@@ -13,25 +13,26 @@ from torchzoo import userbenchmark
 from torchzoo.analysis.cases import case_results
 from torchzoo.case import Mode, Precision
 from torchzoo.commands.arguments import (
+    add_suite,
+    backends_of,
     batch_sizes,
     check_given,
     choices,
     devices_of,
     indices,
-    positive_float,
     positive_int,
+    seconds,
+    usable_path,
     words,
 )
 from torchzoo.commands.run import follow
 from torchzoo.errors import UsageError
 from torchzoo.report import terminal
-from torchzoo.run import plan
-from torchzoo.run.processes import terminated_as_interrupted
+from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
 from torchzoo.run.session import Session, new_run, resumed_run
 from torchzoo.store import RunStore, StoreError, read_run
 from torchzoo.userbenchmark import Choice, UserBenchmark
-from torchzoo.zoo.suites import suite_names
 
 REPORT = "report.md"
 WRITTEN = {"source": "--from"}
@@ -47,22 +48,23 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="such as breakdown; none: list them")
     parser.add_argument("models", nargs="*", metavar="MODEL", help="instead of the plan's models, as for run")
-    parser.add_argument("--suite", default="", metavar="S[,S]", help=f"{', '.join(suite_names())}, or a YAML file")
+    add_suite(parser)
     parser.add_argument("-t", "--mode", metavar="M[,M]", help="train, eval")
     parser.add_argument("-d", "--device", metavar="D[,D]", help="cpu, cuda ... (default: the accelerator, else cpu)")
     parser.add_argument("--devices", type=indices, metavar="I[,I]", help="accelerators to spread the cases over")
     parser.add_argument("--backend", metavar="B[,B]", help="as for run")
     parser.add_argument("--precision", metavar="P[,P]", help=f"{', '.join(Precision)}")
     parser.add_argument("--bs", "--batch-size", metavar="N[,N]", help="numbers, smoke or default")
-    parser.add_argument("--time-limit", type=positive_float, metavar="S", help="seconds of timing a case at most")
+    parser.add_argument("--time-limit", type=seconds, metavar="S", help="seconds of timing a case at most")
     parser.add_argument("--threads", type=positive_int, metavar="N", help="CPU threads")
     parser.add_argument("-j", "--jobs", type=positive_int, metavar="N", help="workers that prepare at once")
+    parser.add_argument("-o", "--output", type=usable_path, metavar="DIR", help=f"keep the run there, and {REPORT}")
     parser.add_argument(
-        "--models-dir", type=Path, action="append", default=[], metavar="DIR", help="more model folders"
+        "--from", type=usable_path, dest="source", metavar="RUN", help="only write the report, from this run"
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help=f"keep the run there, and {REPORT}")
-    parser.add_argument("--from", type=Path, dest="source", metavar="RUN", help="only write the report, from this run")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="measure what is missing of this run, then report")
+    parser.add_argument(
+        "--resume", type=usable_path, metavar="RUN", help="measure what is missing of this run, then report"
+    )
     parser.add_argument("--retry-failed", action="store_true", help="with --resume: also measure again what failed")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.set_defaults(command=run, parser=parser)
@@ -110,7 +112,7 @@ def overridden(request: RunRequest, arguments: argparse.Namespace) -> RunRequest
     if arguments.device is not None:
         axes["devices"] = devices_of(arguments.device)
     if arguments.backend is not None:
-        axes["backends"] = tuple(plan.parse_backend(word) for word in words(arguments.backend))
+        axes["backends"] = backends_of(arguments.backend)
     if arguments.precision is not None:
         axes["precisions"] = choices(arguments.precision, Precision, "precision")
     if arguments.bs is not None:
@@ -129,6 +131,7 @@ def overridden(request: RunRequest, arguments: argparse.Namespace) -> RunRequest
 def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, quiet: bool) -> int:
     """Run what is left of the session, then write the report beside the records."""
     finished = follow(session, store, quiet=quiet)
+    terminal.say(f"run kept in {store.path}")
     _report(benchmark, store.path, store.path)
     return 1 if any(result.failures for result in case_results(finished)) else 0
 

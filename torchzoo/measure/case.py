@@ -11,10 +11,11 @@ import msgspec
 import torch
 
 from torchzoo import environment
-from torchzoo.case import EAGER, Backend, Case, Mode, Settings, Stage
+from torchzoo.case import EAGER, Backend, Case, Mode
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
+from torchzoo.measure.global_state import GlobalState
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.idle import device_probe, wait_until_idle
 from torchzoo.measure.latency import Latency, measure_latency, measure_throughput, quiet_python, steps_in
@@ -36,6 +37,7 @@ from torchzoo.record import (
     Memory,
     VariantResult,
 )
+from torchzoo.settings import Settings, Stage
 from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
@@ -61,13 +63,19 @@ def measure_case(
     stages = Stages(tell)
     device = _use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
+    before = GlobalState()
     model_class = load_model_class(spec)
+    put_back = before.put_back()
     gate = HostGate(undisturbed_loop_s, time.perf_counter_ns, cores)
     measured = _measure_model(model_class, case, spec, device, settings, stages, window, gate)
     check = passes.check_of(case, spec, model_class, device, settings)  # the measured model is gone: it builds its own
     stages.close()
     return msgspec.structs.replace(
-        measured, check=check, stage_seconds=stages.seconds, stage_cpu_seconds=stages.cpu_seconds
+        measured,
+        check=check,
+        put_back=put_back,
+        stage_seconds=stages.seconds,
+        stage_cpu_seconds=stages.cpu_seconds,
     )
 
 

@@ -13,9 +13,10 @@ from torch._dynamo import utils
 from torch._inductor import config as inductor
 
 from torchzoo import backends
-from torchzoo.case import Backend, CacheMode
+from torchzoo.case import Backend
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.record import Compilation, GraphBreak, Recompilation
+from torchzoo.settings import CacheMode
 
 #: Here inductor and the cudagraphs backend log that a graph runs without a CUDA graph, and why: once for each graph.
 _SKIP_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchzoo import stats
-from torchzoo.case import Settings
 from torchzoo.measure.clock import Clock, DeviceClock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.stopping import stop_reason
 from torchzoo.measure.variant import Variant
 from torchzoo.record import BackToBack, Block, StopReason
+from torchzoo.settings import Settings
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import psutil
 
-from torchzoo.case import Stage
+from torchzoo.settings import Stage
 
 #: Tells the parent process that a stage begins.
 Tell = Callable[[Stage], None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchzoo import stats
-from torchzoo.case import Settings
 from torchzoo.record import StopReason
+from torchzoo.settings import Settings
 
 
 def stop_reason(values: Sequence[float], *, samples: int, elapsed_s: float, settings: Settings) -> StopReason | None:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from torchzoo.case import Settings
 from torchzoo.measure.clock import Clock
 from torchzoo.measure.latency import timed_step_s
 from torchzoo.measure.stages import cpu_time_s
 from torchzoo.measure.variant import Variant
+from torchzoo.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,10 +18,9 @@ that its `runner.py` gives them (with `torchzoo` as the suite). They hold cases 
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +28,7 @@ from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.export_metrics import median_metrics, metrics, most_used_dtype, worst_check
 from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.record import CheckStatus, FailureKind, Manifest
+from torchzoo.report.text import csv_text
 from torchzoo.store import Run
 
 PERFORMANCE = (
@@ -162,7 +162,11 @@ def dynamo_csv(run: Run) -> dict[str, str]:
         if result.failures or any(one.check is not None for one in result.measured):
             tables.setdefault(f"{stem}_accuracy.csv", [ACCURACY]).append(_accuracy(result))
     has_checks = any(one.check is not None for result in results for one in result.measured)
-    return {name: _as_csv(rows) for name, rows in tables.items() if has_checks or not name.endswith("_accuracy.csv")}
+    return {
+        name: csv_text(rows, decimals=6)
+        for name, rows in tables.items()
+        if has_checks or not name.endswith("_accuracy.csv")
+    }
 
 
 def _stem(case: Case) -> str:
@@ -175,7 +179,7 @@ def _stem(case: Case) -> str:
         parts.append(f"scope-{case.compile_scope}")
     if case.seed:
         parts.append(f"seed{case.seed}")
-    return "_".join(parts).replace(":", "-").replace("/", "-")
+    return re.sub(r"[^\w.=-]", "-", "_".join(parts))
 
 
 def _performance(result: CaseResult) -> tuple[Any, ...]:
@@ -202,11 +206,3 @@ def _accuracy(result: CaseResult) -> tuple[Any, ...]:
         worst = worst_check(result.measured)
         status = "" if worst is None else _STATUSES[worst]
     return (result.case.device, result.case.model, result.case.batch_size, status)
-
-
-def _as_csv(rows: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for row in rows:
-        writer.writerow([f"{cell:.6f}" if isinstance(cell, float) else cell for cell in row])
-    return text.getvalue()

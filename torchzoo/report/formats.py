@@ -12,6 +12,7 @@ from typing import IO
 import msgspec
 
 from torchzoo.analysis.cases import ReportData
+from torchzoo.report.text import csv_text, json_text
 
 Writer = Callable[[ReportData, IO[str]], None]
 
@@ -32,7 +33,7 @@ def _table(data: ReportData, file: IO[str]) -> None:
 
     if len(data.records) == 1:
         terminal.show(tables.case_detail(data.records[0]), file=file)
-        print(f"again: {data.cases[0].command}", file=file)
+        terminal.show_line(f"again: {data.cases[0].command}", file)
         return
     summaries = [summary(run) for run in data.runs]
     terminal.show(
@@ -40,7 +41,7 @@ def _table(data: ReportData, file: IO[str]) -> None:
     )
     print("\ncommands that measure a case again", file=file)
     for result in data.cases:
-        print(f"  {result.command}", file=file)
+        terminal.show_line(f"  {result.command}", file)
 
 
 def _markdown(data: ReportData, file: IO[str]) -> None:
@@ -53,20 +54,22 @@ def _markdown(data: ReportData, file: IO[str]) -> None:
 
 
 def _csv(data: ReportData, file: IO[str]) -> None:
-    from torchzoo.analysis.frame import to_frame
+    from torchzoo.analysis.frame import COLUMNS, values
 
-    to_frame(data.cases).to_csv(file, index=False, lineterminator="\n")
+    names = [column.name for column in COLUMNS]
+    rows = map(values, data.cases)
+    file.write(csv_text([names, *([row[name] for name in names] for row in rows)]))
 
 
 def _json(data: ReportData, file: IO[str]) -> None:
     from torchzoo.report.document import document
 
-    file.write(msgspec.json.format(msgspec.json.encode(document(data)), indent=1).decode() + "\n")
+    file.write(json_text(document(data), indent=1) + "\n")
 
 
 def _jsonl(data: ReportData, file: IO[str]) -> None:
     for record in data.records:
-        print(msgspec.json.encode(record).decode(), file=file)
+        print(json_text(record), file=file)
 
 
 def _html(data: ReportData, file: IO[str]) -> None:

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable, Sequence
+from urllib.parse import quote
 
 from torchzoo.record import Manifest
+from torchzoo.report.text import visible
+
+#: What could end a link's address, or the cell that it stands in.
+_ENDS_A_LINK = str.maketrans("", "", '()<>|\\"`')
 
 
 def escape(text: str) -> str:
-    """Text that can't break out of a Markdown table's cell."""
-    text = " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
-    text = text.replace("`", "\\`").replace("](", "]\\(")  # no code, no links, no images
-    text = re.sub(r"(?<!\w)@(?=\w)", "@\u200b", text)  # so that GitHub notifies nobody
-    return text.replace("<", "&lt;").replace(">", "&gt;")
+    """Text as one line that is nothing but text: no HTML, code, link or image, and no end of a table's cell."""
+    text = _one_line(text).replace("\\", "\\\\").replace("|", "\\|")
+    text = text.replace("`", "\\`").replace("](", "]\\(")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"(?<!\w)@(?=\w)", "@\u200b", text)  # so that GitHub notifies nobody
 
 
 def code(text: str) -> str:
     """Text as a code span of one line."""
-    return f"`{' '.join(text.split()).replace('`', ' ')}`"
+    return f"`{_one_line(text).replace('`', ' ')}`"
+
+
+def link(text: str, address: str) -> str:
+    """A link with that text. An address that is none of the web's stands behind the text."""
+    if not address.startswith(("https://", "http://")):
+        return escape(f"{text} ({address})")
+    return f"[{escape(text)}]({quote(address, safe=string.punctuation.translate(_ENDS_A_LINK))})"
+
+
+def code_block(lines: Iterable[str], language: str = "sh") -> list[str]:
+    """Lines between fences that are longer than any run of backticks in them."""
+    shown = [visible(line) for line in lines]
+    longest = max((len(ticks) for line in shown for ticks in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}{language}", *shown, fence]
+
+
+def _one_line(text: str) -> str:
+    return visible(" ".join(text.split()))
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -34,9 +59,9 @@ def provenance(manifest: Manifest, *others: Manifest) -> list[str]:
     runs = (manifest, *others)
     return [
         *(f"- command: {code(' '.join(one.command))}" for one in runs),
-        f"- date: {', '.join(dict.fromkeys(one.created_at[:10] for one in runs))}",
-        f"- machine: {machine(manifest)}",
-        f"- software: {software(manifest)}, {packages}",
+        f"- date: {escape(', '.join(dict.fromkeys(one.created_at[:10] for one in runs)))}",
+        f"- machine: {escape(machine(manifest))}",
+        f"- software: {escape(f'{software(manifest)}, {packages}')}",
     ]
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from torchzoo.analysis.noise import Noise, noise_of
 from torchzoo.report import terminal, units
-from torchzoo.report.markdown import provenance, table
+from torchzoo.report.markdown import escape, provenance, table
+from torchzoo.report.text import json_text
 from torchzoo.store import Run
 
 HEADINGS = (
@@ -62,11 +61,10 @@ def _missing(noises: Sequence[Noise]) -> list[str]:
 def on_terminal(run: Run) -> Any:
     """For the terminal: a line of figures for each case, the noisiest first."""
     from rich.console import Group
-    from rich.text import Text
 
     noises = _noisiest_first(noise_of(run))
     figures = terminal.CaseTable(NARROW_HEADINGS, map(_cells, noises), right=NARROW_HEADINGS)
-    return Group(figures, *map(Text, ["", EXPLAINED, *_missing(noises)]))
+    return Group(figures, *terminal.texts(["", EXPLAINED, *_missing(noises)]))
 
 
 def markdown(run: Run) -> str:
@@ -74,13 +72,13 @@ def markdown(run: Run) -> str:
     noises = _noisiest_first(noise_of(run))
     lines = [*provenance(run.manifest), "", *table(HEADINGS, map(_cells, noises)), "", EXPLAINED]
     for line in _missing(noises):
-        lines += ["", line]
+        lines += ["", escape(line)]
     return "\n".join(lines) + "\n"
 
 
 def as_json(run: Run) -> str:
     """All of it, unrounded, in the run's order."""
-    return msgspec.json.format(msgspec.json.encode(noise_of(run)), indent=1).decode() + "\n"
+    return json_text(noise_of(run), indent=1) + "\n"
 
 
 def _noisiest_first(noises: Sequence[Noise]) -> list[Noise]:

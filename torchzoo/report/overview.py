@@ -8,7 +8,7 @@ from torchzoo.analysis.cases import ReportData
 from torchzoo.analysis.overview import Overview
 from torchzoo.analysis.totals import OUTLIER_RULE, DeviceRatio, Outlier, Total
 from torchzoo.report import terminal, units
-from torchzoo.report.markdown import escape, table
+from torchzoo.report.markdown import code_block, escape, table
 from torchzoo.report.tables import used_columns
 from torchzoo.stats import Estimate
 
@@ -70,11 +70,7 @@ def speed_word(one: Outlier) -> str:
 
 def notes(data: ReportData) -> list[str]:
     """What is missing of the runs, in words."""
-    found = [
-        f"{run.damaged_lines} lines of {run.path} could not be read and are left out"
-        for run in data.runs
-        if run.damaged_lines
-    ]
+    found = [run.damage for run in data.runs if run.damage]
     if data.not_run:
         cases, were = ("case", "was") if data.not_run == 1 else ("cases", "were")
         found.append(f"{data.not_run} planned {cases} {were} not run")
@@ -89,25 +85,25 @@ def notes(data: ReportData) -> list[str]:
 def terminal_overview(data: ReportData, found: Overview) -> Any:
     """Totals, outliers and devices. The summary of `torchzoo run` comes before it."""
     from rich.console import Group
-    from rich.text import Text
 
     parts: list[Any] = []
     for section in found.sections:
         headings, rows = used_columns(NARROW_HEADINGS, [_narrow_cells(total) for total in section.totals])
-        parts += [Text(f"\n{section.title}"), terminal.table(headings, rows, right=headings[1:], gap=1)]
-    parts.append(Text(TOTALS_NOTE, style="dim"))
+        parts += [*terminal.texts(["", section.title]), terminal.table(headings, rows, right=headings[1:], gap=1)]
+    parts.append(terminal.text(TOTALS_NOTE))
     if found.outliers:
         rows = [
             [one.result.case.label(), speed_word(one), f"{one.speedup:.2f}x", f"{one.usual:.2f}x", f"{one.score:.1f}"]
             for one in found.outliers
         ]
         headings = ["", "speedup", "usual", "score"]
-        parts += [Text(f"\noutliers, by the {OUTLIER_RULE}"), terminal.CaseTable(headings, rows, right=headings[1:])]
+        parts += terminal.texts(["", f"outliers, by the {OUTLIER_RULE}"])
+        parts.append(terminal.CaseTable(headings, rows, right=headings[1:]))
     if found.device_ratios:
         rows = [[one.result.case.label(), _times_as_fast(one), one.base] for one in found.device_ratios]
-        parts.append(Text("\none device against another"))
+        parts += terminal.texts(["", "one device against another"])
         parts.append(terminal.CaseTable(["times as fast", "as on"], rows))
-    parts += [Text(line) for line in notes(data)]
+    parts += terminal.texts(notes(data))
     return Group(*parts)
 
 
@@ -158,6 +154,6 @@ def write_markdown_overview(data: ReportData, found: Overview, file: IO[str]) ->
         rows = [[one.result.case.label(), one.base, _times_as_fast(one)] for one in found.device_ratios]
         headings = ["case", "against", "times as fast"]
         lines += ["", "## One device against another", "", *table(headings, rows)]
-    commands = [" ".join(result.command.splitlines()) for result in data.cases]
-    lines += ["", "## Commands", "", "Each measures a row of the first table again.", "", "```sh", *commands, "```"]
+    commands = [result.command for result in data.cases]
+    lines += ["", "## Commands", "", "Each measures a row of the first table again.", "", *code_block(commands)]
     file.write("\n".join(lines) + "\n")

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from torchzoo.case import Case, Stage
+from torchzoo.case import Case
 from torchzoo.record import Failed, Measured, Record, Skipped
-from torchzoo.report import units
+from torchzoo.report import terminal, units
 from torchzoo.report.remarks import one_line
 from torchzoo.run.lanes import Lane
+from torchzoo.settings import Stage
 
 
 class Progress:
@@ -78,9 +79,9 @@ class Progress:
         if self._total > 1 and not self._quiet:
             line = f"[{self._done}/{self._total}] {record.case.label()}: {one_line(record)}"
             if self._live is None:
-                print(line, file=sys.stderr, flush=True)
+                terminal.say(line)
             elif isinstance(record.outcome, Failed):
-                self._live.console.print(line)
+                self._live.console.print(terminal.text(line))
         self._refresh()
 
     def _refresh(self) -> None:
@@ -90,14 +91,13 @@ class Progress:
     def render(self) -> Any:
         """The display as it is now: a line with counts, then a line for each lane."""
         from rich.console import Group
-        from rich.text import Text
 
         lines = [
             f"{self._done}/{self._total} cases: {self._counts[Measured]} measured, {self._counts[Skipped]} skipped, "
             f"{self._counts[Failed]} failed{self._rest()}"
         ]
         lines += [f"{lane.device}: {self._lane(cases)}" for lane, cases in self._stages.items()]
-        return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+        return Group(*(terminal.text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
     def _rest(self) -> str:
         """About how long the other cases will take, if they take as long as those that are finished."""

@@ -34,6 +34,8 @@ def remarks(measured: Measured) -> list[str]:
     if measured.host is not None and measured.host.redone:
         blocks = len(measured.host.redone)
         found.append(f"{blocks} blocks were timed again because the host was slow ({_slowness(measured.host)})")
+    if measured.put_back:
+        found.append(f"importing its libraries changed {', '.join(measured.put_back)}; that was put back")
     if measured.host_syncs:
         found.append(f"its step waits for the device by nature: {measured.host_syncs}")
     found += _of_check(measured)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,7 +22,8 @@ from torchzoo.analysis.hardware import HardwareMean, HardwareRatio
 from torchzoo.analysis.reproduce import command
 from torchzoo.record import Manifest
 from torchzoo.report import terminal, units
-from torchzoo.report.markdown import escape, table
+from torchzoo.report.markdown import code_block, escape, table
+from torchzoo.report.text import json_text
 
 NAMES = {
     Metric.LATENCY: "latency",
@@ -111,7 +111,6 @@ def _method(comparison: RunComparison) -> str:
 def on_terminal(comparison: RunComparison) -> Any:
     """How the runs differ, what changed, then how many findings there are of each kind."""
     from rich.console import Group
-    from rich.text import Text
 
     runs = [("base", comparison.base), ("candidate", comparison.candidate)]
     parts: list[Any] = [terminal.table(("", ""), runs, has_headings=False)]
@@ -132,7 +131,7 @@ def on_terminal(comparison: RunComparison) -> Any:
         if labels:
             parts.append(f"{kind} ({len(labels)}): {_few(labels)}")
     parts += summary(comparison)
-    return Group(*(Text(part) if isinstance(part, str) else part for part in parts))
+    return Group(*(terminal.text(part) if isinstance(part, str) else part for part in parts))
 
 
 def _findings_table(findings: Sequence[Finding]) -> list[Any]:
@@ -307,15 +306,7 @@ def _commands(comparison: RunComparison) -> list[str]:
     ]
     if not shell:
         return []
-    fence = "`" * max(3, 1 + max(_longest_ticks(line) for line in shell))
-    return ["", "Measure again, with the software of base and of candidate:", "", f"{fence}sh", *shell, fence]
-
-
-def _longest_ticks(text: str) -> int:
-    longest = 0
-    while "`" * (longest + 1) in text:
-        longest += 1
-    return longest
+    return ["", "Measure again, with the software of base and of candidate:", "", *code_block(shell)]
 
 
 # --- JSON ---
@@ -327,4 +318,4 @@ def as_json(comparison: RunComparison) -> str:
     for name in ("base_manifest", "candidate_manifest"):
         plain[name.replace("manifest", "environment")] = plain.pop(name)["environment"]
     plain["has_regression"] = comparison.has_regression
-    return json.dumps(json.loads(msgspec.json.encode(plain)), indent=1) + "\n"
+    return json_text(plain, indent=1) + "\n"

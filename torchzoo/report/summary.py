@@ -19,18 +19,17 @@ from torchzoo.store import Run
 def summary(run: Run) -> Any:
     """A few lines and a table for each group of speedups, for the terminal."""
     from rich.console import Group
-    from rich.text import Text
 
-    parts: list[Any] = [Text("\n" + counts(run))]
+    parts: list[Any] = [*terminal.texts(["", counts(run)])]
     for group, by_domain in speedups_by_group(case_results(run)).items():
         modes = [mode for mode in Mode if any(mode in totals for totals in by_domain.values())]
-        parts.append(Text(f"speedup of {group} over eager, geometric mean [95% interval] (cases)"))
+        parts.append(terminal.text(f"speedup of {group} over eager, geometric mean [95% interval] (cases)"))
         rows = [
             (domain, *(_geomean(totals[mode]) if mode in totals else "" for mode in modes))
             for domain, totals in by_domain.items()
         ]
         parts.append(terminal.indented(terminal.table(("", *modes), rows)))
-    parts += [Text(line) for line in (*failures(run.records), *what_compare_finds(run), *where_time_went(run))]
+    parts += terminal.texts([*failures(run.records), *what_compare_finds(run), *where_time_went(run)])
     return Group(*parts)
 
 

@@ -22,20 +22,19 @@ HEADINGS = ("model", "mode", "device", "backend", "precision", "batch", *FIGURES
 
 def case_detail(record: Record) -> Any:
     """One case whole: its table; or what became of it, and the end of a failure's traceback."""
-    from rich.text import Text
+    from rich.console import Group
 
     if isinstance(record.outcome, Measured):
         return case_table(record)
     lines = [f"{record.case.label()}: {one_line(record)}"]
     if isinstance(record.outcome, Failed):
-        lines.append(record.outcome.traceback.rstrip())
-    return Text("\n".join(lines))
+        lines += record.outcome.traceback.rstrip().split("\n")
+    return Group(*terminal.texts(lines))
 
 
 def case_table(record: Record) -> Any:
     """One measured case: a column for eager, one for the candidate, and below what else there is to say."""
     from rich.console import Group
-    from rich.text import Text
 
     figures = case_figures([record])
     case, measured = record.case, figures.measured
@@ -53,9 +52,9 @@ def case_table(record: Record) -> Any:
         *_check_lines(measured.check),
     ]
     return Group(
-        Text(case.label(), style="italic"),
+        terminal.text(case.label()),
         terminal.table(("", *names), rows, right=names),
-        *map(Text, below),
+        *terminal.texts(below),
         *breakdown.kernel_tables(measured, is_cpu=case.device == "cpu"),
     )
 
@@ -144,7 +143,6 @@ def used_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tupl
 def terminal_table(results: Sequence[CaseResult]) -> Any:
     """Many cases for the terminal: the figures of those that were measured, remarks, and why others have no figures."""
     from rich.console import Group
-    from rich.text import Text
 
     rows, unmeasured = [], []
     cases_by_remark: dict[str, list[str]] = {}
@@ -159,7 +157,7 @@ def terminal_table(results: Sequence[CaseResult]) -> Any:
     (_, *headings), rows_used = used_columns(("case", *FIGURES), rows) if rows else (("case",), [])
     table = [terminal.CaseTable(headings, rows_used, right={"memory"})] if rows else []
     notes = [f"note: {remark}: {', '.join(labels)}" for remark, labels in cases_by_remark.items()]
-    return Group(*table, *map(Text, [*sweep.lines(results), *notes, *unmeasured]))
+    return Group(*table, *terminal.texts([*sweep.lines(results), *notes, *unmeasured]))
 
 
 def write_markdown(data: ReportData, file: IO[str]) -> None:

@@ -1,17 +1,24 @@
-"""Plain tables for the terminal, made with rich: columns line up whatever they hold, no text is cut, no markup is read.
+"""What is shown in the terminal: plain tables made with rich, and lines on standard error.
+
+Columns line up whatever they hold, no text is cut, no markup is read, and no text moves the cursor or sets the title.
 
 The width is $COLUMNS, else that of the terminal, else (for files and pipes) 80 columns.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
+
+from torchzoo.report.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.table import Table
+    from rich.text import Text
 
 GAP = 2  # columns between two cells
 INDENT = 2  # of a case's figures below its name
@@ -19,10 +26,33 @@ LEAST_WIDTH = 60  # rich leaves out columns of a table for which there is no roo
 ANY_WIDTH = 100_000  # wider than any line
 
 
+def say(line: str) -> None:
+    """Print a line that is no result, to standard error. If nobody can read it, work goes on."""
+    with contextlib.suppress(OSError):
+        print(visible(line), file=sys.stderr, flush=True)
+
+
+def show_line(line: str, file: IO[str] | None = None) -> None:
+    """Print a line to standard output, or to `file`, and do not wrap it."""
+    print(visible(line), file=file)
+
+
 def show(*renderables: Any, file: IO[str] | None = None) -> None:
     """Print tables and texts to standard output, or to `file`."""
     for line in lines(*renderables):
         print(line, file=file)
+
+
+def text(line: str, **how: Any) -> Text:
+    """A line of a table or display, whatever characters are in it. `how` goes to rich's `Text`."""
+    from rich.text import Text
+
+    return Text(visible(line), **how)
+
+
+def texts(some: Iterable[str]) -> Iterator[Text]:
+    """A `text` for each."""
+    return map(text, some)
 
 
 def lines(*renderables: Any, width: int | None = None) -> list[str]:
@@ -55,25 +85,24 @@ def table(
 
     Args:
         headings: one for each column.
-        rows: cells as plain text.
+        rows: cells, each a line.
         right: the headings of columns that are aligned to the right.
         widths: of the columns; None: as wide as what they hold.
         gap: between two columns.
         has_headings: whether the line of headings is shown.
     """
     from rich.table import Table
-    from rich.text import Text
 
     made = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=has_headings)
     for number, heading in enumerate(headings):
         made.add_column(
-            Text(heading),
+            text(heading),
             justify="right" if heading in right else "left",
             overflow="fold",
             width=None if widths is None else widths[number],
         )
     for row in rows:
-        made.add_row(*map(Text, row))
+        made.add_row(*texts(row))
     return made
 
 
@@ -95,12 +124,11 @@ class CaseTable:
 
     def __init__(self, headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = ()) -> None:
         self.headings = headings
-        self.rows = list(rows)
+        self.rows = [[visible(cell) for cell in row] for row in rows]
         self.right = right
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         from rich.cells import cell_len
-        from rich.text import Text
 
         cells_of_rows = [row[1:] for row in self.rows]
         columns = zip(("case", *self.headings), *self.rows, strict=True)
@@ -115,7 +143,7 @@ class CaseTable:
         yield indented(table(self.headings, [], right=self.right, widths=widths, gap=gap))
         for label, *cells in self.rows:
             figures = table(self.headings, [cells], right=self.right, widths=widths, gap=gap, has_headings=False)
-            yield Text(label)
+            yield text(label)
             yield indented(figures)
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 import msgspec
 
 from torchzoo import backends
-from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision, Stage
+from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError, unknown
 from torchzoo.record import Failed, FailureKind, Skipped
+from torchzoo.settings import Stage
 from torchzoo.zoo.spec import ModelSpec, SpecError
 
 SMOKE = "smoke"

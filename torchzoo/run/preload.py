@@ -1,27 +1,103 @@
-"""The imports that the fork server does once for all workers: torch, the measuring code, the models' libraries."""
+"""What the fork server does once for all workers: it imports torch, the measuring code, and the models' libraries.
+
+After each library it looks at what a worker would inherit. A library that changed something ends the server, which is
+then started without it (`torchzoo.run.fork_server`).
+"""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
 import gc
 import os
 import signal
 import sys
+import threading
+import warnings
 from functools import partial
 from importlib import import_module
+from pathlib import Path
+
+import msgspec
+import psutil
 
 from torchzoo.errors import attempt
-from torchzoo.run.worker import PRELOAD_VARIABLE
+from torchzoo.measure.global_state import GlobalState
+from torchzoo.run import reaper
+from torchzoo.run.fork_server import Loaded
+from torchzoo.run.worker import PRELOAD_VARIABLE, REPORT_VARIABLE
 
+_PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
+
+
+class Inherited:
+    """What workers would inherit: settings, threads of Python, open files, child processes."""
+
+    def __init__(self) -> None:
+        self._settings = GlobalState()
+        self._threads = threading.active_count()
+        self._files = _open_files()
+
+    def changes(self) -> tuple[str, ...]:
+        found = list(self._settings.changes())
+        if threading.active_count() != self._threads:
+            found.append("the threads")
+        if self._files - _open_files():
+            found.append("the open files")
+        if psutil.Process().children():
+            found.append("the processes")
+        return tuple(found)
+
+
+def load(names: list[str], report: Path | None) -> None:
+    """Import libraries, each `module` or `module:attribute`. (Some import a submodule only when its attribute is read.)
+
+    One that can't be imported must not end the server: the workers of its models report it.
+    """
+    before = Inherited()
+    for name in names:
+        _tell(report, Loaded(library=name))
+        module, _, attribute = name.partition(":")
+        imported = attempt(partial(import_module, module))
+        if attribute and not isinstance(imported, Exception):
+            attempt(partial(getattr, imported, attribute))
+        changed = before.changes()
+        _tell(report, Loaded(library=name, is_over=True, changed=changed))
+        if changed:
+            reaper.kill_all(os.getpid())
+
+
+def _tell(report: Path | None, line: Loaded) -> None:
+    with contextlib.suppress(OSError):  # the disk is full: then nobody knows which library ended the server
+        if report is not None and report.exists():  # not there any more: a server that was started again
+            with report.open("ab", buffering=0) as file:
+                file.write(msgspec.json.encode(line) + b"\n")
+
+
+def _open_files() -> set[str]:
+    files = Path("/proc/self/fd")
+    return {file.name for file in files.iterdir()} if files.is_dir() else set()
+
+
+def _end_workers() -> None:
+    """When the server ends, all that descends from it ends."""
+    if os.getpid() == _server:
+        gc.unfreeze()  # what is frozen when Python ends looks like a leak to libraries that look for leaks
+        for pid in reaper.descendants(_server):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+_server = os.getpid()
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the runner ends the others
+os.dup2(2, 1)  # standard output is the run's: what libraries print is none of its results
+if sys.platform == "linux":  # processes that their worker leaves behind become children of this one, and are found
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # of those
 
-# Each name is `module` or `module:attribute`. (Some libraries, transformers for example, import a submodule only when
-# its attribute is read.) A library that can't be imported must not end the server: the workers of its models report it.
-for _name in ("torchzoo.measure.case", *filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(","))):
-    _module, _, _attribute = _name.partition(":")
-    _imported = attempt(partial(import_module, _module))
-    if _attribute and not isinstance(_imported, Exception):
-        attempt(partial(getattr, _imported, _attribute))
+_report = os.environ.get(REPORT_VARIABLE)
+load(list(filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(","))), Path(_report) if _report else None)
 
 # Inductor's and Triton's own source files are part of the keys of their caches. Each process would read them all.
 if "torch._inductor.async_compile" in sys.modules:
@@ -35,4 +111,4 @@ if "torch._inductor.async_compile" in sys.modules:
 # The garbage collector of a worker need not look at what the server has loaded, nor copy its pages.
 gc.collect()
 gc.freeze()
-atexit.register(gc.unfreeze)  # what is frozen when Python ends looks like a leak to libraries that look for leaks
+atexit.register(_end_workers)

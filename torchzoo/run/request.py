@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from torchzoo.case import Settings
 from torchzoo.run.plan import Axes
+from torchzoo.settings import Settings
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):

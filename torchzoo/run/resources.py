@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from torchzoo import backends
-from torchzoo.case import Backend, Settings
+from torchzoo.case import Backend
 from torchzoo.environment import MachineInfo, physical_cores, usable_cores
 from torchzoo.errors import UsageError
 from torchzoo.run.lanes import CPU, Lane, make_lanes, split_cores
+from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import Catalog, library_imports
 from torchzoo.zoo.requirements import unsatisfied
 from torchzoo.zoo.spec import ModelSpec, SpecError
@@ -55,21 +56,21 @@ def missing(models: Models, chosen_backends: Sequence[Backend]) -> dict[str, str
 
 
 def default_jobs(threads: int | None, *, on_cpu_only: bool) -> int:
-    """How many workers are alive at once: one for three in four cores. The rest measures and compiles.
+    """How many workers prepare at once: one for each core, since none measures meanwhile.
 
     On the CPU the steps of each worker use `threads` cores (None: all of them), and threads that wait for a busy core
     only spin.
     """
     cores = len(usable_cores())
     per_worker = (threads or cores) if on_cpu_only else 1
-    return max(1, cores * 3 // 4 // per_worker)
+    return max(1, cores // per_worker)
 
 
 def with_jobs(settings: Settings, jobs: int | None, devices: Sequence[str], cases: int) -> Settings:
     """The settings with the number of workers and of their compile threads, never more workers than cases."""
     on_cpu_only = all(device == CPU for device in devices)
     jobs = min(jobs or default_jobs(settings.threads, on_cpu_only=on_cpu_only), cases)
-    compile_threads = None if jobs == 1 else max(2, 2 * len(usable_cores()) // jobs)
+    compile_threads = None if jobs == 1 else max(4, 2 * len(usable_cores()) // jobs)
     return msgspec.structs.replace(settings, jobs=jobs, compile_threads=compile_threads)
 
 

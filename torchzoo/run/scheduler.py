@@ -14,18 +14,21 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from torchzoo.case import EAGER, Case, Mode, Stage, StageLimits
+from torchzoo.case import EAGER, Case, Mode
 from torchzoo.record import Failed, FailureKind, Measured, Record
 from torchzoo.run.lanes import CPU, Lane
 from torchzoo.run.plan import Plan, PlannedCase
-from torchzoo.run.windows import Windows
-from torchzoo.run.workers import Exited, Message, Running, Workers
+from torchzoo.run.windows import ANSWER_TO_OPENING_S, Windows
+from torchzoo.run.workers import Exited, Garbled, Message, Running, Workers
+from torchzoo.settings import Stage, StageLimits
 
 HOST_RESERVE_BYTES = 2 * 2**30  # host memory that no worker is planned to use
 WORKER_BYTES = 1.5 * 2**30  # host memory of a worker without its model
 DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to use together
+USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
 TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
 ANSWER_TO_EXIT_S = 10.0
+STOPPED_S = 5.0  # a turn of the loop that takes so much longer than planned: this process was stopped meanwhile
 READY_FACTOR = 2  # with those that wait for a window, so many times `jobs` workers may be alive
 
 
@@ -84,10 +87,12 @@ class Scheduler:
                 self.windows.update()
                 if not self.windows.in_epoch:
                     self._start(queue)
-                for ticket, message in self.workers.wait(self._time_left_s()):
+                began_s, wait_s = self.now_s(), self._time_left_s()
+                for ticket, message in self.workers.wait(wait_s):
                     if ticket in self.running:
                         self._note(ticket, message)
                 self.windows.update()  # who has been measured must not disturb the other lanes
+                self._allow_for_a_stop(self.now_s() - began_s - wait_s)
                 self._kill_late()
                 yield from self._finish(queue)
         finally:
@@ -163,7 +168,7 @@ class Scheduler:
         return [worker for worker in self.running.values() if worker.lane == lane]
 
     def _expected_bytes(self, planned: PlannedCase, lane: Lane) -> float:
-        """Device memory that a case will need: as earlier cases took, else as metadata says, else an even share."""
+        """Device memory that a case will need: as earlier cases took, else as metadata says, else the usual."""
         if lane.memory_bytes is None:
             return 0.0
         learned = self.learned_bytes.get((planned.case.model, planned.case.mode))
@@ -173,7 +178,8 @@ class Scheduler:
         declared = planned.spec.device_memory_gib.get(planned.case.mode)
         if declared is not None:
             return declared * 2**30
-        return max(_weights_bytes(planned), DEVICE_SHARE * lane.memory_bytes / self.jobs)
+        even_share = DEVICE_SHARE * lane.memory_bytes / self.jobs
+        return max(_weights_bytes(planned), min(USUAL_DEVICE_BYTES, even_share))
 
     def _expected_host_bytes(self, planned: PlannedCase) -> float:
         learned = self.learned_host_bytes.get((planned.case.model, planned.case.mode))
@@ -213,6 +219,10 @@ class Scheduler:
                 if message is Stage.EXAMINE:
                     self.windows.close(ticket)
                 self.on_stage(worker.planned.case, worker.lane, message)
+            case Garbled():
+                text = f"the worker can't be understood, and was killed: {message.what}"
+                worker.outcome = Failed(kind=FailureKind.CRASHED, stage=worker.stage, message=text, log=str(worker.log))
+                worker.deadline_s = -math.inf
             case Exited():
                 worker.outcome = worker.outcome or died(message.code, worker.stage, worker.log)
                 worker.deadline_s = -math.inf
@@ -225,13 +235,20 @@ class Scheduler:
         deadlines = [worker.deadline_s for worker in self.running.values() if worker.paused_at_s is None]
         if (wakes_at_s := self.windows.wakes_at_s()) is not None:
             deadlines.append(wakes_at_s)
-        return min(60.0, max(0.0, min(deadlines, default=0.0) - self.now_s()))
+        return min(STOPPED_S, max(0.0, min(deadlines, default=0.0) - self.now_s()))
+
+    def _allow_for_a_stop(self, lost_s: float) -> None:
+        """If this process itself was stopped (Ctrl-Z, a machine that sleeps), its workers get that time on top."""
+        if lost_s > STOPPED_S:
+            for worker in self.running.values():
+                worker.deadline_s += lost_s
 
     def _kill_late(self) -> None:
         for worker in self.running.values():
             if worker.paused_at_s is None and worker.outcome is None and self.now_s() >= worker.deadline_s:
-                limit_s = self.limits.of(worker.stage)
-                text = f"{worker.stage} took longer than {limit_s:g} s and was killed"
+                text = f"{worker.stage} took longer than {self.limits.of(worker.stage):g} s and was killed"
+                if worker.stage is Stage.WAIT:
+                    text = f"it did not begin within {ANSWER_TO_OPENING_S:g} s when its window opened, and was killed"
                 worker.outcome = Failed(kind=FailureKind.TIMEOUT, stage=worker.stage, message=text, log=str(worker.log))
                 worker.deadline_s = -math.inf
 
@@ -290,7 +307,9 @@ def died(code: int, stage: Stage, log: Path) -> Failed:
 
 def _tail(log: Path, characters: int = 4000) -> str:
     try:
-        return log.read_text(encoding="utf-8", errors="replace")[-characters:]
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 4 * characters))  # a character has up to four bytes
+            return file.read(4 * characters).decode("utf-8", errors="replace")[-characters:]
     except OSError:
         return ""
 

@@ -12,19 +12,21 @@ from typing import Any
 import msgspec
 
 import torchzoo
-from torchzoo.case import Case, Stage
+from torchzoo.case import Case
 from torchzoo.errors import UsageError
 from torchzoo.provenance import machine_differences
 from torchzoo.record import BatchCurve, Failed, Manifest, Record
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch
+from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
-from torchzoo.run.processes import ForkedWorkers, ForkServer
+from torchzoo.run.processes import ForkedWorkers
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import lanes_for, missing, own_cores, read_models, to_preload, with_jobs
 from torchzoo.run.scheduler import Scheduler
 from torchzoo.run.tuning import OnTried, at_batch, ignore_tried, quick, throughput_curves
+from torchzoo.settings import Stage
 from torchzoo.store import Run, RunStore, StoreError
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
@@ -56,8 +58,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         )
         for finished in scheduler.run(self.left):
             record = msgspec.structs.replace(finished, batch_curve=curves.get(finished.case.tuning_case()))
-            run_store.append(record)
-            yield record
+            yield run_store.append(record)
 
 
 def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore_tried) -> Session:
@@ -71,7 +72,7 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     catalog = find_models(map(Path, request.models_dirs))
     models = read_models(catalog, catalog.select(request.patterns, request.suites))
     tuned = _tuned_batches(request.batch_file)
-    server = ForkServer(to_preload(models, request.axes.backends))
+    server = ForkServer(to_preload(models, request.axes.backends), request.settings.limits.build_s)
     machine = server.machine_info()
     axes = request.axes
     if not axes.devices:
@@ -129,7 +130,7 @@ def resumed_run(run: Run, *, retry_failed: bool) -> Session:
     if gone:
         raise StoreError(f"{run.path} needs models that are no longer there: {', '.join(gone)}")
     models = read_models(catalog, list(dict.fromkeys(case.model for case in cases)))
-    server = ForkServer(to_preload(models, [case.backend for case in cases]))
+    server = ForkServer(to_preload(models, [case.backend for case in cases]), manifest.settings.limits.build_s)
     machine = server.machine_info()
     _check_same_machine(run, machine.environment)
     devices = list(dict.fromkeys(case.device for case in cases))
@@ -137,7 +138,8 @@ def resumed_run(run: Run, *, retry_failed: bool) -> Session:
     by_name = {model.name if isinstance(model, ModelSpec) else model[0]: model for model in models}
     lacking = missing(models, [case.backend for case in cases])
     left = tuple(plan.plan_case(case, by_name[case.model], lacking) for case in cases)
-    undisturbed_loop_s = min(filter(None, (manifest.undisturbed_loop_s, server.host_speed(lanes))))
+    looks_s = (manifest.undisturbed_loop_s, server.host_speed(lanes) if lanes else None)  # no lanes: nothing is left
+    undisturbed_loop_s = min(filter(None, looks_s), default=None)
     manifest = msgspec.structs.replace(manifest, undisturbed_loop_s=undisturbed_loop_s)
     workers = _workers(server, manifest)
     return Session(manifest=manifest, left=left, done=done, lanes=lanes, workers=workers)

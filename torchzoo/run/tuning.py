@@ -14,8 +14,9 @@ from torchzoo.environment import MachineInfo
 from torchzoo.record import EAGER_VARIANT, Measured, Outcome, Record
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch
+from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.plan import Plan, PlannedCase
-from torchzoo.run.processes import ForkedWorkers, ForkServer
+from torchzoo.run.processes import ForkedWorkers
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import lanes_for, missing, read_models, to_preload, with_jobs
 from torchzoo.run.scheduler import Scheduler
@@ -48,7 +49,7 @@ def tune_batches(
         for model in read_models(catalog, catalog.select(request.patterns, request.suites))
         if isinstance(model, ModelSpec) and Mode.EVAL in model.batch_size
     ]
-    server = ForkServer(to_preload(models, request.axes.backends))
+    server = ForkServer(to_preload(models, request.axes.backends), request.settings.limits.build_s)
     machine = server.machine_info()
     device = request.axes.devices[0] if request.axes.devices else machine.default_device
     axes = msgspec.structs.replace(request.axes, devices=(device,))

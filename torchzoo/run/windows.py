@@ -19,6 +19,8 @@ from torchzoo.run.workers import Running, Workers
 READY_PER_LANE = 2
 #: It waits no longer than this for the others when a case is ready.
 PATIENCE_S = 10.0
+#: A worker that has not begun to measure so long after its window opened never will.
+ANSWER_TO_OPENING_S = 30.0
 
 
 @dataclass
@@ -104,7 +106,9 @@ class Windows:
                 self._pause(ticket)
         for ticket in opening:
             self._resume(ticket)
+            self.workers.resume(ticket)  # whoever stopped it
             self.workers.open_window(ticket)
+            self.running[ticket].deadline_s = self.now_s() + ANSWER_TO_OPENING_S
 
     def _end(self) -> None:
         self.in_epoch = False

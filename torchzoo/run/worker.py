@@ -16,15 +16,20 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.backends import NotRunnable
-from torchzoo.case import EAGER, CacheMode, Case, Settings, Stage
+from torchzoo.case import EAGER, Case
 from torchzoo.environment import MachineInfo, host_loop_s, pin, pin_this_thread, usable_cores
-from torchzoo.errors import attempt
+from torchzoo.errors import attempt, written
 from torchzoo.record import Failed, FailureKind, Measured, Outcome, Skipped
+from torchzoo.run import messages
 from torchzoo.run.lanes import Lane
+from torchzoo.settings import CacheMode, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
 #: The environment variable with the modules, separated by commas, that `torchzoo.run.preload` loads.
 PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
+
+#: The environment variable with the file in which `torchzoo.run.preload` reports on each of them.
+REPORT_VARIABLE = "TORCHZOO_PRELOAD_REPORT"
 
 #: The message that opens a worker's measuring window.
 GO = "go"
@@ -58,7 +63,7 @@ def work(request: Request, connection: Connection) -> None:
         stage = new
         if new is Stage.EXAMINE:
             pin(may_use)  # all of them again: the window is over
-        connection.send(new)
+        messages.send(connection, messages.encode(new))
 
     if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER:
         tell(Stage.PRIME)
@@ -72,13 +77,18 @@ def work(request: Request, connection: Connection) -> None:
     result = attempt(lambda: _measure(request, tell, window=window))
     outcome: Outcome
     if isinstance(result, NotRunnable):
-        outcome = Skipped(reason=str(result))
+        outcome = Skipped(reason=written(str(result)))
     elif isinstance(result, Exception):
         traceback.print_exception(result)
         outcome = failure(result, stage, request.log)
     else:
         outcome = result
-    connection.send(outcome)
+    line = attempt(lambda: messages.encode(outcome))
+    if isinstance(line, Exception):
+        failed = failure(line, stage, request.log)
+        text = f"what the model says of itself can't be recorded: {failed.message}"
+        line = messages.encode(msgspec.structs.replace(failed, message=text))
+    messages.send(connection, line)
 
 
 def _measure(request: Request, tell: Callable[[Stage], None], window: Callable[[], object]) -> Measured:
@@ -198,8 +208,8 @@ def failure(error: BaseException, stage: Stage, log: str) -> Failed:
     return Failed(
         kind=_kind(error),
         stage=stage,
-        message=f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__,
-        traceback="".join(traceback.format_exception(error))[-4000:],
+        message=written(f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__),
+        traceback=written("".join(traceback.format_exception(error))[-4000:]),
         log=log,
     )
 

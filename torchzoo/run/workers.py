@@ -8,10 +8,10 @@ from typing import Protocol
 
 import msgspec
 
-from torchzoo.case import Stage
 from torchzoo.record import Outcome
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
+from torchzoo.settings import Stage
 
 
 class Exited(msgspec.Struct, frozen=True):
@@ -20,7 +20,13 @@ class Exited(msgspec.Struct, frozen=True):
     code: int
 
 
-Message = Stage | Outcome | Exited
+class Garbled(msgspec.Struct, frozen=True):
+    """A worker sent what no worker sends. Nothing that comes after it is read."""
+
+    what: str
+
+
+Message = Stage | Outcome | Garbled | Exited
 
 
 class Workers(Protocol):

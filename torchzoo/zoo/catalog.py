@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchzoo.errors import nearest
+from torchzoo.errors import nearest, written
+from torchzoo.files import parse_python
 from torchzoo.zoo.folders import CatalogError, find_folders, import_folder
 from torchzoo.zoo.spec import ModelSpec, SpecError, read_spec
 from torchzoo.zoo.suites import read_suite
@@ -60,7 +61,7 @@ class Catalog:
                 if name not in self.folders:
                     raise CatalogError(f"suite {suite}: {_unknown(name, self.folders)}")
             chosen.update(dict.fromkeys(names))
-        for pattern in patterns:
+        for pattern in map(written, patterns):
             matches = self._matches(pattern)
             if not matches:
                 raise CatalogError(_unknown(pattern, self.names))
@@ -94,11 +95,8 @@ def library_imports(spec: ModelSpec) -> list[str]:
     """The libraries that the files of a model import, as `module` or `module:attribute`. No code is run."""
     imports: dict[str, None] = {}
     for path in sorted(Path(spec.folder).glob("*.py")):
-        try:
-            tree = ast.parse(path.read_bytes())
-        except (OSError, SyntaxError, ValueError):
-            continue  # the worker that loads the model reports it
-        for node in ast.walk(tree):
+        tree = parse_python(path)
+        for node in ast.walk(tree) if tree is not None else ():
             if isinstance(node, ast.Import):
                 imports.update(dict.fromkeys(alias.name for alias in node.names))
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

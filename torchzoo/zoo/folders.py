@@ -7,11 +7,12 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
 import torchzoo
-from torchzoo.errors import TorchzooError
+from torchzoo.errors import TorchzooError, attempt, written
 
 
 class CatalogError(TorchzooError):
@@ -41,23 +42,29 @@ def find_userbenchmarks() -> dict[str, Path]:
 def find_folders(kind: str, variable: str, extra: Iterable[Path]) -> dict[str, Path]:
     """The folders of one kind by name. If several have the same name, the last one counts.
 
+    A link has its own name, not that of the folder behind it. A name that is not UTF-8 is escaped.
+
     Args:
         kind: `models` or `userbenchmark`. Torchzoo's own folders come first.
         variable: the environment variable that names more parents of folders. Theirs come next.
         extra: parents of more folders, which come last.
 
     Raises:
-        CatalogError: one of these parents does not exist.
+        CatalogError: one of these parents does not exist or can't be read.
     """
     from_environment = [Path(part) for part in os.environ.get(variable, "").split(os.pathsep) if part]
     folders: dict[str, Path] = {}
     for root in [bundled(kind), *from_environment, *extra]:
         if not root.is_dir():
             raise CatalogError(f"no such {kind} folder: {root}")
+        try:
+            entries = sorted(root.resolve().iterdir())
+        except OSError as error:
+            raise CatalogError(f"can't read the {kind} folder {root}: {error.strerror}") from error
         folders.update(
             {
-                entry.name: entry.resolve()
-                for entry in sorted(root.iterdir())
+                written(entry.name): entry
+                for entry in entries
                 if entry.is_dir() and not entry.name.startswith((".", "_"))
             }
         )
@@ -68,18 +75,23 @@ def import_folder(folder: Path, full_name: str) -> ModuleType:
     """Import `folder/__init__.py` as the package `full_name`. The package is in `sys.modules` before its code runs.
 
     Raises:
-        ImportError: there is no such file. Whatever its code raises is raised, too.
+        ImportError: there is no such file, or Python can't parse it because it is nested too deep. Whatever its code
+            raises is raised, too.
     """
     init = folder / "__init__.py"
     if not init.is_file():
         raise ImportError(f"{folder} has no __init__.py")
-    spec = importlib.util.spec_from_file_location(full_name, init, submodule_search_locations=[str(folder)])
+    loader = SourceFileLoader(full_name, str(init))
+    if isinstance(attempt(lambda: loader.get_code(full_name)), MemoryError | RecursionError):  # no memory is lacking
+        raise ImportError(f"{init} is nested deeper than Python can parse")
+    spec = importlib.util.spec_from_file_location(
+        full_name, init, loader=loader, submodule_search_locations=[str(folder)]
+    )
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with contextlib.ExitStack() as undo:
         sys.modules[full_name] = module
         undo.callback(sys.modules.pop, full_name)
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
         undo.pop_all()
     return module

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchzoo.errors import TorchzooError
+from torchzoo.errors import TorchzooError, attempt, one_line
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -33,7 +33,7 @@ def distribution_name(requirement: str) -> str:
     """
     match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", requirement)
     if match is None:
-        raise RequirementError(f"not a pip requirement: '{requirement}'")
+        raise RequirementError(f"not a pip requirement: {requirement!r}")
     return re.sub(r"[-_.]+", "-", match.group()).lower()
 
 
@@ -43,23 +43,28 @@ def parse_requirement(requirement: str) -> Requirement:
     Raises:
         RequirementError: it is no pip requirement.
     """
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import Requirement
 
-    try:
-        return Requirement(requirement)
-    except InvalidRequirement as error:
-        reason = str(error).splitlines()[0]
-        raise RequirementError(f"not a pip requirement: '{requirement}': {reason}") from error
+    parsed = attempt(lambda: Requirement(requirement))
+    if isinstance(parsed, Exception):  # of hundreds of brackets, a RecursionError
+        reason = str(parsed).partition("\n")[0]
+        raise RequirementError(f"not a pip requirement: {requirement!r}: {reason}") from parsed
+    return parsed
 
 
 def applies(requirement: str) -> bool:
     """Whether the requirement's marker, if it has one, is true here.
 
     Raises:
-        RequirementError: it is no pip requirement.
+        RequirementError: it is no pip requirement, or its marker compares what can't be compared.
     """
     marker = parse_requirement(requirement).marker
-    return marker is None or marker.evaluate()
+    if marker is None:
+        return True
+    holds = attempt(marker.evaluate)
+    if isinstance(holds, Exception):
+        raise RequirementError(f"not a pip requirement: {requirement!r}: {one_line(holds)}") from holds
+    return holds
 
 
 def read_constraints(path: Path) -> dict[str, SpecifierSet]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from torchzoo.case import Case, CompileScope, MemoryFormat, Mode, Precision
-from torchzoo.record import ResultKind
+from torchzoo.case import Case, CompileScope, MemoryFormat, Mode, Precision, ResultKind
+from torchzoo.files import read_yaml
+
+#: A text of `metadata.yaml`.
+Line = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The cases that a rule is about, and why. A field that is left out matches every case."""
 
-    reason: str
+    reason: Line
     mode: Mode | None = None
     device: tuple[str, ...] = ()  # device types: cpu, cuda, ...
     backend: tuple[str, ...] = ()  # with or without its option: inductor, inductor:max-autotune
@@ -60,13 +64,10 @@ class KnownLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A limit that several models share: cases that are skipped, and steps that wait for the device."""
 
     skips: tuple[SkipRule, ...] = ()
-    syncs: dict[Mode, str] = {}
+    syncs: dict[Mode, Line] = {}
 
 
 @functools.cache
 def known_limits() -> dict[str, KnownLimit]:
     """The limits in `limits.yaml` by the names that a `metadata.yaml` uses."""
-    import yaml
-
-    text = Path(__file__).with_name("limits.yaml").read_text(encoding="utf-8")
-    return msgspec.convert(yaml.safe_load(text), dict[str, KnownLimit])
+    return read_yaml(Path(__file__).with_name("limits.yaml"), dict[str, KnownLimit])

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from torchzoo.case import EAGER, Mode, Pass, Settings
+from torchzoo.case import EAGER, Mode
 from torchzoo.record import ApiSurface
 from torchzoo.report import markdown
 from torchzoo.run.plan import SMOKE, Axes
 from torchzoo.run.request import RunRequest
+from torchzoo.settings import Pass, Settings
 from torchzoo.store import Run
 from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measured
 from torchzoo.zoo.suites import read_suite

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from torchzoo import stats
 from torchzoo.analysis.figures import CaseFigures
-from torchzoo.case import EAGER, Case, Mode, Pass, Settings
+from torchzoo.case import EAGER, Case, Mode
 from torchzoo.record import Breakdown
 from torchzoo.report import markdown, units
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
+from torchzoo.settings import Pass, Settings
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice, by_domain, measured, not_measured, percent
 

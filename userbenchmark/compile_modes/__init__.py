@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.analysis.figures import CaseFigures, VariantFigures
-from torchzoo.case import EAGER, Backend, Case, Mode, Precision, Settings
+from torchzoo.case import EAGER, Backend, Case, Mode, Precision
 from torchzoo.report import markdown, units
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
+from torchzoo.settings import Settings
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice, measured, not_measured
 

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from torchzoo.analysis.cases import CaseResult, Status, case_results
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.totals import RatioSamples, Total, total
-from torchzoo.case import EAGER, Backend, Mode, Settings
+from torchzoo.case import EAGER, Backend, Mode
 from torchzoo.report import markdown
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
+from torchzoo.settings import Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice, by_domain, not_measured

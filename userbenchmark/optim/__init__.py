@@ -18,11 +18,12 @@ import msgspec
 from torchzoo import stats
 from torchzoo.analysis.bootstrap import geomean
 from torchzoo.analysis.figures import CaseFigures
-from torchzoo.case import EAGER, Mode, Settings
+from torchzoo.case import EAGER, Mode
 from torchzoo.record import Measured
 from torchzoo.report import markdown, units
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
+from torchzoo.settings import Settings
 from torchzoo.store import Run, StoreError
 from torchzoo.userbenchmark import Choice, measured, not_measured
 from torchzoo.zoo.catalog import find_models

@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from examples import CASE, SPEC
-from torchzoo.case import Backend, CompileScope, Mode, Precision
+from torchzoo.case import Backend, CompileScope, Mode, Precision, ResultKind
 from torchzoo.cli import main
 from torchzoo.measure.check.check import check_case
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.model import Model
-from torchzoo.record import Check, CheckStatus, ResultKind
+from torchzoo.record import Check, CheckStatus
 from torchzoo.tasks import Batch
 from torchzoo.zoo.rules import ToleranceRule
 from torchzoo.zoo.spec import SpecError, read_spec

@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from torchzoo.case import ResultKind
 from torchzoo.measure.check.judging import judge_results
 from torchzoo.measure.check.reference import Reference
 from torchzoo.measure.check.results import CanNotCompare, Results, collect_outputs, on_host
-from torchzoo.record import ResultComparison, ResultKind
+from torchzoo.record import ResultComparison
 
 
 def judged(*arguments: Any, **options: Any) -> ResultComparison:

@@ -8,7 +8,8 @@ import pytest
 import examples
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.totals import speedups_by_group
-from torchzoo.record import Check, CheckStatus, Measured, Record, ResultComparison, ResultKind
+from torchzoo.case import ResultKind
+from torchzoo.record import Check, CheckStatus, Measured, Record, ResultComparison
 from torchzoo.report import remarks, summary, tables
 
 

@@ -12,8 +12,9 @@ from measuring import measure
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchzoo.case import Mode, Pass
+from torchzoo.case import Mode
 from torchzoo.measure.passes.flops import computes_much, count_work
+from torchzoo.settings import Pass
 
 
 def by_operator(step: Callable[[], Any]) -> dict[str, int]:

@@ -19,7 +19,7 @@ import torch._inductor.config
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from torchzoo.case import EAGER, Case, Mode, Precision
+from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
 from torchzoo.errors import attempt
 from torchzoo.measure.check.judging import Judge
 from torchzoo.measure.check.randomness import RecordRandomDraws
@@ -27,7 +27,7 @@ from torchzoo.measure.check.reference import Reference, l2_norm
 from torchzoo.measure.check.results import CanNotCompare, Results
 from torchzoo.measure.check.runs import Runs, flags_kept, free_memory
 from torchzoo.model import Model
-from torchzoo.record import Check, CheckStatus, ResultComparison, ResultKind
+from torchzoo.record import Check, CheckStatus, ResultComparison
 from torchzoo.zoo.spec import ModelSpec
 
 #: Runs of eager with weights changed as by rounding, made where the first comparison finds something wrong.

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from torchzoo.case import Case, Precision
+from torchzoo.case import Case, Precision, ResultKind
 from torchzoo.measure.check.reference import Reference
 from torchzoo.measure.check.results import Results
 from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED, tolerance_of
-from torchzoo.record import ResultComparison, ResultKind
+from torchzoo.record import ResultComparison
 from torchzoo.zoo.rules import ToleranceRule
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchzoo.case import ResultKind
 from torchzoo.measure.check.matching import Detections, unmatched_share
 from torchzoo.measure.check.results import Results
-from torchzoo.record import ResultKind
 
 #: A norm counts as at least this part of what is usual for a tensor of that size.
 _FLOORS = {ResultKind.GRADIENTS: 1e-3, ResultKind.PARAMETERS: 1e-3, ResultKind.BUFFERS: 1e-3}

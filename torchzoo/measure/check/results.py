@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
+from torchzoo.case import ResultKind
 from torchzoo.measure.check.matching import Detections, from_dict, from_rows, is_detections
 from torchzoo.model import Model
-from torchzoo.record import ResultKind
 
 #: A larger tensor is kept sparse where fewer than one element in sixteen is not zero: gradients of embeddings.
 _LARGE = 2**20

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
-from torchzoo.case import Backend, Case, Mode, NativeDtype, Precision
+from torchzoo.case import Backend, Case, Mode, NativeDtype, Precision, ResultKind
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
     ReplayRandomDraws,
@@ -36,7 +36,6 @@ from torchzoo.measure.compilation import CompilationWatch, count_compiled
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
-from torchzoo.record import ResultKind
 from torchzoo.zoo.spec import ModelSpec
 
 #: Steps of every run where the backend records CUDA graphs (a warm-up, the recording, a replay) or a profile.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torchzoo.case import Precision
-from torchzoo.record import ResultKind
+from torchzoo.case import Precision, ResultKind
 
 
 class Tolerances(NamedTuple):

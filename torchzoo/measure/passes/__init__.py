@@ -29,11 +29,12 @@ from typing import Any
 
 import torch
 
-from torchzoo.case import Case, Pass, Settings
+from torchzoo.case import Case
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.record import ApiSurface, Breakdown, Check, Energy, Flops, Growth
+from torchzoo.settings import Pass, Settings
 from torchzoo.zoo.spec import ModelSpec
 
 

@@ -18,6 +18,7 @@ from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.frame import values
 from torchzoo.analysis.overview import Overview, overview
 from torchzoo.analysis.totals import OUTLIER_RULE, Total, comparison_group
+from torchzoo.files import to_json
 from torchzoo.report.document import about_run
 from torchzoo.report.html.case_table import Heading, capital, case_columns, filters
 from torchzoo.report.html.charts import chart_data, figures
@@ -25,6 +26,7 @@ from torchzoo.report.markdown import machine, software
 from torchzoo.report.overview import TOTAL_HEADINGS, TOTALS_NOTE, notes, percent, speed_word, total_cells
 from torchzoo.report.summary import where_time_went
 from torchzoo.report.tables import used_columns
+from torchzoo.report.text import json_text, visible
 
 
 def page(data: ReportData) -> str:
@@ -43,7 +45,9 @@ def page(data: ReportData) -> str:
         "page": _read("page.js"),
     }
     columns = case_columns(rows)
-    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = Environment(
+        autoescape=True, finalize=_shown, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     return template.from_string(_read("page.html.j2")).render(
         title=_title(data),
         subtitle=_subtitle(data),
@@ -76,9 +80,7 @@ def page(data: ReportData) -> str:
         ],
         problems=_problems(found, ids),
         method=_method(data),
-        environment=msgspec.json.format(
-            msgspec.json.encode([about_run(run.manifest) for run in data.runs]), indent=1
-        ).decode(),
+        environment=msgspec.json.format(to_json([about_run(run.manifest) for run in data.runs]), indent=1).decode(),
         licences=f"{_read('vendor', 'LICENSE-plot')}\n{_read('vendor', 'LICENSE-d3')}",
     )
 
@@ -94,10 +96,23 @@ def _policy(scripts: Iterable[str]) -> str:
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 
 
+def _shown(value: Any) -> Any:
+    """A value of the template with texts in which every character can be seen; what is markup stays."""
+    is_text = isinstance(value, str) and not hasattr(value, "__html__")
+    return visible(value, keep="\n") if is_text else value
+
+
+def _shown_in(data: Any) -> Any:
+    """The same for all texts in dictionaries and lists."""
+    if isinstance(data, dict):
+        return {_shown_in(key): _shown_in(value) for key, value in data.items()}
+    return [_shown_in(value) for value in data] if isinstance(data, list | tuple) else _shown(data)
+
+
 def _inert_json(data: Any) -> str:
     """JSON that can neither end its script element nor open another, whatever text is in it."""
-    text = msgspec.json.encode(data).decode()
-    for character in "<>&\u2028\u2029":
+    text = json_text(_shown_in(data))
+    for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 

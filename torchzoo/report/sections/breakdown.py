@@ -35,13 +35,11 @@ def _profiled_step(figures: VariantFigures) -> str:
 
 def kernel_tables(measured: Measured, *, is_cpu: bool) -> Iterator[Any]:
     """For each variant that was profiled, a heading and the kernels (on the CPU: operators) that took longest."""
-    from rich.text import Text
-
     for name, result in measured.variants.items():
         if result.breakdown is None or not result.breakdown.steps:
             continue
         what = "operators (their own time)" if is_cpu else "kernels"
-        yield Text(f"{name}: {what} that took longest, of {len(result.breakdown.steps)} steps")
+        yield terminal.text(f"{name}: {what} that took longest, of {len(result.breakdown.steps)} steps")
         rows = [
             (f"{100 * kernel.share:.1f}%", f"{kernel.calls_per_step:,.4g} a step", short(kernel.name))
             for kernel in longest_kernels(result.breakdown, KERNELS)

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.errors import nearest
+from torchzoo.files import FileError, read_yaml
 from torchzoo.zoo.folders import CatalogError
 
 
@@ -31,8 +32,6 @@ def read_suite(name: str) -> Suite:
     Raises:
         CatalogError: there is no such suite or file, or the file is no suite.
     """
-    import yaml
-
     path = Path(__file__).resolve().parent / f"{name}.yaml"
     if name not in suite_names():
         path = Path(name)
@@ -40,6 +39,6 @@ def read_suite(name: str) -> Suite:
             known = f"known: {', '.join(suite_names())}, or a YAML file"
             raise CatalogError(f"no suite '{name}': {nearest(name, suite_names(), otherwise=known)}")
     try:
-        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Suite)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise CatalogError(f"can't read the suite {path}: {' '.join(str(error).split())}") from error
+        return read_yaml(path, Suite)
+    except FileError as error:
+        raise CatalogError(f"can't read the suite {error}") from error

@@ -1,0 +1,119 @@
+"""What one library does at its import stays with the models that use it: settings, threads, hangs, what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from examples import ROOT
+from torchzoo.record import Failed, FailureKind, Measured, Outcome
+from torchzoo.run import fork_server, reaper
+from torchzoo.run.fork_server import ForkServer, TorchUnusable
+from torchzoo.settings import Stage
+from torchzoo.store import read_run
+from user_models import TINY, make_folder
+
+pytestmark = pytest.mark.xdist_group("run")
+
+SETTINGS = """
+import os, threading, time
+import torch
+
+torch.set_num_threads(3)
+torch.set_float32_matmul_precision("medium")
+torch.backends.cudnn.benchmark = True
+torch.set_default_dtype(torch.float64)
+_clock = time.perf_counter_ns
+time.perf_counter_ns = lambda: _clock() // 2
+os.environ["TORCH_LOGS"] = "+dynamo"
+print("Welcome!", flush=True)
+"""
+LEAVES = "import subprocess, threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+LEAVES += "subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+HANGS = "import time\ntime.sleep(600)\n"
+DIES = "import os\nos._exit(3)\n"
+
+
+def test_a_library_costs_only_the_models_that_import_it(tmp_path: Path, temporary: Path) -> None:
+    """One run of four models with a strange library each, and a plain one, which is measured as if it were alone."""
+    for name, library in {"settings": SETTINGS, "leaves": LEAVES, "hangs": HANGS, "dies": DIES}.items():
+        (tmp_path / f"strange_{name}.py").write_text(library)
+        make_folder(tmp_path / "zoo", name, code=f"import strange_{name}\n{TINY}")
+    make_folder(tmp_path / "zoo", "plain")
+    command = [sys.executable, str(ROOT / "run.py"), "plain", "settings", "leaves", "hangs", "dies", "-d", "cpu"]
+    command += ["--threads", "1", "--time-limit", "0.2", "--timeout", "10", "-j", "2", "--json"]
+    command += ["--models-dir", str(tmp_path / "zoo"), "-o", str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(temporary)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 1, done.stderr
+    assert [
+        json.loads(line)["case"]["model"] for line in done.stdout.splitlines()
+    ]  # what a library prints is not there
+    found: dict[str, Outcome] = {r.case.model: r.outcome for r in read_run(tmp_path / "run").records}
+
+    plain, settings = found["plain"], found["settings"]
+    assert isinstance(plain, Measured)
+    assert isinstance(settings, Measured)
+    assert plain.operator_dtypes == settings.operator_dtypes == {"float32": plain.operator_dtypes["float32"]}
+    assert plain.precision_flags == settings.precision_flags
+    assert plain.precision_flags["cudnn_benchmark"] == "False"
+    assert (plain.threads, settings.threads) == (1, 1)
+    assert plain.put_back == ()
+    assert {"threads", "default dtype", "float32 matmul precision", "environment"} <= set(settings.put_back)
+    assert {"cudnn.benchmark", "time.perf_counter_ns"} <= set(settings.put_back)
+
+    assert isinstance(found["leaves"], Measured)
+    hangs, dies = found["hangs"], found["dies"]
+    assert isinstance(hangs, Failed)
+    assert (hangs.kind, hangs.stage) == (FailureKind.TIMEOUT, Stage.IMPORT)
+    assert isinstance(dies, Failed)
+    assert (dies.kind, dies.stage) == (FailureKind.CRASHED, Stage.IMPORT)
+    assert sleepers() == []
+
+
+def sleepers() -> list[psutil.Process]:
+    """The processes that the library `leaves` starts, some time after the run has ended."""
+    deadline = time.monotonic() + 10
+    while True:
+        found = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "600"]]
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_descendants_are_found_in_sessions_of_their_own() -> None:
+    code = "import subprocess; subprocess.Popen(['sleep', '700'], start_new_session=True).wait()"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        deadline = time.monotonic() + 20
+        while not reaper.descendants(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (sleeper,) = map(psutil.Process, reaper.descendants(process.pid))
+        reaper.kill_all(process.pid)
+        assert psutil.wait_procs([sleeper], timeout=10)[1] == []
+
+
+def test_a_folder_for_temporary_files_that_is_too_long_for_a_socket_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server.tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 100)))
+    with pytest.raises(TorchUnusable, match="set TMPDIR to one of at most 70 characters"):
+        ForkServer([]).machine_info()
+
+
+def test_a_server_that_is_stopped_while_it_imports_goes_on(tmp_path: Path, temporary: Path) -> None:
+    stops = "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n"
+    (tmp_path / "strange_stops.py").write_text(stops)
+    make_folder(tmp_path / "zoo", "stops", code=f"import strange_stops\n{TINY}")
+    command = [sys.executable, str(ROOT / "run.py"), "stops", "-d", "cpu", "--threads", "1", "--time-limit", "0.2"]
+    command += ["--timeout", "30", "--models-dir", str(tmp_path / "zoo"), "-o", str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(temporary)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,114 @@
+"""Read a file that a user or another program made: its content, or an error in one line that names the file.
+
+A named pipe, a device or a folder is an error, and nothing waits for it. So is a file of gigabytes where a page is
+expected, and YAML so deep that a parser would crash.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import stat
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from torchzoo.errors import TorchzooError, attempt, one_line, written
+
+#: The most that is read of a file of YAML, and of one of Python. People's own have a few KiB.
+YAML_BYTES, PYTHON_BYTES = 64 * 2**10, 2**20
+
+#: YAML that is nested deeper than this is refused: libyaml's reader recurses, and crashes from some 20,000 levels on.
+#: A text of so many characters is no deeper, so its levels need not be counted.
+DEEPEST_YAML = 4096
+
+_Kind = TypeVar("_Kind")
+
+
+class FileError(TorchzooError):
+    """A file can't be read, or does not hold what it should. The message is one line that begins with its path."""
+
+
+def read_file(path: Path, most_bytes: int | None = None) -> bytes:
+    """The content of a regular file. It never waits, as to open a named pipe would.
+
+    Raises:
+        FileError: there is none, it can't be read, or it is larger than `most_bytes`.
+    """
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise FileError(f"{path}: a pipe or a device, not a file")
+            content = file.read(-1 if most_bytes is None else most_bytes + 1)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+    if most_bytes is not None and len(content) > most_bytes:
+        raise FileError(f"{path}: larger than {most_bytes // 2**10} KiB")
+    return content
+
+
+def read_yaml(path: Path, kind: type[_Kind]) -> _Kind:
+    """A YAML file as a `kind`, as `msgspec.convert` makes it. An empty file is an empty mapping.
+
+    Raises:
+        FileError: it can't be read, is not UTF-8, is not YAML, or is no `kind`.
+    """
+    content = read_file(path, YAML_BYTES)
+    found = attempt(lambda: msgspec.convert(_load_yaml(content.decode()), kind))
+    if not isinstance(found, Exception):
+        return found
+    if isinstance(found, msgspec.ValidationError):
+        what = str(found)
+    elif isinstance(found, UnicodeDecodeError):
+        lines = content.count(b"\n", 0, found.start)
+        what = f"not UTF-8 text in line {lines + 1}: {found.reason}"
+    else:  # of yaml, or of what it calls: a number of 5,000 digits is a ValueError
+        mark = getattr(found, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark else ""
+        what = f"not valid YAML{line}: {getattr(found, 'problem', None) or found}"
+    raise FileError(f"{path}: {one_line(what)}") from found
+
+
+def _load_yaml(text: str) -> Any:
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=_yaml_loader()) if len(text) > DEEPEST_YAML else ():
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST_YAML:
+            raise ValueError(f"nested deeper than {DEEPEST_YAML} levels")
+    found = yaml.load(text, Loader=_yaml_loader())  # noqa: S506  a safe loader
+    return {} if found is None else found
+
+
+@functools.cache
+def _yaml_loader() -> Any:
+    """A loader of plain data. It refuses merges (`<<`), with which a page of text grows to gigabytes."""
+    import yaml
+
+    fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return type("Loader", (fast,), {"flatten_mapping": lambda *_: None})
+
+
+def parse_python(path: Path) -> ast.Module | None:
+    """The syntax tree of a file; None if it has none, which whoever imports the file will report."""
+    tree = attempt(lambda: ast.parse(read_file(path, PYTHON_BYTES)))  # deep code is a MemoryError or a RecursionError
+    return None if isinstance(tree, Exception) else tree
+
+
+def to_json(value: Any) -> bytes:
+    """`value` as JSON, whatever text it holds (see `written`)."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_all_written(msgspec.to_builtins(value)))
+
+
+def _all_written(value: Any) -> Any:
+    if isinstance(value, str):
+        return written(value)
+    if isinstance(value, dict):
+        return {_all_written(key): _all_written(one) for key, one in value.items()}
+    return [_all_written(one) for one in value] if isinstance(value, list | tuple) else value

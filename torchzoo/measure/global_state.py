@@ -1,0 +1,121 @@
+"""What one library's import can change for all steps of a process: settings of PyTorch and Python, and the clock.
+
+A model's library may set them when it is imported. The fork server loads no library that does (`torchzoo.run.preload`),
+and a worker puts back what the import of its own model changed. So every case starts from the same state.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+#: Environment variables that PyTorch, its compilers and its libraries read.
+PREFIXES = ("CUBLAS", "CUDA", "CUDNN", "GOMP", "KMP", "MKL", "NCCL", "OMP", "OPENBLAS", "PYTORCH", "TORCH", "TRITON")
+
+
+@dataclass(frozen=True)
+class Setting:
+    name: str
+    get: Callable[[], Any]
+    put: Callable[[Any], object]
+
+
+def _attribute(name: str, owner: Any, attribute: str) -> Setting:
+    return Setting(name, lambda: getattr(owner, attribute), lambda value: setattr(owner, attribute, value))
+
+
+def _handler(number: signal.Signals) -> Setting:
+    return Setting(f"handler of {number.name}", lambda: signal.getsignal(number), lambda v: signal.signal(number, v))
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(PREFIXES)}
+
+
+def _put_environment(values: dict[str, str]) -> None:
+    for name in _environment().keys() - values.keys():
+        del os.environ[name]
+    os.environ.update(values)
+
+
+def _folder() -> str | None:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # it is gone
+        return None
+
+
+def _put_folder(path: str | None) -> None:
+    if path is not None:
+        os.chdir(path)
+
+
+SETTINGS = (
+    Setting("threads", torch.get_num_threads, torch.set_num_threads),
+    Setting("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Setting("default device", torch.get_default_device, torch.set_default_device),
+    Setting("gradients", torch.is_grad_enabled, torch.set_grad_enabled),
+    Setting("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    Setting("float32 matmul precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    Setting(
+        "deterministic algorithms",
+        torch.get_deterministic_debug_mode,
+        torch.set_deterministic_debug_mode,
+    ),
+    *(
+        _attribute(f"cudnn.{name}", torch.backends.cudnn, name)
+        for name in ("enabled", "benchmark", "deterministic", "allow_tf32")
+    ),
+    *(
+        _attribute(f"cuda.matmul.{name}", torch.backends.cuda.matmul, name)
+        for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+    ),
+    Setting("flash attention", torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    Setting(
+        "memory-efficient attention",
+        torch.backends.cuda.mem_efficient_sdp_enabled,
+        torch.backends.cuda.enable_mem_efficient_sdp,
+    ),
+    Setting("cuDNN's attention", torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+    Setting("attention of plain operators", torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    Setting("environment", _environment, _put_environment),
+    Setting("folder", _folder, _put_folder),
+    *(
+        _attribute(f"time.{name}", time, name)
+        for name in ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "time", "sleep")
+    ),
+    *map(_handler, (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM)),
+    Setting("garbage collection", gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
+    Setting("garbage collection's thresholds", gc.get_threshold, lambda value: gc.set_threshold(*value)),
+    Setting("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+    Setting("trace function", sys.gettrace, sys.settrace),
+    Setting("profile function", sys.getprofile, sys.setprofile),
+)
+
+
+class GlobalState:
+    """The settings as they are when it is made."""
+
+    def __init__(self) -> None:
+        self._values = {setting.name: setting.get() for setting in SETTINGS}
+
+    def changes(self) -> tuple[str, ...]:
+        """The names of the settings that are not as they were."""
+        return tuple(setting.name for setting in SETTINGS if setting.get() != self._values[setting.name])
+
+    def put_back(self) -> tuple[str, ...]:
+        """Set all settings as they were; returns the names of those that were not."""
+        changed = self.changes()
+        for setting in SETTINGS:
+            if setting.name in changed:
+                setting.put(self._values[setting.name])
+        return changed

@@ -1,0 +1,301 @@
+"""The process that workers are forked from. It has torch and the models' libraries loaded."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+import torchzoo
+from torchzoo.environment import MachineInfo
+from torchzoo.errors import TorchzooError
+from torchzoo.record import MeasuredPeaks
+from torchzoo.run import reaper, worker
+from torchzoo.run.interrupts import Interrupts
+from torchzoo.run.lanes import Lane
+
+#: A library that is not imported in this time is left to the workers of its models.
+IMPORT_LIMIT_S = 120.0
+#: How often the server and the reaper are looked at: one that someone has stopped goes on.
+LOOK_S = 2.0
+#: A socket's path has at most 107 characters, of which multiprocessing adds some 32.
+LONGEST_TMPDIR = 70
+
+
+class TorchUnusable(TorchzooError):
+    """Torch can't be imported in a worker; the message says why."""
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the report that `torchzoo.run.preload` writes: a library is about to be imported, or has been."""
+
+    library: str
+    is_over: bool = False
+    changed: tuple[str, ...] = ()  # what its import changed for everything that runs after it
+
+
+class ForkServer:
+    """A process that has loaded torch and libraries. A worker forked from it starts in a fraction of a second.
+
+    Each library is proved harmless while the server loads it. If one ends the server, takes too long, or changes a
+    setting, a thread, a file or a process that others would inherit, the server is started anew without it, and the
+    workers of its models import it themselves.
+
+    The server never touches a device. PyTorch initialises CUDA when it counts devices, and then no forked child can use
+    CUDA; `PYTORCH_NVML_BASED_CUDA_CHECK` prevents that. On a platform without forkserver, workers are spawned and
+    import what they need themselves.
+
+    Args:
+        preload: what the server imports beside torch, in the form that `torchzoo.run.preload` takes.
+        import_limit_s: how long one of them may take.
+    """
+
+    def __init__(self, preload: Sequence[str], import_limit_s: float = IMPORT_LIMIT_S) -> None:
+        self._can_fork = "forkserver" in multiprocessing.get_all_start_methods()
+        self.context: Any = multiprocessing.get_context("forkserver" if self._can_fork else "spawn")
+        self.import_limit_s = min(import_limit_s, IMPORT_LIMIT_S)
+        self.preload = tuple(preload)
+        self.refused: dict[str, str] = {}  # what it does not load, and why
+
+    def machine_info(self) -> MachineInfo:
+        """Start the server, and ask one of its processes what the machine has.
+
+        Raises:
+            TorchUnusable: torch itself can't be imported, or the server has no place for its socket.
+        """
+        if self._can_fork and len(tempfile.gettempdir()) > LONGEST_TMPDIR:
+            raise TorchUnusable(
+                f"the path of the folder for temporary files is too long for a socket: set TMPDIR to one of at most "
+                f"{LONGEST_TMPDIR} characters"
+            )
+        attempts_left = 2  # where no library is to blame: somebody killed the server
+        while True:
+            answer, culprit = self._start()
+            if isinstance(answer, MachineInfo) and culprit is None:
+                return answer
+            if culprit is not None:
+                name, reason = culprit
+                self.refused[name] = reason
+                self.preload = tuple(library for library in self.preload if library != name)
+            elif isinstance(answer, str):
+                raise TorchUnusable(answer)
+            elif (attempts_left := attempts_left - 1) == 0:
+                raise TorchUnusable("the process that imports torch died; see above")
+            _kill_server()
+            time.sleep(1)  # until multiprocessing notices that the server is gone
+
+    def measured_peaks(self, device: str) -> tuple[str, int | None, MeasuredPeaks]:
+        """Measure what matrix products and copies reach on `device`, in a process of the server.
+
+        `machine_info` must have been called before: it starts the server.
+
+        Returns:
+            The device's name, its number of threads (of a CPU), and its measured peaks.
+
+        Raises:
+            TorchUnusable: the device can't be used, or the process died.
+        """
+        found: tuple[str, int | None, MeasuredPeaks] | str = self._told(worker.tell_measured_peaks, device)
+        if isinstance(found, str):
+            raise TorchUnusable(found)
+        return found
+
+    def host_speed(self, lanes: Sequence[Lane]) -> float:
+        """How long the host's loop of plain Python takes on the lanes' cores while nothing else runs, in seconds.
+
+        `machine_info` must have been called before. Nothing of the run may be running.
+        """
+        return min(float(self._told(worker.tell_host_speed, cores)) for cores in {lane.cores for lane in lanes})
+
+    def _told(self, tell: Callable[..., None], argument: Any) -> Any:
+        """What a process of the server sends that runs `tell(connection, argument)`."""
+        receiver, sender = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=tell, args=(sender, argument), daemon=True)
+        process.start()
+        sender.close()
+        try:
+            told = receiver.recv()
+        except EOFError as error:
+            raise TorchUnusable(f"the process for {tell.__name__} {argument} died; see above") from error
+        process.join()
+        return told
+
+    def _start(self) -> tuple[MachineInfo | str | None, tuple[str, str] | None]:
+        """What the machine has, why torch can't be used, or None if the server or its process died.
+
+        With it the library that must not be loaded, and the reason; None: there is none.
+        """
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        os.environ[worker.PRELOAD_VARIABLE] = ",".join(self.preload)
+        root = str(Path(torchzoo.__file__).resolve().parent.parent)
+        if root not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        if self._can_fork:
+            self.context.set_forkserver_preload(["torchzoo.run.preload"])
+        with tempfile.NamedTemporaryFile(prefix="torchzoo-preload-") as report:
+            os.environ[worker.REPORT_VARIABLE] = report.name
+            is_late = threading.Event()
+            with _guarded(Path(report.name), self.import_limit_s, is_late):
+                answer = self._ask()
+            return answer, _culprit(Path(report.name), is_late=is_late.is_set())
+
+    def _ask(self) -> MachineInfo | str | None:
+        receiver, sender = self.context.Pipe(duplex=False)
+        process = self.context.Process(
+            target=worker.tell_machine_info, args=(sender,), daemon=True
+        )  # ended with this one
+        try:
+            process.start()
+            sender.close()
+            machine: MachineInfo | str = receiver.recv()
+            process.join()
+        except (EOFError, ConnectionError):
+            return None
+        except KeyboardInterrupt:
+            with Interrupts():  # a second one, too
+                _kill_server()
+            raise
+        return machine
+
+
+def _culprit(report: Path, *, is_late: bool) -> tuple[str, str] | None:
+    """The library that changed something, or in whose import the server ended."""
+    lines = [msgspec.json.decode(line, type=Loaded) for line in report.read_bytes().splitlines()]
+    for line in lines:
+        if line.changed:
+            return line.library, f"its import changes {', '.join(line.changed)}"
+    if lines and not lines[-1].is_over:
+        return lines[-1].library, "its import takes too long" if is_late else "its import ends the process"
+    return None
+
+
+@contextlib.contextmanager
+def _guarded(report: Path, limit_s: float, is_late: threading.Event) -> Iterator[None]:
+    """Kill the server if a library that it has begun to import is not there `limit_s` later."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        seen, since_s = 0, time.monotonic()
+        while not is_over.wait(0.2):
+            for server in _servers():
+                keep_alive(server.pid)
+            size = report.stat().st_size
+            if size != seen or not size:
+                seen, since_s = size, time.monotonic()
+            elif time.monotonic() - since_s > limit_s and _culprit(report, is_late=True) is not None:
+                is_late.set()
+                _kill_server()
+                return
+
+    thread = threading.Thread(target=watch, daemon=True, name="torchzoo-import-guard")
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _servers() -> Iterator[psutil.Process]:
+    """The fork server, as a child of this process: multiprocessing tells nobody which one it is."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if is_server(child):
+                yield child
+
+
+def is_server(process: psutil.Process) -> bool:
+    """Whether the process is a fork server of multiprocessing, or one of its workers."""
+    return "multiprocessing.forkserver" in " ".join(process.cmdline())
+
+
+def _kill_server() -> None:
+    """Kill the fork server. It would end with this process, but only after it has imported all libraries."""
+    for server in _servers():
+        reaper.kill_all(server.pid)
+
+
+# --- the reaper, and who keeps the helpers awake ---
+
+
+class Reaper:
+    """The process of `torchzoo.run.reaper`, started when it is first told something, and anew if someone killed it."""
+
+    def __init__(self) -> None:
+        self.server: int | None = None
+        self._alive: dict[int, str] = {}  # workers, and their scratch folders
+        self._process: subprocess.Popen[str] | None = None
+
+    def serve(self, server: int) -> None:
+        """All processes of the runs descend from this one now."""
+        if server != self.server:
+            self.server = server
+            self._tell(f"server {server}")
+
+    def started(self, pid: int, scratch: str) -> None:
+        self._alive[pid] = scratch
+        self._tell(f"+ {pid} {scratch}")
+
+    def ended(self, pid: int) -> None:
+        self._alive.pop(pid, None)
+        self._tell(f"- {pid}")
+
+    def wake(self) -> None:
+        """Let the server and the reaper go on if someone stopped them."""
+        reaper_pid = self._process.pid if self._process is not None else None
+        for pid in filter(None, (self.server, reaper_pid)):
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+                    os.kill(pid, signal.SIGCONT)
+
+    def _tell(self, line: str) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(line + "\n")
+                self._process.stdin.flush()
+                return
+        self._process = subprocess.Popen(  # noqa: S603  our own interpreter and file
+            [sys.executable, "-I", reaper.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        known = [f"server {self.server}"] if self.server else []
+        known += [f"+ {pid} {scratch}" for pid, scratch in self._alive.items()]
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write("".join(f"{line}\n" for line in known))
+            self._process.stdin.flush()
+
+
+REAPER = Reaper()
+
+
+def keep_alive(server: int) -> None:
+    """Tell the reaper of the server, and let neither of them stay stopped."""
+    is_first = REAPER.server is None
+    REAPER.serve(server)
+    if is_first:
+        threading.Thread(target=_keep_awake, daemon=True, name="torchzoo-helpers").start()
+        atexit.register(REAPER.wake)
+
+
+def _keep_awake() -> None:
+    while True:
+        time.sleep(LOOK_S)
+        REAPER.wake()
