@@ -117,6 +117,13 @@ def test_code_that_has_no_tree_is_none(tmp_path: Path, code: str) -> None:
     assert parse_python(tmp_path / "code.py") is None
 
 
+def test_names_of_files_are_short_and_differ_where_only_their_ends_do() -> None:
+    assert files.safe_name("tiny train cuda:0 inductor:max-autotune") == "tiny-train-cuda-0-inductor-max-autotune"
+    names = {files.safe_name("ä/\x1b" * 100 + mode) for mode in ("train", "eval", "\ud800")}
+    assert len(names) == 3
+    assert all(len(name.encode()) == files.LONGEST_NAME for name in names)
+
+
 def test_json_has_the_escape_of_half_a_character() -> None:
     assert to_json({"a": ["gr\xfc\xdfe"]}) == '{"a":["gr\xfc\xdfe"]}'.encode()
     assert to_json({"\udcff": ("x\udcfe", 1, None)}) == b'{"\\\\udcff":["x\\\\udcfe",1,null]}'

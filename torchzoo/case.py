@@ -89,9 +89,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision = Precision.DEFAULT
     memory_format: MemoryFormat = MemoryFormat.CONTIGUOUS
     compile_scope: CompileScope = CompileScope.NETWORK
-    batch_size: (
-        PositiveCount | None
-    )  # None only where nothing can run: no metadata, or a mode that the model does not have
+    #: None only where nothing can run: no metadata, or a mode that the model does not have.
+    batch_size: PositiveCount | None
     seed: Int64 = 0
     repeat: Count = 0  # counted from 0: the same case may be measured in several processes
 

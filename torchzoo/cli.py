@@ -46,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from torchzoo import install
 
         return install.main(arguments[1:], prog="torchzoo install")
-    named = [name for name in arguments[:1] if name in COMMANDS]
-    parsed = build_parser(named or COMMANDS).parse_args(arguments)
     try:
+        named = [name for name in arguments[:1] if name in COMMANDS]
+        parsed = build_parser(named or COMMANDS).parse_args(arguments)
         _check_current_folder()
         status: int = parsed.command(parsed)
         sys.stdout.flush()

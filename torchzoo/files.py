@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +25,9 @@ YAML_BYTES, PYTHON_BYTES = 64 * 2**10, 2**20
 #: YAML that is nested deeper than this is refused: libyaml's reader recurses, and crashes from some 20,000 levels on.
 #: A text of so many characters is no deeper, so its levels need not be counted.
 DEEPEST_YAML = 4096
+
+#: The letters of the names that `safe_name` makes: a name has at most 255 bytes, of which callers add some.
+LONGEST_NAME = 200
 
 _Kind = TypeVar("_Kind")
 
@@ -49,13 +54,13 @@ def read_file(path: Path, most_bytes: int | None = None) -> bytes:
     return content
 
 
-def read_yaml(path: Path, kind: type[_Kind]) -> _Kind:
+def read_yaml(path: Path, kind: type[_Kind], most_bytes: int = YAML_BYTES) -> _Kind:
     """A YAML file as a `kind`, as `msgspec.convert` makes it. An empty file is an empty mapping.
 
     Raises:
         FileError: it can't be read, is not UTF-8, is not YAML, or is no `kind`.
     """
-    content = read_file(path, YAML_BYTES)
+    content = read_file(path, most_bytes)
     found = attempt(lambda: msgspec.convert(_load_yaml(content.decode()), kind))
     if not isinstance(found, Exception):
         return found
@@ -90,6 +95,15 @@ def _yaml_loader() -> Any:
 
     fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return type("Loader", (fast,), {"flatten_mapping": lambda *_: None})
+
+
+def safe_name(text: str) -> str:
+    """`text` as the name of a file, of ASCII letters, digits and `_.-`. A long one is cut, and stays unlike others."""
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", text)
+    if len(name) <= LONGEST_NAME:
+        return name
+    rest = hashlib.sha256(written(text).encode()).hexdigest()[:8]
+    return f"{name[: LONGEST_NAME - len(rest) - 1]}-{rest}"
 
 
 def parse_python(path: Path) -> ast.Module | None:

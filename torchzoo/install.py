@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchzoo.errors import TorchzooError
+from torchzoo.report import terminal
 from torchzoo.zoo.folders import checkout
 from torchzoo.zoo.requirements import (
     applies,
@@ -66,10 +67,10 @@ def main(argv: Sequence[str], prog: str = "python install.py", run: Run | None =
         errors = {} if options.check else installer.install(needs)
         problems = installer.problems(needs, errors, is_fast=options.fast)
     except TorchzooError as error:
-        print(f"{prog}: error: {error}", file=sys.stderr)
+        terminal.say(f"{prog}: error: {error}")
         return NOT_READY if isinstance(error, NotReady) else USAGE
     except KeyboardInterrupt:
-        print(f"{prog}: interrupted", file=sys.stderr)
+        terminal.say(f"{prog}: interrupted")
         return INTERRUPTED
     _print_table(problems)
     return NOT_READY if any(problems.values()) else READY

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ import msgspec
 from torchzoo.case import Case
 from torchzoo.decoding import DecodeError, decode_manifest, decode_record
 from torchzoo.errors import TorchzooError, attempt, one_line
-from torchzoo.files import FileError, read_file, to_json
+from torchzoo.files import FileError, read_file, safe_name, to_json
 from torchzoo.record import Failed, FailureKind, Manifest, Record
 from torchzoo.settings import Stage
 
@@ -150,8 +149,7 @@ class RunStore:
 
     def log_path(self, number: int, label: str) -> Path:
         """The file for what the worker of case `number` of the plan prints."""
-        safe = re.sub(r"[^A-Za-z0-9_.-]", "-", label)[:200]  # a name has up to 255 bytes
-        return self.logs / f"{number:04d}-{safe}.log"
+        return self.logs / f"{number:04d}-{safe_name(label)}.log"
 
 
 def _as_kept(record: Record) -> tuple[bytes, Record]:

@@ -219,6 +219,7 @@ WRONG = [
     (["resnet18", "-o", ""], "expected a path"),
     (["resnet18", "-o", "/proc/nowhere"], "can't write to /proc/nowhere"),
     (["resnet18", "--models-dir", "/no/such"], "no such models folder"),
+    (["resnet18", "--models-dir", "/" + "x" * 20_000], "File name too long"),
     (["resnet18", "--cache", "shared"], "name the folder"),
     (["resnet18", "--cache", "/proc/nowhere"], "can't make the folder"),
     (["resnet18", "--retry-failed"], "goes with --resume"),

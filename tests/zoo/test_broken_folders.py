@@ -15,7 +15,8 @@ GOOD = METADATA.replace("parameters: 72", "parameters: 74")
 BUILD = "\n    def build(self):\n        super().build()\n        "
 TRAIN = "\n    def train_step(self):\n        loss = super().train_step()\n        "
 EVAL = "\n    def eval_step(self):\n        outputs = super().eval_step()\n        "
-RANDOM = "torch.tensor(time.perf_counter_ns() % 1_000_003 + 1.0)"  # a clock's seconds are too coarse in fp32
+#: From 1 to 2, and never the same twice. (A clock's seconds are too coarse in fp32.)
+RANDOM = "torch.tensor(1 + time.perf_counter_ns() % 1_000_003 / 1_000_003)"
 
 
 def broken(root: Path, code: str = TINY, metadata: str = GOOD) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Precision
@@ -10,7 +11,7 @@ from torchzoo.settings import CacheMode, Settings
 
 
 def command(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | None = None) -> str:
-    """`python run.py resnet18 -d cuda -t train --backend inductor --bs 16 ...`, quoted for a POSIX shell.
+    """`python run.py resnet18 -d cuda -t train --backend inductor --bs 16 ...`, quoted for a shell.
 
     The command has the settings of the run that are not the defaults. It has the time limits only if the case exceeded
     one.
@@ -36,7 +37,17 @@ def command(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record 
         words += ["--models-dir", folder]
     if case.model.startswith("-"):  # no option of ours
         words = [*words[1:], "--", case.model]
-    return shlex.join(["python", "run.py", *words])
+    return " ".join(map(_quoted, ["python", "run.py", *words]))
+
+
+def _quoted(word: str) -> str:
+    """The word for a shell. Control characters stand as escapes, so that the line does nothing where it is shown."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escapes = (
+        f"\\x{byte:02x}" if byte < 0x20 or byte >= 0x7F or byte in b"'\\" else chr(byte) for byte in os.fsencode(word)
+    )
+    return f"$'{''.join(escapes)}'"
 
 
 def _settings(settings: Settings) -> list[str]:

@@ -16,12 +16,16 @@ from typing import TypeVar
 import msgspec
 
 from torchzoo.errors import TorchzooError
+from torchzoo.files import FileError, read_yaml
 
 #: If throughput rises by less than this factor, doubling the batch was not worthwhile.
 WORTHWHILE = 1.05
 
 #: The most seconds that the timing of one batch size may take.
 TIME_LIMIT_S = 2.0
+
+#: The most that is read of a file: some 200 bytes for each model and class of device.
+MOST_BYTES = 4 * 2**20
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -54,14 +58,12 @@ def read_tuned(path: Path) -> Tuned:
     Raises:
         BatchFileError: the file has other contents, or can't be read.
     """
-    import yaml
-
     try:
-        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")) or {}, Tuned, strict=False)
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise BatchFileError(f"can't read {path}: {' '.join(str(error).split())}") from error
+        return read_yaml(path, Tuned, MOST_BYTES)
+    except FileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return {}
+        raise BatchFileError(f"can't read {error}") from error
 
 
 def write_tuned(path: Path, tuned: Tuned) -> None:

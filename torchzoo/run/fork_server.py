@@ -189,9 +189,12 @@ def _guarded(report: Path, limit_s: float, is_late: threading.Event) -> Iterator
 
     def watch() -> None:
         seen, since_s = 0, time.monotonic()
+        is_known = False
         while not is_over.wait(0.2):
-            for server in _servers():
-                keep_alive(server.pid)
+            if not is_known:
+                for server in _servers():
+                    keep_alive(server.pid)
+                    is_known = True
             size = report.stat().st_size
             if size != seen or not size:
                 seen, since_s = size, time.monotonic()

@@ -11,6 +11,7 @@ import msgspec
 from torchzoo import stats
 from torchzoo.case import Case, Mode
 from torchzoo.environment import MachineInfo
+from torchzoo.files import safe_name
 from torchzoo.record import EAGER_VARIANT, Measured, Outcome, Record
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch
@@ -96,7 +97,7 @@ def throughput_curves(
             lanes,
             jobs=settings.jobs,
             limits=settings.limits,
-            log_path=lambda case: logs / f"tune-{'-'.join(case.label().replace(':', '-').split())}.log",
+            log_path=lambda case: logs / f"tune-{safe_name(case.label())}.log",
         )
         found: dict[Case, float | None] = {}
         for record in scheduler.run(tuple(PlannedCase(case=case, spec=specs[first]) for case, first in tried.items())):

@@ -55,9 +55,9 @@ def find_folders(kind: str, variable: str, extra: Iterable[Path]) -> dict[str, P
     from_environment = [Path(part) for part in os.environ.get(variable, "").split(os.pathsep) if part]
     folders: dict[str, Path] = {}
     for root in [bundled(kind), *from_environment, *extra]:
-        if not root.is_dir():
-            raise CatalogError(f"no such {kind} folder: {root}")
         try:
+            if not root.is_dir():
+                raise CatalogError(f"no such {kind} folder: {root}")
             entries = sorted(root.resolve().iterdir())
         except OSError as error:
             raise CatalogError(f"can't read the {kind} folder {root}: {error.strerror}") from error

@@ -30,6 +30,7 @@ from typing import Any
 import torch
 
 from torchzoo.case import Case
+from torchzoo.files import safe_name
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
@@ -118,6 +119,4 @@ def check_of(
 def _trace_path(trace_dir: str | None, case: Case, variant: Variant) -> Path | None:
     if trace_dir is None:
         return None
-    words = f"{case.label()} {variant.name}"
-    safe = "".join(character if character.isalnum() or character in "-_." else "-" for character in words)
-    return Path(trace_dir) / f"{safe}.json"
+    return Path(trace_dir) / f"{safe_name(f'{case.label()} {variant.name}')}.json"
