@@ -46,7 +46,7 @@ BROKEN_STEPS = {
     "eats_memory": "return torch.ones(2 * 2**30)",
     "exits": "os._exit(7)",
     "hangs_later": """self.steps = getattr(self, "steps", 0) + 1
-        time.sleep(600 if self.steps > 60 else 0.01)  # more than a warm-up has, fewer than a window
+        time.sleep(600 if self.steps > 25 else 0.01)  # a warm-up has fewer steps, a window more
         return super().eval_step()""",
 }
 
