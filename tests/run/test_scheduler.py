@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from examples import CASE, INDUCTOR, SPEC, measured, variant_result
-from torchzoo.case import Case, Mode
+from torchzoo.case import Mode
 from torchzoo.environment import Accelerator, physical_cores
 from torchzoo.record import Failed, FailureKind, Memory, Record, Skipped
 from torchzoo.run.lanes import Lane, make_lanes, split_cores
@@ -114,8 +114,8 @@ def entries(*models: str, device: str = "cpu") -> tuple[PlannedCase, ...]:
 
 
 def scheduler(workers: FakeWorkers, jobs: int = 3, lanes: tuple[Lane, ...] = (LANE,), **options: Any) -> Scheduler:
-    def log_path(case: Case) -> Path:
-        return Path(f"{case.model}.log")
+    def log_path(planned: PlannedCase) -> Path:
+        return Path(f"{planned.case.model}.log")
 
     return Scheduler(
         workers, lanes, jobs=jobs, limits=LIMITS, log_path=log_path, now_s=lambda: workers.now_s, **options

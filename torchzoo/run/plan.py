@@ -45,6 +45,7 @@ class PlannedCase(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     spec: ModelSpec | None = None
     resolved: Skipped | Failed | None = None
+    agent: str = ""  # who runs it, where a run has several agents (`torchzoo.run.agents`)
 
 
 Plan = tuple[PlannedCase, ...]

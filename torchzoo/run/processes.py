@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import signal
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -45,6 +46,7 @@ class ForkedWorkers:
         settings: of the run.
         own_cores: the cores that this process keeps to within the context; None: it may use all.
         undisturbed_loop_s: what `ForkServer.host_speed` found.
+        woken_by: `wait` returns when there is something to read from one of these file descriptors, too.
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class ForkedWorkers:
         *,
         own_cores: tuple[int, ...] | None = None,
         undisturbed_loop_s: float | None = None,
+        woken_by: Sequence[int] = (),
     ) -> None:
+        self._woken_by = woken_by
         self._context = server.context
         self._settings = settings
         self._own_cores = own_cores
@@ -98,11 +102,11 @@ class ForkedWorkers:
                 waited[started.connection] = ticket
             if not (started.has_ended or (started.server_ended and started.reader.is_open)):
                 waited[started.process.sentinel] = ticket
-        ready = wait([*waited, self._interrupts.noted], timeout_s)
+        ready = wait([*waited, self._interrupts.noted, *self._woken_by], timeout_s)
         if self._interrupts.noted in ready:
             raise KeyboardInterrupt
         messages: list[tuple[int, Message]] = []
-        for ticket in dict.fromkeys(waited[one] for one in ready):
+        for ticket in dict.fromkeys(waited[one] for one in ready if one in waited):
             started = self._processes[ticket]
             messages += [(ticket, message) for message in started.reader.read()]
             if started.process.sentinel in ready:

@@ -6,11 +6,12 @@ While windows are open, no worker is started.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class Scheduler:
         *,
         jobs: int,
         limits: StageLimits,
-        log_path: Callable[[Case], Path],
+        log_path: Callable[[PlannedCase], Path],
         on_stage: Callable[[Case, Lane, Stage], None] = lambda *_: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -75,13 +76,20 @@ class Scheduler:
 
         If the caller leaves early (an interrupt), all workers are killed.
         """
+        with contextlib.closing(self.run_planned(plan)) as finished:
+            for _, record in finished:
+                yield record
+
+    def run_planned(self, plan: Plan) -> Generator[tuple[PlannedCase, Record]]:
+        """The same, with what was planned."""
         queue: deque[tuple[PlannedCase, bool]] = deque()
         for planned in self._in_order(plan):
             if planned.resolved is None:
                 queue.append((planned, False))
             else:
                 now = timestamp()
-                yield Record(case=planned.case, outcome=planned.resolved, started_at=now, finished_at=now)
+                record = Record(case=planned.case, outcome=planned.resolved, started_at=now, finished_at=now)
+                yield planned, record
         try:
             while queue or self.running:
                 self.windows.update()
@@ -192,7 +200,7 @@ class Scheduler:
         worker = Running(
             planned=planned,
             lane=lane,
-            log=self.log_path(planned.case),
+            log=self.log_path(planned),
             started_at=timestamp(),
             deadline_s=self.now_s() + self.limits.of(Stage.START),
             device_bytes=self._expected_bytes(planned, lane),
@@ -252,7 +260,7 @@ class Scheduler:
                 worker.outcome = Failed(kind=FailureKind.TIMEOUT, stage=worker.stage, message=text, log=str(worker.log))
                 worker.deadline_s = -math.inf
 
-    def _finish(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[Record]:
+    def _finish(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[tuple[PlannedCase, Record]]:
         """The records of the workers that have an outcome and have ended, or had their time to end."""
         for ticket, worker in list(self.running.items()):
             is_stopped = worker.paused_at_s is not None and worker.deadline_s > -math.inf
@@ -265,7 +273,7 @@ class Scheduler:
                 queue.appendleft((worker.planned, True))
                 continue
             self._learn(worker)
-            yield Record(
+            record = Record(
                 case=worker.planned.case,
                 outcome=worker.outcome,
                 started_at=worker.started_at,
@@ -273,6 +281,7 @@ class Scheduler:
                 lane=worker.lane.device,
                 paused_s=worker.paused_s,
             )
+            yield worker.planned, record
 
     def _should_retry(self, worker: Running) -> bool:
         """A case that ran out of device memory beside siblings runs once more, alone, never with a smaller batch."""

@@ -13,6 +13,7 @@ import msgspec
 
 import torchzoo
 from torchzoo.case import Case
+from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError
 from torchzoo.provenance import machine_differences
 from torchzoo.record import BatchCurve, Failed, Manifest, Record
@@ -23,10 +24,10 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
 from torchzoo.run.processes import ForkedWorkers
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import lanes_for, missing, own_cores, read_models, to_preload, with_jobs
+from torchzoo.run.resources import Models, lanes_for, missing, own_cores, read_models, to_preload, with_jobs
 from torchzoo.run.scheduler import Scheduler
 from torchzoo.run.tuning import OnTried, at_batch, ignore_tried, quick, throughput_curves
-from torchzoo.settings import Stage
+from torchzoo.settings import Settings, Stage
 from torchzoo.store import Run, RunStore, StoreError
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
@@ -53,7 +54,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
             self.lanes,
             jobs=self.manifest.settings.jobs,
             limits=self.manifest.settings.limits,
-            log_path=lambda case: run_store.log_path(numbers[case], case.label()),
+            log_path=lambda planned: run_store.log_path(numbers[planned.case], planned.case.label()),
             on_stage=on_stage,
         )
         for finished in scheduler.run(self.left):
@@ -89,8 +90,32 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     planned = plan.make_plan(models, axes, lacking, tuned_here, found)
     settings = with_jobs(request.settings, request.jobs, axes.devices, cases=len(planned))
     lanes = lanes_for(axes.devices, request.device_indices, settings, machine)
-    undisturbed_loop_s = server.host_speed(lanes)
-    manifest = Manifest(
+    manifest = make_manifest(request, settings, machine, models, planned)
+    manifest = msgspec.structs.replace(
+        manifest,
+        undisturbed_loop_s=server.host_speed(lanes),
+        batch_curves=tuple(
+            BatchCurve(case=at_batch(case, found[case]), samples_per_s=curve) for case, curve in curves.items()
+        ),
+    )
+    run_store.begin(manifest)
+    workers = _workers(server, manifest)
+    return Session(manifest=manifest, left=planned, done=(), lanes=lanes, workers=workers)
+
+
+def make_manifest(
+    request: RunRequest, settings: Settings, machine: MachineInfo, models: Models, planned: Plan
+) -> Manifest:
+    """What is known of a run before its first case. The host's speed is not known yet.
+
+    Args:
+        request: what was asked for.
+        settings: with the number of jobs of this machine.
+        machine: what the run's cases find.
+        models: the chosen models.
+        planned: all cases.
+    """
+    return Manifest(
         torchzoo_version=torchzoo.__version__,
         command=tuple(shlex.quote(word) for word in sys.argv),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -99,15 +124,8 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
         cases=tuple(one.case for one in planned),
         domains={model.name: model.domain for model in models if isinstance(model, ModelSpec)},
         device_indices=request.device_indices,
-        undisturbed_loop_s=undisturbed_loop_s,
         models_dirs=tuple(str(Path(folder).resolve()) for folder in request.models_dirs),
-        batch_curves=tuple(
-            BatchCurve(case=at_batch(case, found[case]), samples_per_s=curve) for case, curve in curves.items()
-        ),
     )
-    run_store.begin(manifest)
-    workers = _workers(server, manifest)
-    return Session(manifest=manifest, left=planned, done=(), lanes=lanes, workers=workers)
 
 
 def resumed_run(run: Run, *, retry_failed: bool) -> Session:

@@ -97,7 +97,7 @@ def throughput_curves(
             lanes,
             jobs=settings.jobs,
             limits=settings.limits,
-            log_path=lambda case: logs / f"tune-{safe_name(case.label())}.log",
+            log_path=lambda planned: logs / f"tune-{safe_name(planned.case.label())}.log",
         )
         found: dict[Case, float | None] = {}
         for record in scheduler.run(tuple(PlannedCase(case=case, spec=specs[first]) for case, first in tried.items())):

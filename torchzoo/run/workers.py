@@ -14,13 +14,13 @@ from torchzoo.run.plan import PlannedCase
 from torchzoo.settings import Stage
 
 
-class Exited(msgspec.Struct, frozen=True):
+class Exited(msgspec.Struct, frozen=True, tag=True):
     """A worker's process is gone; `code` as `multiprocessing` gives it: negative for a signal."""
 
     code: int
 
 
-class Garbled(msgspec.Struct, frozen=True):
+class Garbled(msgspec.Struct, frozen=True, tag=True):
     """A worker sent what no worker sends. Nothing that comes after it is read."""
 
     what: str

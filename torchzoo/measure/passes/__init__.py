@@ -11,7 +11,7 @@ After the window, while other cases may run:
 - the check, last, on models of its own.
 
 To add a pass, add a module and a function here, a member of `Pass` in `torchzoo/case.py` (its option of `torchzoo run`
-is made from it, with a help text in `torchzoo/commands/run.py`), a field in `torchzoo/record.py`, a call in
+is made from it, with a help text in `torchzoo/commands/run_options.py`), a field in `torchzoo/record.py`, a call in
 `torchzoo/measure/case.py`, and its lines in `torchzoo/report/sections/`.
 
 `measured_peaks` is not of a case: it measures a device.
