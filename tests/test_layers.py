@@ -31,7 +31,7 @@ LAYERS = (
     ("run",),
     ("analysis",),
     ("report",),
-    ("userbenchmark", "install"),
+    ("userbenchmark", "install", "history"),
     ("commands",),
     ("cli",),
     ("__main__",),

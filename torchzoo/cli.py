@@ -26,6 +26,7 @@ LONGEST_MESSAGE = 1000  # characters: a message repeats what was given, however 
 #: The commands in the order of `torchzoo --help`, and their modules.
 COMMANDS = {
     "run": "run",
+    "ab": "ab",
     "list": "listing",
     "report": "report",
     "compare": "compare",

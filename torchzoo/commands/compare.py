@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("candidate", type=usable_path, metavar="CANDIDATE")
     parser.add_argument(
         "--threshold",
-        type=_share,
+        type=share,
         metavar="P%",
         help="the least difference that matters, such as 7%% (default: for each case what its noise between repeats "
         f"allows, at least {LEAST_THRESHOLD:.0%}%; {THRESHOLD:.0%}%, as in TorchBench, where there are no repeats)",
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     return REGRESSION if comparison.has_regression else OK
 
 
-def _share(text: str) -> float:
+def share(text: str) -> float:
     """`7%`, `7` or `0.07`."""
     try:
         number = float(text.removesuffix("%"))

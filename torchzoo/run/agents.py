@@ -80,6 +80,10 @@ class AgentProcess:
             assert self._process.stdout is not None
             self._process.stdout.close()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def tell(self, request: protocol.Request) -> None:
         """Send a request that has no answer.
 
@@ -98,13 +102,16 @@ class AgentProcess:
             AgentError: the agent refuses, or is gone.
         """
         self.tell(request)
-        while True:
+        found: _Answer | None = None
+        while found is None:
             wait([self.answers])
             for answer in self._read():
                 if isinstance(answer, kind):
-                    return answer
-                assert isinstance(answer, protocol.Said), answer
-                self._unread.append(answer)
+                    found = answer
+                else:
+                    assert isinstance(answer, protocol.Said), answer
+                    self._unread.append(answer)
+        return found
 
     def said(self) -> list[protocol.Said]:
         """What workers have said since the last call."""

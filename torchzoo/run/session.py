@@ -150,7 +150,7 @@ def resumed_run(run: Run, *, retry_failed: bool) -> Session:
     models = read_models(catalog, list(dict.fromkeys(case.model for case in cases)))
     server = ForkServer(to_preload(models, [case.backend for case in cases]), manifest.settings.limits.build_s)
     machine = server.machine_info()
-    _check_same_machine(run, machine.environment)
+    check_same_machine(run, machine.environment)
     devices = list(dict.fromkeys(case.device for case in cases))
     lanes = lanes_for(devices, manifest.device_indices, manifest.settings, machine)
     by_name = {model.name if isinstance(model, ModelSpec) else model[0]: model for model in models}
@@ -182,7 +182,7 @@ def _tuned_batches(path: str | None) -> batches.Tuned:
     return batches.read_tuned(Path(path))
 
 
-def _check_same_machine(run: Run, now: dict[str, Any]) -> None:
+def check_same_machine(run: Run, now: dict[str, Any]) -> None:
     """Raises `StoreError` where the machine or the software is not the one that the run began on."""
     current = msgspec.structs.replace(run.manifest, environment=now)
     changed = [f"{d.name} was {d.base}, is {d.candidate}" for d in machine_differences(run.manifest, current)]

@@ -1,0 +1,91 @@
+"""`torchzoo ab`: two software environments measured beside each other, with verdicts."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torchzoo.analysis.compare import RunComparison
+from torchzoo.commands.arguments import check_given, usable_path, write
+from torchzoo.commands.compare import OK, REGRESSION, WRITERS, share
+from torchzoo.commands.run_options import add_options, run_request
+from torchzoo.errors import UsageError
+from torchzoo.history import ab
+from torchzoo.history.ab import AbRequest, Side
+from torchzoo.history.environments import prepare
+from torchzoo.record import Record
+from torchzoo.report import run_comparison, terminal
+from torchzoo.report.remarks import one_line
+from torchzoo.run.interrupts import terminated_as_interrupted
+
+#: With so many processes a side, the noise between processes is known, and differences of some percent are found.
+REPEATS = 5
+
+
+def add_parser(commands: Any) -> None:
+    """Add `ab` to argparse's subcommands."""
+    parser = commands.add_parser(
+        "ab",
+        help="measure two software environments beside each other: what one of them makes faster or slower",
+        description="Measure the same cases in two software environments, process by process in turns (A B B A), and "
+        "give verdicts as `compare` does. A SPEC is a version (torch==2.14.1; several packages with commas), a wheel "
+        "(/path/x.whl), a commit of a library's checkout (timm@/src/timm:abc123), a Python (python=/venv/bin/python), "
+        "settings (NAME=value), several of these with commas, or `this`: the environment that torchzoo runs in. Exit "
+        "status: 1 if something is slower, takes more memory or newly fails, 0 otherwise, 2 for wrong usage.",
+    )
+    parser.add_argument("--base", metavar="SPEC", help="the environment before (default: this)")
+    parser.add_argument("--candidate", metavar="SPEC", help="the environment after (default: this)")
+    add_options(parser, repeats=REPEATS)
+    parser.add_argument("--threshold", type=share, metavar="P%", help="as for compare")
+    parser.add_argument(
+        "-o", "--output", type=usable_path, metavar="DIR", help="keep both sides: DIR/base and DIR/candidate are runs"
+    )
+    parser.add_argument("--resume", type=usable_path, metavar="DIR", help="measure what is missing in DIR")
+    parser.add_argument("--format", choices=["table", *WRITERS], default="table")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.set_defaults(command=run, parser=parser)
+
+
+@terminated_as_interrupted()
+def run(arguments: argparse.Namespace) -> int:
+    """Measure both sides, or what is missing of them, and show the verdicts."""
+    if arguments.resume is not None:
+        obeyed = ("resume", "threshold", "format", "quiet")
+        check_given(arguments, obeyed, "--resume keeps the settings that the measurement began with")
+        return _measure(ab.read_request(arguments.resume), arguments.resume, arguments)
+    if arguments.base is None and arguments.candidate is None:
+        raise UsageError("say what to compare: --base SPEC, --candidate SPEC (the other one is this environment)")
+    request = AbRequest(
+        base=arguments.base or "this", candidate=arguments.candidate or "this", run=run_request(arguments)
+    )
+    if arguments.output is not None:
+        ab.begin(request, arguments.output)
+        return _measure(request, arguments.output, arguments)
+    with tempfile.TemporaryDirectory(prefix="torchzoo-ab-") as folder:
+        ab.begin(request, Path(folder))
+        return _measure(request, Path(folder), arguments)
+
+
+def _measure(request: AbRequest, path: Path, arguments: argparse.Namespace) -> int:
+    environments = {
+        side: prepare(spec) for side, spec in ((Side.BASE, request.base), (Side.CANDIDATE, request.candidate))
+    }
+
+    def say_record(side: Side, record: Record, done: int, total: int) -> None:
+        if not arguments.quiet:
+            terminal.say(f"[{done}/{total}] {side}: {record.case.label()}: {one_line(record)}")
+
+    ab.measure(request, environments, path, on_record=say_record)
+    comparison = ab.compare_sides(path, threshold=arguments.threshold)
+    write(_text(comparison, arguments.format), None)
+    if arguments.output is not None or arguments.resume is not None:
+        terminal.say(f"kept in {path}: the runs {Side.BASE} and {Side.CANDIDATE}")
+    return REGRESSION if comparison.has_regression else OK
+
+
+def _text(comparison: RunComparison, form: str) -> str:
+    if form == "table":
+        return "\n".join([*terminal.lines(run_comparison.on_terminal(comparison)), ""])
+    return WRITERS[form](comparison)
