@@ -15,6 +15,7 @@ from torchzoo.errors import UsageError
 from torchzoo.history import ab
 from torchzoo.history.ab import AbRequest, Side
 from torchzoo.history.environments import prepare
+from torchzoo.history.turns import ignore
 from torchzoo.record import Record
 from torchzoo.report import run_comparison, terminal
 from torchzoo.report.remarks import one_line
@@ -69,20 +70,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(request: AbRequest, path: Path, arguments: argparse.Namespace) -> int:
-    environments = {
-        side: prepare(spec) for side, spec in ((Side.BASE, request.base), (Side.CANDIDATE, request.candidate))
-    }
-
-    def say_record(side: Side, record: Record, done: int, total: int) -> None:
-        if not arguments.quiet:
-            terminal.say(f"[{done}/{total}] {side}: {record.case.label()}: {one_line(record)}")
-
-    ab.measure(request, environments, path, on_record=say_record)
+    base, candidate = prepare(request.base), prepare(request.candidate)
+    ab.measure_sides(request, base, candidate, path, on_record=ignore if arguments.quiet else say_record)
     comparison = ab.compare_sides(path, threshold=arguments.threshold)
     write(_text(comparison, arguments.format), None)
     if arguments.output is not None or arguments.resume is not None:
         terminal.say(f"kept in {path}: the runs {Side.BASE} and {Side.CANDIDATE}")
     return REGRESSION if comparison.has_regression else OK
+
+
+def say_record(name: str, record: Record, done: int, total: int) -> None:
+    """Tell the user of a case that is finished in the environment `name`."""
+    terminal.say(f"[{done}/{total}] {name}: {record.case.label()}: {one_line(record)}")
 
 
 def _text(comparison: RunComparison, form: str) -> str:

@@ -117,7 +117,8 @@ def plan_case(case: Case, model: ModelSpec | tuple[str, SpecError], missing: dic
     if not isinstance(model, ModelSpec):
         return PlannedCase(case=case, resolved=Failed(kind=FailureKind.ERROR, stage=Stage.PLAN, message=str(model[1])))
     reason = skip_reason(case, model, missing)
-    return PlannedCase(case=case, spec=model, resolved=None if reason is None else Skipped(reason=reason))
+    resolved = None if reason is None else Skipped(reason=" ".join(reason.split()))  # YAML may have several lines
+    return PlannedCase(case=case, spec=model, resolved=resolved)
 
 
 def _batch_size(spec: ModelSpec, mode: Mode, asked: int | str | None, tuned: dict[str, int]) -> int | None:

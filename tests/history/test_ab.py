@@ -1,0 +1,124 @@
+"""Two environments in turns: the order, what is refused, and a real measurement that is cut short and resumed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from examples import CASE, ROOT, SPEC
+from torchzoo.cli import main
+from torchzoo.history import ab
+from torchzoo.history.ab import AbError, AbRequest, Side
+from torchzoo.history.turns import in_turns
+from torchzoo.run.plan import PlannedCase
+from torchzoo.store import read_run
+from user_models import make_broken, make_folder
+
+
+def planned(model: str, repeat: int) -> PlannedCase:
+    return PlannedCase(case=msgspec.structs.replace(CASE, model=model, repeat=repeat), spec=SPEC)
+
+
+def order(some: tuple[PlannedCase, ...]) -> list[str]:
+    by_repeat = sorted(some, key=lambda one: one.case.repeat)  # as the scheduler does
+    return [f"{one.case.model}{one.case.repeat} {one.agent}" for one in by_repeat]
+
+
+def test_the_sides_take_turns_and_who_begins_changes_with_each_repeat() -> None:
+    plan = tuple(planned(model, repeat) for model in "xy" for repeat in range(3))
+    found = order(in_turns({"base": plan, "candidate": plan}))
+    a, b = "base", "candidate"
+    expected = [(f"{m}{r}", side) for r in range(3) for m in "xy" for side in ((a, b) if r != 1 else (b, a))]
+    assert found == [" ".join(one) for one in expected]
+
+
+def test_what_is_left_of_one_side_alone_is_measured_alone() -> None:
+    plan = (planned("x", 0), planned("x", 1))
+    found = order(in_turns({"base": plan[1:], "candidate": plan}))
+    assert found == ["x0 candidate", "x1 candidate", "x1 base"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["resnet18"], "say what to compare: --base SPEC"),
+        (["resnet18", "--candidate", "A=1", "--bs", "auto"], "--bs auto could choose other batches for each side"),
+        (["--resume", "{tmp}/nothing"], "no A/B measurement in"),
+        (["--resume", "{tmp}/odd"], "{tmp}/odd/ab.json: "),
+        (["--resume", "{tmp}/odd", "--bs", "4"], "--resume keeps the settings that the measurement began with"),
+        (["resnet18", "--candidate", "A=1", "-o", "{tmp}/odd"], "holds an A/B measurement already"),
+        (["resnet81", "--candidate", "A=1"], "did you mean resnet18"),
+        (["resnet18", "--candidate", "no such thing"], "no such thing"),
+    ],
+)
+def test_wrong_usage_is_one_clear_line_and_status_2(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "ab.json").write_text('{"base": 7}')
+    assert main(["ab", *(word.format(tmp=tmp_path) for word in arguments)]) == 2
+    shown = capsys.readouterr()
+    assert message.format(tmp=tmp_path) in shown.err
+    assert len(shown.err.strip().splitlines()) == 1
+    assert shown.out == ""
+
+
+def test_a_request_is_read_as_it_was_begun(tmp_path: Path) -> None:
+    from torchzoo.run.plan import Axes
+    from torchzoo.run.request import RunRequest
+    from torchzoo.settings import Settings
+
+    run = RunRequest(patterns=("x",), axes=Axes(modes=(CASE.mode,), devices=(), backends=()), settings=Settings())
+    request = AbRequest(base="this", candidate="A=1", run=run)
+    ab.begin(request, tmp_path / "new")
+    assert ab.read_request(tmp_path / "new") == request
+    with pytest.raises(AbError, match="no A/B measurement"):
+        ab.read_request(tmp_path)
+
+
+def processes_of(parent: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(parent.pid).children(recursive=True)
+
+
+@pytest.mark.xdist_group("run")
+def test_both_sides_are_runs_of_their_own_and_kill_9_loses_nothing(tmp_path: Path) -> None:
+    """A setting that only the candidate has breaks one model there; the other is measured on both sides."""
+    zoo, out = tmp_path / "zoo", tmp_path / "out"
+    make_folder(zoo, "a_tiny")
+    broken = make_broken(zoo, "raises") / "__init__.py"
+    broken.write_text(broken.read_text().replace("raise ValueError", 'if os.environ.get("BREAK"): raise ValueError'))
+    broken.write_text(broken.read_text() + "\n        return super().eval_step()\n")
+    words = ["a_tiny", "raises", "--models-dir", str(zoo), "-d", "cpu", "--threads", "1", "--time-limit", "0.3"]
+    command = [sys.executable, "-m", "torchzoo", "ab", "--candidate", "BREAK=1", *words, "--repeats", "2"]
+    started = subprocess.Popen([*command, "-o", str(out)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    first = out / "candidate" / "records.jsonl"
+    deadline = time.monotonic() + 120
+    while not (first.exists() and first.read_text().endswith("\n")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    children = processes_of(started)
+    started.send_signal(signal.SIGKILL)
+    started.communicate()
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert alive == []
+    before = {side: (out / side / "records.jsonl").read_text() for side in Side}
+
+    resumed = subprocess.run(
+        [sys.executable, "-m", "torchzoo", "ab", "--resume", str(out), "--format", "json"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert resumed.returncode == 1, resumed.stderr  # what newly fails is a regression
+    for side in Side:
+        assert (out / side / "records.jsonl").read_text().startswith(before[side])
+        records = read_run(out / side).records
+        assert len({record.case for record in records}) == len(records) == 4
+    (change,) = json.loads(resumed.stdout)["status_changes"]
+    assert (change["case"]["model"], change["change"]) == ("raises", "newly failing")

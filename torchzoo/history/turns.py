@@ -1,0 +1,169 @@
+"""The same cases measured in several software environments of this machine, process by process in turns.
+
+What drifts in the course of a run (the temperature, a neighbour on the same machine) meets all of them alike. Each
+environment has a run folder of its own, which every other command reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from torchzoo.case import Case
+from torchzoo.environment import MachineInfo
+from torchzoo.history.environments import Environment
+from torchzoo.record import Manifest, Record
+from torchzoo.run import agent as protocol
+from torchzoo.run import plan
+from torchzoo.run.agents import AgentProcess, AgentWorkers
+from torchzoo.run.lanes import Lane
+from torchzoo.run.plan import Plan, PlannedCase
+from torchzoo.run.request import RunRequest
+from torchzoo.run.resources import Models, lanes_for, read_models, with_jobs
+from torchzoo.run.scheduler import Scheduler
+from torchzoo.run.session import check_same_machine, make_manifest
+from torchzoo.settings import Stage
+from torchzoo.store import RunStore, read_run
+from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.spec import ModelSpec
+
+#: Called for each record, with the name of its environment and how many are done of how many.
+OnRecord = Callable[[str, Record, int, int], None]
+#: Called when a worker begins a stage.
+OnStage = Callable[[Case, Lane, Stage], None]
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment, and the folder of its run."""
+
+    environment: Environment
+    folder: Path
+
+
+class _Side(msgspec.Struct, frozen=True, kw_only=True):
+    """An environment that is ready: what it is to measure and what is left of it."""
+
+    agent: AgentProcess
+    store: RunStore
+    manifest: Manifest
+    left: Plan
+    machine: MachineInfo
+
+
+def ignore(*_: object) -> None:
+    """Nothing is shown."""
+
+
+def measure(
+    request: RunRequest, places: Mapping[str, Place], *, on_record: OnRecord = ignore, on_stage: OnStage = ignore
+) -> None:
+    """Measure what is missing of `request` in each place. Records are on disk as they come.
+
+    Args:
+        request: what is measured in each of them. The batch sizes are given: `auto` could choose others in each.
+        places: by name. A folder that holds a part of the run is completed.
+        on_record: is told of each record.
+        on_stage: is told of each stage of a worker.
+
+    Raises:
+        UsageError, CatalogError, AgentError, StoreError: it can't be carried out; the message is one line.
+    """
+    catalog = find_models(map(Path, request.models_dirs))
+    models = read_models(catalog, catalog.select(request.patterns, request.suites))
+    with contextlib.ExitStack() as stack:
+        sides = {}
+        for name, place in places.items():
+            resume = (place.folder / "run.json").is_file()
+            store = stack.enter_context(RunStore(place.folder, resume=resume))
+            found = place.environment
+            agent = stack.enter_context(AgentProcess(found.name, found.python, found.variables))
+            sides[name] = _ready(agent, store, request, models, cases_in=len(places))
+        left = in_turns({name: side.left for name, side in sides.items()})
+        if not left:
+            return
+        lanes = _begin(sides.values(), request)
+        total = sum(len(side.manifest.cases) for side in sides.values())
+        workers = stack.enter_context(AgentWorkers({name: side.agent for name, side in sides.items()}))
+        for done, (name, record) in enumerate(_measured(left, workers, lanes, sides, on_stage), total - len(left) + 1):
+            on_record(name, record, done, total)
+
+
+def in_turns(left: Mapping[str, Plan]) -> Plan:
+    """The cases of all environments, one beside the other: in their order in even repeats, turned round in odd ones.
+
+    The scheduler runs all first repeats before the second ones, so a case of two environments is measured in the order
+    A B B A A B ...
+    """
+    by_case: dict[Case, dict[str, PlannedCase]] = {}
+    for name, some in left.items():
+        for one in some:
+            by_case.setdefault(one.case, {})[name] = msgspec.structs.replace(one, agent=name)
+    names = list(left)
+    return tuple(
+        found[name]
+        for case, found in by_case.items()
+        for name in (names if case.repeat % 2 == 0 else names[::-1])
+        if name in found
+    )
+
+
+def _ready(agent: AgentProcess, store: RunStore, request: RunRequest, models: Models, *, cases_in: int) -> _Side:
+    """Ask the environment what it has, and plan what is left to do there. A new run's manifest is not written.
+
+    Cases that the environment has no library for are skipped with the reason, as in every run.
+    """
+    specs = tuple(model for model in models if isinstance(model, ModelSpec))
+    limit_s = request.settings.limits.build_s
+    asked = protocol.Prepare(models=specs, backends=request.axes.backends, import_limit_s=limit_s)
+    found = agent.ask(asked, protocol.Prepared)
+    axes = request.axes
+    if not axes.devices:
+        axes = msgspec.structs.replace(axes, devices=(found.machine.default_device,))
+    plan.check_axes(axes, found.machine)
+    planned = plan.make_plan(models, axes, found.missing)
+    settings = with_jobs(request.settings, request.jobs, axes.devices, cases=cases_in * len(planned))
+    manifest = make_manifest(request, settings, found.machine, models, planned)
+    done: set[Case] = set()
+    if store.resume:
+        before = read_run(store.path)
+        check_same_machine(before, found.machine.environment)
+        manifest, done = before.manifest, {record.case for record in before.records}
+    left = tuple(one for one in planned if one.case not in done and one.case in set(manifest.cases))
+    return _Side(agent=agent, store=store, manifest=manifest, left=left, machine=found.machine)
+
+
+def _begin(sides: Iterable[_Side], request: RunRequest) -> tuple[Lane, ...]:
+    """Let the agents begin, and write the manifests of new runs. Returns the lanes, which all of them share."""
+    lanes: tuple[Lane, ...] | None = None
+    for side in sides:
+        settings = side.manifest.settings
+        if lanes is None:
+            devices = list(dict.fromkeys(case.device for case in side.manifest.cases))
+            lanes = lanes_for(devices, request.device_indices, settings, side.machine)
+        begin = protocol.Begin(settings=settings, lanes=lanes, undisturbed_loop_s=side.manifest.undisturbed_loop_s)
+        begun = side.agent.ask(begin, protocol.Begun)
+        if not side.store.resume:
+            side.store.begin(msgspec.structs.replace(side.manifest, undisturbed_loop_s=begun.undisturbed_loop_s))
+    assert lanes is not None
+    return lanes
+
+
+def _measured(
+    left: Plan, workers: AgentWorkers, lanes: tuple[Lane, ...], sides: Mapping[str, _Side], on_stage: OnStage
+) -> Iterator[tuple[str, Record]]:
+    """Each record with the name of its environment, after it is on disk."""
+    settings = next(iter(sides.values())).manifest.settings
+    numbers = {name: {case: n for n, case in enumerate(side.manifest.cases)} for name, side in sides.items()}
+
+    def log_path(planned: PlannedCase) -> Path:
+        return sides[planned.agent].store.log_path(numbers[planned.agent][planned.case], planned.case.label())
+
+    scheduler = Scheduler(
+        workers, lanes, jobs=settings.jobs, limits=settings.limits, log_path=log_path, on_stage=on_stage
+    )
+    with contextlib.closing(scheduler.run_planned(left)) as finished:
+        for planned, record in finished:
+            yield planned.agent, sides[planned.agent].store.append(record)
