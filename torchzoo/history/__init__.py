@@ -1,1 +1,0 @@
-"""Runs over time, and versions held against each other."""
