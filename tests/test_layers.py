@@ -32,6 +32,7 @@ LAYERS = (
     ("analysis",),
     ("report",),
     ("userbenchmark", "install"),
+    ("history",),
     ("commands",),
     ("cli",),
     ("__main__",),

@@ -35,6 +35,7 @@ COMMANDS = {
     "describe": "describe",
     "userbenchmark": "userbenchmark",
     "doctor": "doctor",
+    "env": "env",
 }
 
 
