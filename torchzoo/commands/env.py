@@ -108,11 +108,14 @@ def _ago(age_s: float) -> str:
 def delete(arguments: argparse.Namespace) -> int:
     """Delete environments, and say how much space that frees."""
     cache = kept.cache_folder()
-    deleted, used, freed_bytes = kept.prune(cache, _doomed(cache, arguments))
-    for key in used:
+    done = kept.prune(cache, _doomed(cache, arguments))
+    for key in done.in_use:
         terminal.say(f"torchzoo: {key} is in use: not deleted")
-    count = f"{len(deleted)} environment{'' if len(deleted) == 1 else 's'}"
-    terminal.show_line(f"{cache}: deleted {count}, {units.size(freed_bytes)} freed")
+    count = f"{len(done.deleted)} environment{'' if len(done.deleted) == 1 else 's'}"
+    sizes = f"{units.size(done.size_bytes)}, of which {units.size(done.freed_bytes)} are free now"
+    terminal.show_line(f"{cache}: deleted {count}, {sizes}")
+    if done.freed_bytes < done.size_bytes:
+        terminal.show_line("The rest is in uv's own cache, too: `uv cache clean` deletes that.")
     return 0
 
 

@@ -66,6 +66,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     made: Made | None  # None: half-made, or failed
 
 
+class Pruned(msgspec.Struct, frozen=True, kw_only=True):
+    """What was deleted."""
+
+    deleted: tuple[str, ...]  # keys
+    in_use: tuple[str, ...]  # keys that should have been deleted
+    size_bytes: int  # of what was deleted
+    freed_bytes: int  # without the files that have links elsewhere, such as in uv's own cache
+
+
 def cache_folder() -> Path:
     """Where environments are kept: `TORCHZOO_ENV_CACHE`, else `~/.cache/torchzoo/environments`."""
     chosen = os.environ.get("TORCHZOO_ENV_CACHE")
@@ -200,38 +209,36 @@ def chosen(cache: Path, keys: Sequence[str]) -> list[str]:
     return found
 
 
-def prune(cache: Path, keys: Iterable[str]) -> tuple[list[str], list[str], int]:
+def prune(cache: Path, keys: Iterable[str]) -> Pruned:
     """Delete these environments, except those in use.
 
     Half-made folders and leftovers of killed builders are deleted in any case, unless somebody is building there.
-
-    Returns:
-        The keys that were deleted, those that are in use, and the bytes that this frees. (A file that uv's own cache
-        has, too, frees nothing.)
 
     Raises:
         CacheError: the folder can't be written.
     """
     from filelock import Timeout
 
-    doomed, deleted, used, freed_bytes = set(keys), [], [], 0
+    doomed, deleted, used = set(keys), list[str](), list[str]()
+    size_bytes = freed_bytes = 0
     for key in _keys(cache):
         lock = _lock(cache, f"{key}.lock")
         try:
             with lock.acquire(blocking=False):
-                paths = [*_leftovers(cache, key)]
+                paths = list(_leftovers(cache, key))
                 made = read_made(cache, key)
                 if (key in doomed or made is None) and not _users(cache, key):
                     paths = [cache / key]
                     deleted.append(key)
                 elif key in doomed:
                     used.append(key)
+                size_bytes += disk_bytes(paths)
                 freed_bytes += disk_bytes(paths, is_freed=True)
                 for path in paths:
                     delete(path)
         except Timeout:
             used += [key] if key in doomed else []
-    return deleted, used, freed_bytes
+    return Pruned(deleted=tuple(deleted), in_use=tuple(used), size_bytes=size_bytes, freed_bytes=freed_bytes)
 
 
 def _leftovers(cache: Path, key: str) -> Iterator[Path]:

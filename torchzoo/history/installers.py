@@ -151,7 +151,9 @@ def essential_line(output: str, status: int) -> str:
     full = [line.strip() for line in plain.splitlines() if "No space left on device" in line]
     if full:
         return one_line(full[-1])
-    causes = re.split(r"^\s*(?:cause:|Caused by:|\N{BOX DRAWINGS LIGHT UP AND RIGHT}\S*)\s", plain, flags=re.MULTILINE)
+    causes = re.split(
+        r"^\s*(?:cause:|Caused by:|\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}\S*)\s", plain, flags=re.MULTILINE
+    )
     if len(causes) > 1:  # of uv, the last is the first cause; it may be wrapped
         return one_line(re.split(r"\n\s*(?:\n|\[|hint:)", causes[-1])[0])
     return one_line(pip_error(plain, status))
