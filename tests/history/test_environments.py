@@ -26,7 +26,10 @@ from torchzoo.history.installers import Installer, essential_line, find_installe
 from torchzoo.history.specs import Checkout, Package, Wheel, parse
 
 OWN = ["tzbase>=1", "tztorch>=1", "tzvision>=1", "tzlib"]
-CONFLICT = "ERROR: Cannot install tztorch==3.0 and tzmath==1.0: conflicting dependencies.\nERROR: ResolutionImpossible: for help visit x\n"
+CONFLICT = (
+    "ERROR: Cannot install tztorch==3.0 and tzmath==1.0: conflicting dependencies.\n"
+    "ERROR: ResolutionImpossible: for help visit x\n"
+)
 
 
 @pytest.fixture(autouse=True)
