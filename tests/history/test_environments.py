@@ -20,10 +20,9 @@ from examples import ROOT
 from made_packages import PIP, FakeInstaller, add_installed, git, make_repository, make_wheel
 from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.history import cache as kept
-from torchzoo.history import environments, installers, kept_versions
+from torchzoo.history import environments, kept_versions
 from torchzoo.history.environments import Environment, EnvironmentNotMade, prepare, using
-from torchzoo.history.installers import Installer, essential_line, find_installer, pip_settings, uv_variables
-from torchzoo.history.specs import Checkout, Package, Wheel, parse
+from torchzoo.history.installers import find_installer
 
 OWN = ["tzbase>=1", "tztorch>=1", "tzvision>=1", "tzlib"]
 CONFLICT = (
@@ -60,60 +59,6 @@ def packages(cache: Path, environment: Environment) -> dict[str, str]:
     made = kept.read_made(cache, environment.key)
     assert made is not None
     return made.packages
-
-
-# --- what a SPEC says ---
-
-
-def test_a_spec_is_parsed(tmp_path: Path) -> None:
-    wheel = make_wheel(tmp_path / "a,b", "tz-x", "1.2+cpu")
-    commits = make_repository(tmp_path / "lib", ["1.0", "2.0"])
-    text = (
-        f"TzTorch == 3.0 , {str(wheel).replace(',', chr(92) + ',')},tzlib@{tmp_path}/lib:{commits[0][:9]},A=b=c\\,d,E="
-    )
-    spec = parse(text)
-    assert spec.packages == (Package(name="tztorch", version="3.0"),)
-    assert spec.wheels == (Wheel(name="tz-x", version="1.2+cpu", path=str(wheel)),)
-    assert spec.checkouts == (Checkout(name="tzlib", repository=f"{tmp_path}/lib", subfolder="", commit=commits[0]),)
-    assert spec.variables == {"A": "b=c,d", "E": ""}
-    assert spec.wanted == {"tztorch": "3.0", "tz-x": "1.2+cpu", "tzlib": None}
-    assert parse(".").wanted == parse("this").wanted == parse("A=1").wanted == {}
-    assert parse("python=/bin/sh,A=1").python == "/bin/sh"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "'' has an empty part: write PACKAGE==VERSION, a wheel"),
-        ("tztorch==2,,A=1", "empty part"),
-        ("tztorch", "'tztorch' is no part of a software environment: write PACKAGE==VERSION, a wheel"),
-        ("A=b,c", r"a comma inside a value is written \,"),
-        ("tztorch>=2", "'tztorch>' is no name of a variable"),
-        ("tztorch==2.*", "'2.*' is no version"),
-        ("tztorch==", "'' is no version"),
-        ("-x==1", "'-x' is no name of a package"),
-        ("tztorch==1,tzTorch==2", "names the package tztorch twice"),
-        ("A=1,A=2", "names the variable A twice"),
-        ("1A=1", "'1A' is no name of a variable"),
-        ("tztorch=2.0", "tztorch is a package: write tztorch==2.0"),
-        ("/nowhere/tzx-1.0-py3-none-any.whl", "there is no wheel /nowhere/tzx-1.0"),
-        ("{tmp}/bad.whl", "has no name of a wheel"),
-        ("python=/nowhere/python", "there is no such file"),
-        ("python=/bin/sh,tztorch==1", "an existing Python is used as it is"),
-        ("tzlib@/nowhere:abc", "there is no folder /nowhere"),
-        ("tzlib@{tmp}/lib", "names no commit"),
-        ("tzlib@{tmp}/lib:--all", "names no commit"),
-        ("tzlib@{tmp}/lib:abcdef", "has no commit 'abcdef'"),
-        ("tzlib@/usr:abcdef", "can't be used: fatal: not a git repository"),
-    ],
-)
-def test_a_wrong_spec_is_one_line_that_says_what_to_do(text: str, words: str, tmp_path: Path) -> None:
-    make_repository(tmp_path / "lib", ["1.0"])
-    (tmp_path / "bad.whl").write_text("")
-    with pytest.raises(UsageError) as error:
-        parse(text.replace("{tmp}", str(tmp_path)))
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 # --- what is kept and what is free ---
@@ -397,7 +342,7 @@ def test_an_environment_whose_python_is_gone_is_made_again(cache: Path, fake: Fa
     assert Path(prepare("tztorch==3.0", cache, fake, PIP).python).exists()
 
 
-# --- installers ---
+# --- for real ---
 
 
 @pytest.mark.parametrize("name", ["pip", "uv"])
@@ -428,64 +373,6 @@ def test_a_real_installer_makes_a_working_environment(
     assert done.stdout.split() == ["2.0", "3.0", str(ROOT / "torchzoo" / "__init__.py")]
     with pytest.raises(EnvironmentNotMade, match=r"tztorch==77.*the whole log"):
         prepare("tztorch==77", cache, installer=installer)
-
-
-def test_settings_of_pip_reach_uv_unless_uv_has_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    config = tmp_path / "pip.conf"
-    config.write_text(
-        "[global]\nindex-url = https://a/simple\nextra-index-url = https://b https://c\ntrusted-host = a b\n"
-        "[install]\nfind-links = /x\n"
-    )
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
-    monkeypatch.setenv("PIP_INDEX_URL", "https://d/simple")
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    settings = pip_settings(os.environ)
-    assert settings["index-url"] == ["https://d/simple"]
-    found = uv_variables({**settings, "pre": ["true"]}, {"SSL_CERT_FILE": "/mine"})
-    assert found["UV_DEFAULT_INDEX"] == "https://d/simple"
-    assert found["UV_INDEX"] == "https://b https://c"
-    assert found["UV_FIND_LINKS"] == "/x"
-    assert found["UV_INSECURE_HOST"] == "a b"
-    assert found["UV_INDEX_STRATEGY"] == "unsafe-best-match"
-    assert found["UV_PRERELEASE"] == "allow"
-    assert found["SSL_CERT_FILE"] == "/mine"
-    own = uv_variables(settings, {"UV_INDEX_URL": "https://mine"})
-    assert "UV_DEFAULT_INDEX" not in own
-    assert "UV_INDEX" not in own
-
-
-def test_uv_is_taken_where_it_is_and_what_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installers.shutil, "which", lambda *_, **__: "/x/uv")
-    assert find_installer() == Installer(uv="/x/uv")
-    assert find_installer("pip") == PIP
-    monkeypatch.setattr(installers.shutil, "which", lambda *_, **__: None)
-    assert find_installer() == PIP
-    with pytest.raises(TorchzooError, match="uv is not installed: pip install uv"):
-        find_installer("uv")
-    monkeypatch.setattr(installers, "is_installed", lambda _: False)
-    with pytest.raises(TorchzooError, match="has neither uv nor pip"):
-        find_installer()
-
-
-@pytest.mark.parametrize(
-    ("output", "line"),
-    [
-        ("error: No solution found\n  cause: Because there is no a==9\n", "Because there is no a==9"),
-        (
-            "  x No solution found:\n  ╰─▶ Because there is no a and you\n      require it, no.\n\nhint: x\n",
-            "Because there is no a and you require it, no.",
-        ),
-        ("error: x\n  Caused by: y\n  Caused by: z\n", "z"),
-        (
-            "ERROR: Could not install: [Errno 28] No space left on device: '/x'\nmore\n",
-            "ERROR: Could not install: [Errno 28] No space left on device: '/x'",
-        ),
-        ("ERROR: a\nERROR: ResolutionImpossible: for help visit x\n", "a"),
-        ("", "pip ended with status 1"),
-    ],
-)
-def test_the_line_that_says_what_went_wrong(output: str, line: str) -> None:
-    assert essential_line(output, 1) == line
 
 
 def test_what_is_written_can_be_read_by_others(cache: Path, fake: FakeInstaller) -> None:

@@ -86,13 +86,13 @@ def show(_: argparse.Namespace) -> int:
 
 def _row(entry: kept.Entry, now_s: float) -> tuple[str, ...]:
     made = entry.made
-    state = "half-made" if made is None else "ready"
+    free, busy = ("half-made", "being made") if made is None else ("ready", "in use")
     return (
         entry.key,
         units.size(entry.size_bytes),
         _ago(now_s - made.made_s) if made else "-",
         _ago(now_s - entry.used_s),
-        "in use" if entry.is_in_use else state,
+        busy if entry.is_in_use else free,
         made.spec if made else "-",
     )
 

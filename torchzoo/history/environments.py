@@ -48,6 +48,7 @@ from torchzoo.history.installers import (
 )
 from torchzoo.history.kept_versions import Requirements, choose
 from torchzoo.history.specs import Spec, parse
+from torchzoo.report import terminal
 from torchzoo.store import write_whole
 from torchzoo.zoo.folders import checkout
 from torchzoo.zoo.requirements import distribution_name
@@ -262,7 +263,9 @@ def _make(plan: _Plan, cache: Path, run: Run, installer: Installer) -> Made:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(cache, plan.key)
-        builder = _Builder(plan=plan, venv=venv, log=folder / "install.log", run=run, installer=installer)
+        log = folder / "install.log"
+        terminal.say(f"torchzoo: making the environment {plan.spec.text} with {installer.name}; its log: {log}")
+        builder = _Builder(plan=plan, venv=venv, log=log, run=run, installer=installer)
         made = builder.build(began_s)
         write_whole(folder / "environment.json", msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
     except OSError as error:
@@ -341,6 +344,8 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
         except EnvironmentNotMade as error:
             if relaxed == requirements or not is_conflict(self._printed()):
                 raise
+            also = ", ".join(sorted(set(relaxed.free) - set(requirements.free)))
+            terminal.say(f"torchzoo: these versions don't fit together; now with other versions of {also}, too")
             try:
                 self._install_with(asked, relaxed, variables)
             except EnvironmentNotMade:
