@@ -122,5 +122,5 @@ class FakeInstaller:
         if asked.url is not None:
             path = Path(unquote(urlparse(asked.url).path))
             return path.name.split("-")[1] if path.suffix == ".whl" else (path / "version").read_text()
-        pin = re.fullmatch(r"==([^,]+)", str(asked.specifier))
+        pin = re.fullmatch(r"===?([^,=]+)", str(asked.specifier))
         return pin[1] if pin else kept.get(asked.name, "9.0")

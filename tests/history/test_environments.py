@@ -66,7 +66,7 @@ def packages(cache: Path, environment: Environment) -> dict[str, str]:
 
 def test_what_belongs_to_the_changed_package_is_free_and_all_else_is_kept(cache: Path, fake: FakeInstaller) -> None:
     environment = prepare("tztorch==3.0", cache, fake, PIP)
-    assert fake.installs == [["tztorch==3.0", "tzbase>=1", "tzlib", "tzvision>=1"]]
+    assert fake.installs == [["tztorch===3.0", "tzbase>=1", "tzlib", "tzvision>=1"]]
     assert fake.constraints == [["tzbase==1.5", "tzlib==1.0", "tzmath==1.0"]]
     assert packages(cache, environment) == {"tzbase": "1.5", "tzlib": "1.0", "tztorch": "3.0", "tzvision": "9.0"}
     made = kept.read_made(cache, environment.key)
@@ -148,7 +148,7 @@ def test_an_environment_is_made_once_and_known_by_its_content(
     cache: Path, fake: FakeInstaller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = prepare("tztorch==3.0", cache, fake, PIP)
-    again = prepare("tztorch==3.0.0,A=1", cache, fake, PIP)
+    again = prepare("tztorch==3,A=1", cache, fake, PIP)
     assert (again.python, again.key, len(fake.installs)) == (first.python, first.key, 1)
     assert first.variables == {"PYTHONPATH": str(ROOT)}
     other = prepare("tztorch==3.0,PIP_EXTRA_INDEX_URL=https://example.org", cache, fake, PIP)
@@ -213,11 +213,23 @@ def test_a_version_that_does_not_exist_is_one_line_with_the_log(cache: Path, fak
 
 def test_another_version_than_the_one_asked_for_is_an_error(cache: Path, fake: FakeInstaller) -> None:
     fake.instead = {"tztorch": "3.0"}
-    with pytest.raises(EnvironmentNotMade, match=r"pip installed tztorch 3\.0 instead of 3\.1\.dev5"):
+    with pytest.raises(EnvironmentNotMade, match=r"pip installed tztorch 3\.0 instead of tztorch===3\.1\.dev5"):
         prepare("tztorch==3.1.dev5", cache, fake, PIP)
     assert kept.entries(cache)[0].made is None
     fake.instead = {"tztorch": "3.1+cpu"}
-    assert packages(cache, prepare("tztorch==3.1", cache, fake, PIP))["tztorch"] == "3.1+cpu"
+    with pytest.raises(EnvironmentNotMade, match=r"pip installed tztorch 3\.1\+cpu instead of tztorch===3\.1"):
+        prepare("tztorch==3.1", cache, fake, PIP)
+    assert packages(cache, prepare("tztorch==3.1+cpu", cache, fake, PIP))["tztorch"] == "3.1+cpu"
+
+
+def test_a_release_is_of_the_same_build_as_the_one_here(tmp_path: Path) -> None:
+    add_installed(tmp_path / "site", "tzcuda", "2.15.0+cu130")
+    add_installed(tmp_path / "site", "tzplain", "2.15.0")
+    assert kept_versions.exactly("tzcuda", "2.14.1") == "tzcuda==2.14.1+cu130"
+    assert kept_versions.exactly("tzcuda", "2.14.1+cpu") == "tzcuda==2.14.1+cpu"
+    assert kept_versions.exactly("tzplain", "2.14") == "tzplain===2.14.0"
+    assert kept_versions.exactly("tzplain", "2.14.0.dev1") == "tzplain===2.14.0.dev1"
+    assert kept_versions.exactly("tznew", "2.14") == "tznew==2.14"
 
 
 def test_a_conflict_that_stays_is_told_as_it_was_first(cache: Path, fake: FakeInstaller) -> None:
@@ -354,6 +366,7 @@ def test_a_real_installer_makes_a_working_environment(
     wheels = tmp_path / "wheels"
     for version in ("2.0", "3.0", "4.0"):
         make_wheel(wheels, "tztorch", version, [f"tztriton=={version}"])
+        make_wheel(wheels, "tztorch", f"{version}+cpu", [f"tztriton=={version}"])
         make_wheel(wheels, "tztriton", version)
         make_wheel(wheels, "tzvision", f"1.{version}", [f"tztorch=={version}"])
     for version in ("1.5", "1.6"):

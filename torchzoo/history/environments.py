@@ -46,12 +46,12 @@ from torchzoo.history.installers import (
     is_conflict,
     run_logged,
 )
-from torchzoo.history.kept_versions import Requirements, choose
+from torchzoo.history.kept_versions import Requirements, choose, exactly
 from torchzoo.history.specs import Spec, parse
 from torchzoo.report import terminal
 from torchzoo.store import write_whole
 from torchzoo.zoo.folders import checkout
-from torchzoo.zoo.requirements import distribution_name
+from torchzoo.zoo.requirements import distribution_name, parse_requirement
 
 _INSPECT = """
 import importlib.metadata, json, platform, sys
@@ -226,13 +226,11 @@ def code_folder(cache: Path) -> Path:
 
 
 def _plan(spec: Spec) -> _Plan:
-    from packaging.utils import canonicalize_version
-
     requirements = choose(spec.wanted)
     key = _hash(
         {
             **_here(),
-            "packages": {one.name: canonicalize_version(one.version) for one in spec.packages},
+            "packages": sorted(exactly(one.name, one.version) for one in spec.packages),
             "wheels": {one.name: _sha256(Path(one.path)) for one in spec.wheels},
             "commits": {one.name: [one.commit, one.subfolder] for one in spec.checkouts},
             "asked": requirements.asked,
@@ -322,7 +320,7 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
     def _asked(self, sources: Path) -> list[str]:
         """The requirements that the SPEC itself names. Commits are written to `sources`."""
         spec = self.plan.spec
-        asked = [f"{one.name}=={one.version}" for one in spec.packages]
+        asked = [exactly(one.name, one.version) for one in spec.packages]
         asked += [f"{one.name} @ {Path(one.path).as_uri()}" for one in spec.wheels]
         for one in spec.checkouts:
             folder = sources / one.name
@@ -375,14 +373,17 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check(self, packages: Mapping[str, str]) -> None:
         """Raises `EnvironmentNotMade` if the environment lacks what the SPEC names, or has another version of it."""
-        from packaging.specifiers import SpecifierSet
-
-        for name, version in self.plan.spec.wanted.items():
-            found = packages.get(name)
+        wanted = [exactly(one.name, one.version) for one in self.plan.spec.packages]
+        wanted += [f"{one.name}=={one.version}" for one in self.plan.spec.wheels]
+        wanted += [one.name for one in self.plan.spec.checkouts]
+        for requirement in map(parse_requirement, wanted):
+            found = packages.get(requirement.name)
             if found is None:
-                raise self._error(f"{self.installer.name} did not install {name}")
-            if version is not None and not SpecifierSet(f"=={version}").contains(found, prereleases=True):
-                raise self._error(f"{self.installer.name} installed {name} {found} instead of {version}")
+                raise self._error(f"{self.installer.name} did not install {requirement.name}")
+            if not requirement.specifier.contains(found, prereleases=True):
+                raise self._error(
+                    f"{self.installer.name} installed {requirement.name} {found} instead of {requirement}"
+                )
 
     def _error(self, reason: str) -> EnvironmentNotMade:
         return EnvironmentNotMade(

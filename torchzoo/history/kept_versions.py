@@ -109,6 +109,27 @@ def choose(wanted: Mapping[str, str | None], *, is_relaxed: bool = False) -> Req
     )
 
 
+def exactly(name: str, version: str) -> str:
+    """The requirement of a release, in the same kind of build as the one that is installed here.
+
+    To an installer, `torch==2.13.0` may also be `2.13.0+cpu`, and it prefers that. Beside a torch for CUDA, this would
+    be another library. So a version without a label gets that of the installed one; if that has none, `===` is asked
+    for, which takes no label.
+    """
+    if "+" in version or not is_installed(name):
+        return f"{name}=={version}"
+    from packaging.version import Version
+
+    here = Version(importlib.metadata.version(name))
+    if here.local:
+        return f"{name}=={version}+{here.local}"
+    asked = Version(version)
+    missing = len(here.release) - len(asked.release)  # `===` compares texts: to it, 2.13 is not 2.13.0
+    if missing > 0 and asked.base_version == version:
+        version += ".0" * missing
+    return f"{name}==={version}"
+
+
 def _tied_to(changed: Iterable[str], here: Mapping[str, Installed], wanted: Mapping[str, str | None]) -> set[str]:
     """The packages that can't keep their versions if others change.
 
