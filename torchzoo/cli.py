@@ -36,6 +36,7 @@ COMMANDS = {
     "describe": "describe",
     "userbenchmark": "userbenchmark",
     "doctor": "doctor",
+    "env": "env",
 }
 
 

@@ -1,0 +1,71 @@
+"""Uv and pip: which is taken, what they are told, and the line of their messages that counts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from made_packages import PIP
+from torchzoo.errors import TorchzooError
+from torchzoo.history import installers
+from torchzoo.history.installers import Installer, essential_line, find_installer, pip_settings, uv_variables
+
+
+def test_settings_of_pip_reach_uv_unless_uv_has_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = tmp_path / "pip.conf"
+    config.write_text(
+        "[global]\nindex-url = https://a/simple\nextra-index-url = https://b https://c\ntrusted-host = a b\n"
+        "[install]\nfind-links = /x\n"
+    )
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    monkeypatch.setenv("PIP_INDEX_URL", "https://d/simple")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    settings = pip_settings(os.environ)
+    assert settings["index-url"] == ["https://d/simple"]
+    found = uv_variables({**settings, "pre": ["true"]}, {"SSL_CERT_FILE": "/mine"})
+    assert found["UV_DEFAULT_INDEX"] == "https://d/simple"
+    assert found["UV_INDEX"] == "https://b https://c"
+    assert found["UV_FIND_LINKS"] == "/x"
+    assert found["UV_INSECURE_HOST"] == "a b"
+    assert found["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+    assert found["UV_PRERELEASE"] == "allow"
+    assert found["SSL_CERT_FILE"] == "/mine"
+    own = uv_variables(settings, {"UV_INDEX_URL": "https://mine"})
+    assert "UV_DEFAULT_INDEX" not in own
+    assert "UV_INDEX" not in own
+
+
+def test_uv_is_taken_where_it_is_and_what_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installers.shutil, "which", lambda *_, **__: "/x/uv")
+    assert find_installer() == Installer(uv="/x/uv")
+    assert find_installer("pip") == PIP
+    monkeypatch.setattr(installers.shutil, "which", lambda *_, **__: None)
+    assert find_installer() == PIP
+    with pytest.raises(TorchzooError, match="uv is not installed: pip install uv"):
+        find_installer("uv")
+    monkeypatch.setattr(installers, "is_installed", lambda _: False)
+    with pytest.raises(TorchzooError, match="has neither uv nor pip"):
+        find_installer()
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("error: No solution found\n  cause: Because there is no a==9\n", "Because there is no a==9"),
+        (
+            "  x No solution found:\n  ╰─▶ Because there is no a and you\n      require it, no.\n\nhint: x\n",
+            "Because there is no a and you require it, no.",
+        ),
+        ("error: x\n  Caused by: y\n  Caused by: z\n", "z"),
+        (
+            "ERROR: Could not install: [Errno 28] No space left on device: '/x'\nmore\n",
+            "ERROR: Could not install: [Errno 28] No space left on device: '/x'",
+        ),
+        ("ERROR: a\nERROR: ResolutionImpossible: for help visit x\n", "a"),
+        ("", "pip ended with status 1"),
+    ],
+)
+def test_the_line_that_says_what_went_wrong(output: str, line: str) -> None:
+    assert essential_line(output, 1) == line

@@ -1,0 +1,1 @@
+"""Measurements over time: software environments that are measured beside each other."""

@@ -1,0 +1,391 @@
+"""Software environments beside this one: made once for what a SPEC asks, and kept by their content.
+
+An environment that is made has the libraries of torchzoo and its models at the versions of this one, except what the
+SPEC changes and what belongs to that (see `kept_versions`). Torchzoo is not installed there: the same code of ours is
+imported through `PYTHONPATH`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+import torchzoo
+from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
+from torchzoo.files import read_file
+from torchzoo.history.cache import (
+    KEY_LETTERS,
+    Made,
+    cache_folder,
+    in_use,
+    locked,
+    read_made,
+    remove_leftovers,
+    touch_used,
+)
+from torchzoo.history.cache import delete as delete_folder
+from torchzoo.history.installers import (
+    Installer,
+    Run,
+    clean_variables,
+    essential_line,
+    find_installer,
+    is_conflict,
+    run_logged,
+)
+from torchzoo.history.kept_versions import Requirements, choose, exactly
+from torchzoo.history.specs import Spec, parse
+from torchzoo.report import terminal
+from torchzoo.store import write_whole
+from torchzoo.zoo.folders import checkout
+from torchzoo.zoo.requirements import distribution_name, parse_requirement
+
+_INSPECT = """
+import importlib.metadata, json, platform, sys
+packages = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions() if one.metadata["Name"]}
+version = platform.python_version()
+print(json.dumps({"version": version, "is_new": sys.version_info >= (3, 11), "packages": packages}))
+"""
+
+
+class EnvironmentNotMade(TorchzooError):
+    """An environment can't be made or used. The message is one line, and names the log."""
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """A Python with its libraries, and the variables to start it with."""
+
+    name: str  # the SPEC as it was given
+    python: str  # absolute
+    variables: dict[str, str]  # to be set beside those of this process; with the PYTHONPATH of our code
+    key: str  # hash of the software: Python and all versions. Variables are no part of it.
+
+
+class _Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Python says of itself."""
+
+    version: str
+    is_new: bool  # whether torchzoo runs with it
+    packages: dict[str, str]
+
+
+class _Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be installed."""
+
+    spec: Spec
+    key: str
+    requirements: Requirements
+
+
+def prepare(
+    spec: Spec | str, cache: Path | None = None, run: Run = run_logged, installer: Installer | None = None
+) -> Environment:
+    """The environment that a SPEC asks for. It is made if the cache does not have it, which can take minutes.
+
+    Args:
+        spec: what is asked for, see `specs.parse`.
+        cache: the folder of environments; None for `cache_folder()`.
+        run: runs git and the installer; a test gives its own.
+        installer: None for uv, or pip where there is no uv.
+
+    Raises:
+        UsageError: the SPEC asks for what is not there.
+        EnvironmentNotMade: the environment can't be made, or lacks what was asked for.
+        CacheError: the cache can't be written.
+    """
+    spec = parse(spec) if isinstance(spec, str) else spec
+    cache = cache_folder() if cache is None else cache.absolute()
+    if spec.python is not None:
+        return _existing(spec, spec.python, cache)
+    if not spec.wanted:
+        return _this(spec)
+    plan = _plan(spec)
+    with locked(cache, plan.key):
+        made = read_made(cache, plan.key)
+        if made is None:
+            made = _make(plan, cache, run, installer or find_installer())
+        touch_used(cache, plan.key)
+    return Environment(name=spec.text, python=made.python, variables=_variables(spec, code_folder(cache)), key=plan.key)
+
+
+@contextlib.contextmanager
+def using(
+    spec: Spec | str, cache: Path | None = None, run: Run = run_logged, installer: Installer | None = None
+) -> Iterator[Environment]:
+    """`prepare`, and inside, `torchzoo env prune` does not delete the environment."""
+    cache = cache_folder() if cache is None else cache.absolute()
+    environment = prepare(spec, cache, run, installer)
+    is_made = Path(environment.python).is_relative_to(cache / environment.key)
+    with in_use(cache, environment.key) if is_made else contextlib.nullcontext():
+        yield environment
+
+
+# --- environments that are there ---
+
+
+def _this(spec: Spec) -> Environment:
+    packages = {str(one.metadata["Name"]): one.version for one in importlib.metadata.distributions()}
+    key = _hash({"python": sys.executable, **_here(), "packages": _normal(packages)})
+    root = checkout()
+    return Environment(
+        name=spec.text,
+        python=sys.executable,
+        variables=_variables(spec, root, inherited=os.environ.get("PYTHONPATH", "")),
+        key=key,
+    )
+
+
+def _existing(spec: Spec, python: str, cache: Path) -> Environment:
+    facts = _inspect(python)
+    if isinstance(facts, str):
+        raise UsageError(f"python={python} can't be used: {facts}")
+    if not facts.is_new:
+        raise UsageError(f"python={python} is Python {facts.version}: torchzoo needs 3.11 or newer")
+    packages = _normal(facts.packages)
+    lacking = [name for name in ("msgspec", "filelock", "numpy", "psutil", "torch") if name not in packages]
+    if lacking:
+        raise UsageError(f"python={python} has no {', '.join(lacking)}: install torchzoo's requirements there")
+    key = _hash({"python": python, "version": facts.version, "packages": packages})
+    return Environment(name=spec.text, python=python, variables=_variables(spec, code_folder(cache)), key=key)
+
+
+def _inspect(python: str) -> _Facts | str:
+    """What a Python says of itself, or why it says nothing."""
+    done = attempt(
+        lambda: subprocess.run(  # noqa: S603  a Python that the user named, or that was made here
+            [python, "-I", "-c", _INSPECT], check=False, capture_output=True, env=clean_variables(), timeout=300
+        )
+    )
+    if isinstance(done, Exception):
+        return one_line(done)
+    last = (done.stdout.splitlines() or [b""])[-1]
+    facts = attempt(lambda: msgspec.json.decode(last, type=_Facts))
+    if isinstance(facts, Exception):
+        return one_line((done.stderr.decode(errors="replace").splitlines() or ["it is no Python"])[-1])
+    return facts
+
+
+def _normal(packages: Mapping[str, str]) -> dict[str, str]:
+    return {distribution_name(name): version for name, version in sorted(packages.items())}
+
+
+def _here() -> dict[str, str]:
+    """The Python and the platform that wheels are chosen for."""
+    implementation = f"{platform.python_implementation()} {platform.python_version()}"
+    return {"version": implementation, "platform": sysconfig.get_platform()}
+
+
+def _hash(content: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:KEY_LETTERS]
+
+
+# --- our own code ---
+
+
+def _variables(spec: Spec, code: Path | None, inherited: str = "") -> dict[str, str]:
+    parts = [str(code or ""), spec.variables.get("PYTHONPATH", inherited)]
+    path = os.pathsep.join(filter(None, parts))
+    return dict(spec.variables) | ({"PYTHONPATH": path} if path else {})
+
+
+def code_folder(cache: Path) -> Path:
+    """The folder that gives another Python this torchzoo, and nothing else: the checkout, or a copy of the package."""
+    root = checkout()
+    if root is not None:
+        return root
+    package = Path(torchzoo.__file__).resolve().parent
+    code = hashlib.sha256()
+    for path in sorted(path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"):
+        code.update(f"{path.relative_to(package)}\0{path.stat().st_size}\0".encode())
+        code.update(path.read_bytes())
+    copy = cache / "code" / code.hexdigest()[:KEY_LETTERS]
+    if not copy.is_dir():
+        unfinished = copy.with_name(f".{copy.name}-{uuid.uuid4().hex[:8]}")
+        shutil.copytree(package, unfinished / "torchzoo", ignore=shutil.ignore_patterns("__pycache__"))
+        try:
+            unfinished.rename(copy)
+        except OSError:  # another process was faster
+            shutil.rmtree(unfinished)
+    return copy
+
+
+# --- making one ---
+
+
+def _plan(spec: Spec) -> _Plan:
+    requirements = choose(spec.wanted)
+    key = _hash(
+        {
+            **_here(),
+            "packages": sorted(exactly(one.name, one.version) for one in spec.packages),
+            "wheels": {one.name: _sha256(Path(one.path)) for one in spec.wheels},
+            "commits": {one.name: [one.commit, one.subfolder] for one in spec.checkouts},
+            "asked": requirements.asked,
+            "constraints": requirements.constraints,
+            "installer": _for_installer(spec),
+        }
+    )
+    return _Plan(spec=spec, key=key, requirements=requirements)
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror or error}") from error
+
+
+def _for_installer(spec: Spec) -> dict[str, str]:
+    """The settings of a SPEC that tell the installer something, such as an index."""
+    return {name: value for name, value in spec.variables.items() if name.startswith(("PIP_", "UV_"))}
+
+
+def _make(plan: _Plan, cache: Path, run: Run, installer: Installer) -> Made:
+    """Make the environment in a new folder. Only the last step, which is atomic, makes it known."""
+    folder, began_s = cache / plan.key, time.time()
+    venv = folder / f"venv-{uuid.uuid4().hex[:8]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(cache, plan.key)
+        log = folder / "install.log"
+        terminal.say(f"torchzoo: making the environment {plan.spec.text} with {installer.name}; its log: {log}")
+        builder = _Builder(plan=plan, venv=venv, log=log, run=run, installer=installer)
+        made = builder.build(began_s)
+        write_whole(folder / "environment.json", msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    except OSError as error:
+        reason = f"{error.filename or folder}: {error.strerror or error}"
+        raise EnvironmentNotMade(f"can't make the environment {plan.spec.text}: {reason}") from error
+    finally:
+        if read_made(cache, plan.key) is None and venv.exists():
+            delete_folder(venv)  # a failed environment keeps no space
+    return made
+
+
+class _Builder(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of making one environment."""
+
+    plan: _Plan
+    venv: Path
+    log: Path
+    run: Run
+    installer: Installer
+
+    def build(self, began_s: float) -> Made:
+        """Make it, and look whether it is what was asked for."""
+        self.log.write_bytes(b"")
+        variables = self.installer.variables(_for_installer(self.plan.spec))
+        self._step(self.installer.make_venv(self.venv), variables)
+        sources = self.venv.with_name(f"{self.venv.name}-sources")  # `remove_leftovers` knows this name, too
+        try:
+            asked = self._asked(sources)
+            requirements = self._install(asked, variables)
+        finally:
+            shutil.rmtree(sources, ignore_errors=True)
+        python = str(self.venv / "bin" / "python")
+        facts = _inspect(python)
+        if isinstance(facts, str):
+            raise self._error(f"its Python does not work: {facts}")
+        packages = _normal(facts.packages)
+        self._check(packages)
+        return Made(
+            key=self.plan.key,
+            spec=self.plan.spec.text,
+            python=python,
+            python_version=facts.version,
+            platform=sysconfig.get_platform(),
+            installer=self.installer.name,
+            made_s=began_s,
+            took_s=time.time() - began_s,
+            asked=(*asked, *requirements.asked),
+            constraints=requirements.constraints,
+            free=requirements.free,
+            is_relaxed=requirements != self.plan.requirements,
+            packages=packages,
+        )
+
+    def _asked(self, sources: Path) -> list[str]:
+        """The requirements that the SPEC itself names. Commits are written to `sources`."""
+        spec = self.plan.spec
+        asked = [exactly(one.name, one.version) for one in spec.packages]
+        asked += [f"{one.name} @ {Path(one.path).as_uri()}" for one in spec.wheels]
+        for one in spec.checkouts:
+            folder = sources / one.name
+            variables = clean_variables()
+            # A clone that shares the objects leaves the repository as it is, and has the tags from which some libraries
+            # make their version.
+            clone = ["git", "clone", "--quiet", "--shared", "--no-checkout", "--template=", one.repository, str(folder)]
+            self._step(clone, variables)
+            self._step(["git", "-C", str(folder), "checkout", "--quiet", "--detach", one.commit], variables)
+            asked.append(f"{one.name} @ {(folder / one.subfolder).as_uri()}")
+        return asked
+
+    def _install(self, asked: Sequence[str], variables: Mapping[str, str]) -> Requirements:
+        """Install. If versions don't fit together, try again with all free that the changed packages need."""
+        requirements = self.plan.requirements
+        relaxed = choose(self.plan.spec.wanted, is_relaxed=True)
+        try:
+            self._install_with(asked, requirements, variables)
+        except EnvironmentNotMade as error:
+            if relaxed == requirements or not is_conflict(self._printed()):
+                raise
+            also = ", ".join(sorted(set(relaxed.free) - set(requirements.free)))
+            terminal.say(f"torchzoo: these versions don't fit together; now with other versions of {also}, too")
+            try:
+                self._install_with(asked, relaxed, variables)
+            except EnvironmentNotMade:
+                raise error from None  # what is wrong with the first choice is easier to understand
+            return relaxed
+        return requirements
+
+    def _install_with(self, asked: Sequence[str], requirements: Requirements, variables: Mapping[str, str]) -> None:
+        from packaging.version import Version
+
+        asked_file, constraints_file = self.venv / "requirements.txt", self.venv / "constraints.txt"
+        asked_file.write_text("\n".join([*asked, *requirements.asked, ""]), encoding="utf-8")
+        constraints_file.write_text("\n".join([*requirements.constraints, ""]), encoding="utf-8")
+        has_prereleases = any(Version(one.version).is_prerelease for one in self.plan.spec.packages)
+        arguments = ["-r", str(asked_file), "-c", str(constraints_file)]
+        python = self.venv / "bin" / "python"
+        self._step(self.installer.install(python, arguments, has_prereleases=has_prereleases), variables)
+
+    def _step(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
+        before = self.log.stat().st_size
+        status = self.run(command, variables, self.log)
+        if status:
+            raise self._error(essential_line(self._printed(before), status))
+
+    def _printed(self, since: int = 0) -> str:
+        return read_file(self.log)[since:].decode(errors="replace")
+
+    def _check(self, packages: Mapping[str, str]) -> None:
+        """Raises `EnvironmentNotMade` if the environment lacks what the SPEC names, or has another version of it."""
+        wanted = [exactly(one.name, one.version) for one in self.plan.spec.packages]
+        wanted += [f"{one.name}=={one.version}" for one in self.plan.spec.wheels]
+        wanted += [one.name for one in self.plan.spec.checkouts]
+        for requirement in map(parse_requirement, wanted):
+            found = packages.get(requirement.name)
+            if found is None:
+                raise self._error(f"{self.installer.name} did not install {requirement.name}")
+            if not requirement.specifier.contains(found, prereleases=True):
+                raise self._error(
+                    f"{self.installer.name} installed {requirement.name} {found} instead of {requirement}"
+                )
+
+    def _error(self, reason: str) -> EnvironmentNotMade:
+        return EnvironmentNotMade(
+            f"can't make the environment {self.plan.spec.text}: {reason}; the whole log: {self.log}"
+        )
