@@ -14,7 +14,8 @@ from torchzoo.commands.run_options import add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history import ab
 from torchzoo.history.ab import AbRequest, Side
-from torchzoo.history.environments import prepare
+from torchzoo.history.environments import using
+from torchzoo.history.specs import parse
 from torchzoo.history.turns import ignore
 from torchzoo.record import Record
 from torchzoo.report import run_comparison, terminal
@@ -61,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     request = AbRequest(
         base=arguments.base or "this", candidate=arguments.candidate or "this", run=run_request(arguments)
     )
+    for spec in (request.base, request.candidate):
+        parse(spec)  # before a folder is made
     if arguments.output is not None:
         ab.begin(request, arguments.output)
         return _measure(request, arguments.output, arguments)
@@ -70,8 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(request: AbRequest, path: Path, arguments: argparse.Namespace) -> int:
-    base, candidate = prepare(request.base), prepare(request.candidate)
-    ab.measure_sides(request, base, candidate, path, on_record=ignore if arguments.quiet else say_record)
+    with using(request.base) as base, using(request.candidate) as candidate:
+        ab.measure_sides(request, base, candidate, path, on_record=ignore if arguments.quiet else say_record)
     comparison = ab.compare_sides(path, threshold=arguments.threshold)
     write(_text(comparison, arguments.format), None)
     if arguments.output is not None or arguments.resume is not None:

@@ -30,7 +30,16 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(protocol.Answer)
 
 
 class AgentError(TorchzooError):
-    """An agent can't do what it was asked, or is gone. The message is one line."""
+    """An agent can't do what it was asked, or is gone. The message is one line that begins with its name.
+
+    Args:
+        agent: the name of the agent.
+        what: what is wrong.
+    """
+
+    def __init__(self, agent: str, what: str) -> None:
+        super().__init__(f"{agent}: {what}")
+        self.agent = agent
 
 
 class AgentProcess:
@@ -58,7 +67,7 @@ class AgentProcess:
                 start_new_session=True,  # Ctrl-C is for the runner, which ends its agents
             )
         except OSError as error:
-            raise AgentError(f"{self.name}: can't start {self._python}: {error.strerror}") from error
+            raise AgentError(self.name, f"can't start {self._python}: {error.strerror}") from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests = self._process.stdin.fileno()
@@ -129,9 +138,9 @@ class AgentProcess:
         answers: list[protocol.Answer] = []
         for answer in self._reader.read():
             if isinstance(answer, Garbled):
-                raise AgentError(f"{self.name}: its agent can't be understood: {answer.what}")
+                raise AgentError(self.name, f"its agent can't be understood: {answer.what}")
             if isinstance(answer, protocol.Refused):
-                raise AgentError(f"{self.name}: {answer.message}")
+                raise AgentError(self.name, answer.message)
             answers.append(answer)
         if not answers and not self._reader.is_open:
             raise self._gone()
@@ -142,7 +151,7 @@ class AgentProcess:
             self._process.wait(1)
         code = self._process.returncode
         how = "" if code is None else f" with status {code}" if code >= 0 else f" by signal {-code}"
-        return AgentError(f"{self.name}: its agent ended{how}; see above")
+        return AgentError(self.name, f"its agent ended{how}; see above")
 
 
 class AgentWorkers:
