@@ -83,7 +83,7 @@ def by_change_points(series: Floats, p_value: float, least_length: int = 2, leas
 
 def by_one_night(series: Floats) -> list[int]:
     ratios = series[1:] / series[:-1]
-    return [night + 1 for night in np.flatnonzero((ratios > 1.07) | (ratios < 0.93))]
+    return [int(night) + 1 for night in np.flatnonzero((ratios > 1.07) | (ratios < 0.93))]
 
 
 def by_median_of_six(series: Floats) -> list[int]:
