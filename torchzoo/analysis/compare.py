@@ -110,7 +110,7 @@ def compare_runs(
         findings=(),
         unsteady=unsteady,
         changes=tuple(_changes(old, new)),
-        still_failing=sum(old[case].status in _BAD and new[case].status in _BAD for case in common),
+        still_failing=sum(old[case].status in BAD and new[case].status in BAD for case in common),
     )
     if is_across_hardware:
         domains = {**candidate.manifest.domains, **base.manifest.domains}
@@ -154,7 +154,8 @@ def _matchable(
     return was, now
 
 
-_BAD = (Status.FAILED, Status.INCORRECT)
+#: A case that could run, and gave no result to trust.
+BAD = (Status.FAILED, Status.INCORRECT)
 
 
 def _status_text(result: CaseResult) -> str:
@@ -179,8 +180,8 @@ def status_change(old: Status | None, new: Status | None) -> Change | None:
     """How a case's status differs; None stands for a case that is not there, and for no difference."""
     if old is None or new is None:
         return Change.NEW if old is None else Change.GONE
-    if new in _BAD:
-        return None if old in _BAD else Change.NEWLY_FAILING
+    if new in BAD:
+        return None if old in BAD else Change.NEWLY_FAILING
     if new is old:
         return None
     if new is Status.UNSTEADY:

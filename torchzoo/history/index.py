@@ -144,21 +144,33 @@ def open_index(path: Path, *, rebuild: bool = False) -> Iterator[Index]:
             f"{path} was written by a newer torchzoo (schema {version}): update torchzoo, or name another with --index"
         )
     try:
-        index = _connected(path)
-        if rebuild or index.connection.execute("PRAGMA user_version").fetchone() != (SCHEMA,):
-            with index.transaction() as connection:
-                if rebuild or connection.execute("PRAGMA user_version").fetchone() != (SCHEMA,):
-                    make_tables(connection)
+        index = _ready(path, rebuild=rebuild)
     except sqlite3.DatabaseError as error:
         if not (rebuild and is_damage(error)):
             raise HistoryError(advice(path, error)) from error
         for suffix in ("", "-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
-        index = _connected(path)
-        with index.transaction() as connection:
-            make_tables(connection)
+        index = _ready(path, rebuild=True)
     with contextlib.closing(index.connection):
         yield index
+
+
+def _ready(path: Path, *, rebuild: bool) -> Index:
+    """The open index with the tables of this version; empty ones if `rebuild` says so."""
+    index = _connected(path)
+
+    def is_current() -> bool:
+        return bool(index.connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,))
+
+    try:
+        if rebuild or not is_current():
+            with index.transaction() as connection:
+                if rebuild or not is_current():  # another process may have made them meanwhile
+                    make_tables(connection)
+    except BaseException:
+        index.connection.close()
+        raise
+    return index
 
 
 def _connected(path: Path) -> Index:

@@ -17,7 +17,7 @@ CREATE TABLE runs (
     run_id INTEGER PRIMARY KEY,
     path TEXT NOT NULL UNIQUE,
     stamp TEXT NOT NULL,  -- sizes and times of its files when it was read
-    problem TEXT NOT NULL,  -- why it can't be read, or what of it can't; empty if all is well
+    problem TEXT NOT NULL,  -- why it can't be read, or what of it can't, or ''
     created_at TEXT NOT NULL,  -- UTC, ISO 8601
     hardware TEXT NOT NULL,  -- the whole machine
     torch TEXT NOT NULL, torch_commit TEXT NOT NULL, torchzoo TEXT NOT NULL, torchzoo_commit TEXT NOT NULL,
@@ -110,7 +110,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 def advice(path: Path, error: sqlite3.Error) -> str:
     """What went wrong with the index, and what to do, in one line."""
     if is_damage(error):
-        return f"the index {path} is damaged ({one_line(error)}): make it again with `torchzoo history index DIR --rebuild`"
+        return f"the index {path} is damaged ({one_line(error)}): run `torchzoo history index DIR --rebuild`"
     if "locked" in str(error):
         return f"another process has been writing to the index {path} for {BUSY_S:.0f} s: try again when it has ended"
     return f"can't use the index {path} ({one_line(error)}): name another place with --index FILE"
