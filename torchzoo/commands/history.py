@@ -1,4 +1,4 @@
-"""`torchzoo history`: many runs over time. An index over their folders answers, and is brought up to date on the way."""
+"""`torchzoo history`: many runs over time. An index over their folders answers, brought up to date on the way."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torchzoo.commands.arguments import (
     words,
     write,
 )
-from torchzoo.errors import UsageError, unknown
+from torchzoo.errors import UsageError, nearest
 from torchzoo.history import queries
 from torchzoo.history.index import INDEX_NAME, Index, Update, open_index
 from torchzoo.report import terminal
@@ -231,9 +231,9 @@ def regressions_command(arguments: argparse.Namespace) -> int:
         terminal.show_line(f"{name} {report.side_text(one.name, one.runs)}")
     if comparison.software:
         terminal.show_line(f"software: {report.software_text(comparison.software)}")
-    for one in comparison.machines:
-        terminal.show_line(f"on {one.machine}")
-        terminal.show(*report.machine_parts(one.findings, one.changes, one.still_failing))
+    for found in comparison.machines:
+        terminal.show_line(f"on {found.machine}")
+        terminal.show(*report.machine_parts(found.findings, found.changes, found.still_failing))
     return REGRESSION if comparison.has_regression else OK
 
 
@@ -298,7 +298,9 @@ def _series(index: Index, arguments: argparse.Namespace) -> list[Series]:
         UsageError: there is none; the message names what there is.
     """
     wanted = _wanted(index, arguments)
+    backends = None if arguments.backend is None else backends_of(arguments.backend)
     found = queries.series(index, wanted, _metrics(arguments.metric))
+    found = [one for one in found if backends is None or one.case.backend in backends]
     if not found:
         models = {"model": wanted["model"]}
         labels = [f"{one.case.label()} on {one.machine}" for one in queries.cases(index, models).values()]
@@ -309,20 +311,16 @@ def _series(index: Index, arguments: argparse.Namespace) -> list[Series]:
 
 
 def _wanted(index: Index, arguments: argparse.Namespace) -> dict[str, Sequence[str | int] | None]:
-    backends = None if arguments.backend is None else backends_of(arguments.backend)
     machines = None
     if arguments.machine is not None:
         known = queries.values_of(index, "machine")
         machines = [name for name in known if arguments.machine.lower() in name.lower()]
         if not machines:
             raise UsageError(f"no machine has '{arguments.machine}' in its name; known: {'; '.join(known)}")
-    options = None if backends is None else tuple({backend.option or "" for backend in backends})
     return {
         "model": _models(index, arguments.models) if arguments.models else None,
         "mode": _values(arguments.mode, Mode, "mode"),
         "device": None if arguments.device is None else devices_of(arguments.device),
-        "backend": None if backends is None else tuple({backend.name for backend in backends}),
-        "backend_option": options,
         "precision": _values(arguments.precision, Precision, "precision"),
         "memory_format": _values(arguments.memory_format, MemoryFormat, "memory format"),
         "compile_scope": _values(arguments.compile_scope, CompileScope, "compile scope"),
@@ -337,7 +335,8 @@ def _models(index: Index, patterns: Sequence[str]) -> tuple[str, ...]:
     for pattern in patterns:
         names = [name for name in known if fnmatchcase(name, pattern)]
         if not names:
-            raise UsageError(f"{unknown('model', pattern, known[:8])}{' ...' if len(known) > 8 else ''} (in the index)")
+            hint = nearest(pattern, known, otherwise=f"it has {', '.join(known[:8])}{' ...' if known[8:] else ''}")
+            raise UsageError(f"no model '{pattern}' in the index: {hint}")
         found += names
     return tuple(dict.fromkeys(found))
 
