@@ -26,7 +26,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from torchzoo.analysis.change_points import P_VALUE, change_points
+from torchzoo.analysis.change_points import change_points
+from torchzoo.analysis.detection import P_VALUE
 
 NIGHTS, STEP_AT = 60, 40
 FIRST_LOOK = 10  # nights that are there before a rule is asked for the first time

@@ -26,18 +26,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from torchzoo.analysis.detection import LEAST_LENGTH, P_VALUE, WEAKER, WINDOW
 from torchzoo.stats import STATED_CONFIDENCE, Estimate, t_coverage, t_quantile
-
-#: The most values that are searched at once, as in Hunter.
-WINDOW = 50
-#: The greatest p-value of a change point. The tests are many and not corrected: each window is split where it looks
-#: worst. So p is far from the share of quiet series in which one is found. 0.0001 finds almost as many steps as
-#: Hunter's 0.001, in far fewer quiet series (docs/results/2026-11-22-change-points.md).
-P_VALUE = 1e-4
-#: The weak pass accepts p-values that are so many times as large. A change near another is weak until both are found.
-WEAKER = 10.0
-#: The fewest values on each side of a change point. One outlier is no change.
-LEAST_LENGTH = 2
 
 #: Logarithms that differ by less are equal: sums of equal numbers differ by rounding.
 _ROUNDING = 1e-12
@@ -54,7 +44,7 @@ class ChangePoint(msgspec.Struct, frozen=True, kw_only=True):
     median_before: float
     median_after: float
     ratio: Estimate  # mean after over mean before, with its 95% interval (Student's t on the logarithms)
-    p_value: float  # of the t test between the two pieces; not corrected for the search
+    p_value: float  # of the t test between the two whole pieces; not corrected for the search
 
 
 def change_points(

@@ -243,7 +243,7 @@ def compile_times_s(processes: Iterable[Measured]) -> list[float]:
 
 def _judged(one: Tested, p_value: float, threshold: float | None, error_rate: float) -> Finding:
     """`error_rate` is that of a single test in the comparison."""
-    base, candidate = stats.processes_estimate(one.base).value, stats.processes_estimate(one.candidate).value
+    base, candidate = stats.processes_value(one.base), stats.processes_value(one.candidate)
     same_within = THRESHOLD if threshold is None else threshold
     if threshold is None:
         threshold = THRESHOLD if one.ratio is None or one.ratio.degrees is None else LEAST_THRESHOLD

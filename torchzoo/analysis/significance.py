@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean, median, variance
+from statistics import NormalDist, fmean, median
 
 import msgspec
 
-from torchzoo.stats import STATED_CONFIDENCE, Estimate, median_estimate, t_coverage, t_quantile
+from torchzoo.stats import STATED_CONFIDENCE, Estimate, median_estimate, t_coverage, t_quantile, variance
 
 
 class LogRatio(msgspec.Struct, frozen=True, kw_only=True):

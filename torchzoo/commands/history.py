@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchzoo.analysis.change_points import P_VALUE, WINDOW, ChangePoint, change_points
+from torchzoo.analysis.detection import P_VALUE, WINDOW
 from torchzoo.analysis.findings import Metric
 from torchzoo.analysis.series import Series
 from torchzoo.case import CompileScope, MemoryFormat, Mode, Precision
@@ -29,6 +29,9 @@ from torchzoo.history import queries
 from torchzoo.history.index import INDEX_NAME, Index, Update, open_index
 from torchzoo.report import terminal
 from torchzoo.report.text import json_text
+
+if TYPE_CHECKING:
+    from torchzoo.analysis.change_points import ChangePoint
 
 OK, REGRESSION = 0, 1
 RUNS = "runs"  # the folder of runs, if none is named
@@ -355,6 +358,8 @@ def _metrics(text: str | None) -> tuple[Metric, ...]:
 def _with_change_points(
     found: Sequence[Series], arguments: argparse.Namespace
 ) -> list[tuple[Series, tuple[ChangePoint, ...]]]:
+    from torchzoo.analysis.change_points import change_points
+
     return [
         (
             series,

@@ -62,12 +62,12 @@ class Index:
         known = dict(self.connection.execute("SELECT path, stamp FROM runs"))
         indexed = 0
         for name, path in found.items():
-            stamp = _stamp(path)  # before the files are read: what is added meanwhile is read the next time
+            stamp = files_stamp(path)  # before the files are read: what is added meanwhile is read the next time
             if known.get(name) == stamp:
                 continue
             if progress is not None:
                 progress(name)
-            self._keep(name, stamp, attempt(lambda path=path: Contents.of(read_run(path))))  # type: ignore[misc]
+            self.keep(name, stamp, attempt(lambda path=path: Contents.of(read_run(path))))  # type: ignore[misc]
             indexed += 1
         gone = [name for name in known if name not in found and any(_is_below(name, root) for root in roots)]
         for name in gone:
@@ -79,8 +79,14 @@ class Index:
         (runs,) = self.connection.execute("SELECT count(*) FROM runs").fetchone()
         return Update(runs=runs, indexed=indexed, removed=len(gone), problems=problems)
 
-    def _keep(self, name: str, stamp: str, contents: Contents | Exception) -> None:
-        """Write one run, in one transaction."""
+    def keep(self, name: str, stamp: str, contents: Contents | Exception) -> None:
+        """Write one run, in one transaction.
+
+        Args:
+            name: of its folder.
+            stamp: `files_stamp` of the folder, from before it was read.
+            contents: what is kept of it, or why it can't be read.
+        """
         with self.transaction() as connection:
             kept = connection.execute("SELECT stamp FROM runs WHERE path = ?", (name,)).fetchone()
             if kept == (stamp,):
@@ -210,7 +216,7 @@ def run_folders(root: Path, problems: dict[str, str]) -> Iterator[Path]:
         below[:] = sorted(name for name in below if not name.startswith("."))
 
 
-def _stamp(path: Path) -> str:
+def files_stamp(path: Path) -> str:
     """Size and time of the files that a run is read from. It changes when they do."""
     parts = []
     for name in ("records.jsonl", "run.json"):

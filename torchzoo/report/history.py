@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchzoo.analysis.change_points import ChangePoint
 from torchzoo.analysis.compare import Change
 from torchzoo.analysis.comparison_summary import is_open
 from torchzoo.analysis.findings import Finding, Metric, Verdict
@@ -19,6 +18,9 @@ from torchzoo.report import terminal, units
 from torchzoo.report.run_comparison import NAMES, findings_table
 from torchzoo.report.text import json_text
 from torchzoo.stats import Estimate
+
+if TYPE_CHECKING:
+    from torchzoo.analysis.change_points import ChangePoint
 
 TIMES = (Metric.LATENCY, Metric.COMPILE_TIME)
 _BARS = "▁▂▃▄▅▆▇█"
