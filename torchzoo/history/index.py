@@ -117,12 +117,13 @@ class Index:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A transaction that writes. Other writers wait until it ends."""
         self.connection.execute("BEGIN IMMEDIATE")
+        is_whole = False
         try:
             yield self.connection
-        except BaseException:
-            self.connection.execute("ROLLBACK")
-            raise
-        self.connection.execute("COMMIT")
+            is_whole = True
+        finally:
+            if self.connection.in_transaction:  # after some errors, SQLite has ended it
+                self.connection.execute("COMMIT" if is_whole else "ROLLBACK")
 
     @contextlib.contextmanager
     def refusing(self) -> Iterator[None]:
@@ -163,19 +164,18 @@ def open_index(path: Path, *, rebuild: bool = False) -> Iterator[Index]:
 
 def _ready(path: Path, *, rebuild: bool) -> Index:
     """The open index with the tables of this version; empty ones if `rebuild` says so."""
-    index = _connected(path)
+    with contextlib.ExitStack() as if_it_fails:
+        index = _connected(path)
+        if_it_fails.callback(index.connection.close)
 
-    def is_current() -> bool:
-        return bool(index.connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,))
+        def is_current() -> bool:
+            return bool(index.connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,))
 
-    try:
         if rebuild or not is_current():
             with index.transaction() as connection:
                 if rebuild or not is_current():  # another process may have made them meanwhile
                     make_tables(connection)
-    except BaseException:
-        index.connection.close()
-        raise
+        if_it_fails.pop_all()
     return index
 
 
