@@ -5,7 +5,7 @@
 The rows are made up and written into an index; the folders have only the files that the index looks at. Each command is
 a process of its own, and looks for new runs first. `regressions` must answer in less than a second.
 
-On two cores of an AMD EPYC, 2026-11-22, other work beside it: see docs/results/2026-11-22-history.md.
+Result on two cores: docs/results/2026-11-22-history.md.
 """
 
 from __future__ import annotations
