@@ -31,6 +31,7 @@ COMMANDS = {
     "report": "report",
     "compare": "compare",
     "noise": "noise",
+    "history": "history",
     "export": "export",
     "tune-batch": "tune_batch",
     "describe": "describe",

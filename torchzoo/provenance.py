@@ -57,6 +57,32 @@ def machine_differences(base: Manifest, candidate: Manifest) -> tuple[Difference
     )
 
 
+def hardware_text(manifest: Manifest, gpu: str | None) -> str:
+    """The kind of machine that cases of a run used, in one line: figures of different kinds never stand in one series.
+
+    Args:
+        manifest: of the run.
+        gpu: the device's name; None for cases on the CPU. To cases on a GPU the number of cores hardly matters.
+    """
+    facts = {
+        name: value for (kind, name), value in _facts(manifest, gpus=gpu).items() if kind is DifferenceKind.HARDWARE
+    }
+    cores = facts.get("usable cores")
+    parts = [facts.get("CPU", "unknown CPU"), gpu if gpu is not None else f"{cores} cores" if cores else None]
+    return ", ".join(part for part in parts if part)
+
+
+def gpu_names(manifest: Manifest) -> str:
+    """The names of the machine's GPUs, each once; `unknown GPU` if none is known."""
+    return ", ".join(sorted({gpu["name"] for gpu in _gpus(manifest)})) or "unknown GPU"
+
+
+def software_facts(manifest: Manifest) -> dict[str, str]:
+    """What a run was measured with beside its hardware, by name: torch, packages, driver, threads, variables."""
+    facts = _facts(manifest, gpus=_gpus_present(manifest))
+    return {name: value for (kind, name), value in facts.items() if kind is not DifferenceKind.HARDWARE}
+
+
 def _differences(base: _Facts, candidate: _Facts, *, cores_matter: bool) -> tuple[Difference, ...]:
     """The facts that are not equal, by kind. A fact that only one run has is a difference, too."""
     found = []

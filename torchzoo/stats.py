@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from statistics import fmean, median, variance
+from statistics import fmean, median
 
 import msgspec
 
@@ -193,6 +193,19 @@ def t_quantile(coverage: float, degrees: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if t_coverage(middle, degrees) < coverage else (low, middle)
     return high
+
+
+def variance(values: Sequence[float]) -> float:
+    """The variance of a sample of at least two. (That of `statistics` computes in fractions, many times as long.)"""
+    center = fmean(values)
+    return math.fsum((value - center) ** 2 for value in values) / (len(values) - 1)
+
+
+def processes_value(processes: Sequence[Sequence[float]]) -> float:
+    """The value of `processes_estimate`, without its interval: the geometric mean of the processes' medians."""
+    if len(processes) == 1:
+        return median(processes[0])
+    return math.exp(fmean(math.log(median(values)) for values in processes))
 
 
 def processes_estimate(processes: Sequence[Sequence[float]]) -> Estimate:

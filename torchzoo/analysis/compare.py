@@ -110,7 +110,7 @@ def compare_runs(
         findings=(),
         unsteady=unsteady,
         changes=tuple(_changes(old, new)),
-        still_failing=sum(_is_bad(old[case]) and _is_bad(new[case]) for case in common),
+        still_failing=sum(old[case].status in BAD and new[case].status in BAD for case in common),
     )
     if is_across_hardware:
         domains = {**candidate.manifest.domains, **base.manifest.domains}
@@ -154,8 +154,8 @@ def _matchable(
     return was, now
 
 
-def _is_bad(result: CaseResult) -> bool:
-    return result.status in (Status.FAILED, Status.INCORRECT)
+#: A case that could run, and gave no result to trust.
+BAD = (Status.FAILED, Status.INCORRECT)
 
 
 def _status_text(result: CaseResult) -> str:
@@ -176,23 +176,24 @@ def _status_text(result: CaseResult) -> str:
     return f"incorrect: {wrong[0].reason}{several}"
 
 
-def _change(old: CaseResult | None, new: CaseResult | None) -> Change | None:
+def status_change(old: Status | None, new: Status | None) -> Change | None:
+    """How a case's status differs; None stands for a case that is not there, and for no difference."""
     if old is None or new is None:
         return Change.NEW if old is None else Change.GONE
-    if _is_bad(new):
-        return None if _is_bad(old) else Change.NEWLY_FAILING
-    if new.status is old.status:
+    if new in BAD:
+        return None if old in BAD else Change.NEWLY_FAILING
+    if new is old:
         return None
-    if new.status is Status.UNSTEADY:
+    if new is Status.UNSTEADY:
         return Change.NEWLY_UNSTEADY
-    return Change.NEWLY_PASSING if new.passed else Change.NEWLY_SKIPPED
+    return Change.NEWLY_PASSING if new is Status.PASSED else Change.NEWLY_SKIPPED
 
 
 def _changes(old: _Results, new: _Results) -> list[StatusChange]:
     found = []
     for case in {**new, **old}:
         was, now = old.get(case), new.get(case)
-        change = _change(was, now)
+        change = status_change(None if was is None else was.status, None if now is None else now.status)
         if change is not None:
             texts = ["" if result is None else _status_text(result) for result in (was, now)]
             found.append(StatusChange(case=case, change=change, base=texts[0], candidate=texts[1]))

@@ -90,7 +90,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict not in (Verdict.SAME, Verdict.INCONCLUSIVE)
 
 
-class _Tested(msgspec.Struct, frozen=True, kw_only=True):
+class Tested(msgspec.Struct, frozen=True, kw_only=True):
     """A latency or compile time that has no verdict yet: the verdict depends on the p-values of all tests."""
 
     case: Case
@@ -114,10 +114,7 @@ def judge_pairs(
         same_models: whether both runs measured the same models, and so loaded the same libraries.
     """
     tested = [one for pair in pairs for make in (_latency, _compile_time) if (one := make(*pair)) is not None]
-    tested = [one for one in tested if one.metric in metrics]
-    p_values = [1.0 if one.ratio is None else one.ratio.p_value(one.allowance) for one in tested]
-    error_rate = FAMILY_WISE_ERROR / max(1, len(tested))
-    found = [_judged(one, p, threshold, error_rate) for one, p in zip(tested, holm(p_values), strict=True)]
+    found = judge_times([one for one in tested if one.metric in metrics], threshold)
     for pair in pairs:
         for metric in (Metric.DEVICE_MEMORY, Metric.HOST_MEMORY):
             finding = _memory(pair, metric, threshold, same_models=same_models) if metric in metrics else None
@@ -126,6 +123,13 @@ def judge_pairs(
     place = {case: number for number, (case, _, _) in enumerate(pairs)}
     order = list(Metric)
     return sorted(found, key=lambda finding: (place[finding.case], order.index(finding.metric)))
+
+
+def judge_times(tested: Sequence[Tested], threshold: float | None) -> list[Finding]:
+    """A finding for each. All tests of a comparison must be given at once: Holm's method depends on their number."""
+    p_values = [1.0 if one.ratio is None else one.ratio.p_value(one.allowance) for one in tested]
+    error_rate = FAMILY_WISE_ERROR / max(1, len(tested))
+    return [_judged(one, p, threshold, error_rate) for one, p in zip(tested, holm(p_values), strict=True)]
 
 
 def shown_variant(measured: Measured) -> str:
@@ -143,16 +147,17 @@ def is_device_bound(measured: Measured) -> bool:
     return bound_of(measured, shown_variant(measured)) is Bound.DEVICE
 
 
-def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> _Tested | None:
-    values = [times_s(base), times_s(candidate)]
+def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> Tested | None:
+    sides = (base, candidate)
+    values = [times_s(side) for side in sides]
     if not all(map(all, values)):
         return None
     bound = all(map(is_device_bound, (*base, *candidate)))
     spread = ASSUMED_SPREAD_DEVICE_BOUND if bound else ASSUMED_SPREAD
     ratio = log_ratio(*values, assumed_spread=spread)
-    allowance, remark = (0.0, "") if bound or ratio is None else _host_allowance(ratio.value, base, candidate)
-    remarks = [remark, _how_sure(ratio, spread)]
-    return _Tested(
+    allowance, remark = (0.0, "") if bound or ratio is None else host_allowance(ratio.value, *map(host_loops_s, sides))
+    remarks = [remark, how_sure(ratio, spread)]
+    return Tested(
         case=case,
         metric=Metric.LATENCY,
         base=values[0],
@@ -163,35 +168,45 @@ def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]
     )
 
 
-def _how_sure(ratio: LogRatio | None, assumed_spread: float) -> str:
+def how_sure(ratio: LogRatio | None, assumed_spread: float) -> str:
+    """A remark on a ratio whose error is assumed or not known; empty where it was measured."""
     if ratio is None:
         return "one sample in each process: nothing can be said"
     return f"one process each, assumed to differ by {100 * assumed_spread:.0f}%" if ratio.degrees is None else ""
 
 
-def _host_allowance(value: float, base: Sequence[Measured], candidate: Sequence[Measured]) -> tuple[float, str]:
+def host_loops_s(processes: Iterable[Measured]) -> list[float]:
+    """For each process that recorded it, the host's own speed: seconds of its loop of plain Python."""
+    return [fmean(one.host_loop_s) for one in processes if one.host_loop_s]
+
+
+def host_allowance(
+    value: float, base_loops_s: Sequence[float], candidate_loops_s: Sequence[float]
+) -> tuple[float, str]:
     """The part of a difference that the host's own speed explains, and a remark about it.
 
     The host's speed is the time of its loop of plain Python. It explains only a difference in the same direction.
+
+    Args:
+        value: the difference, a logarithm of candidate over base.
+        base_loops_s: the loop's times, of the base's processes.
+        candidate_loops_s: of the candidate's.
     """
-    loops = [[fmean(m.host_loop_s) for m in side if m.host_loop_s] for side in (base, candidate)]
-    if not all(loops):
+    if not base_loops_s or not candidate_loops_s:
         return math.inf, "the host's own speed was not recorded"
-    host = math.log(median(loops[1]) / median(loops[0]))
+    host = math.log(median(candidate_loops_s) / median(base_loops_s))
     if abs(host) <= HOST_LOOP_NOISE or host * value <= 0:
         return 0.0, ""
     return abs(host), f"the host's own loop took {math.exp(host):.2f} times as long: so much is not counted"
 
 
-def _compile_time(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> _Tested | None:
+def _compile_time(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> Tested | None:
     if case.backend == EAGER:
         return None
-    sides = [[m.variants[CANDIDATE_VARIANT] for m in side] for side in (base, candidate)]
-    caches = {one.compilation.cache for side in sides for one in side if one.compilation is not None}
-    if len(caches) != 1 or CacheMode.SHARED in caches:
-        return None  # the two runs may have compiled different parts anew
-    values = [[[one.first_step_cpu_s] for one in side] for side in sides]
-    if min(value for side in values for [value] in side) <= 0:
+    if compile_cache((*base, *candidate)) is None:
+        return None
+    values = [[[value] for value in compile_times_s(side)] for side in (base, candidate)]
+    if not all(values):
         return None
     if len(base) == len(candidate) == 1:
         value = math.log(values[1][0][0] / values[0][0][0])
@@ -199,21 +214,36 @@ def _compile_time(case: Case, base: Sequence[Measured], candidate: Sequence[Meas
     else:
         ratio = log_ratio(*values, assumed_spread=ASSUMED_SPREAD)
     assert ratio is not None
-    allowance, remark = _host_allowance(ratio.value, base, candidate)
-    return _Tested(
+    allowance, remark = host_allowance(ratio.value, host_loops_s(base), host_loops_s(candidate))
+    return Tested(
         case=case,
         metric=Metric.COMPILE_TIME,
         base=values[0],
         candidate=values[1],
         ratio=ratio,
         allowance=allowance,
-        remarks=tuple(filter(None, (remark, _how_sure(ratio, ASSUMED_SPREAD)))),
+        remarks=tuple(filter(None, (remark, how_sure(ratio, ASSUMED_SPREAD)))),
     )
 
 
-def _judged(one: _Tested, p_value: float, threshold: float | None, error_rate: float) -> Finding:
+def compile_cache(processes: Iterable[Measured]) -> CacheMode | None:
+    """What the compilers' caches held, the same in all processes; None where their compile times can't be compared."""
+    results = [one.variants[CANDIDATE_VARIANT] for one in processes]
+    caches = {one.compilation.cache for one in results if one.compilation is not None}
+    if len(caches) != 1 or CacheMode.SHARED in caches:
+        return None  # with shared ones, the two runs may have compiled different parts anew
+    return caches.pop()
+
+
+def compile_times_s(processes: Iterable[Measured]) -> list[float]:
+    """CPU seconds of the candidate's first step in each process; nothing where one of them could not be read."""
+    found = [one.variants[CANDIDATE_VARIANT].first_step_cpu_s for one in processes]
+    return found if all(value > 0 for value in found) else []
+
+
+def _judged(one: Tested, p_value: float, threshold: float | None, error_rate: float) -> Finding:
     """`error_rate` is that of a single test in the comparison."""
-    base, candidate = stats.processes_estimate(one.base).value, stats.processes_estimate(one.candidate).value
+    base, candidate = stats.processes_value(one.base), stats.processes_value(one.candidate)
     same_within = THRESHOLD if threshold is None else threshold
     if threshold is None:
         threshold = THRESHOLD if one.ratio is None or one.ratio.degrees is None else LEAST_THRESHOLD
@@ -248,12 +278,25 @@ def _judged(one: _Tested, p_value: float, threshold: float | None, error_rate: f
 
 def _memory(pair: Pair, metric: Metric, threshold: float | None, *, same_models: bool) -> Finding | None:
     case, *sides = pair
-    read = _device_bytes if metric is Metric.DEVICE_MEMORY else _host_bytes
-    values = [[value for measured in side if (value := read(measured))] for side in sides]
+    values = [memory_bytes(side, metric) for side in sides]
     if not all(values):
         return None
-    if metric is Metric.HOST_MEMORY and len({_peak_is_of_pass(m) for side in sides for m in side}) > 1:
+    if metric is Metric.HOST_MEMORY and len({peak_is_of_pass(m) for side in sides for m in side}) > 1:
         return None  # one is the peak of the memory pass, the other the peak of the whole process
+    return judge_memory(case, metric, values[0], values[1], threshold, same_models=same_models)
+
+
+def judge_memory(
+    case: Case,
+    metric: Metric,
+    base_bytes: Sequence[float],
+    candidate_bytes: Sequence[float],
+    threshold: float | None,
+    *,
+    same_models: bool,
+) -> Finding:
+    """The finding on a memory of one case, from the bytes of each process (or run) of both sides."""
+    values = (base_bytes, candidate_bytes)
     threshold = THRESHOLD if threshold is None else threshold
     base, candidate = (float(median(side)) for side in values)
     is_apart = max(values[0]) < min(values[1]) or max(values[1]) < min(values[0])
@@ -291,13 +334,14 @@ def _memory(pair: Pair, metric: Metric, threshold: float | None, *, same_models:
     )
 
 
-def _device_bytes(measured: Measured) -> int | None:
-    return measured.variants[shown_variant(measured)].memory.device_peak_allocated_bytes
+def memory_bytes(processes: Iterable[Measured], metric: Metric) -> list[int]:
+    """The peak of the shown variant in each process that recorded it: on the device, or on the host."""
+    memories = [one.variants[shown_variant(one)].memory for one in processes]
+    on_device = metric is Metric.DEVICE_MEMORY
+    peaks = [one.device_peak_allocated_bytes if on_device else one.host_peak_rss_bytes for one in memories]
+    return [peak for peak in peaks if peak]
 
 
-def _host_bytes(measured: Measured) -> int | None:
-    return measured.variants[shown_variant(measured)].memory.host_peak_rss_bytes
-
-
-def _peak_is_of_pass(measured: Measured) -> bool:
+def peak_is_of_pass(measured: Measured) -> bool:
+    """Whether the host's peak is that of the memory pass alone, and not of the whole process."""
     return measured.variants[shown_variant(measured)].memory.host_peak_is_of_pass

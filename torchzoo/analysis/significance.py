@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean, median, variance
+from statistics import NormalDist, fmean, median
 
 import msgspec
 
-from torchzoo.stats import STATED_CONFIDENCE, Estimate, median_estimate, t_coverage, t_quantile
+from torchzoo.stats import STATED_CONFIDENCE, Estimate, median_estimate, t_coverage, t_quantile, variance
 
 
 class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ def log_ratio(
     counts = [len(side) for side in logs]
     value = fmean(logs[1]) - fmean(logs[0])
     if max(counts) == 1:
-        errors = [_log_error(side[0]) for side in (base, candidate)]
+        errors = [log_error(side[0]) for side in (base, candidate)]
         if None in errors:
             return None
         within = sum(error * error for error in errors if error is not None)
@@ -83,7 +83,7 @@ def log_ratio(
     return LogRatio(value=value, error=math.sqrt(sum(parts)), degrees=max(1, math.floor(degrees)))
 
 
-def _log_error(values: Sequence[float]) -> float | None:
+def log_error(values: Sequence[float]) -> float | None:
     """The standard error of the logarithm of one process's median, from its interval. None for a single value."""
     own = median_estimate(values)
     if own.count < 2:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from torchzoo.analysis.compare import RunComparison
-from torchzoo.commands.arguments import check_given, usable_path, write
-from torchzoo.commands.compare import OK, REGRESSION, WRITERS, share
+from torchzoo.commands.arguments import check_given, share_of, usable_path, write
+from torchzoo.commands.compare import OK, REGRESSION, WRITERS
 from torchzoo.commands.run_options import add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history import ab
@@ -40,7 +40,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--base", metavar="SPEC", help="the environment before (default: this)")
     parser.add_argument("--candidate", metavar="SPEC", help="the environment after (default: this)")
     add_options(parser, repeats=REPEATS)
-    parser.add_argument("--threshold", type=share, metavar="P%", help="as for compare")
+    parser.add_argument("--threshold", type=share_of, metavar="P%", help="as for compare")
     parser.add_argument(
         "-o", "--output", type=usable_path, metavar="DIR", help="keep both sides: DIR/base and DIR/candidate are runs"
     )

@@ -91,6 +91,18 @@ def seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"expected a positive number of seconds, found '{text}'")
 
 
+def share_of(text: str) -> float:
+    """A share: `7%`, `7` or `0.07`."""
+    try:
+        number = float(text.removesuffix("%"))
+        share = number / 100 if text.endswith("%") or number >= 1 else number
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise argparse.ArgumentTypeError(f"expected a percentage such as 7% or 7, found '{text}'")
+    return share
+
+
 def indices(text: str) -> tuple[int, ...]:
     """Device numbers such as 0,1,2. Each is kept once."""
     found = [whole_number(word, 0, MOST_DEVICES) for word in text.split(",")]

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.analysis.findings import LEAST_THRESHOLD, THRESHOLD, Metric
-from torchzoo.commands.arguments import kept_run, usable_path, write
+from torchzoo.commands.arguments import kept_run, share_of, usable_path, write
 from torchzoo.errors import UsageError, unknown
 from torchzoo.provenance import DifferenceKind
 from torchzoo.report import run_comparison, terminal
@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("candidate", type=usable_path, metavar="CANDIDATE")
     parser.add_argument(
         "--threshold",
-        type=share,
+        type=share_of,
         metavar="P%",
         help="the least difference that matters, such as 7%% (default: for each case what its noise between repeats "
         f"allows, at least {LEAST_THRESHOLD:.0%}%; {THRESHOLD:.0%}%, as in TorchBench, where there are no repeats)",
@@ -66,18 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
         text = WRITERS[arguments.format](comparison)
     write(text, arguments.output)
     return REGRESSION if comparison.has_regression else OK
-
-
-def share(text: str) -> float:
-    """`7%`, `7` or `0.07`."""
-    try:
-        number = float(text.removesuffix("%"))
-        share = number / 100 if text.endswith("%") or number >= 1 else number
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise argparse.ArgumentTypeError(f"expected a percentage such as 7% or 7, found '{text}'")
-    return share
 
 
 def _members(text: str, known: tuple[_Word, ...], option: str) -> tuple[_Word, ...]:

@@ -1,1 +1,1 @@
-"""Measurements over time: software environments that are measured beside each other."""
+"""Runs over time, and software environments that are held against each other. The folders of runs are the truth."""

@@ -125,7 +125,7 @@ def on_terminal(comparison: RunComparison) -> Any:
     parts += [f"{change.change}: {change.case.label()}: {change.base} -> {change.candidate}" for change in changes]
     wanted, _ = split_findings(comparison)
     if wanted:
-        parts += _findings_table(_sorted(wanted))
+        parts += findings_table(_sorted(wanted))
     for kind in (Change.NEW, Change.GONE):
         labels = [change.case.label() for change in comparison.changes if change.change is kind]
         if labels:
@@ -134,7 +134,7 @@ def on_terminal(comparison: RunComparison) -> Any:
     return Group(*(terminal.text(part) if isinstance(part, str) else part for part in parts))
 
 
-def _findings_table(findings: Sequence[Finding]) -> list[Any]:
+def findings_table(findings: Sequence[Finding]) -> list[Any]:
     """A line for each finding, then the notes on them, each once."""
     notes = list(dict.fromkeys(finding.remark for finding in findings if finding.remark))
     rows = [
@@ -281,7 +281,14 @@ def _cells(finding: Finding) -> tuple[str, ...]:
     if finding.p_value is not None:
         p_value = "p < 0.0001" if finding.p_value < 1e-4 else f"p = {finding.p_value:.4f}"
         note = f"{p_value}, {finding.base_processes} and {finding.candidate_processes} processes; {note}".rstrip("; ")
-    return (finding.case.label(), NAMES[finding.metric], *_values(finding), _ratio(finding), finding.verdict, note)
+    return (
+        finding.case.label(),
+        NAMES[finding.metric],
+        *_values(finding),
+        _ratio(finding),
+        finding.verdict,
+        note,
+    )
 
 
 def _change_cells(change: StatusChange) -> tuple[str, ...]:

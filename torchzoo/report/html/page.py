@@ -5,10 +5,7 @@ Observable Plot draws the charts. `page.html.j2` is the page's text, `page.js` i
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Iterable, Sequence
-from importlib import resources
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -22,16 +19,15 @@ from torchzoo.files import to_json
 from torchzoo.report.document import about_run
 from torchzoo.report.html.case_table import Heading, capital, case_columns, filters
 from torchzoo.report.html.charts import chart_data, figures
+from torchzoo.report.html.offline import inert_json, policy, read_asset, template
 from torchzoo.report.markdown import machine, software
 from torchzoo.report.overview import TOTAL_HEADINGS, TOTALS_NOTE, notes, percent, speed_word, total_cells
 from torchzoo.report.summary import where_time_went
 from torchzoo.report.tables import used_columns
-from torchzoo.report.text import json_text, visible
 
 
 def page(data: ReportData) -> str:
     """The whole file."""
-    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     results = data.cases
@@ -39,22 +35,19 @@ def page(data: ReportData) -> str:
     found = overview(results)
     ids = {id(result): number for number, result in enumerate(results)}
     scripts = {
-        "theme": _read("theme.js"),
-        "d3": _read("vendor", "d3.min.js"),
-        "plot": _read("vendor", "plot.umd.min.js"),
-        "page": _read("page.js"),
+        "theme": read_asset("theme.js"),
+        "d3": read_asset("vendor", "d3.min.js"),
+        "plot": read_asset("vendor", "plot.umd.min.js"),
+        "page": read_asset("page.js"),
     }
     columns = case_columns(rows)
-    template = Environment(
-        autoescape=True, finalize=_shown, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return template.from_string(_read("page.html.j2")).render(
+    return template("page.html.j2").render(
         title=_title(data),
         subtitle=_subtitle(data),
-        policy=_policy(scripts.values()),
-        css=Markup(_read("page.css")),  # noqa: S704  ours, like the scripts
+        policy=policy(scripts.values()),
+        css=Markup(read_asset("page.css")),  # noqa: S704  ours, like the scripts
         scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704
-        data=Markup(_inert_json(chart_data(data, rows, found, ids))),  # noqa: S704  nothing in it can end the element
+        data=Markup(inert_json(chart_data(data, rows, found, ids))),  # noqa: S704  nothing in it can end the element
         cards=_cards(data, found),
         notes=notes(data),
         totals=[_totals_table(section.title, section.totals) for section in found.sections],
@@ -81,40 +74,8 @@ def page(data: ReportData) -> str:
         problems=_problems(found, ids),
         method=_method(data),
         environment=msgspec.json.format(to_json([about_run(run.manifest) for run in data.runs]), indent=1).decode(),
-        licences=f"{_read('vendor', 'LICENSE-plot')}\n{_read('vendor', 'LICENSE-d3')}",
+        licences=f"{read_asset('vendor', 'LICENSE-plot')}\n{read_asset('vendor', 'LICENSE-d3')}",
     )
-
-
-def _read(*parts: str) -> str:
-    return resources.files("torchzoo.report.html").joinpath("assets", *parts).read_text(encoding="utf-8")
-
-
-def _policy(scripts: Iterable[str]) -> str:
-    """A policy by which only these scripts run and nothing is fetched, whatever else gets into the page."""
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
-    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
-
-
-def _shown(value: Any) -> Any:
-    """A value of the template with texts in which every character can be seen; what is markup stays."""
-    is_text = isinstance(value, str) and not hasattr(value, "__html__")
-    return visible(value, keep="\n") if is_text else value
-
-
-def _shown_in(data: Any) -> Any:
-    """The same for all texts in dictionaries and lists."""
-    if isinstance(data, dict):
-        return {_shown_in(key): _shown_in(value) for key, value in data.items()}
-    return [_shown_in(value) for value in data] if isinstance(data, list | tuple) else _shown(data)
-
-
-def _inert_json(data: Any) -> str:
-    """JSON that can neither end its script element nor open another, whatever text is in it."""
-    text = json_text(_shown_in(data))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 # --- words ---

@@ -1,0 +1,83 @@
+"""A series: one metric of one case on one kind of machine, a value for each run, in the order of time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from torchzoo.analysis.cases import Status
+from torchzoo.analysis.findings import Metric
+from torchzoo.analysis.run_figures import RunFigure
+from torchzoo.case import Case
+
+
+class IndexedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a series needs to know of a run."""
+
+    run_id: int
+    path: str
+    created_at: str  # UTC, ISO 8601
+    hardware: str  # the whole machine
+    software: Mapping[str, str]  # facts by name (`provenance.software_facts`)
+
+    @property
+    def torch(self) -> str:
+        """The version of torch; `none` if it is not known."""
+        return self.software.get("torch", "none")
+
+
+class SeriesPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's part of a series. Without a figure, the case did not pass: it failed, was skipped or unsteady."""
+
+    run: IndexedRun
+    status: Status
+    reason: str = ""
+    figure: RunFigure | None = None
+
+
+class SoftwareChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact that is not what it was in the run before; `none` where a run does not have it."""
+
+    name: str
+    before: str
+    after: str
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """The points are in the order of time."""
+
+    case: Case
+    machine: str
+    metric: Metric
+    basis: str
+    points: tuple[SeriesPoint, ...]
+
+    @property
+    def last(self) -> RunFigure | None:
+        """The latest figure."""
+        return next((point.figure for point in reversed(self.points) if point.figure is not None), None)
+
+    @property
+    def values(self) -> list[float]:
+        """The value of each point, in seconds or bytes; NaN where there is none."""
+        return [math.nan if point.figure is None else point.figure.value for point in self.points]
+
+    def software_changes(self) -> dict[int, tuple[SoftwareChange, ...]]:
+        """By the place of a point, what is not the same as in the run before it."""
+        found = {}
+        for place in range(1, len(self.points)):
+            changes = software_changes(self.points[place - 1].run.software, self.points[place].run.software)
+            if changes:
+                found[place] = changes
+        return found
+
+
+def software_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[SoftwareChange, ...]:
+    """The facts that differ, in the order of `after`."""
+    if before is after or before == after:
+        return ()
+    names = dict.fromkeys([*after, *before])
+    pairs = ((name, before.get(name, "none"), after.get(name, "none")) for name in names)
+    return tuple(SoftwareChange(name=name, before=was, after=now) for name, was, now in pairs if was != now)

@@ -1,0 +1,395 @@
+"""`torchzoo history`: many runs over time. An index over their folders answers, brought up to date on the way."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchzoo.analysis.detection import P_VALUE, WINDOW
+from torchzoo.analysis.findings import Metric
+from torchzoo.analysis.series import Series
+from torchzoo.case import CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.commands.arguments import (
+    backends_of,
+    choices,
+    devices_of,
+    positive_int,
+    share_of,
+    usable_path,
+    whole_number,
+    words,
+    write,
+)
+from torchzoo.errors import UsageError, nearest
+from torchzoo.history import queries
+from torchzoo.history.index import INDEX_NAME, Index, Update, open_index
+from torchzoo.report import terminal
+from torchzoo.report.text import json_text
+
+if TYPE_CHECKING:
+    from torchzoo.analysis.change_points import ChangePoint
+
+OK, REGRESSION = 0, 1
+RUNS = "runs"  # the folder of runs, if none is named
+TIME = "time"  # another word for the latency
+MOST_PROBLEMS = 20  # lines on folders that can't be read
+
+
+def add_parser(commands: Any) -> None:
+    """Add `history` and its own subcommands to argparse's subcommands."""
+    history = commands.add_parser(
+        "history",
+        help="many runs over time: series, change points, what changed between versions",
+        description="Questions about many runs. An index (one SQLite file) over the folders of the runs answers. It is "
+        "brought up to date on the way, and can be deleted: the folders hold all. A change point is a suggestion; "
+        "measure both versions side by side to confirm it.",
+    )
+    parts = history.add_subparsers(metavar="COMMAND", required=True)
+    _add_index(parts)
+    _add_show(parts)
+    _add_regressions(parts)
+    _add_page(parts)
+
+
+def _add_index(parts: Any) -> None:
+    parser = parts.add_parser(
+        "index",
+        help="make the index of the runs in a folder, or bring it up to date",
+        description=f"Search DIR for runs, and write what is new into the index DIR/{INDEX_NAME}. The other history "
+        "commands do this too.",
+    )
+    parser.add_argument(
+        "runs", type=usable_path, nargs="+", metavar="DIR", help="a folder with runs in it, at any depth"
+    )
+    parser.add_argument("--rebuild", action="store_true", help="forget what the index holds, and read all runs again")
+    _add_index_file(parser)
+    parser.set_defaults(command=index_command)
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--runs",
+        type=usable_path,
+        action="append",
+        metavar="DIR",
+        help=f"the folder that holds the runs, at any depth; may be repeated (default: {RUNS})",
+    )
+    _add_index_file(parser)
+
+
+def _add_index_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--index",
+        type=usable_path,
+        metavar="FILE",
+        help=f"the index (default: {INDEX_NAME} in the first DIR). Without DIR, it is used as it is",
+    )
+
+
+def _add_axes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-t", "--mode", metavar="M[,M]", help="train, eval (default: both)")
+    parser.add_argument("-d", "--device", metavar="D[,D]", help="cpu, cuda, cuda:1 ... (default: all)")
+    parser.add_argument("--backend", metavar="B[,B]", help="such as eager, inductor:reduce-overhead (default: all)")
+    parser.add_argument("--precision", metavar="P[,P]", help=f"{', '.join(Precision)} (default: all)")
+    parser.add_argument("--memory-format", metavar="F[,F]", help=f"{', '.join(MemoryFormat)} (default: all)")
+    parser.add_argument("--compile-scope", metavar="S[,S]", help=f"{', '.join(CompileScope)} (default: all)")
+    parser.add_argument("--bs", "--batch-size", type=positive_int, metavar="N", help="the batch size (default: all)")
+    parser.add_argument("--machine", metavar="TEXT", help="kinds of machine with this in their name, such as H200")
+    _add_metric(parser)
+
+
+def _add_metric(parser: argparse.ArgumentParser) -> None:
+    known = ", ".join(Metric)
+    parser.add_argument("--metric", metavar="M[,M]", help=f"{known}; {TIME} is latency (default: all)")
+
+
+def _add_detection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--p-value",
+        type=_probability,
+        default=P_VALUE,
+        metavar="P",
+        help=f"the greatest p-value of a change point (default: {P_VALUE:g})",
+    )
+    parser.add_argument(
+        "--window",
+        type=_window,
+        default=WINDOW,
+        metavar="N",
+        help=f"how many runs are searched at once (default: {WINDOW})",
+    )
+    parser.add_argument(
+        "--least-magnitude",
+        type=share_of,
+        metavar="P%",
+        help="the least change that counts, such as 5%% (default: any)",
+    )
+
+
+def _add_show(parts: Any) -> None:
+    parser = parts.add_parser(
+        "show",
+        help="a case over time, with intervals, changes of software and change points",
+        description="One series: each run with its value and interval, what changed in the software, and the change "
+        "points. If the choice has several series, a line for each.",
+    )
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="a name, or a glob ('hf_*')")
+    _add_axes(parser)
+    _add_detection(parser)
+    parser.add_argument(
+        "--last", type=_count, default=30, metavar="N", help="how many runs to list; 0 for all (default: 30)"
+    )
+    parser.add_argument("--json", action="store_true", help="all points of all chosen series, in seconds and bytes")
+    _add_where(parser)
+    parser.set_defaults(command=show_command)
+
+
+def _add_regressions(parts: Any) -> None:
+    parser = parts.add_parser(
+        "regressions",
+        help="what changed between two versions, dates or runs",
+        description="Compare the runs of V with those of W, each case on its own kind of machine, with the test of "
+        "`torchzoo compare`. Of each side up to ten runs for a kind of machine count: those next to the other side. "
+        "Exit status: 1 if something is slower, takes more memory or newly fails, 0 otherwise, 2 for wrong usage.",
+    )
+    what = "a version of torch (2.15.0) or of a package (timm==1.0.20), a date (2026-11-22), or the folder of a run"
+    parser.add_argument("--from", dest="base", required=True, metavar="V", help=what)
+    parser.add_argument("--to", dest="candidate", required=True, metavar="W", help="likewise")
+    parser.add_argument(
+        "--threshold",
+        type=share_of,
+        metavar="P%",
+        help="the least difference that matters, such as 7%% (default: what each case's noise allows)",
+    )
+    _add_metric(parser)
+    parser.add_argument("--json", action="store_true", help="all findings, in seconds and bytes")
+    _add_where(parser)
+    parser.set_defaults(command=regressions_command)
+
+
+def _add_page(parts: Any) -> None:
+    parser = parts.add_parser(
+        "page",
+        help="all series as one HTML file that opens offline",
+        description="One HTML file: a small chart for each series, and on a click the series with intervals, changes "
+        "of software and change points.",
+    )
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="a name, or a glob ('hf_*') (default: all)")
+    _add_axes(parser)
+    _add_detection(parser)
+    parser.add_argument("-o", "--output", type=usable_path, required=True, metavar="FILE", help="the file to write")
+    _add_where(parser)
+    parser.set_defaults(command=page_command)
+
+
+# --- commands ---
+
+
+def index_command(arguments: argparse.Namespace) -> int:
+    """Make the index, or bring it up to date."""
+    path = arguments.index or arguments.runs[0] / INDEX_NAME
+    _check_folders(arguments.runs)
+    with open_index(path, rebuild=arguments.rebuild) as index:
+        update = index.update(arguments.runs)
+    _say_problems(update)
+    counts = f"{update.runs} runs, {update.indexed} of them read now"
+    removed = f"; {update.removed} are gone" if update.removed else ""
+    terminal.show_line(f"{path}: {counts}{removed}")
+    return OK
+
+
+def show_command(arguments: argparse.Namespace) -> int:
+    """Show one series, or a line for each of several."""
+    from torchzoo.report import history as report
+
+    with _index(arguments) as index:
+        found = _with_change_points(_series(index, arguments), arguments)
+    if arguments.json:
+        print(report.series_json(found), end="")
+    elif len(found) == 1:
+        terminal.show(report.one_series(*found[0], last=arguments.last))
+    else:
+        terminal.show(report.many_series(found))
+    return OK
+
+
+def regressions_command(arguments: argparse.Namespace) -> int:
+    """Say what changed between two versions. The exit status says whether there is a regression."""
+    from torchzoo.history.versions import compare_versions, side
+    from torchzoo.report import history as report
+
+    metrics = _metrics(arguments.metric)
+    with _index(arguments) as index:
+        runs = queries.runs(index)
+        sides = [side(runs, word) for word in (arguments.base, arguments.candidate)]
+        comparison = compare_versions(index, *sides, metrics=metrics, threshold=arguments.threshold)
+    if arguments.json:
+        print(json_text(comparison, indent=1))
+        return REGRESSION if comparison.has_regression else OK
+    for name, one in (("from", comparison.base), ("to", comparison.candidate)):
+        terminal.show_line(f"{name} {report.side_text(one.name, one.runs)}")
+    if comparison.software:
+        terminal.show_line(f"software: {report.software_text(comparison.software)}")
+    for found in comparison.machines:
+        terminal.show_line(f"on {found.machine}")
+        terminal.show(*report.machine_parts(found.findings, found.changes, found.still_failing))
+    return REGRESSION if comparison.has_regression else OK
+
+
+def page_command(arguments: argparse.Namespace) -> int:
+    """Write the page."""
+    from torchzoo.report.html.history_page import page
+
+    with _index(arguments) as index:
+        found = _with_change_points(_series(index, arguments), arguments)
+    write(page(found), arguments.output)
+    terminal.say(f"written to {arguments.output}")
+    return OK
+
+
+# --- what the words mean ---
+
+
+def _check_folders(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(
+                f"no folder {folder}: name the folder that holds your runs (`torchzoo run ... -o DIR/NAME`)"
+            )
+
+
+@contextlib.contextmanager
+def _index(arguments: argparse.Namespace) -> Iterator[Index]:
+    """The index, up to date with the folders of runs. With --index alone, as it is.
+
+    Raises:
+        HistoryError: it can't be used.
+        UsageError: a folder does not exist, or there are no runs.
+    """
+    folders = arguments.runs or ([] if arguments.index else [Path(RUNS)])
+    if not folders and not arguments.index.is_file():
+        raise UsageError(f"no index {arguments.index}: make it with `torchzoo history index DIR --index FILE`")
+    if not arguments.runs and folders and not folders[0].is_dir():
+        raise UsageError(f"no folder '{RUNS}' here: name the folder that holds your runs with --runs DIR")
+    _check_folders(folders)
+    with open_index(arguments.index or folders[0] / INDEX_NAME) as index:
+        if folders:
+            update = index.update(folders)
+            _say_problems(update)
+        if not queries.runs(index):
+            where = ", ".join(map(str, folders)) or str(arguments.index)
+            raise UsageError(f"no runs in {where}: keep some with `torchzoo run ... -o DIR/NAME`")
+        yield index
+
+
+def _say_problems(update: Update) -> None:
+    for number, (path, problem) in enumerate(update.problems.items()):
+        if number == MOST_PROBLEMS:
+            terminal.say(f"torchzoo: {len(update.problems) - number} more folders can't be read")
+            return
+        terminal.say(f"torchzoo: {problem if path in problem else f'{path}: {problem}'}")
+
+
+def _series(index: Index, arguments: argparse.Namespace) -> list[Series]:
+    """The series that were asked for.
+
+    Raises:
+        UsageError: there is none; the message names what there is.
+    """
+    wanted = _wanted(index, arguments)
+    backends = None if arguments.backend is None else backends_of(arguments.backend)
+    found = queries.series(index, wanted, _metrics(arguments.metric))
+    found = [one for one in found if backends is None or one.case.backend in backends]
+    if not found:
+        models = {"model": wanted["model"]}
+        labels = [f"{one.case.label()} on {one.machine}" for one in queries.cases(index, models).values()]
+        more = f" and {len(labels) - 8} more" if len(labels) > 8 else ""
+        raise UsageError(f"no case has these axes; the index has {'; '.join(labels[:8])}{more}")
+    with_figures = [one for one in found if one.last is not None]
+    return with_figures or found
+
+
+def _wanted(index: Index, arguments: argparse.Namespace) -> dict[str, Sequence[str | int] | None]:
+    machines = None
+    if arguments.machine is not None:
+        known = queries.values_of(index, "machine")
+        machines = [name for name in known if arguments.machine.lower() in name.lower()]
+        if not machines:
+            raise UsageError(f"no machine has '{arguments.machine}' in its name; known: {'; '.join(known)}")
+    return {
+        "model": _models(index, arguments.models) if arguments.models else None,
+        "mode": _values(arguments.mode, Mode, "mode"),
+        "device": None if arguments.device is None else devices_of(arguments.device),
+        "precision": _values(arguments.precision, Precision, "precision"),
+        "memory_format": _values(arguments.memory_format, MemoryFormat, "memory format"),
+        "compile_scope": _values(arguments.compile_scope, CompileScope, "compile scope"),
+        "batch_size": None if arguments.bs is None else (arguments.bs,),
+        "machine": machines,
+    }
+
+
+def _models(index: Index, patterns: Sequence[str]) -> tuple[str, ...]:
+    known = queries.values_of(index, "model")
+    found = []
+    for pattern in patterns:
+        names = [name for name in known if fnmatchcase(name, pattern)]
+        if not names:
+            hint = nearest(pattern, known, otherwise=f"it has {', '.join(known[:8])}{' ...' if known[8:] else ''}")
+            raise UsageError(f"no model '{pattern}' in the index: {hint}")
+        found += names
+    return tuple(dict.fromkeys(found))
+
+
+def _values(text: str | None, kind: Any, what: str) -> tuple[str, ...] | None:
+    return None if text is None else tuple(one.value for one in choices(text, kind, what))
+
+
+def _metrics(text: str | None) -> tuple[Metric, ...]:
+    if text is None:
+        return tuple(Metric)
+    named = [Metric.LATENCY.value if word == TIME else word for word in words(text)]
+    return choices(",".join(named), Metric, "metric")
+
+
+def _with_change_points(
+    found: Sequence[Series], arguments: argparse.Namespace
+) -> list[tuple[Series, tuple[ChangePoint, ...]]]:
+    from torchzoo.analysis.change_points import change_points
+
+    return [
+        (
+            series,
+            change_points(
+                series.values,
+                window=arguments.window,
+                p_value=arguments.p_value,
+                least_magnitude=arguments.least_magnitude or 0.0,
+            ),
+        )
+        for series in found
+    ]
+
+
+def _probability(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, such as 0.0001, found '{text}'")
+
+
+def _window(text: str) -> int:
+    value = whole_number(text, 4, 10_000)
+    if value is None:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 4 to 10000, found '{text}'")
+    return value
+
+
+def _count(text: str) -> int:
+    value = whole_number(text, 0, 10**9)
+    if value is None:
+        raise argparse.ArgumentTypeError(f"expected a whole number, 0 or more, found '{text}'")
+    return value

@@ -1,0 +1,126 @@
+"""What the index keeps of a run, as rows of its tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from torchzoo.analysis.cases import CaseResult, case_results
+from torchzoo.analysis.run_figures import RunFigure, run_figures
+from torchzoo.case import Case
+from torchzoo.errors import written
+from torchzoo.files import to_json
+from torchzoo.provenance import gpu_names, hardware_text, software_facts
+from torchzoo.record import Manifest
+from torchzoo.store import Run
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """What the index keeps of a run."""
+
+    about: tuple[str, ...]  # the columns of `runs` behind `stamp`
+    cases: tuple[tuple[Case, str, str, str, tuple[RunFigure, ...]], ...]  # case, machine, status, reason, figures
+
+    @classmethod
+    def of(cls, run: Run) -> Contents:
+        """The same of a run that was read."""
+        manifest, software = run.manifest, software_facts(run.manifest)
+        environment = manifest.environment
+        names = ("torch", "torch_commit", "torchzoo", "torchzoo_commit")
+        created_at = datetime.fromisoformat(manifest.created_at).astimezone(UTC).isoformat(timespec="microseconds")
+        texts = (
+            run.damage,
+            created_at,
+            _whole_machine(manifest),
+            *(str(environment.get(name) or "") for name in names),
+        )
+        return cls(
+            about=(*map(written, texts), to_json(software).decode()),
+            cases=tuple(
+                (
+                    result.case,
+                    written(_machine_of(result)),
+                    result.status.value,
+                    written(result.reason),
+                    tuple(run_figures(result)),
+                )
+                for result in case_results(run)
+            ),
+        )
+
+
+def _whole_machine(manifest: Manifest) -> str:
+    return hardware_text(manifest, gpu_names(manifest) if manifest.environment.get("gpus") else None)
+
+
+def _machine_of(result: CaseResult) -> str:
+    """The kind of machine of one case: the device that it ran on, or the machine's GPUs if it never ran."""
+    if result.case.device == "cpu":
+        return hardware_text(result.manifest, None)
+    return hardware_text(
+        result.manifest, result.measured[0].device_name if result.measured else gpu_names(result.manifest)
+    )
+
+
+def forget(connection: sqlite3.Connection, name: str) -> None:
+    """Delete what the index holds of the cases of a run."""
+    for table in ("results", "figures"):
+        query = f"DELETE FROM {table} WHERE run_id = (SELECT run_id FROM runs WHERE path = ?)"  # noqa: S608
+        connection.execute(query, (name,))
+
+
+def write_cases(connection: sqlite3.Connection, run_id: int, contents: Contents) -> None:
+    """Write what became of the cases of a run, and their figures."""
+    for case, machine, status, reason, figures in contents.cases:
+        case_id = _id(connection, "cases", "case_id", (*case_columns(case), machine))
+        connection.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", (run_id, case_id, status, reason))
+        for one in figures:
+            series_id = _id(connection, "series", "series_id", (case_id, one.metric.value, one.basis))
+            numbers = (one.value, one.low, one.high, one.confidence, array("d", one.processes).tobytes())
+            others = (one.log_error, one.assumed_spread, one.host_loop_s, one.host_matters)
+            row = (run_id, series_id, *numbers, *others)
+            connection.execute(f"INSERT OR REPLACE INTO figures VALUES ({marks(row)})", row)  # noqa: S608
+
+
+_KEYS = {
+    "cases": "model, mode, device, backend, backend_option, precision, memory_format, compile_scope, batch_size, seed, "
+    "machine",
+    "series": "case_id, metric, basis",
+}
+
+
+def case_columns(case: Case) -> tuple[str | int, ...]:
+    """The columns of a case in the index: all its axes, in the order of the table."""
+    return (
+        written(case.model),
+        case.mode.value,
+        written(case.device),
+        written(case.backend.name),
+        written(case.backend.option or ""),
+        case.precision.value,
+        case.memory_format.value,
+        case.compile_scope.value,
+        case.batch_size or 0,
+        case.seed,
+    )
+
+
+def _id(connection: sqlite3.Connection, table: str, column: str, values: tuple[str | int, ...]) -> int:
+    """The number of a row with these values. It is made if there is none."""
+    keys = _KEYS[table]
+    where = " AND ".join(f"{key} = ?" for key in keys.split(", "))
+    query = f"SELECT {column} FROM {table} WHERE {where}"  # noqa: S608  names of ours
+    found = connection.execute(query, values).fetchone()
+    if found is None:
+        connection.execute(f"INSERT INTO {table} ({keys}) VALUES ({marks(values)})", values)  # noqa: S608
+        found = connection.execute(query, values).fetchone()
+    return int(found[0])
+
+
+def marks(values: Iterable[object]) -> str:
+    """A question mark for each value of a statement."""
+    return ", ".join("?" for _ in values)

@@ -1,0 +1,212 @@
+"""What changed between two versions, dates or runs: each case and metric that both have, from the index alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+import msgspec
+
+from torchzoo.analysis.cases import Status
+from torchzoo.analysis.compare import BAD, REGRESSIONS, Change, StatusChange, status_change
+from torchzoo.analysis.findings import Finding, Metric
+from torchzoo.analysis.run_figures import FigurePair, RunFigure, judge_figures
+from torchzoo.analysis.series import IndexedRun, SoftwareChange, software_changes
+from torchzoo.errors import nearest, written
+from torchzoo.history import queries
+from torchzoo.history.index import Index
+from torchzoo.history.queries import MachineCase
+from torchzoo.history.schema import HistoryError
+
+#: The most runs of each side and kind of machine that are compared: those that are next to the other side in time.
+MOST_RUNS = 10
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """What a version, date or run stands for. The runs are in the order of time."""
+
+    name: str
+    runs: tuple[IndexedRun, ...]
+
+
+class MachineChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed on one kind of machine."""
+
+    machine: str
+    findings: tuple[Finding, ...]
+    changes: tuple[StatusChange, ...]
+    still_failing: int
+
+
+class VersionComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two sides, what their software differs in, and what changed on each kind of machine."""
+
+    base: Side
+    candidate: Side
+    software: tuple[SoftwareChange, ...]
+    machines: tuple[MachineChanges, ...]
+
+    @property
+    def has_regression(self) -> bool:
+        """Something is slower, takes more memory or newly fails."""
+        return any(
+            any(finding.verdict in REGRESSIONS for finding in one.findings)
+            or any(change.change is Change.NEWLY_FAILING for change in one.changes)
+            for one in self.machines
+        )
+
+
+def side(runs: Sequence[IndexedRun], word: str) -> Side:
+    """The runs that a word stands for.
+
+    Args:
+        runs: those of the index, in the order of time.
+        word: a run's folder or its name, a date (2026-11-22, UTC), a version of torch (2.15.0, with or without its
+            local part), or of any package (timm==1.0.20).
+
+    Raises:
+        HistoryError: it stands for none; the message names what there is.
+    """
+    if not runs:
+        raise HistoryError("the index holds no runs: keep some with `torchzoo run ... -o DIR/NAME`")
+    found = _named(runs, word)
+    if not found:
+        raise HistoryError(_unknown(runs, word))
+    return Side(name=word, runs=tuple(found))
+
+
+def _named(runs: Sequence[IndexedRun], word: str) -> list[IndexedRun]:
+    if "==" in word:
+        package, _, version = word.partition("==")
+        return [run for run in runs if _is_version(run.software.get(package, ""), version)]
+    path = written(str(Path(word).resolve()))
+    if by_path := [run for run in runs if run.path == path]:
+        return by_path
+    if by_name := [run for run in runs if Path(run.path).name == word]:
+        if len(by_name) > 1:
+            raise HistoryError(
+                f"{len(by_name)} runs have the name {word}: name one by its path, such as {by_name[0].path}"
+            )
+        return by_name
+    if _as_date(word) is not None:
+        return [run for run in runs if run.created_at.startswith(word)]
+    return [run for run in runs if _is_version(run.torch, word)]
+
+
+def _is_version(version: str, word: str) -> bool:
+    """Whether a version is the one that is asked for: `2.15.0` also stands for `2.15.0+cu130`."""
+    return word in (version, version.partition("+")[0])
+
+
+def _as_date(word: str) -> date | None:
+    try:
+        return date.fromisoformat(word) if len(word) == len("2026-11-22") else None
+    except ValueError:
+        return None
+
+
+def _unknown(runs: Sequence[IndexedRun], word: str) -> str:
+    dates = sorted({run.created_at[:10] for run in runs})
+    if _as_date(word) is not None:
+        before, after = [day for day in dates if day < word], [day for day in dates if day > word]
+        near = " and ".join([*before[-1:], *after[:1]])
+        return f"no run on {word}; the nearest days with runs are {near}"
+    package = word.partition("==")[0] if "==" in word else "torch"
+    versions = list(dict.fromkeys(run.software[package] for run in runs if package in run.software))
+    if not versions:
+        known = dict.fromkeys(name for run in runs for name in run.software)
+        hint = nearest(package, known, otherwise="see `torchzoo history show MODEL --json` for what is recorded")
+        return f"no run has a version of '{package}': {hint}"
+    shown = ", ".join(versions[-12:])
+    return (
+        f"no run with {package} {word.partition('==')[2] or word}: versions of {package} in the index: {shown}; a date "
+        f"({dates[0]} to {dates[-1]}) or the folder of a run will do, too"
+    )
+
+
+def compare_versions(
+    index: Index, base: Side, candidate: Side, *, metrics: Sequence[Metric], threshold: float | None = None
+) -> VersionComparison:
+    """Compare two sides, each case on its own kind of machine.
+
+    Raises:
+        HistoryError: the sides share a run, or have no case on the same kind of machine in common.
+    """
+    shared = {run.run_id for run in base.runs} & {run.run_id for run in candidate.runs}
+    if shared:
+        raise HistoryError(f"'{base.name}' and '{candidate.name}' stand for the same runs: name two different sides")
+    base_is_first = base.runs[0].created_at <= candidate.runs[0].created_at
+    base = msgspec.structs.replace(base, runs=_nearest(base.runs, last=base_is_first))
+    candidate = msgspec.structs.replace(candidate, runs=_nearest(candidate.runs, last=not base_is_first))
+    known = queries.cases(index)
+    old, new = (queries.figures_of(index, one.runs) for one in (base, candidate))
+    statuses = [_latest_results(index, one.runs) for one in (base, candidate)]
+    if not any(case_id in statuses[1] for case_id in statuses[0]):
+        raise HistoryError(
+            f"'{base.name}' and '{candidate.name}' have no case on the same kind of machine in common: "
+            "name runs of the same cases"
+        )
+    keys = [key for key in old if key in new and key[1] in metrics]
+    pairs: list[FigurePair] = [
+        (known[key[0]].case, key[1], _in_order(base, old[key]), _in_order(candidate, new[key])) for key in keys
+    ]
+    by_machine: dict[str, list[Finding]] = {}
+    for key, finding in zip(keys, judge_figures(pairs, threshold), strict=True):
+        by_machine.setdefault(known[key[0]].machine, []).append(finding)
+    machines = sorted({known[case_id].machine for case_id in (*statuses[0], *statuses[1])})
+    return VersionComparison(
+        base=base,
+        candidate=candidate,
+        software=software_changes(base.runs[-1].software, candidate.runs[-1].software),
+        machines=tuple(
+            _of_machine(machine, by_machine.get(machine, []), known, statuses[0], statuses[1]) for machine in machines
+        ),
+    )
+
+
+def _nearest(runs: Sequence[IndexedRun], *, last: bool) -> tuple[IndexedRun, ...]:
+    """The last or first runs of each kind of machine, at most `MOST_RUNS` of each, in the order of time."""
+    by_hardware: dict[str, list[IndexedRun]] = {}
+    for run in runs:
+        by_hardware.setdefault(run.hardware, []).append(run)
+    kept = {run.run_id for some in by_hardware.values() for run in (some[-MOST_RUNS:] if last else some[:MOST_RUNS])}
+    return tuple(run for run in runs if run.run_id in kept)
+
+
+def _in_order(of: Side, figures: dict[int, RunFigure]) -> list[RunFigure]:
+    return [figures[run.run_id] for run in of.runs if run.run_id in figures]
+
+
+_Results = dict[int, tuple[Status, str]]
+
+
+def _latest_results(index: Index, runs: Sequence[IndexedRun]) -> _Results:
+    """By case, its status in the last of these runs that has it."""
+    found: _Results = {}
+    for run in runs:
+        found |= queries.results_of(index, run)
+    return found
+
+
+def _of_machine(
+    machine: str, findings: Sequence[Finding], known: dict[int, MachineCase], old: _Results, new: _Results
+) -> MachineChanges:
+    changes, still_failing = [], 0
+    for case_id in {**new, **old}:
+        if known[case_id].machine != machine:
+            continue
+        was, now = old.get(case_id), new.get(case_id)
+        change = status_change(was and was[0], now and now[0])
+        still_failing += was is not None and now is not None and was[0] in BAD and now[0] in BAD
+        if change is not None:
+            texts = [": ".join(filter(None, one)) if one else "" for one in (was, now)]
+            case = known[case_id].case
+            changes.append(StatusChange(case=case, change=change, base=texts[0], candidate=texts[1]))
+    order = list(Change)
+    return MachineChanges(
+        machine=machine,
+        findings=tuple(findings),
+        changes=tuple(sorted(changes, key=lambda one: order.index(one.change))),
+        still_failing=still_failing,
+    )
