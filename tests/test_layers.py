@@ -31,6 +31,7 @@ LAYERS = (
     ("run",),
     ("analysis",),
     ("report",),
+    ("history",),
     ("userbenchmark", "install"),
     ("commands",),
     ("cli",),

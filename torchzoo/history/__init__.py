@@ -1,0 +1,1 @@
+"""Versions held against each other: which one is the first bad one."""
