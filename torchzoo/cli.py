@@ -30,6 +30,7 @@ COMMANDS = {
     "report": "report",
     "compare": "compare",
     "noise": "noise",
+    "bisect": "bisect",
     "export": "export",
     "tune-batch": "tune_batch",
     "describe": "describe",

@@ -26,7 +26,8 @@ REQUEST = RunRequest(
 
 def asked(count: int = 71, lanes: int = 1) -> Asked:
     versions = tuple(f"timm==1.{number}" for number in range(count))
-    return Asked(versions=versions, request=REQUEST, metric=Metric.LATENCY, lanes=lanes)
+    good, bad = versions[0], versions[-1]
+    return Asked(good=good, bad=bad, versions=versions, request=REQUEST, metric=Metric.LATENCY, lanes=lanes)
 
 
 class FakeJudge:

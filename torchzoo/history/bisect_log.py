@@ -35,11 +35,16 @@ ASKED_BYTES = 64 * 2**20
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What is looked for, and where."""
 
+    good: str  # SPECs as they were given
+    bad: str
     versions: tuple[str, ...]  # SPECs in order; the first is the good one, the last the bad one
     request: RunRequest  # one model, and one value of each axis
     metric: Metric
     threshold: float | None = None  # the least difference that matters: 0.07 for 7%; None: what the noise allows
     lanes: int = 1
+    words: tuple[str, ...] = ()  # of the command line: they ask for the same case
+    nightly_index: str | None = None  # the URL of the index that the versions come from
+    pre_releases: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
