@@ -29,7 +29,7 @@ class Network(nn.Module):
         self.layer = nn.Linear(4, 2)
 
     def forward(self, x):
-        return torch.relu(self.layer(torch.sin(x))) * 2
+        return torch.relu(self.layer(x))
 
 
 class Model(SupervisedModel):

@@ -85,7 +85,8 @@ def bisect_inductor(
             **(variables or {}),
             "PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")])),
             "TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "cache")),
-            "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",  # a graph of one try is no answer for the next
+            "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",  # a graph of one try is no answer for the next
+            "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
         }
         command = [python, "-m", "torchzoo.history.inductor_script", str(task_file), str(answer_file)]
         said = _run(command, environment, limit_s, case)
