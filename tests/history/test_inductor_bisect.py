@@ -48,7 +48,40 @@ COMPILED = msgspec.structs.replace(CASE, backend=INDUCTOR)
 def test_a_wrong_lowering_is_found(tmp_path: Path) -> None:
     make_folder(tmp_path, "wrong", WRONG)
     case = msgspec.structs.replace(COMPILED, model="wrong")
-    answer = bisect_inductor(case, models_dirs=(str(tmp_path),))
-    assert (answer.backend, answer.subsystem) == ("inductor", "lowerings")
-    assert answer.number is not None
-    assert "relu" in in_words(answer)
+    only_inductor = {"TORCH_BISECT_BACKEND": "inductor"}  # four other backends would be tried before
+    answer = bisect_inductor(case, models_dirs=(str(tmp_path),), variables=only_inductor)
+    assert (answer.backend, answer.subsystem, answer.about) == ("inductor", "lowerings", "relu")
+    assert (
+        in_words(answer) == f"backend inductor, the lowering of an operator (lowerings), number {answer.number}: relu"
+    )
+
+
+def test_answers_in_words() -> None:
+    assert in_words(Answer(backend="aot_eager")) == "backend aot_eager; which part of it is not known"
+    setting = Answer(backend="inductor", subsystem="inductor_comprehensive_padding", number=0)
+    assert in_words(setting).endswith("gone with another value of the setting inductor_comprehensive_padding")
+    assert reproduce_in_words(setting) == ""
+    lowering = Answer(backend="inductor", subsystem="lowerings", number=3)
+    assert reproduce_in_words(lowering).endswith("TORCH_BISECT_SUBSYSTEM=lowerings TORCH_BISECT_MAX=2")
+
+
+def test_what_cannot_be_bisected(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="only cases with the backend inductor"):
+        bisect_inductor(CASE)
+    with pytest.raises(BisectionFailed, match="ended with status 3: no torch here"):
+        bisect_inductor(COMPILED, python=str(script(tmp_path, "echo no torch here; exit 3")))
+    with pytest.raises(BisectionFailed, match="was killed by signal 9"):
+        bisect_inductor(COMPILED, python=str(script(tmp_path, "kill -9 $$")))
+    answer = """echo '{"problem": "its results are not wrong"}' > "$4" """
+    with pytest.raises(BisectionFailed, match="tiny eval cpu inductor bs4: its results are not wrong"):
+        bisect_inductor(COMPILED, python=str(script(tmp_path, answer)))
+    with pytest.raises(BisectionFailed, match="can't start /no/python"):
+        bisect_inductor(COMPILED, python="/no/python")
+
+
+def script(folder: Path, text: str) -> Path:
+    """A program in place of Python."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path

@@ -32,7 +32,7 @@ from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file, to_json
 from torchzoo.history.inductor_script import Answer, Task
 
-#: Seconds for a whole search. A small model takes half a minute on two cores; a large one compiles for minutes.
+#: Seconds for a whole search. A small model takes a minute of CPU time; a large one compiles for minutes at each try.
 LIMIT_S = 3600.0
 ANSWER_BYTES = 2**20
 
@@ -112,7 +112,7 @@ def in_words(answer: Answer) -> str:
 
 
 def reproduce_in_words(answer: Answer) -> str:
-    """The environment variables with which the case runs without the part at fault, for a shell; empty if none do."""
+    """For a shell, the variables that switch off the part at fault and all later ones of its kind; empty if none do."""
     if answer.subsystem not in _SUBSYSTEMS or answer.number is None:
         return ""
     last_good = answer.number - 1
