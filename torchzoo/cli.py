@@ -32,6 +32,7 @@ COMMANDS = {
     "compare": "compare",
     "noise": "noise",
     "history": "history",
+    "bisect": "bisect",
     "export": "export",
     "tune-batch": "tune_batch",
     "describe": "describe",

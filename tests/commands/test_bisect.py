@@ -1,0 +1,144 @@
+"""`torchzoo bisect` with a fake judge: what it shows, how it ends, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from torchzoo.cli import main
+from torchzoo.commands import bisect
+from torchzoo.history.bisect_log import Asked
+from torchzoo.history.bisection import Evidence, Verdict
+from torchzoo.stats import Estimate
+from user_models import make_folder
+
+VERSIONS = tuple(f"torch==2.{number}" for number in range(11, 19))
+
+
+class FakeJudge:
+    """Versions from `culprit` on are slower by a fifth."""
+
+    def __init__(self, culprit: int, *, broken: tuple[int, ...] = (), dies_at: int = 1000) -> None:
+        self.culprit = culprit
+        self.broken = broken
+        self.dies_at = dies_at
+        self.asks: list[str] = []
+
+    def judge(self, good: str, asks: Sequence[tuple[str, int]]) -> list[Evidence]:
+        return [self.one(good, *ask) for ask in asks]
+
+    def one(self, good: str, midpoint: str, effort: int) -> Evidence:
+        if len(self.asks) == self.dies_at:
+            raise KeyboardInterrupt
+        self.asks.append(midpoint)
+        first, number = (int(spec.rpartition(".")[2]) for spec in (good, midpoint))
+        if number in self.broken:
+            return Evidence(verdict=Verdict.SKIPPED, reason="the model fails in build")
+        is_bad = first < self.culprit <= number
+        value = 1.2 if is_bad else 1.0
+        ratio = Estimate(value=value, low=value - 0.01, high=value + 0.01, confidence=0.95, count=5)
+        return Evidence(verdict=Verdict.BAD if is_bad else Verdict.GOOD, ratio=ratio)
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A command without its folder."""
+    make_folder(tmp_path / "zoo", "tiny")
+    monkeypatch.setattr(bisect, "candidates", lambda *_, **__: VERSIONS)
+    case = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-t", "train", "-d", "cpu"]
+    return ["bisect", "--good", VERSIONS[0], "--bad", VERSIONS[-1], *case]
+
+
+def use(monkeypatch: pytest.MonkeyPatch, judge: FakeJudge) -> FakeJudge:
+    def make_judge(asked: Asked, folder: Path) -> FakeJudge:
+        assert asked.versions == VERSIONS
+        assert folder.is_dir()
+        return judge
+
+    monkeypatch.setattr(bisect, "make_judge", make_judge)
+    return judge
+
+
+def test_a_culprit_is_shown_with_what_reproduces_it(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, FakeJudge(15))
+    assert main([*words, "-o", str(tmp_path / "out")]) == bisect.FOUND
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "8 versions from torch==2.11 to torch==2.18"
+    assert lines[1].startswith("2.18  bad 1.200x [1.190, 1.210]; first bad: 2.1")
+    assert lines[-3].startswith("2.18  good 1.000x [0.990, 1.010] (beside 2.15); first bad: ")
+    assert lines[-2].startswith("First bad version: torch==2.15: latency 1.200x [1.190, 1.210] (9")
+    assert lines[-1] == (
+        "  reproduce: torchzoo ab --base torch==2.14 --candidate torch==2.15 tiny "
+        f"--models-dir {tmp_path / 'zoo'} --mode train --device cpu"
+    )
+
+
+def test_nothing_found(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, FakeJudge(99))
+    assert main([*words, "-o", str(tmp_path / "absent")]) == bisect.NOT_FOUND
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "Nothing was found: latency of torch==2.18 does not differ from torch==2.11"
+    use(monkeypatch, FakeJudge(15, broken=(18,)))
+    assert main([*words, "-o", str(tmp_path / "broken")]) == bisect.NOT_FOUND
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "Nothing was found: torch==2.18 could not be judged: the model fails in build"
+
+
+def test_a_range(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, FakeJudge(15, broken=(14, 15)))
+    assert main([*words, "-o", str(tmp_path / "out")]) == bisect.NOT_FOUND
+    shown = capsys.readouterr().out
+    assert "The first bad version is one of 3: latency 1.200x" in shown
+    assert "  torch==2.14, torch==2.15, torch==2.16\n  All of them but torch==2.16 could not be judged" in shown
+    assert "2.15  skipped: the model fails in build; first bad:" in shown
+
+
+def test_it_goes_on_after_an_interrupt(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    first = use(monkeypatch, FakeJudge(13, dies_at=2))
+    assert main([*words, "-o", str(folder)]) == 130
+    assert f"go on with: torchzoo bisect --resume {folder}" in capsys.readouterr().err
+    monkeypatch.setattr(bisect, "candidates", None)  # the index is not asked again
+    second = use(monkeypatch, FakeJudge(13))
+    assert main(["bisect", "--resume", str(folder)]) == bisect.FOUND
+    assert "2 verdicts are there already" in capsys.readouterr().err
+    assert first.asks == ["torch==2.18", "torch==2.15"]
+    assert "torch==2.15" not in second.asks
+    third = use(monkeypatch, FakeJudge(13))
+    assert main([*words, "--resume", str(folder)]) == bisect.FOUND  # the whole command again
+    assert third.asks == []
+    assert main([*words, "--metric", "host_memory", "--resume", str(folder)]) == 2
+    assert "began with another metric: leave out all but --resume" in capsys.readouterr().err
+    assert main(["bisect", "--resume", str(folder), "--threads", "3"]) == 2
+    assert "leave out --threads" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (["-t", "train,eval"], "one value of each axis"),
+        (["--backend", "eager,inductor"], "one value of each axis"),
+        (["--models-dir", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_wrong_usage(words: list[str], changed: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, *changed, "-o", "/nowhere"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_what_is_missing_is_named(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert "name a folder for the verdicts with -o DIR" in capsys.readouterr().err
+    assert main(["bisect", "tiny", "-o", str(tmp_path / "out")]) == 2
+    assert "name both versions: --good SPEC --bad SPEC" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

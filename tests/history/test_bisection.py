@@ -1,0 +1,140 @@
+"""The search for the first bad version: exact verdicts, wrong ones, skipped versions, several lanes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+
+import pytest
+
+from torchzoo.history.bisection import Answer, Conclusion, ErrorRates, Judged, Search, Verdict
+
+TENTH = ErrorRates(false_bad=0.1, false_good=0.1)
+
+
+def searched(
+    search: Search,
+    culprit: int,
+    *,
+    wrong: float = 0.0,
+    rng: random.Random | None = None,
+    lanes: int = 1,
+    skipped: Collection[int] = (),
+) -> tuple[Conclusion, list[list[int]]]:
+    """The end of a search, and its rounds of midpoints. A share `wrong` of the verdicts is wrong."""
+    rounds = []
+    while (end := search.conclusion()) is None:
+        rounds.append(search.midpoints(lanes))
+        assert rounds[-1]
+        verdicts = []
+        for version in rounds[-1]:
+            is_bad = (version >= culprit) != (rng is not None and rng.random() < wrong)
+            verdict = Verdict.BAD if is_bad else Verdict.GOOD
+            verdicts.append(Judged(version, Verdict.SKIPPED if version in skipped else verdict))
+        search = search.with_verdicts(verdicts)
+    return end, rounds
+
+
+def found(version: int, end: Conclusion) -> bool:
+    return (end.answer, end.first, end.last) == (Answer.FOUND, version, version)
+
+
+def test_of_70_candidates_8_midpoints_are_enough() -> None:
+    for culprit in range(1, 71):
+        end, rounds = searched(Search(last=70), culprit)
+        assert found(culprit, end)
+        assert rounds[0] == [70]  # the bad version itself comes first
+        assert len(rounds) <= 8
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 4])
+def test_several_lanes_need_fewer_rounds(lanes: int) -> None:
+    for culprit in range(1, 71, 3):
+        end, rounds = searched(Search(last=70), culprit, lanes=lanes)
+        assert found(culprit, end)
+        assert len(rounds) <= {2: 5, 3: 4, 4: 4}[lanes]
+        assert all(len(set(one)) == len(one) <= lanes for one in rounds)
+
+
+def test_midpoints_cut_the_largest_gaps() -> None:
+    search = Search(last=100, absent=0.001, judged=(Judged(100, Verdict.BAD),))
+    assert search.midpoints() == [50]
+    assert search.midpoints(3) == [25, 50, 75]
+
+
+def test_one_candidate_needs_only_the_bad_version() -> None:
+    end, rounds = searched(Search(last=1), 1)
+    assert found(1, end)
+    assert rounds == [[1]]
+
+
+def test_with_one_wrong_verdict_in_ten_the_answer_is_right() -> None:
+    rng = random.Random(20261122)
+    trials = 150
+    right = 0
+    for _ in range(trials):
+        culprit = rng.randint(1, 40)
+        end, _ = searched(Search(last=40, rates=TENTH), culprit, wrong=0.1, rng=rng)
+        right += found(culprit, end)
+    assert right / trials >= 0.95
+
+
+def test_without_a_change_the_answer_is_that_there_is_none() -> None:
+    end, rounds = searched(Search(last=70), 71)
+    assert end.answer is Answer.ABSENT
+    assert rounds == [[70], [70]]  # it was called bad, so one verdict is not enough
+    rng = random.Random(7)
+    ends = [searched(Search(last=30, rates=TENTH), 31, wrong=0.1, rng=rng)[0].answer for _ in range(60)]
+    assert ends.count(Answer.ABSENT) >= 57
+
+
+def test_a_wrong_verdict_is_overruled() -> None:
+    """The first midpoint is wrongly called good; what follows contradicts it."""
+    search = Search(last=64, judged=(Judged(64, Verdict.BAD), Judged(32, Verdict.GOOD)))
+    end, rounds = searched(search, 20)
+    assert found(20, end)
+    assert [32] in rounds  # it is judged again
+    assert len(rounds) < 20
+
+
+def test_skipped_versions_give_a_range() -> None:
+    skipped = range(30, 40)
+    for culprit in (29, 41, 60):
+        assert found(culprit, searched(Search(last=70), culprit, skipped=skipped)[0])
+    end, rounds = searched(Search(last=70), 35, skipped=skipped)
+    assert (end.answer, end.first, end.last) == (Answer.RANGE, 30, 40)
+    assert len({version for one in rounds for version in one}) == sum(map(len, rounds))  # none is tried twice
+
+
+def test_many_skipped_versions_are_left_with_growing_steps() -> None:
+    end, rounds = searched(Search(last=200), 160, skipped=range(80, 121))
+    assert found(160, end)
+    assert sum(80 <= version <= 120 for one in rounds for version in one) <= 10
+
+
+def test_a_bad_version_that_cannot_be_measured_ends_the_search() -> None:
+    end, rounds = searched(Search(last=70), 35, skipped=[70])
+    assert end.answer is Answer.UNMEASURABLE
+    assert rounds == [[70]]
+
+
+def test_a_version_that_works_no_more_is_not_asked_for_ever() -> None:
+    judged = (Judged(3, Verdict.BAD), Judged(1, Verdict.GOOD), Judged(2, Verdict.BAD))
+    search = Search(last=3, rates=TENTH, judged=(*judged, *(Judged(version, Verdict.SKIPPED) for version in (1, 2, 3))))
+    end = search.conclusion()
+    assert end is not None
+    assert (end.answer, end.first, end.last) == (Answer.RANGE, 1, 3)
+
+
+def test_the_limit_on_verdicts_leaves_what_is_probable() -> None:
+    end, rounds = searched(Search(last=70, most_verdicts=4), 20)
+    assert end.answer is Answer.UNDECIDED
+    assert len(rounds) == 4
+    assert 1 < end.first <= 20 <= end.last < 35
+    assert end.probability >= 0.95
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_error_rates_have_bounds(rate: float) -> None:
+    with pytest.raises(ValueError, match="must be above 0"):
+        ErrorRates(false_good=rate)

@@ -1,0 +1,87 @@
+"""Going on into inductor: a planted wrong lowering is found by its number, on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from examples import CASE, INDUCTOR
+from torchzoo.errors import UsageError
+from torchzoo.history.inductor_bisect import BisectionFailed, bisect_inductor, in_words, reproduce_in_words
+from torchzoo.history.inductor_script import Answer
+from user_models import make_folder
+
+WRONG = '''"""One linear layer and a relu, with PyTorch's own planted bug of relu (torchzoo's tests, 2026)."""
+
+import torch
+import torch._inductor.config
+from torch import nn
+from torchzoo.tasks import Batch, SupervisedModel
+
+torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return torch.relu(self.layer(x))
+
+
+class Model(SupervisedModel):
+    def build_network(self):
+        return Network()
+
+    def build_batch(self):
+        return Batch((self.data.normal(self.batch_size, 4),), self.data.labels(self.batch_size, 2))
+
+    def compute_loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets)
+'''
+COMPILED = msgspec.structs.replace(CASE, backend=INDUCTOR)
+
+
+def test_a_wrong_lowering_is_found(tmp_path: Path) -> None:
+    make_folder(tmp_path, "wrong", WRONG)
+    case = msgspec.structs.replace(COMPILED, model="wrong")
+    only_inductor = {"TORCH_BISECT_BACKEND": "inductor"}  # four other backends would be tried before
+    answer = bisect_inductor(case, models_dirs=(str(tmp_path),), variables=only_inductor)
+    assert (answer.backend, answer.subsystem, answer.about) == ("inductor", "lowerings", "relu")
+    assert (
+        in_words(answer) == f"backend inductor, the lowering of an operator (lowerings), number {answer.number}: relu"
+    )
+
+
+def test_answers_in_words() -> None:
+    assert in_words(Answer(backend="aot_eager")) == "backend aot_eager; which part of it is not known"
+    setting = Answer(backend="inductor", subsystem="inductor_comprehensive_padding", number=0)
+    assert in_words(setting).endswith("gone with another value of the setting inductor_comprehensive_padding")
+    assert reproduce_in_words(setting) == ""
+    lowering = Answer(backend="inductor", subsystem="lowerings", number=3)
+    assert reproduce_in_words(lowering).endswith("TORCH_BISECT_SUBSYSTEM=lowerings TORCH_BISECT_MAX=2")
+
+
+def test_what_cannot_be_bisected(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="only cases with the backend inductor"):
+        bisect_inductor(CASE)
+    with pytest.raises(BisectionFailed, match="ended with status 3: no torch here"):
+        bisect_inductor(COMPILED, python=str(script(tmp_path, "echo no torch here; exit 3")))
+    with pytest.raises(BisectionFailed, match="was killed by signal 9"):
+        bisect_inductor(COMPILED, python=str(script(tmp_path, "kill -9 $$")))
+    answer = """echo '{"problem": "its results are not wrong"}' > "$4" """
+    with pytest.raises(BisectionFailed, match="tiny eval cpu inductor bs4: its results are not wrong"):
+        bisect_inductor(COMPILED, python=str(script(tmp_path, answer)))
+    with pytest.raises(BisectionFailed, match="can't start /no/python"):
+        bisect_inductor(COMPILED, python="/no/python")
+
+
+def script(folder: Path, text: str) -> Path:
+    """A program in place of Python."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path

@@ -1,0 +1,266 @@
+"""`torchzoo bisect`: from a good and a bad version of one package to the first bad one."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from torchzoo.analysis.findings import Metric
+from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, usable_path
+from torchzoo.commands.run_options import add_options, run_request
+from torchzoo.errors import UsageError
+from torchzoo.history.bisect_log import Asked, BisectLog
+from torchzoo.history.bisection import Answer, Judge
+from torchzoo.history.candidates import about_commit, candidates, short_name
+from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_text, ratio_text
+from torchzoo.history.judge import AbJudge
+from torchzoo.report import terminal
+from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.zoo.catalog import find_models
+
+FOUND, NOT_FOUND = 0, 1
+
+#: The options of `torchzoo run` that choose and limit one case, by their destinations.
+OF_RUN = (
+    "models",
+    "models_dir",
+    "mode",
+    "device",
+    "backend",
+    "precision",
+    "memory_format",
+    "compile_scope",
+    "bs",
+    "batch_file",
+    "seed",
+    "threads",
+    "time_limit",
+    "timeout",
+    "build_timeout",
+    "compile_timeout",
+    "measure_timeout",
+    "devices",
+    "host_memory_limit",
+    "cache",
+)
+
+
+def add_parser(commands: Any) -> None:
+    """Add `bisect` to argparse's subcommands."""
+    parser = commands.add_parser(
+        "bisect",
+        help="find the first bad version of a package between a good and a bad one",
+        description="Measure versions between a good and a bad one, each beside the good one, until the first bad one "
+        "is known with 95% probability. The case is one model and one value of each axis. A SPEC is a version "
+        "(torch==2.14.1) or a commit of a checkout (timm@/src/timm:COMMIT). Exit status: 0 the first bad version was "
+        "found, 1 it was not (there is no change, or only versions are left that can't be measured), 2 wrong usage.",
+    )
+    parser.add_argument("--good", metavar="SPEC", help="a version without the change")
+    parser.add_argument("--bad", metavar="SPEC", help="a newer version of the same package, with the change")
+    parser.add_argument(
+        "--metric",
+        choices=[metric.value for metric in Metric],
+        default=Metric.LATENCY.value,
+        help="what changed (default: latency)",
+    )
+    parser.add_argument(
+        "--threshold",
+        type=share_of,
+        metavar="P%",
+        help="the least difference that counts as the change, such as 7%% (default: what the noise allows)",
+    )
+    parser.add_argument(
+        "--lanes", type=positive_int, metavar="K", help="versions that are judged at the same time (default: 1)"
+    )
+    parser.add_argument("--nightly-index", metavar="URL", help="the versions between are the nightlies of this index")
+    parser.add_argument("--pre", action="store_true", help="release candidates are versions, too")
+    parser.add_argument("-o", "--output", type=recorded_path, metavar="DIR", help="keep all verdicts and records there")
+    parser.add_argument(
+        "--resume", type=usable_path, metavar="DIR", help="go on with a bisection; nothing is measured twice"
+    )
+    _add_options_of_run(parser)
+    parser.set_defaults(command=run, parser=parser)
+
+
+def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `torchzoo run` that `OF_RUN` names. The others have their defaults."""
+    of_run = argparse.ArgumentParser()
+    add_options(of_run, repeats=1)
+    own = {action.dest for action in parser._actions}
+    for action in of_run._actions:
+        if action.dest in OF_RUN:
+            parser._add_action(action)
+        elif action.dest not in own:
+            parser.set_defaults(**{action.dest: action.default})
+
+
+@terminated_as_interrupted()
+def run(arguments: argparse.Namespace) -> int:
+    """Begin a bisection or go on with one; show each verdict and what was found."""
+    folder = arguments.resume if arguments.resume is not None else arguments.output
+    if folder is None:
+        raise UsageError("name a folder for the verdicts with -o DIR, or one to go on with: --resume DIR")
+    asked = _asked(arguments) if arguments.resume is None else None
+    with BisectLog(folder, resume=asked is None) as log:
+        asked = _asked_before(arguments, log) if asked is None else asked
+        judge = make_judge(asked, folder)
+        if arguments.resume is None:
+            log.begin(asked)
+        _say_known(log)
+        terminal.show_line(f"{len(asked.versions)} versions from {asked.versions[0]} to {asked.versions[-1]}")
+        try:
+            result = Follower(asked=asked, log=log, judge=judge, show=_shower(asked)).follow()
+        except KeyboardInterrupt:
+            terminal.say(f"torchzoo: all verdicts are kept; go on with: torchzoo bisect --resume {folder}")
+            raise
+    for line in _result_lines(result, asked):
+        terminal.show_line(line)
+    return FOUND if any(culprit.is_exact for culprit in result.culprits) else NOT_FOUND
+
+
+def make_judge(asked: Asked, folder: Path) -> Judge:
+    """What measures versions beside the good one, and keeps their records below `folder`."""
+    return AbJudge(asked, folder / "records")
+
+
+# --- what is asked ---
+
+
+def _asked(arguments: argparse.Namespace) -> Asked:
+    """What the command line asks for, with all versions.
+
+    Raises:
+        UsageError: it is not one case, or there is nothing between the two versions.
+    """
+    made = _asked_without_versions(arguments)
+    found = candidates(made.good, made.bad, nightly_index=made.nightly_index, pre_releases=made.pre_releases)
+    return msgspec.structs.replace(made, versions=found)
+
+
+def _asked_without_versions(arguments: argparse.Namespace) -> Asked:
+    if arguments.good is None or arguments.bad is None:
+        raise UsageError("name both versions: --good SPEC --bad SPEC")
+    request = run_request(arguments)
+    axes = request.axes
+    parts = (axes.modes, axes.devices, axes.backends, axes.precisions, axes.memory_formats, axes.batch_sizes)
+    models = find_models(arguments.models_dir).select(request.patterns)
+    if len(models) != 1 or any(len(part) > 1 for part in parts):
+        raise UsageError("a bisection follows one case: name one model, and one value of each axis")
+    return Asked(
+        good=arguments.good,
+        bad=arguments.bad,
+        versions=(),
+        request=request,
+        words=tuple(_words(arguments)),
+        metric=Metric(arguments.metric),
+        threshold=arguments.threshold,
+        lanes=arguments.lanes or 1,
+        nightly_index=arguments.nightly_index,
+        pre_releases=arguments.pre,
+    )
+
+
+def _asked_before(arguments: argparse.Namespace, log: BisectLog) -> Asked:
+    """What the bisection in the log began with. The whole command may be given again, if it asks for the same.
+
+    Raises:
+        UsageError: an argument asks for something else. Only --lanes may change.
+    """
+    before = log.asked()
+    if arguments.lanes is not None:
+        before = msgspec.structs.replace(before, lanes=arguments.lanes)
+    if arguments.good is None and arguments.bad is None:
+        check_given(arguments, ("resume", "output", "lanes"), "--resume keeps what the bisection began with")
+        return before
+    now = msgspec.structs.replace(_asked_without_versions(arguments), versions=before.versions, lanes=before.lanes)
+    differing = [name for name in Asked.__struct_fields__ if getattr(now, name) != getattr(before, name)]
+    if differing:
+        raise UsageError(f"{log.path} began with another {differing[0].replace('_', ' ')}: leave out all but --resume")
+    return before
+
+
+def _words(arguments: argparse.Namespace) -> Iterable[str]:
+    """The words that ask for the same case: the model, and the options of `OF_RUN` that are not the defaults."""
+    yield from arguments.models
+    for action in arguments.parser._actions:
+        value = getattr(arguments, action.dest, None)
+        if action.dest not in OF_RUN or not action.option_strings or value == action.default:
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            yield action.option_strings[-1]
+            yield ",".join(map(str, one)) if isinstance(one, tuple) else str(one)
+
+
+# --- what is shown ---
+
+
+def _say_known(log: BisectLog) -> None:
+    entries, remark = log.entries()
+    if remark:
+        terminal.say(f"torchzoo: {remark}")
+    if entries:
+        terminal.say(f"torchzoo: {len(entries)} verdicts are there already")
+
+
+def _shower(asked: Asked) -> Callable[[Step], None]:
+    """Shows a line for each verdict: `2.13.0  bad 1.200x [1.180, 1.220]; first bad: 2.13.0 (87%)`."""
+    width = max(len(short_name(spec)) for spec in asked.versions)
+
+    def show(step: Step) -> None:
+        entry = step.entry
+        beside = f" (beside {short_name(entry.good)})" if entry.good != asked.versions[0] else ""
+        best = f"first bad: {short_name(step.best)} ({_percent(step.probability)})"
+        terminal.show_line(f"{short_name(entry.midpoint):<{width}}  {evidence_text(entry.evidence)}{beside}; {best}")
+
+    return show
+
+
+def _percent(probability: float) -> str:
+    """Whole percents, rounded down: what is not certain is never shown as 100%."""
+    return f"{math.floor(min(probability, 0.999) * 100)}%"
+
+
+def _result_lines(result: Result, asked: Asked) -> Iterable[str]:
+    for culprit in result.culprits:
+        yield from _culprit_lines(culprit, asked)
+    bad = asked.bad
+    reason = f": {result.reason}" if result.reason else ""
+    if result.culprits:
+        unknown = "Whether more changes follow is not known:"
+        rest = {
+            Answer.UNMEASURABLE: f"{unknown} {bad} could not be judged beside the last culprit{reason}",
+            Answer.UNDECIDED: f"{unknown} the verdicts contradict each other",
+        }
+        if result.ended in rest:
+            yield rest[result.ended]
+    elif result.ended is Answer.UNMEASURABLE:
+        yield f"Nothing was found: {bad} could not be judged{reason}"
+    elif result.ended is Answer.UNDECIDED:
+        some = f"{result.left[0]} to {result.left[-1]}"
+        yield f"Nothing was found: the verdicts contradict each other. The first bad version is probably in {some}"
+    else:
+        yield f"Nothing was found: {asked.metric.replace('_', ' ')} of {bad} does not differ from {asked.good}"
+
+
+def _culprit_lines(culprit: Culprit, asked: Asked) -> Iterable[str]:
+    name = asked.metric.replace("_", " ")
+    figure = f"{name} {ratio_text(culprit.ratio)}" if culprit.ratio is not None else name
+    sure = f"{_percent(culprit.probability)} sure"
+    last = culprit.specs[-1]
+    if culprit.is_exact:
+        yield f"First bad version: {last}: {figure} ({sure})"
+        about = about_commit(last)
+        if about:
+            yield f"  {about}"
+    else:
+        yield f"The first bad version is one of {len(culprit.specs)}: {figure} ({sure})"
+        yield f"  {', '.join(culprit.specs)}"
+        yield f"  All of them but {last} could not be judged"
+    command = ["torchzoo", "ab", "--base", culprit.before, "--candidate", last, *asked.words]
+    yield f"  reproduce: {shlex.join(command)}"

@@ -1,0 +1,169 @@
+"""The folder of a bisection: what was asked, and each verdict. It goes on after a kill at any moment.
+
+- `bisect.json`: what was asked, with all versions in order. An index may offer other versions tomorrow.
+- `bisect.jsonl`: one verdict a line. A verdict is on disk before the next version is chosen.
+- `.lock`: locked by the process that works here.
+
+The records of the measurements are kept in this folder too, by whoever measures.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from torchzoo.analysis.findings import Metric
+from torchzoo.errors import attempt, one_line
+from torchzoo.files import FileError, read_file, to_json
+from torchzoo.history.bisection import Evidence
+from torchzoo.run.request import RunRequest
+from torchzoo.stats import Estimate
+from torchzoo.store import StoreError, write_whole
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+#: The most that is read of `bisect.json`. A hundred thousand commits have some 10 MiB.
+ASKED_BYTES = 64 * 2**20
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What is looked for, and where."""
+
+    good: str  # SPECs as they were given
+    bad: str
+    versions: tuple[str, ...]  # SPECs in order; the first is the good one, the last the bad one
+    request: RunRequest  # one model, and one value of each axis
+    metric: Metric
+    threshold: float | None = None  # the least difference that matters: 0.07 for 7%; None: what the noise allows
+    lanes: int = 1
+    words: tuple[str, ...] = ()  # of the command line: they ask for the same case
+    nightly_index: str | None = None  # the URL of the index that the versions come from
+    pre_releases: bool = False
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One verdict: `midpoint` was measured beside `good`."""
+
+    good: str
+    midpoint: str
+    effort: int
+    evidence: Evidence
+    finished_at: str  # UTC, ISO 8601
+
+
+class BisectLog:
+    """Writes and reads the folder of one bisection. Use it as a context manager: inside, it is locked.
+
+    Args:
+        path: the folder.
+        resume: whether the folder holds a bisection to go on with; if not, it must not hold one.
+
+    Raises:
+        StoreError: on entering. The folder can't be written, another process works on it, or it holds a bisection where
+            it should not, or none where it should.
+    """
+
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
+        self.path = path
+        self.resume = resume
+        self._lock: FileLock | None = None
+
+    def __enter__(self) -> BisectLog:
+        from filelock import FileLock, Timeout
+
+        asked = self.path / "bisect.json"
+        if self.resume and not asked.is_file():
+            raise StoreError(f"no bisection in {self.path}: there is no file bisect.json")
+        lock = FileLock(self.path / ".lock")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock.acquire(blocking=False)
+        except Timeout as error:
+            message = f"another torchzoo is at work on {self.path}: wait for it, or name another folder"
+            raise StoreError(message) from error
+        except OSError as error:
+            message = f"can't write to {self.path}: {error.strerror or error}; name another folder with -o"
+            raise StoreError(message) from error
+        if not self.resume and asked.exists():
+            lock.release()
+            raise StoreError(
+                f"{self.path} holds a bisection already: go on with --resume {self.path}, or name another folder"
+            )
+        self._lock = lock
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._lock is not None
+        self._lock.release()
+
+    def begin(self, asked: Asked) -> None:
+        """Write what was asked."""
+        write_whole(self.path / "bisect.json", msgspec.json.format(to_json(asked), indent=1) + b"\n")
+
+    def asked(self) -> Asked:
+        """What was asked.
+
+        Raises:
+            StoreError: `bisect.json` can't be read.
+        """
+        path = self.path / "bisect.json"
+        found = attempt(lambda: msgspec.json.decode(read_file(path, ASKED_BYTES), type=Asked))
+        if isinstance(found, FileError):
+            raise StoreError(str(found)) from found
+        if isinstance(found, Exception):
+            raise StoreError(f"{path}: not written by this version of torchzoo: {one_line(found)}") from found
+        return found
+
+    def append(self, good: str, midpoint: str, effort: int, evidence: Evidence) -> Entry:
+        """Add a verdict; it is on disk when this returns. A damaged last line stays, and a new line begins after it."""
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
+        kept = msgspec.structs.replace(evidence, ratio=_finite(evidence.ratio))
+        entry = Entry(good=good, midpoint=midpoint, effort=effort, evidence=kept, finished_at=now)
+        with (self.path / "bisect.jsonl").open("a+b") as file:
+            if file.tell() > 0:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
+            file.write(to_json(entry) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        return entry
+
+    def entries(self) -> tuple[list[Entry], str]:
+        """The verdicts so far, and a remark on the lines that can't be read (empty if there are none).
+
+        Raises:
+            StoreError: `bisect.jsonl` is no file.
+        """
+        path = self.path / "bisect.jsonl"
+        try:
+            lines = read_file(path).split(b"\n") if os.path.lexists(path) else []
+        except FileError as error:
+            raise StoreError(str(error)) from error
+        found, damaged = [], []
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            entry = attempt(lambda line=line: msgspec.json.decode(line, type=Entry))  # type: ignore[misc]
+            if isinstance(entry, Entry):
+                found.append(entry)
+            else:
+                damaged.append(number)
+        if not damaged:
+            return found, ""
+        which = f"line {damaged[0]}" if len(damaged) == 1 else f"{len(damaged)} lines, the first is line {damaged[0]},"
+        return found, f"{path}: {which} could not be read and will be measured again"
+
+
+def _finite(ratio: Estimate | None) -> Estimate | None:
+    """The ratio with ends that JSON can write: it has no infinity."""
+    if ratio is None:
+        return None
+    most = sys.float_info.max
+    return msgspec.structs.replace(ratio, low=max(ratio.low, -most), high=min(ratio.high, most))

@@ -1,0 +1,221 @@
+"""Which version is the first bad one, from verdicts that may be wrong. Pure functions and frozen data.
+
+The versions 0 to `last` stand in order. Version 0 is good, and version `last` was called bad. The hypotheses are:
+version 1 is the first bad one, version 2 is, ..., version `last` is, or none is (the change is not there). They have a
+posterior probability, which each verdict changes by Bayes' rule. Where a verdict is wrong, later ones contradict it,
+and the posterior recovers.
+
+The next midpoint splits the mass of the posterior in half. With exact verdicts this is the usual bisection. (Burnashev
+and Zigangirov, 1974: no other order of noisy tests needs fewer of them, up to a constant.)
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from torchzoo.stats import Estimate
+
+
+class Verdict(enum.StrEnum):
+    BAD = "bad"  # the change is there
+    GOOD = "good"  # it is not
+    INCONCLUSIVE = "inconclusive"
+    SKIPPED = "skipped"  # this version can't be measured
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What the measurement of one version beside the good one says."""
+
+    verdict: Verdict
+    ratio: Estimate | None = None  # of the metric, this version over the good one
+    reason: str = ""  # why it is skipped, or what else is to be said
+    records: str = ""  # the folder of what was measured; empty if there is none
+
+
+class Judge(Protocol):
+    """Measures versions beside a good one."""
+
+    def judge(self, good: str, asks: Sequence[tuple[str, int]]) -> list[Evidence]:
+        """The verdicts on the tracked case and metric of some versions, in the order of `asks`.
+
+        Args:
+            good: the SPEC of the good version.
+            asks: for each version its SPEC and the effort: how much is measured. It is 1, and twice as much each time
+                that the verdict was inconclusive.
+        """
+        ...
+
+
+class ErrorRates(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a verdict is wrong; both above 0 and below 0.5.
+
+    The defaults are what verdicts of `compare` promise: at most one false alarm in a hundred, and a verdict `same` only
+    where a 95% interval lies within the threshold, so that the change hides on one side in at most 2.5 of a hundred.
+    They are upper bounds, so one in a hundred is taken for both.
+    """
+
+    false_bad: float = 0.01  # a version without the change is called bad
+    false_good: float = 0.01  # a version with the change is called good
+
+    def __post_init__(self) -> None:
+        if not (0 < self.false_bad < 0.5 and 0 < self.false_good < 0.5):
+            raise ValueError(f"error rates must be above 0 and below 0.5, found {self.false_bad} and {self.false_good}")
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """One verdict on one version, by its number."""
+
+    version: int
+    verdict: Verdict
+
+
+class Answer(enum.StrEnum):
+    FOUND = "found"
+    RANGE = "range"  # only skipped versions are left between its ends
+    ABSENT = "absent"  # the change is not there between good and bad
+    UNMEASURABLE = "unmeasurable"  # the bad version can't be measured, or its verdict stays inconclusive
+    UNDECIDED = "undecided"  # the limit on verdicts is reached
+
+
+class Conclusion(msgspec.Struct, frozen=True):
+    """The first bad version is one of `first` to `last`, with that probability. One version if it was found."""
+
+    answer: Answer
+    first: int
+    last: int
+    probability: float
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """A search for one first bad version, as far as it has come.
+
+    Args:
+        last: the number of the bad version; the good one is 0.
+        judged: the verdicts so far, in any order.
+        confidence: the search stops where the answer has this probability.
+        absent: the probability, before any verdict, that there is no change.
+        most_verdicts: the search stops after so many verdicts that are bad or good.
+    """
+
+    last: int
+    judged: tuple[Judged, ...] = ()
+    rates: ErrorRates = ErrorRates()
+    confidence: float = 0.95
+    absent: float = 0.05
+    most_verdicts: int = 100
+
+    def with_verdicts(self, judged: Iterable[Judged]) -> Search:
+        """The search after more verdicts."""
+        return msgspec.structs.replace(self, judged=(*self.judged, *judged))
+
+    @property
+    def skipped(self) -> frozenset[int]:
+        """The versions that can't be measured, by the latest verdict on each."""
+        latest = {one.version: one.verdict for one in self.judged}
+        return frozenset(version for version, verdict in latest.items() if verdict is Verdict.SKIPPED)
+
+    @property
+    def _telling(self) -> list[Judged]:
+        """The verdicts that say something."""
+        return [one for one in self.judged if one.verdict in (Verdict.BAD, Verdict.GOOD)]
+
+    def posterior(self) -> list[float]:
+        """The probability of each hypothesis, as a list by version: that it is the first bad one.
+
+        Entry 0 is 0: the good version is good. The entry after the last one is that there is no change.
+        """
+        prior = [(1 - self.absent) / self.last] * self.last + [self.absent]
+        logs = [math.log(one) for one in prior]
+        for one in self._telling:
+            is_bad = one.verdict is Verdict.BAD
+            if_changed = math.log(1 - self.rates.false_good if is_bad else self.rates.false_good)
+            if_not = math.log(self.rates.false_bad if is_bad else 1 - self.rates.false_bad)
+            for index in range(len(logs)):  # the hypothesis that version `index + 1` is the first bad one
+                logs[index] += if_changed if index + 1 <= one.version else if_not
+        highest = max(logs)
+        weights = [math.exp(one - highest) for one in logs]
+        return [0.0, *(weight / sum(weights) for weight in weights)]
+
+    def conclusion(self) -> Conclusion | None:
+        """The answer; None as long as more verdicts are needed."""
+        if not any(one.version == self.last for one in self._telling):
+            is_skipped = self.last in self.skipped
+            return Conclusion(Answer.UNMEASURABLE, 1, self.last, 0.0) if is_skipped else None
+        posterior = self.posterior()
+        if posterior[-1] >= self.confidence:
+            return Conclusion(Answer.ABSENT, 1, self.last, posterior[-1])
+        first, last = self._best_group(posterior)
+        mass = sum(posterior[first : last + 1])
+        if mass >= self.confidence:
+            return Conclusion(Answer.FOUND if first == last else Answer.RANGE, first, last, mass)
+        is_over = len(self._telling) >= self.most_verdicts or len(self.skipped) == self.last
+        return self._credible(posterior) if is_over else None
+
+    def best(self) -> tuple[int, float]:
+        """The most probable first bad version and its probability."""
+        posterior = self.posterior()[:-1]
+        version = max(range(1, self.last + 1), key=posterior.__getitem__)
+        return version, posterior[version]
+
+    def midpoints(self, lanes: int = 1) -> list[int]:
+        """The versions to judge next, at most one for each lane. The bad version is the first of all.
+
+        The midpoints cut the posterior into `lanes + 1` parts of about the same mass. A skipped version is replaced by
+        one beside it. The more versions were skipped, the farther from all of them: versions that do not work often
+        stand together.
+        """
+        posterior = self.posterior()
+        below = [sum(posterior[: version + 1]) for version in range(self.last + 1)]
+        chosen = [] if any(one.version == self.last for one in self.judged) else [self.last]
+        parts = lanes - len(chosen) + 1
+        for number in range(1, parts):
+            left = [v for v in range(1, self.last + 1) if v not in self.skipped and v not in chosen]
+            left = self._away_from_skipped(left)
+            if left:
+                chosen.append(min(left, key=lambda version: abs(below[version] - number / parts)))
+        return chosen
+
+    def _away_from_skipped(self, versions: list[int]) -> list[int]:
+        """Those at a distance from each skipped version, if there are some in the part that still matters."""
+        first, last = self.live()
+        skipped = [version for version in self.skipped if first <= version <= last]
+        distance = len(skipped)
+        while distance > 1:
+            some = [v for v in versions if first <= v < last and all(abs(v - one) >= distance for one in skipped)]
+            if some:
+                return some
+            distance //= 2
+        return versions
+
+    def live(self) -> tuple[int, int]:
+        """The versions between which the first bad one is, with the probability `confidence`."""
+        found = self._credible(self.posterior())
+        return found.first, found.last
+
+    def _best_group(self, posterior: Sequence[float]) -> tuple[int, int]:
+        """The most probable group of versions that no verdict can tell apart.
+
+        A group ends at a version that can be measured, and the other versions in it are skipped.
+        """
+        groups: list[tuple[int, int]] = []
+        first = 1
+        for version in range(1, self.last + 1):
+            if version not in self.skipped or version == self.last:
+                groups.append((first, version))
+                first = version + 1
+        return max(groups, key=lambda group: sum(posterior[group[0] : group[1] + 1]))
+
+    def _credible(self, posterior: Sequence[float]) -> Conclusion:
+        """The versions that are left where the same small mass is cut off at both ends."""
+        cut = (1 - self.confidence) / 2 * (1 - posterior[-1])
+        first, last = 1, self.last
+        while sum(posterior[1 : first + 1]) < cut:
+            first += 1
+        while sum(posterior[last : self.last + 1]) < cut:
+            last -= 1
+        return Conclusion(Answer.UNDECIDED, first, last, sum(posterior[first : last + 1]))

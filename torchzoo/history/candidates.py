@@ -1,0 +1,265 @@
+"""What lies between a good and a bad version: releases, nightlies, or commits, as SPECs in order.
+
+Releases and nightlies are those that pip finds with its own configuration, for this Python and this platform. So a
+version that can't be installed here is no candidate. Commits are those that git has between the two.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from torchzoo.errors import UsageError, nearest, one_line
+
+#: Seconds that pip or git may take. An index on the network is slow at times.
+PATIENCE_S = 300.0
+#: A dated nightly: `2.16.0.dev20261101`, `2.16.0.dev20261101+cpu`.
+_NIGHTLY = re.compile(r"\.dev\d{8}(\+.*)?$")
+SHORT_COMMIT = 10  # characters of a commit's name that are shown
+
+
+class Release(msgspec.Struct, frozen=True):
+    """`torch==2.14.1`. What else the SPEC installs is the same for all candidates."""
+
+    package: str
+    version: str
+    others: tuple[str, ...] = ()
+
+    def spec(self, version: str) -> str:
+        return ",".join([f"{self.package}=={version}", *self.others])
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """`timm@/src/timm:abc123`: a package, the folder of its checkout, and a commit."""
+
+    package: str
+    checkout: str
+    commit: str
+
+    def spec(self, commit: str) -> str:
+        return f"{self.package}@{self.checkout}:{commit}"
+
+
+def candidates(good: str, bad: str, *, nightly_index: str | None = None, pre_releases: bool = False) -> tuple[str, ...]:
+    """The SPECs from `good` to `bad`, in order, both included.
+
+    Args:
+        good: a SPEC such as `torch==2.11.0`, or `timm@/src/timm:v1.0.0`.
+        bad: another one of the same package. Parts behind a comma must be the same in both.
+        nightly_index: the URL of an index with dated nightlies; only these are candidates then.
+        pre_releases: whether release candidates and the like are candidates, too.
+
+    Raises:
+        UsageError: these are no two versions of one package, one of them does not exist, the good one is not older, or
+            none is between them.
+    """
+    if good == bad:
+        raise UsageError(f"good and bad are the same: {good}")
+    commits, releases = _commits(good, bad), _releases(good, bad)
+    if commits is not None:
+        if nightly_index is not None:
+            raise UsageError("--nightly-index goes with versions (torch==2.16.0.dev20261101), not with commits")
+        between = _between_commits(*commits)
+    elif releases is not None:
+        between = _between_releases(*releases, nightly_index=nightly_index, pre_releases=pre_releases)
+    else:
+        raise UsageError(
+            f"can't find what lies between {good} and {bad}: write two versions of one package (torch==2.11.0 and "
+            "torch==2.14.1), or two commits of one checkout (timm@/src/timm:COMMIT)"
+        )
+    if len(between) == 2:
+        raise UsageError(f"nothing lies between {good} and {bad}: so the first bad one is {bad}")
+    return between
+
+
+def short_name(spec: str) -> str:
+    """A SPEC for a line of a table: `2.14.1`, or the first characters of a commit's name."""
+    commit = _as_commit(spec)
+    if commit is not None:
+        return commit.commit[:SHORT_COMMIT]
+    return spec.partition(",")[0].partition("==")[2] or spec
+
+
+def about_commit(spec: str) -> str:
+    """Who made a commit, when, and what it is about: `Ada Lovelace, 2026-11-01: Faster layers`. Empty for a version."""
+    commit = _as_commit(spec)
+    if commit is None:
+        return ""
+    shown = _git(commit.checkout, "show", "-s", "--format=%an, %as: %s", commit.commit)
+    return one_line(shown.stdout) if shown.returncode == 0 else ""
+
+
+# --- commits ---
+
+
+def _as_commit(spec: str) -> Commit | None:
+    package, at, rest = spec.partition("@")
+    checkout, colon, commit = rest.rpartition(":")
+    return Commit(package, checkout, commit) if at and colon and checkout and commit and "," not in package else None
+
+
+def _commits(good: str, bad: str) -> tuple[Commit, Commit] | None:
+    first, last = _as_commit(good), _as_commit(bad)
+    if first is None or last is None:
+        return None
+    is_one = (first.package, _resolved(first.checkout)) == (last.package, _resolved(last.checkout))
+    return (first, last) if is_one else None
+
+
+def _resolved(path: str) -> Path:
+    return Path(path).expanduser().resolve()
+
+
+def _between_commits(good: Commit, bad: Commit) -> tuple[str, ...]:
+    checkout = str(_resolved(good.checkout))
+    first, last = (_full_name(one, checkout) for one in (good, bad))
+    if first == last:
+        raise UsageError(f"good and bad are the same commit: {first}")
+    if _git(checkout, "merge-base", "--is-ancestor", first, last).returncode != 0:
+        is_newer = _git(checkout, "merge-base", "--is-ancestor", last, first).returncode == 0
+        why = "it is newer: exchange them" if is_newer else "the two have no common line"
+        raise UsageError(f"the good commit {good.commit} is not an ancestor of the bad commit {bad.commit}: {why}")
+    listed = _git(checkout, "rev-list", "--first-parent", "--reverse", "--ancestry-path", f"{first}..{last}")
+    if listed.returncode != 0:
+        raise UsageError(f"git can't list the commits of {checkout}: {one_line(listed.stderr)}")
+    made = Commit(good.package, checkout, first)
+    return tuple(map(made.spec, [first, *listed.stdout.split()]))
+
+
+def _full_name(commit: Commit, checkout: str) -> str:
+    """The 40 characters of a commit's name. The name is checked by git, and does not change while others commit."""
+    found = _git(checkout, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit.commit}^{{commit}}")
+    if found.returncode == 0:
+        return found.stdout.strip()
+    if _git(checkout, "rev-parse", "--git-dir").returncode != 0:
+        raise UsageError(f"{checkout} is no checkout of git")
+    raise UsageError(f"{checkout} has no commit '{commit.commit}'")
+
+
+def _git(checkout: str, *words: str) -> subprocess.CompletedProcess[str]:
+    if not Path(checkout).is_dir():
+        raise UsageError(f"there is no folder {checkout}")
+    return _finished(["git", "-C", checkout, *words])
+
+
+# --- releases and nightlies ---
+
+
+def _releases(good: str, bad: str) -> tuple[Release, Release] | None:
+    """The part in which the two SPECs differ, where they differ in the version of one package alone."""
+    parts = [dict(filter(None, map(_package_and_version, spec.split(",")))) for spec in (good, bad)]
+    first, last = parts
+    if first.keys() != last.keys() or [len(one) for one in parts] != [len(s.split(",")) for s in (good, bad)]:
+        return None
+    changed = [package for package in first if first[package] != last[package]]
+    if len(changed) != 1:
+        return None
+    others = tuple(f"{name}=={version}" for name, version in first.items() if name != changed[0])
+    return Release(changed[0], first[changed[0]], others), Release(changed[0], last[changed[0]], others)
+
+
+def _package_and_version(text: str) -> tuple[str, str] | None:
+    package, equal, version = text.strip().partition("==")
+    is_name = re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", package) is not None
+    return (canonicalize_name(package), version.strip()) if equal and is_name else None
+
+
+def _between_releases(good: Release, bad: Release, *, nightly_index: str | None, pre_releases: bool) -> tuple[str, ...]:
+    first, last = _version(good), _version(bad)
+    if first >= last:
+        raise UsageError(f"the good version {good.version} is not older than the bad version {bad.version}")
+    with_pre = pre_releases or nightly_index is not None or first.is_prerelease or last.is_prerelease
+    offered = offered_versions(good.package, nightly_index=nightly_index, pre_releases=with_pre)
+    for one in (first, last):
+        _check_offered(one, good.package, offered)
+    between = [one for one in offered if _public(first) < _public(one) < _public(last)]
+    if nightly_index is not None:
+        between = [one for one in between if _NIGHTLY.search(str(one))]
+    elif not pre_releases:
+        between = [one for one in between if not one.is_prerelease]
+    chosen = one_of_each(between, prefer=last.local or first.local)
+    return tuple(map(good.spec, [good.version, *map(str, chosen), bad.version]))
+
+
+def _public(version: Version) -> Version:
+    """The version without its local part: 2.16.0 for 2.16.0+cpu."""
+    return Version(version.public)
+
+
+def _version(release: Release) -> Version:
+    try:
+        return Version(release.version)
+    except InvalidVersion as error:
+        raise UsageError(f"'{release.version}' is no version of {release.package}: write one such as 2.14.1") from error
+
+
+def _check_offered(version: Version, package: str, offered: Sequence[Version]) -> None:
+    """Raises `UsageError` if there is no such version. One with another local part (`+cpu`) counts."""
+    if any(one.public == version.public for one in offered):
+        return
+    hint = nearest(str(version), map(str, offered), otherwise=f"the newest is {offered[-1]}")
+    raise UsageError(f"pip finds no {package}=={version} for this Python: {hint}")
+
+
+def one_of_each(versions: Iterable[Version], *, prefer: str | None) -> list[Version]:
+    """The versions in order, each public version once: the one with the local part `prefer`, else one without."""
+    kept: dict[str, Version] = {}
+    for version in versions:
+        known = kept.get(version.public)
+        if known is None or version.local == prefer or (known.local != prefer and version.local is None):
+            kept[version.public] = version
+    return sorted(kept.values())
+
+
+def offered_versions(package: str, *, nightly_index: str | None = None, pre_releases: bool = False) -> list[Version]:
+    """The versions of a package that pip finds, from the oldest to the newest.
+
+    Raises:
+        UsageError: there is no such package, or pip can't be run.
+    """
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "index", "versions", package]
+    command += ["--pre"] if pre_releases else []
+    command += ["--index-url", nightly_index] if nightly_index is not None else []
+    done = _finished(command)
+    where = f"in {nightly_index}" if nightly_index is not None else "in its index"
+    if "No matching distribution" in done.stderr:
+        raise UsageError(f"pip finds no package {package} {where} for this Python")
+    if done.returncode != 0:
+        raise UsageError(f"pip can't list the versions of {package}: {_last_line(done.stderr)}")
+    listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
+    if listed is None:
+        raise UsageError(f"pip lists no versions of {package}: it needs `pip index`, so pip 21.2 or newer")
+    return sorted(Version(word.strip()) for word in listed[1].split(","))
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return one_line(lines[-1].removeprefix("ERROR: ")) if lines else "it says nothing"
+
+
+def _finished(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program that only reads. It asks nobody for a password."""
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "PIP_NO_INPUT": "1", "LC_ALL": "C"}
+    try:
+        return subprocess.run(  # noqa: S603  git and pip, with checked words
+            command,
+            env=environment,
+            check=False,
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            stdin=subprocess.DEVNULL,
+            timeout=PATIENCE_S,
+        )
+    except FileNotFoundError as error:
+        raise UsageError(f"`{command[0]}` is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(f"`{' '.join(command[:6])}` took longer than {PATIENCE_S:g} s") from error

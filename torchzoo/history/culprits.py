@@ -1,0 +1,181 @@
+"""From a good and a bad version to the first bad one, and to the next ones if the change has several steps.
+
+A search ends with one culprit. Then the culprit is the good version of the next search: if the bad version still
+differs from it, another culprit is between them. This ends when nothing is left of the change. A change is what the
+judge calls bad. So of steps that are each smaller than its threshold, only the one with which their sum exceeds the
+threshold is found.
+
+Everything follows from the log. So a bisection that was killed goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from torchzoo.history.bisect_log import Asked, BisectLog, Entry
+from torchzoo.history.bisection import (
+    Answer,
+    Conclusion,
+    ErrorRates,
+    Evidence,
+    Judge,
+    Judged,
+    Search,
+    Verdict,
+)
+from torchzoo.stats import Estimate
+
+#: The most effort for one verdict. It begins with 1 and doubles as long as the verdict is inconclusive.
+MOST_EFFORT = 16
+#: The probability that nothing is left of the change after a culprit, before that is measured.
+NOTHING_LEFT = 0.5
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One verdict, and what the search believes after it."""
+
+    entry: Entry
+    best: str  # SPEC of the most probable first bad version
+    probability: float
+
+
+class Culprit(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of the change: the first bad version is one of `specs`. It is one, unless versions were skipped."""
+
+    before: str  # SPEC: the last version without this step
+    specs: tuple[str, ...]
+    probability: float
+    ratio: Estimate | None  # of the metric: the last of `specs` over the good version of its search
+
+    @property
+    def is_exact(self) -> bool:
+        return len(self.specs) == 1
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bisection found, and why it stopped."""
+
+    culprits: tuple[Culprit, ...]
+    ended: Answer  # of the last search; FOUND if the last culprit is the bad version itself
+    reason: str = ""  # the last reason that the judge gave for the bad version
+    left: tuple[str, ...] = ()  # UNDECIDED: the first bad version is probably one of these
+
+
+class Follower(msgspec.Struct, frozen=True, kw_only=True):
+    """How a bisection is followed. `rates`, `confidence`: see `bisection.Search`."""
+
+    asked: Asked
+    log: BisectLog
+    judge: Judge
+    show: Callable[[Step], None]
+    rates: ErrorRates = ErrorRates()
+    confidence: float = 0.95
+    most_effort: int = MOST_EFFORT
+
+    def follow(self) -> Result:
+        """Judge versions until all culprits are found, or until no more can be found.
+
+        An exception of the judge ends it. What was judged before is in the log.
+        """
+        versions, entries = self.asked.versions, self.log.entries()[0]
+        culprits: list[Culprit] = []
+        start = 0
+        while start < len(versions) - 1:
+            left = versions[start:]
+            search = Search(last=len(left) - 1, rates=self.rates, confidence=self.confidence)
+            if culprits:
+                search = msgspec.structs.replace(search, absent=NOTHING_LEFT)
+            own = [one for one in entries if one.good == left[0]]
+            end = self._search(search, left, own)
+            if end.answer not in (Answer.FOUND, Answer.RANGE):
+                reason = next((one.evidence.reason for one in reversed(own) if one.midpoint == left[-1]), "")
+                some = left[end.first : end.last + 1] if end.answer is Answer.UNDECIDED else ()
+                return Result(culprits=tuple(culprits), ended=end.answer, reason=reason, left=some)
+            culprits.append(_culprit(left, own, end))
+            start += end.last
+        return Result(culprits=tuple(culprits), ended=Answer.FOUND)
+
+    def _search(self, search: Search, versions: Sequence[str], entries: list[Entry]) -> Conclusion:
+        """Judge versions until the first bad one is known. New verdicts are added to `entries`."""
+        while True:
+            known = State.of(versions, entries, self.most_effort)
+            current = search.with_verdicts(known.judged)
+            end = current.conclusion()
+            if end is not None:
+                return end
+            for entry in self._judged(versions[0], known.next_asks(current, versions, self.asked.lanes)):
+                entries.append(entry)
+                now = search.with_verdicts(State.of(versions, entries, self.most_effort).judged)
+                version, probability = now.best()
+                self.show(Step(entry=entry, best=versions[version], probability=probability))
+
+    def _judged(self, good: str, asks: Sequence[tuple[str, int]]) -> Iterator[Entry]:
+        """The verdicts on some versions, which are judged together."""
+        for ask, evidence in zip(asks, self.judge.judge(good, asks), strict=True):
+            yield self.log.append(good, *ask, evidence)
+
+
+class State(msgspec.Struct, frozen=True):
+    """What the log says about one search."""
+
+    judged: tuple[Judged, ...]
+    efforts: dict[str, int]  # the effort of the latest verdict on a version
+    pending: dict[str, int]  # inconclusive versions, and the effort with which they are judged again
+
+    @classmethod
+    def of(cls, versions: Sequence[str], entries: Sequence[Entry], most_effort: int) -> State:
+        """Read the entries of one search. A version that stays inconclusive at the most effort counts as skipped."""
+        number = {spec: index for index, spec in enumerate(versions)}
+        judged: list[Judged] = []
+        efforts: dict[str, int] = {}
+        pending: dict[str, int] = {}
+        for entry in entries:
+            spec, verdict = entry.midpoint, entry.evidence.verdict
+            if spec not in number:
+                continue
+            efforts[spec] = entry.effort
+            pending.pop(spec, None)
+            if verdict is Verdict.INCONCLUSIVE and 2 * entry.effort <= most_effort:
+                pending[spec] = 2 * entry.effort
+                continue
+            judged.append(Judged(number[spec], Verdict.SKIPPED if verdict is Verdict.INCONCLUSIVE else verdict))
+        return cls(tuple(judged), efforts, pending)
+
+    def next_asks(self, search: Search, versions: Sequence[str], lanes: int) -> list[tuple[str, int]]:
+        """The versions to judge next, with the effort of each: first those that were inconclusive and still matter."""
+        first, last = search.live()
+        matter = {*versions[first:last], versions[-1]}
+        asks = dict([(spec, effort) for spec, effort in self.pending.items() if spec in matter][:lanes])
+        for version in search.midpoints(lanes):
+            if len(asks) < lanes:
+                asks.setdefault(versions[version], self.efforts.get(versions[version], 1))
+        return list(asks.items())
+
+
+def _culprit(versions: Sequence[str], entries: Sequence[Entry], end: Conclusion) -> Culprit:
+    bad = [
+        one.evidence
+        for one in entries
+        if one.midpoint == versions[end.last] and one.evidence.verdict is Verdict.BAD and one.evidence.ratio
+    ]
+    return Culprit(
+        before=versions[end.first - 1],
+        specs=tuple(versions[end.first : end.last + 1]),
+        probability=end.probability,
+        ratio=bad[-1].ratio if bad else None,
+    )
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """`bad 1.100x [1.080, 1.120]`, `skipped: the model fails`."""
+    parts = [str(evidence.verdict)]
+    if evidence.ratio is not None:
+        parts.append(ratio_text(evidence.ratio))
+    return " ".join(parts) + (f": {evidence.reason}" if evidence.reason else "")
+
+
+def ratio_text(ratio: Estimate) -> str:
+    """`1.100x [1.080, 1.120]`: the value with its interval."""
+    return f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"

@@ -1,0 +1,138 @@
+"""The script of `inductor_bisect`: it drives PyTorch's `CompilerBisector` over one case, in a process of its own.
+
+It reads a `Task` from the file that is its first argument, and writes an `Answer` to its second. Torch is imported when
+it works, not when this module is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from torchzoo.case import Case
+from torchzoo.errors import attempt, one_line
+from torchzoo.store import write_whole
+from torchzoo.zoo.catalog import find_models, load_model_class
+
+if TYPE_CHECKING:
+    import torch
+
+    from torchzoo.model import Model
+
+#: Pairs of steps (eager, compiled) that are timed for one answer to "is it slow?", after the warm-up of both.
+PAIRS, WARM_UP_STEPS = 11, 3
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """A case whose results are wrong, or whose compiled step is too slow."""
+
+    case: Case
+    models_dirs: tuple[str, ...] = ()
+    #: The compiled step is slow if it takes more than this many times as long as eager's. None: the results are wrong.
+    slow_from: float | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What `CompilerBisector` found. The first three are None if nothing was found."""
+
+    backend: str | None = None
+    subsystem: str | None = None
+    number: int | None = None  # counted from 0: which application of the subsystem is at fault
+    about: str | None = None  # what that application worked on: a node of the graph, a pass
+    tries: int = 0
+    problem: str = ""  # why there is no answer
+
+
+def main(task_file: str, answer_file: str) -> None:
+    """Read the task, bisect, write the answer."""
+    task = msgspec.json.decode(Path(task_file).read_bytes(), type=Task)
+    found = attempt(lambda: bisected(task))
+    if isinstance(found, Exception):
+        found = Answer(problem=f"{type(found).__name__}: {one_line(found)}")
+    write_whole(Path(answer_file), msgspec.json.encode(found))
+
+
+def bisected(task: Task) -> Answer:
+    """Bisect one case, if it has the symptom at all. All of it happens in this process."""
+    if task.slow_from is not None and task.slow_from < 1:
+        os.environ["TORCH_BISECT_BACKEND"] = "inductor"  # other backends don't make a step faster than eager
+    from torch._inductor.compiler_bisector import CompilerBisector
+
+    spec = find_models(map(Path, task.models_dirs)).spec(task.case.model)
+    has_symptom = _symptom(task, load_model_class(spec))
+    CompilerBisector.bisection_enabled = False
+    if not has_symptom():
+        what = "its results are not wrong" if task.slow_from is None else "it is not slow"
+        return Answer(problem=f"the case does not show the problem in a single process: {what}", tries=1)
+    tries = 1
+
+    def is_good() -> bool:
+        nonlocal tries
+        tries += 1
+        return not has_symptom()
+
+    found = CompilerBisector.do_bisect(is_good)
+    if found is None:
+        return Answer(problem="the problem was not there again in any backend", tries=tries)
+    return Answer(
+        backend=found.backend,
+        subsystem=found.subsystem,
+        number=found.bisect_number,
+        about=found.debug_info,
+        tries=tries,
+    )
+
+
+def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
+    """Whether the problem is there, compiled anew each time."""
+    import torch
+
+    from torchzoo.measure.check.check import check_case
+    from torchzoo.record import CheckStatus
+
+    case, device = task.case, torch.device(task.case.device)
+    if task.slow_from is not None:
+        limit = task.slow_from
+        return lambda: compiled_over_eager(case, model_class, device) > limit
+    spec = find_models(map(Path, task.models_dirs)).spec(case.model)
+    return lambda: check_case(case, spec, model_class, device).status is CheckStatus.INCORRECT
+
+
+def compiled_over_eager(case: Case, model_class: type[Model], device: torch.device) -> float:
+    """How many times as long as eager's the compiled step takes: the median of some pairs that are timed in turns."""
+    import torch
+
+    from torchzoo.case import Mode
+    from torchzoo.measure.clock import DeviceClock
+    from torchzoo.measure.latency import quiet_python, timed_step_s
+    from torchzoo.measure.precision import apply_memory_format, apply_precision, inspect_step
+    from torchzoo.measure.variant import candidate_variant, eager_variant
+
+    assert case.batch_size is not None
+    torch._dynamo.reset()
+    model = model_class(case.mode, device, case.batch_size, seed=case.seed)
+    step = model.train_step if case.mode is Mode.TRAIN else model.eval_step
+    apply_precision(model, case.precision)
+    apply_memory_format(model, case.memory_format)
+    eager = eager_variant(model, step)
+    compiled = candidate_variant(model, step, case, inspect_step(model, step).take_calls())
+    clock, ratios = DeviceClock(device), []
+    with quiet_python():
+        for number in range(WARM_UP_STEPS + PAIRS):
+            times_s = {}
+            for one in (eager, compiled):
+                one.select()
+                times_s[one.name] = timed_step_s(one.step, clock)
+            if number >= WARM_UP_STEPS:
+                ratios.append(times_s[compiled.name] / times_s[eager.name])
+    return median(ratios)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

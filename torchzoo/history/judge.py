@@ -1,0 +1,173 @@
+"""Judges versions for a bisection: each is measured in turns with the good one, on this machine.
+
+The bad version tells how large the change is. Another version has the change where its whole 95% interval lies beyond
+half of it (half of the logarithm of the ratio), and has it not where the whole interval lies on this side of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from torchzoo.analysis.compare import RunComparison, compare_runs
+from torchzoo.analysis.findings import Finding
+from torchzoo.analysis.findings import Verdict as Compared
+from torchzoo.errors import TorchzooError, UsageError, one_line
+from torchzoo.history.bisect_log import Asked
+from torchzoo.history.bisection import Evidence, Verdict
+from torchzoo.history.environments import Environment, EnvironmentNotMade, using
+from torchzoo.history.turns import OnRecord, Place, ignore, measure
+from torchzoo.provenance import DifferenceKind
+from torchzoo.run.agents import AgentError
+from torchzoo.store import read_run
+
+#: Processes of each version in a first judgement. An inconclusive version is judged with twice as many each time.
+REPEATS = 5
+GOOD = "good"
+
+
+class GoodFails(TorchzooError):
+    """The good version itself can't be measured, so nothing can be judged beside it."""
+
+
+class AbJudge:
+    """A `bisection.Judge` that measures.
+
+    Args:
+        asked: the case, its metric and the versions.
+        folder: its records are kept below it. What was measured there before is not measured again.
+        on_record: is told of each record.
+    """
+
+    def __init__(self, asked: Asked, folder: Path, on_record: OnRecord = ignore) -> None:
+        self._asked = asked
+        self._folder = folder
+        self._on_record = on_record
+
+    def judge(self, good: str, asks: Sequence[tuple[str, int]]) -> list[Evidence]:
+        """The evidence on each version and effort. Those of the same effort are measured in turns with each other.
+
+        Raises:
+            GoodFails: `good` can't be measured. UsageError, StoreError: nothing can.
+        """
+        found: dict[tuple[str, int], Evidence] = {}
+        for effort in sorted({effort for _, effort in asks}):
+            midpoints = [midpoint for midpoint, one in asks if one == effort]
+            for midpoint, evidence in self._measured(good, midpoints, effort).items():
+                found[midpoint, effort] = evidence
+        return [found[ask] for ask in asks]
+
+    def _measured(self, good: str, midpoints: Sequence[str], effort: int) -> dict[str, Evidence]:
+        found: dict[str, Evidence] = {}
+        folder = self._folder_of(good, midpoints, effort)
+        with contextlib.ExitStack() as stack:
+            try:
+                beside = stack.enter_context(using(good))
+            except EnvironmentNotMade as error:
+                raise GoodFails(f"the good version can't be measured: {error}") from error
+            environments: dict[str, Environment] = {}
+            for midpoint in midpoints:
+                try:
+                    environments[midpoint] = stack.enter_context(using(midpoint))
+                except (EnvironmentNotMade, UsageError) as error:
+                    found[midpoint] = Evidence(verdict=Verdict.SKIPPED, reason=one_line(error))
+            self._measure(beside, environments, folder, effort, found)
+        for midpoint in [one for one in midpoints if one not in found]:
+            comparison = self._compared(folder, midpoint)
+            found[midpoint] = self._evidence(good, midpoint, comparison, folder)
+        return found
+
+    def _measure(
+        self,
+        good: Environment,
+        environments: dict[str, Environment],
+        folder: Path,
+        effort: int,
+        found: dict[str, Evidence],
+    ) -> None:
+        """Measure all, but for versions in which torchzoo can't even begin: `found` says so of them."""
+        axes = msgspec.structs.replace(self._asked.request.axes, repeats=REPEATS * effort)
+        request = msgspec.structs.replace(self._asked.request, axes=axes)
+        while environments:
+            places = {GOOD: Place(environment=good, folder=folder / GOOD)}
+            for midpoint, environment in environments.items():
+                places[midpoint] = Place(environment=environment, folder=folder / _short(midpoint))
+            try:
+                measure(request, places, on_record=self._on_record)
+            except AgentError as error:
+                failed = [midpoint for midpoint, one in environments.items() if one.name == error.agent]
+                if not failed:
+                    raise GoodFails(f"the good version can't be measured: {error}") from error
+                found[failed[0]] = Evidence(verdict=Verdict.SKIPPED, reason=one_line(error), records=str(folder))
+                del environments[failed[0]]
+            else:
+                return
+
+    def _compared(self, folder: Path, midpoint: str) -> RunComparison:
+        base, candidate = read_run(folder / GOOD), read_run(folder / _short(midpoint))
+        threshold = self._asked.threshold
+        metrics = (self._asked.metric,)
+        return compare_runs(base, candidate, threshold=threshold, across=frozenset(DifferenceKind), metrics=metrics)
+
+    def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:
+        finding = next(iter(comparison.findings), None)
+        if finding is None:
+            reason = next(
+                (f"{one.change}: {one.candidate}" for one in comparison.changes),
+                "unsteady" if comparison.unsteady else "neither version could be measured",
+            )
+            return Evidence(verdict=Verdict.SKIPPED, reason=reason, records=str(folder))
+        bad = self._asked.versions[-1]
+        change = None if midpoint == bad else self._change(good, bad)
+        verdict = _verdict_of_bad(finding) if change is None else _beside_half(finding, change)
+        return Evidence(verdict=verdict, ratio=finding.ratio, reason=finding.remark, records=str(folder))
+
+    def _change(self, good: str, bad: str) -> float | None:
+        """The logarithm of the ratio of the bad version to this good one, from the judgement with the most effort."""
+        found = None
+        for folder in self._folders(good):
+            if (folder / _short(bad) / "run.json").is_file() and (folder / GOOD / "run.json").is_file():
+                findings = self._compared(folder, bad).findings
+                if findings and findings[0].ratio.value > 0:
+                    found = math.log(findings[0].ratio.value)
+        return found
+
+    def _folders(self, good: str) -> Iterator[Path]:
+        """The folders of judgements beside `good`, those with the most effort last."""
+        yield from sorted(self._folder.glob(f"{_short(good)}/*"), key=lambda path: int(path.name.partition("-")[0]))
+
+    def _folder_of(self, good: str, midpoints: Sequence[str], effort: int) -> Path:
+        return self._folder / _short(good) / f"{effort}-{_short(' '.join(midpoints))}"
+
+
+def _verdict_of_bad(finding: Finding) -> Verdict:
+    if finding.is_notable:
+        return Verdict.BAD
+    return Verdict.GOOD if finding.verdict is Compared.SAME else Verdict.INCONCLUSIVE
+
+
+def _beside_half(finding: Finding, change: float) -> Verdict:
+    """Whether the change is there, from the interval of the ratio. `change` is the logarithm of the whole one."""
+    half = change / 2
+    low, high = (math.log(end) if end > 0 else -math.inf for end in (finding.ratio.low, finding.ratio.high))
+    if change < 0:
+        half, low, high = -half, -high, -low
+    if low > half:
+        return Verdict.BAD
+    return Verdict.GOOD if high < half else Verdict.INCONCLUSIVE
+
+
+def _short(spec: str) -> str:
+    """A name for a folder, for people and without two for one SPEC."""
+    from torchzoo.files import safe_name
+
+    words = "-".join(part.rpartition(":")[2][:16] if ":" in part else part for part in spec.split())
+    return f"{safe_name(words)[:80]}-{hashlib.sha256(spec.encode()).hexdigest()[:8]}"
+
+
+_Judge = Callable[[str, Sequence[tuple[str, int]]], list[Evidence]]
