@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -117,3 +118,21 @@ def test_a_server_that_is_stopped_while_it_imports_goes_on(tmp_path: Path, tempo
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(temporary)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_server_does_not_get_ctrl_c_before_its_first_line(temporary: Path) -> None:
+    """In a terminal, SIGINT comes to all processes. Python would die of it in a server, with a traceback."""
+    command = [sys.executable, str(ROOT / "run.py"), "lennard_jones", "-d", "cpu", "--bs", "smoke", "--json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)}
+    ) as run:
+        deadline = time.monotonic() + 60
+        while not (servers := [p for p in psutil.Process(run.pid).children() if fork_server.is_server(p)]):
+            assert time.monotonic() < deadline
+        for _ in range(30):
+            time.sleep(0.02)
+            for server in servers:
+                server.send_signal(signal.SIGINT)
+        _, stderr = run.communicate(timeout=100)
+    assert run.returncode == 0
+    assert "Traceback" not in stderr

@@ -24,7 +24,7 @@ from torchzoo.environment import MachineInfo
 from torchzoo.errors import TorchzooError
 from torchzoo.record import MeasuredPeaks
 from torchzoo.run import reaper, worker
-from torchzoo.run.interrupts import Interrupts
+from torchzoo.run.interrupts import Interrupts, sigint_blocked
 from torchzoo.run.lanes import Lane
 
 #: A library that is not imported in this time is left to the workers of its models.
@@ -158,7 +158,8 @@ class ForkServer:
             target=worker.tell_machine_info, args=(sender,), daemon=True
         )  # ended with this one
         try:
-            process.start()
+            with sigint_blocked():
+                process.start()
             sender.close()
             machine: MachineInfo | str = receiver.recv()
             process.join()

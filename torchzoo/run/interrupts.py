@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import signal
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from typing import Any
 
 
@@ -31,6 +32,20 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def sigint_blocked() -> Iterator[None]:
+    """A process that this thread starts inside does not get SIGINT until it unblocks it; this thread gets it after.
+
+    Python would die of it with a traceback before it can run a line of ours.
+    """
+    resource_tracker.ensure_running()  # when multiprocessing starts it, it unblocks SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

@@ -91,6 +91,7 @@ def _end_workers() -> None:
 
 _server = os.getpid()
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the runner ends the others
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked until here, see `interrupts.sigint_blocked`
 os.dup2(2, 1)  # standard output is the run's: what libraries print is none of its results
 if sys.platform == "linux":  # processes that their worker leaves behind become children of this one, and are found
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -17,7 +17,7 @@ import psutil
 from torchzoo.environment import pin, usable_cores
 from torchzoo.run import reaper, worker
 from torchzoo.run.fork_server import REAPER, ForkServer, is_server, keep_alive
-from torchzoo.run.interrupts import Interrupts
+from torchzoo.run.interrupts import Interrupts, sigint_blocked
 from torchzoo.run.lanes import Lane
 from torchzoo.run.messages import Reader
 from torchzoo.run.plan import PlannedCase
@@ -81,7 +81,8 @@ class ForkedWorkers:
         )
         ours, theirs = self._context.Pipe(duplex=True)
         process = self._context.Process(target=worker.work, args=(request, theirs))
-        process.start()
+        with sigint_blocked():  # it may start a fork server: someone killed the one before
+            process.start()
         theirs.close()
         self._processes[ticket] = _Process(process, ours, Reader(ours), scratch)
         REAPER.started(process.pid, scratch)
