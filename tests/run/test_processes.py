@@ -65,7 +65,8 @@ def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def run_one_case(process: Callable[..., Any], scratch: Path) -> None:
     """A run of one case whose worker is `process`."""
-    server = SimpleNamespace(context=SimpleNamespace(Pipe=multiprocessing.Pipe, Process=process))
+    context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=process)
+    server = SimpleNamespace(context=context, ensure_running=lambda: None)
     with ForkedWorkers(server, Settings()) as workers:  # type: ignore[arg-type]
         scheduler = Scheduler(
             workers, [Lane(device="cpu")], jobs=1, limits=StageLimits(), log_path=lambda _: scratch / "log"
@@ -92,7 +93,7 @@ def test_an_interrupt_while_a_worker_starts_or_is_killed_leaves_nothing(
 
 
 def test_an_interrupt_after_the_last_wait_is_not_lost() -> None:
-    workers = ForkedWorkers(SimpleNamespace(context=None), Settings())  # type: ignore[arg-type]
+    workers = ForkedWorkers(SimpleNamespace(context=None, ensure_running=None), Settings())  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt), workers:
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,12 @@ class ForkServer:
         self.import_limit_s = min(import_limit_s, IMPORT_LIMIT_S)
         self.preload = tuple(preload)
         self.refused: dict[str, str] = {}  # what it does not load, and why
+
+    def ensure_running(self) -> None:
+        """Start the server if it does not run. Ctrl-C does not reach it before it ignores it."""
+        if self._can_fork:
+            with sigint_blocked():
+                forkserver.ensure_running()
 
     def machine_info(self) -> MachineInfo:
         """Start the server, and ask one of its processes what the machine has.
@@ -158,8 +165,8 @@ class ForkServer:
             target=worker.tell_machine_info, args=(sender,), daemon=True
         )  # ended with this one
         try:
-            with sigint_blocked():
-                process.start()
+            self.ensure_running()
+            process.start()
             sender.close()
             machine: MachineInfo | str = receiver.recv()
             process.join()

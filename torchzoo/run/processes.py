@@ -17,7 +17,7 @@ import psutil
 from torchzoo.environment import pin, usable_cores
 from torchzoo.run import reaper, worker
 from torchzoo.run.fork_server import REAPER, ForkServer, is_server, keep_alive
-from torchzoo.run.interrupts import Interrupts, sigint_blocked
+from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
 from torchzoo.run.messages import Reader
 from torchzoo.run.plan import PlannedCase
@@ -33,6 +33,7 @@ class _Process:
     scratch: str
     has_ended: bool = False  # `wait` has said so
     server_ended: bool = False  # the process runs on, but multiprocessing can't tell when it ends
+    was_stopped: bool = False  # when `pause` was called, it was stopped already
 
 
 class ForkedWorkers:
@@ -60,6 +61,7 @@ class ForkedWorkers:
     ) -> None:
         self._woken_by = woken_by
         self._context = server.context
+        self._ensure_server = server.ensure_running
         self._settings = settings
         self._own_cores = own_cores
         self._all_cores = usable_cores()
@@ -81,8 +83,8 @@ class ForkedWorkers:
         )
         ours, theirs = self._context.Pipe(duplex=True)
         process = self._context.Process(target=worker.work, args=(request, theirs))
-        with sigint_blocked():  # it may start a fork server: someone killed the one before
-            process.start()
+        self._ensure_server()  # someone may have killed it
+        process.start()
         theirs.close()
         self._processes[ticket] = _Process(process, ours, Reader(ours), scratch)
         REAPER.started(process.pid, scratch)
@@ -134,10 +136,16 @@ class ForkedWorkers:
             self._processes[ticket].connection.send(worker.GO)
 
     def pause(self, ticket: int) -> None:
+        started = self._processes[ticket]
+        started.was_stopped = _status(started.process.pid) == psutil.STATUS_STOPPED
         self._signal(ticket, signal.SIGSTOP)
 
     def resume(self, ticket: int) -> None:
-        self._signal(ticket, signal.SIGCONT)
+        started = self._processes[ticket]
+        if started.was_stopped:  # it had stopped itself: then its time limit ends it, whatever others do
+            started.was_stopped = False
+        else:
+            self._signal(ticket, signal.SIGCONT)
 
     def kill(self, ticket: int) -> None:
         if ticket not in self._processes:  # `start` failed: there was no space, or no process
@@ -182,7 +190,12 @@ class ForkedWorkers:
 
 
 def _is_running(pid: int) -> bool:
+    return _status(pid) not in (psutil.STATUS_ZOMBIE, None)
+
+
+def _status(pid: int) -> str | None:
+    """As psutil names it; None if the process is gone."""
     try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+        return str(psutil.Process(pid).status())
     except psutil.NoSuchProcess:
-        return False
+        return None

@@ -90,17 +90,19 @@ class Scheduler:
                 now = timestamp()
                 record = Record(case=planned.case, outcome=planned.resolved, started_at=now, finished_at=now)
                 yield planned, record
+        seen_s = self.now_s()
         try:
             while queue or self.running:
                 self.windows.update()
                 if not self.windows.in_epoch:
                     self._start(queue)
-                began_s, wait_s = self.now_s(), self._time_left_s()
+                wait_s = self._time_left_s()
                 for ticket, message in self.workers.wait(wait_s):
                     if ticket in self.running:
                         self._note(ticket, message)
                 self.windows.update()  # who has been measured must not disturb the other lanes
-                self._allow_for_a_stop(self.now_s() - began_s - wait_s)
+                before_s, seen_s = seen_s, self.now_s()
+                self._allow_for_a_stop(seen_s - before_s - wait_s)
                 self._kill_late()
                 yield from self._finish(queue)
         finally:

@@ -10,6 +10,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -50,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 def work(request: Request, connection: Connection) -> None:
     """Send each stage as it begins, wait for the measuring window, then send the outcome."""
     os.setsid()  # a process group of its own, to be stopped and killed whole
+    _close_inherited()
     _redirect_output(request.log)
     faulthandler.enable()
     _limit_host_memory(request.settings.host_memory_limit_bytes)
@@ -190,8 +192,24 @@ def _set_environment(request: Request) -> None:
     os.environ["TRITON_CACHE_DIR"] = str(caches / "triton")
 
 
+def _close_inherited() -> None:
+    """Close what multiprocessing shares among all its processes: whoever writes garbage there ends the fork server.
+
+    Code of a model that needs them starts a fork server or a resource tracker of its own.
+    """
+    for shared, name in ((forkserver._forkserver, "_forkserver_alive_fd"), (resource_tracker._resource_tracker, "_fd")):
+        if (descriptor := getattr(shared, name, None)) is not None:
+            setattr(shared, name, None)
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
 def _redirect_output(log: str) -> None:
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    """To the log; to nowhere if its folder was deleted or the disk is full."""
+    try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError:
+        descriptor = os.open(os.devnull, os.O_WRONLY)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
