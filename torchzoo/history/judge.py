@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ from torchzoo.analysis.compare import RunComparison, compare_runs
 from torchzoo.analysis.findings import Finding
 from torchzoo.analysis.findings import Verdict as Compared
 from torchzoo.errors import TorchzooError, UsageError, one_line
+from torchzoo.files import safe_name
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Evidence, Verdict
 from torchzoo.history.environments import Environment, EnvironmentNotMade, using
@@ -164,10 +165,5 @@ def _beside_half(finding: Finding, change: float) -> Verdict:
 
 def _short(spec: str) -> str:
     """A name for a folder, for people and without two for one SPEC."""
-    from torchzoo.files import safe_name
-
     words = "-".join(part.rpartition(":")[2][:16] if ":" in part else part for part in spec.split())
     return f"{safe_name(words)[:80]}-{hashlib.sha256(spec.encode()).hexdigest()[:8]}"
-
-
-_Judge = Callable[[str, Sequence[tuple[str, int]]], list[Evidence]]

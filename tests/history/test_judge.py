@@ -1,0 +1,133 @@
+"""The judge of a bisection: a version has the change if it is on the bad side of half of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples import CASE, record
+from kept_nights import eager_s
+from kept_runs import failed, keep
+from torchzoo.analysis.findings import Metric
+from torchzoo.history import judge as judging
+from torchzoo.history.bisect_log import Asked
+from torchzoo.history.bisection import Verdict
+from torchzoo.history.environments import Environment, EnvironmentNotMade
+from torchzoo.history.judge import AbJudge, GoodFails
+from torchzoo.history.turns import Place
+from torchzoo.run.agents import AgentError
+from torchzoo.run.plan import Axes
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Settings
+
+#: The step of each version in seconds; a word instead: what is wrong with it.
+STEPS: dict[str, float | str] = {
+    "lib==1": 0.0100,
+    "lib==2": 0.0101,
+    "lib==3": 0.0119,
+    "lib==4": 0.0120,
+    "lib==fails": "fails",
+    "lib==broken": "broken",
+    "lib==nowhere": "nowhere",
+}
+
+
+class Measuring:
+    """Stands for `turns.measure`: writes runs whose processes differ by 0.2%, or by `noise`."""
+
+    def __init__(self, noise: float = 0.002) -> None:
+        self.noise = noise
+        self.asked: list[tuple[list[str], int]] = []
+
+    def __call__(self, request: RunRequest, places: Mapping[str, Place], **_: Any) -> None:
+        self.asked.append((sorted(place.environment.name for place in places.values()), request.axes.repeats))
+        for place in places.values():
+            if STEPS[place.environment.name] == "broken":
+                raise AgentError(place.environment.name, "torch can't be used here")
+        for place in places.values():
+            if not place.folder.exists():
+                keep(place.folder, [self._record(place.environment.name, n) for n in range(request.axes.repeats)])
+
+    def _record(self, name: str, repeat: int) -> Any:
+        step_s = STEPS[name]
+        if isinstance(step_s, str):
+            return record(failed("no such operator"), repeat=repeat)
+        return record(eager_s(step_s * (1 + self.noise * (repeat % 3 - 1))), repeat=repeat)
+
+
+@contextlib.contextmanager
+def using(spec: str) -> Iterator[Environment]:
+    if STEPS[spec] == "nowhere":
+        raise EnvironmentNotMade(f"can't make the environment {spec}: no such version")
+    yield Environment(name=spec, python="python", variables={}, key=spec)
+
+
+@pytest.fixture
+def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
+    made = Measuring()
+    monkeypatch.setattr(judging, "measure", made)
+    monkeypatch.setattr(judging, "using", using)
+    return made
+
+
+def judge(folder: Path, good: str = "lib==1", bad: str = "lib==4", metric: Metric = Metric.LATENCY) -> AbJudge:
+    request = RunRequest(
+        patterns=("tiny",), axes=Axes(modes=(CASE.mode,), devices=(), backends=()), settings=Settings()
+    )
+    asked = Asked(good=good, bad=bad, versions=(good, bad), request=request, words=(), metric=metric, lanes=1)
+    return AbJudge(asked, folder)
+
+
+def verdicts(found: list[Any]) -> list[Verdict]:
+    return [one.verdict for one in found]
+
+
+def test_a_version_is_bad_where_more_than_half_of_the_change_is_there(tmp_path: Path, measuring: Measuring) -> None:
+    asks = [(spec, 1) for spec in ("lib==2", "lib==3", "lib==4")]
+    found = judge(tmp_path).judge("lib==1", asks)
+    assert verdicts(found) == [Verdict.GOOD, Verdict.BAD, Verdict.BAD]
+    assert [one.ratio.value for one in found if one.ratio] == pytest.approx([1.01, 1.19, 1.2], rel=0.001)
+    assert measuring.asked == [(["lib==1", "lib==2", "lib==3", "lib==4"], judging.REPEATS)]
+
+
+@pytest.mark.usefixtures("measuring")
+def test_an_improvement_is_a_change_too(tmp_path: Path) -> None:
+    under_test = judge(tmp_path, good="lib==4", bad="lib==1")
+    asks = [("lib==1", 1), ("lib==2", 1), ("lib==3", 1)]
+    assert verdicts(under_test.judge("lib==4", asks)) == [Verdict.BAD, Verdict.BAD, Verdict.GOOD]
+
+
+def test_noise_is_inconclusive_and_more_effort_is_more_processes(tmp_path: Path, measuring: Measuring) -> None:
+    under_test = judge(tmp_path)
+    under_test.judge("lib==1", [("lib==4", 1)])
+    measuring.noise = 0.3
+    (found,) = under_test.judge("lib==1", [("lib==2", 2)])
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert [repeats for _, repeats in measuring.asked] == [judging.REPEATS, 2 * judging.REPEATS]
+
+
+def test_what_can_not_be_measured_is_skipped_with_the_reason(tmp_path: Path, measuring: Measuring) -> None:
+    asks = [(f"lib=={name}", 1) for name in ("4", "fails", "broken", "nowhere")]
+    found = judge(tmp_path).judge("lib==1", asks)
+    assert verdicts(found) == [Verdict.BAD, Verdict.SKIPPED, Verdict.SKIPPED, Verdict.SKIPPED]
+    assert "newly failing" in found[1].reason
+    assert "torch can't be used here" in found[2].reason
+    assert "no such version" in found[3].reason
+    assert measuring.asked[-1][0] == ["lib==1", "lib==4", "lib==fails"]  # the others, once more
+
+
+@pytest.mark.usefixtures("measuring")
+@pytest.mark.parametrize("good", ["lib==broken", "lib==nowhere"])
+def test_without_the_good_version_nothing_can_be_judged(tmp_path: Path, good: str) -> None:
+    with pytest.raises(GoodFails, match="the good version can't be measured: "):
+        judge(tmp_path, good=good).judge(good, [("lib==4", 1)])
+
+
+@pytest.mark.usefixtures("measuring")
+def test_another_judge_of_the_same_folder_knows_the_change(tmp_path: Path) -> None:
+    judge(tmp_path).judge("lib==1", [("lib==4", 1)])
+    assert verdicts(judge(tmp_path).judge("lib==1", [("lib==3", 1)])) == [Verdict.BAD]
