@@ -26,6 +26,10 @@ _NIGHTLY = re.compile(r"\.dev\d{8}(\+.*)?$")
 SHORT_COMMIT = 10  # characters of a commit's name that are shown
 
 
+class NothingBetween(UsageError):
+    """The bad version follows the good one directly. So it is the first bad one."""
+
+
 class Release(msgspec.Struct, frozen=True):
     """`torch==2.14.1`. What else the SPEC installs is the same for all candidates."""
 
@@ -59,7 +63,7 @@ def candidates(good: str, bad: str, *, nightly_index: str | None = None, pre_rel
 
     Raises:
         UsageError: these are no two versions of one package, one of them does not exist, the good one is not older, or
-            none is between them.
+            none is between them (`NothingBetween`).
     """
     if good == bad:
         raise UsageError(f"good and bad are the same: {good}")
@@ -76,7 +80,7 @@ def candidates(good: str, bad: str, *, nightly_index: str | None = None, pre_rel
             "torch==2.14.1), or two commits of one checkout (timm@/src/timm:COMMIT)"
         )
     if len(between) == 2:
-        raise UsageError(f"nothing lies between {good} and {bad}: so the first bad one is {bad}")
+        raise NothingBetween(f"nothing lies between {good} and {bad}: so the first bad one is {bad}")
     return between
 
 
