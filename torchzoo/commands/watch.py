@@ -16,7 +16,7 @@ from torchzoo.history.candidates import short_name
 from torchzoo.history.culprits import Step, evidence_text
 from torchzoo.history.nights import NIGHTS, Night, NightStatus
 from torchzoo.history.turns import ignore
-from torchzoo.history.watch import Options, Shown, watch
+from torchzoo.history.watch import Options, Shown, counted, watch
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
 
@@ -97,6 +97,7 @@ def _end(night: Night, options: Options) -> str:
         return f"good: nothing was confirmed; next: call this again tomorrow (kept in {folder})"
     if night.status is NightStatus.UNDECIDED:
         return f"undecided: nothing was confirmed, and not all could be decided: see {folder / nights.NIGHT}"
+    changes = counted(len(night.confirmed), "change")
     if options.posts and not any(one.startswith("issue-") for one in night.issues):
-        return f"regressed: {len(night.confirmed)} changes, {len(night.issues)} issues posted; kept in {folder}"
-    return f"regressed: {len(night.confirmed)} changes; next: read the issues in {folder}, and file them"
+        return f"regressed: {changes}, {counted(len(night.issues), 'issue')} posted; all is kept in {folder}"
+    return f"regressed: {changes}; next: read what is in {folder}, and file the issues"

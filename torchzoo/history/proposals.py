@@ -17,6 +17,7 @@ import msgspec
 from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.analysis.change_points import change_points
 from torchzoo.analysis.compare import BAD
+from torchzoo.analysis.detection import WINDOW
 from torchzoo.analysis.findings import LEAST_THRESHOLD, Metric, shown_variant
 from torchzoo.analysis.leaks import LeakVerdict, check
 from torchzoo.analysis.series import Series
@@ -33,6 +34,7 @@ SIGMAS = 3.0
 MAD_TO_SIGMA = 1.4826  # for values with a normal distribution
 #: A change is proposed if its first night is one of the last so many, tonight included.
 RECENT_NIGHTS = 3
+LEAST_STEPS = 8  # of a check for leaks: with fewer, it has no verdict
 
 
 class Kind(enum.StrEnum):
@@ -164,8 +166,8 @@ def _step(values: Mapping[str, float]) -> tuple[str, float] | None:
 
     The least change is what `compare` may call one.
     """
-    nights = list(values)
-    points = change_points(list(values.values()), least_magnitude=LEAST_THRESHOLD)
+    nights = list(values)[-WINDOW:]
+    points = change_points([values[night] for night in nights], least_magnitude=LEAST_THRESHOLD)
     recent = [point for point in points if point.index >= len(nights) - RECENT_NIGHTS and point.ratio.value > 1]
     return (nights[recent[-1].index], recent[-1].ratio.value) if recent else None
 
@@ -211,6 +213,3 @@ def leaks_of(results: Iterable[CaseResult]) -> dict[Case, bool]:
         if verdicts:
             found[result.case] = 2 * verdicts.count(LeakVerdict.LEAK) > len(verdicts)
     return found
-
-
-LEAST_STEPS = 8  # of a check for leaks

@@ -62,7 +62,8 @@ def sides_of(base_spec: str, base: Manifest, tonight_spec: str, tonight: Manifes
     named = {*specs[0].wanted, *specs[1].wanted}
     versions = [_packages(one) for one in (base, tonight)]
     changed = [name for name in versions[0] if versions[0][name] != versions[1].get(name) and name not in named]
-    rest = changes - {distribution_name(one) for one in (*changed, *named)}
+    rest = {name for name in changes if distribution_name(name) not in {*changed, *named}}
+    rest -= {*specs[0].variables, *specs[1].variables}
     rest -= _OF_TORCH if "torch" in {*changed, *named} else set()
     if base_spec == tonight_spec and not changed:
         why = f"{', '.join(sorted(rest))} changed, and no SPEC brings back the old one"

@@ -153,6 +153,11 @@ def _night(folder: Path, options: Options, shown: Shown) -> Night:
     return night
 
 
+def counted(number: int, what: str) -> str:
+    """`1 case`, `2 cases`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 # --- the run ---
 
 
@@ -170,7 +175,7 @@ def _run_text(stamp: str, asked: NightAsked, run: Run) -> str:
     results = case_results(run)
     counts = {status: sum(result.status is status for result in results) for status in Status}
     words = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    return f"{stamp}: measured {len(results)} cases in {asked.software}: {words}"
+    return f"{stamp}: measured {counted(len(results), 'case')} in {asked.software}: {words}"
 
 
 # --- proposals ---
@@ -182,7 +187,8 @@ def _proposals(
     """Bring the index up to date, and ask it what became worse."""
     folders = [folder / RUN for folder in night_folders(root) if (folder / RUN / "run.json").is_file()]
     with open_index(root / INDEX_NAME) as index:
-        index.update(folders)
+        for problem in index.update(folders).problems.values():
+            shown.line(f"not all of the history can be read: {problem}")
         series = queries.series(index)
     known = [Known(case=one.case, kind=one.kind, base=one.base) for night in before for one in night.confirmed]
     leaks: dict[str, dict[Case, bool]] = {}
@@ -194,7 +200,7 @@ def _proposals(
         shown.line(f"proposed: {one.case.label()}: {one.kind.words}: {one.why}")
     if not found:
         earlier = len([folder for folder in folders if folder.parent.name < stamp])
-        shown.line(f"nothing is proposed: no case is worse than in the {earlier} earlier nights")
+        shown.line(f"nothing is proposed: no case is worse than in {counted(earlier, 'earlier night')}")
     return found
 
 
@@ -209,7 +215,7 @@ def _confirm(
     measured: list[Measured] = []
     refused: list[str] = []
     for number, group in enumerate(groups_of(proposed), start=1):
-        cases = f"{len(group.cases)} cases beside the night {group.base}"
+        cases = f"{counted(len(group.cases), 'case')} beside the night {group.base}"
         try:
             sides = _sides(folder, group, software, asked)
             if sides.why_not:
@@ -283,7 +289,7 @@ def _explain(
 def _blamed_text(blamed: Blamed) -> str:
     about = f" ({blamed.about})" if blamed.about else ""
     which = f"one of {len(blamed.specs)} versions up to " if len(blamed.specs) > 1 else ""
-    return f"found: {which}{blamed.specs[-1]}{about}: {len(blamed.explains)} changes"
+    return f"found: {which}{blamed.specs[-1]}{about}: {counted(len(blamed.explains), 'change')}"
 
 
 # --- issues ---
