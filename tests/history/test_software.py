@@ -30,7 +30,9 @@ def test_packages_that_changed_are_named_at_their_old_versions() -> None:
     assert (found.base, found.candidate, found.rest) == ("torch==2.14.0", "this", ())
     assert (found.good, found.bad) == ("torch==2.14.0", "torch==2.15.0")
     found = sides_of("A=1", of(packages={"timm": "1.0.18"}), "A=2", of(packages={"timm": "1.0.19"}))
-    assert (found.base, found.candidate) == ("A=1,timm==1.0.18", "A=2")
+    assert (found.base, found.candidate, found.good) == ("A=1,timm==1.0.18", "A=2", "A=1")
+    found = sides_of("A=1", of(packages={"timm": "1.0.18"}), "A=1", of(packages={"timm": "1.0.19"}))
+    assert (found.good, found.bad) == ("A=1,timm==1.0.18", "A=1,timm==1.0.19")
 
 
 def test_packages_that_a_spec_names_are_not_named_again() -> None:

@@ -24,8 +24,8 @@ class Sides(msgspec.Struct, frozen=True, kw_only=True):
 
     base: str = ""
     candidate: str = ""
-    good: str = ""  # the same two for a bisection: tonight's packages named with their versions
-    bad: str = ""
+    good: str = ""  # the same two for a bisection. They differ in what the SPECs of the nights name, if they differ
+    bad: str = ""  # there; else in the versions of packages
     is_same: bool = False  # the software of both nights is equal
     why_not: str = ""
     rest: tuple[str, ...] = ()  # what else differs, and no SPEC brings back
@@ -68,7 +68,7 @@ def sides_of(base_spec: str, base: Manifest, tonight_spec: str, tonight: Manifes
     if base_spec == tonight_spec and not changed:
         why = f"{', '.join(sorted(rest))} changed, and no SPEC brings back the old one"
         return Sides(why_not=why, rest=tuple(sorted(rest)))
-    main = _main(changed, versions[0])
+    main = _main(changed, versions[0]) if base_spec == tonight_spec else []
     return Sides(
         base=_with(specs[0], {name: versions[0][name] for name in changed}),
         candidate=tonight_spec,

@@ -200,7 +200,8 @@ def _proposals(
         shown.line(f"proposed: {one.case.label()}: {one.kind.words}: {one.why}")
     if not found:
         earlier = len([folder for folder in folders if folder.parent.name < stamp])
-        shown.line(f"nothing is proposed: no case is worse than in {counted(earlier, 'earlier night')}")
+        why = f"no case is worse than in {counted(earlier, 'earlier night')}" if earlier else "this is the first night"
+        shown.line(f"nothing is proposed: {why}")
     return found
 
 

@@ -57,6 +57,7 @@ def body(issue: Issue) -> str:
     """The body of the issue."""
     first = issue.effects[0]
     rows = [(one.case.label(), one.what, one.change) for one in issue.effects]
+    comparison = msgspec.structs.replace(issue.comparison, base=issue.base, candidate=issue.candidate)
     lines = [
         f"**{escape(first.case.label())}**: {escape(first.what)}, {escape(first.change)}.",
         "",
@@ -72,7 +73,7 @@ def body(issue: Issue) -> str:
         *([""] if issue.remarks else []),
         "Both environments, and all cases that were measured:",
         "",
-        run_comparison.body(issue.comparison).rstrip("\n"),
+        run_comparison.body(comparison).rstrip("\n"),
         "",
         f"Found by `torchzoo watch` in the night {code(issue.night)}. Both versions were measured in turns on one "
         "machine, process by process.",
