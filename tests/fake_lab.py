@@ -144,7 +144,7 @@ class Repository:
         return f"timm@{self.folder}:{self.commits[number]}"
 
     def number(self, spec: str) -> int:
-        return self.commits.index(spec.rpartition(":")[2])
+        return self.commits.index(spec.partition(",")[0].rpartition(":")[2])
 
 
 def eval_case(model: str) -> Case:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,51 @@ def test_two_culprits_have_two_issues(repository: Repository, tmp_path: Path, mo
     assert (suite.folder / "bisect-2").is_dir()
 
 
+def test_what_cannot_be_bisected_costs_nothing_else(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ghost is slower while it is confirmed, and never again."""
+    planted, seen = Planted(repository), []
+
+    def haunted(spec: str, case: Case, noise: float) -> Any:
+        if case.model == "ghost" and repository.number(spec) == 15:
+            seen.append(case)
+            return latency(0.02 * noise * (1.5 if len(seen) <= 6 else 1.0))
+        return planted(spec, case, noise)
+
+    FakeLab(haunted).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower", "ghost")
+    suite.quiet()
+    assert suite.night(15) == 1
+    (blamed,) = suite.last.blamed
+    assert (blamed.specs, [one.case.model for one in blamed.explains]) == ((repository.spec(11),), ["slower"])
+    assert suite.last.remarks == (
+        "no version was found for ghost eval cpu eager bs4: latency: the bad version does not differ from the good one "
+        "when they are measured again",
+    )
+    assert "ghost eval cpu eager bs4: latency 1.50x, found in the night" in (suite.folder / "issue-2.md").read_text()
+
+
+def test_a_package_that_changed_beside_a_commit_is_not_the_commits_fault(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    lab.packages = {"timm": "1.0.19", "numpy": "2.0"}
+
+    def with_numpy(spec: str, _: Case, noise: float) -> Any:
+        is_new = lab.packages["numpy"] == "2.1" and "numpy==2.0" not in spec
+        return latency(0.02 * noise * (1.1 if is_new else 1.0))
+
+    lab.plan = with_numpy
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(4)
+    lab.packages = {"timm": "1.0.19", "numpy": "2.1"}
+    assert suite.night(4) == 1
+    assert suite.last.blamed == ()
+    issue = (suite.folder / "issue-1.md").read_text()
+    assert f"- `{repository.spec(3)},numpy==2.0` and" in issue
+
+
 def test_the_only_commit_of_a_day_needs_no_bisection(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,16 +298,19 @@ def test_an_environment_that_cannot_be_made_leaves_the_night_undecided(
 def test_killed_at_any_moment_the_next_call_goes_on_and_nothing_is_measured_twice(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lab = FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path / "whole", repository, "slower", "same")
-    suite.quiet(4)
-    before = len(lab.measured)
+    FakeLab(Planted(repository)).install(monkeypatch)
+    quiet = Suite(tmp_path / "quiet", repository, "slower", "same")
+    quiet.quiet(4)
+
+    def on_a_copy(name: str) -> tuple[FakeLab, Suite]:
+        shutil.copytree(quiet.root, tmp_path / name)
+        return FakeLab(Planted(repository)).install(monkeypatch), Suite(tmp_path / name, repository, *quiet.models)
+
+    lab, suite = on_a_copy("whole")
     assert suite.night(15) == 1
     count, expected = len(lab.measured), suite.last
-    for dies_at in sorted({*range(before, count, 9), count - 1}):
-        lab = FakeLab(Planted(repository)).install(monkeypatch)
-        suite = Suite(tmp_path / str(dies_at), repository, "slower", "same")
-        suite.quiet(4)
+    for dies_at in sorted({*range(0, count, 11), count - 1}):
+        lab, suite = on_a_copy(str(dies_at))
         lab.dies_at = dies_at
         assert suite.night(15) == 130
         assert "the same command goes on with this night" in capsys.readouterr().err
@@ -396,6 +445,17 @@ def test_wrong_usage(words: list[str], message: str, tmp_path: Path, capsys: pyt
     shown = capsys.readouterr().err
     assert message in shown
     assert len(shown.strip().splitlines()) == 1
+
+
+def test_a_night_that_was_removed_is_no_base(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(5)
+    shutil.rmtree(suite.folder)
+    assert suite.night(15) == 1
+    assert suite.last.proposed[0].base == finished_nights(tmp_path)[3].stamp
 
 
 def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

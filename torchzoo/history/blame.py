@@ -7,7 +7,7 @@ cases, which says what else it explains. What is left is bisected again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from torchzoo.analysis.compare import Change, RunComparison
 from torchzoo.analysis.findings import Metric
 from torchzoo.case import Case
+from torchzoo.errors import TorchzooError, UsageError, one_line
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Evidence, Judge, Verdict
 from torchzoo.history.candidates import NothingBetween, about_commit, candidates
@@ -111,6 +112,15 @@ def request_of(case: Case, request: RunRequest) -> RunRequest:
     return msgspec.structs.replace(request, patterns=(case.model,), suites=(), axes=axes)
 
 
+class _Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What all bisections of a group share."""
+
+    decided: Decided
+    request: RunRequest
+    on_record: OnRecord
+    on_step: OnStep
+
+
 def explain(
     decided: Decided,
     request: RunRequest,
@@ -119,7 +129,7 @@ def explain(
     on_record: OnRecord = ignore,
     on_step: OnStep = ignore,
 ) -> Explained:
-    """The versions that did what was confirmed.
+    """The versions that did what was confirmed. What can't be found out is a remark, and costs nothing else.
 
     Args:
         decided: what an A/B of two SPECs says.
@@ -127,29 +137,35 @@ def explain(
         folders: one for each bisection. What they hold is not measured again.
         on_record: is told of each record.
         on_step: is told of each verdict.
-
-    Raises:
-        TorchzooError: nothing can be measured; the message is one line.
     """
-    left = list(decided.confirmed)
+    work = _Work(decided=decided, request=request, on_record=on_record, on_step=on_step)
     try:
         versions = candidates(decided.sides.good, decided.sides.bad)
     except NothingBetween:
-        return Explained(found=(_direct(decided),))
+        versions = (decided.sides.good, decided.sides.bad)
+        if not decided.sides.is_part:
+            return Explained(found=(_direct(decided),))
+    except UsageError as error:
+        return Explained(left=decided.confirmed, remarks=(f"not bisected: {one_line(error)}",))
     found: list[Found] = []
+    remarks: list[str] = []
+    left, given_up = list(decided.confirmed), list[Confirmed]()
     for folder in folders:
-        if not left:
+        open_ones = [one for one in left if one not in given_up]
+        if not open_ones:
             break
-        target = clearest(left)
-        result = _bisected(target, versions, request, folder, on_record, on_step)
-        if not result.culprits:
-            return Explained(found=tuple(found), left=tuple(left), remarks=(_why_none(target, result),))
-        for number, culprit in enumerate(result.culprits, start=1):
-            one = _examined(culprit, decided, target, request, folder / f"culprit-{number}", on_record)
-            found.append(one)
-            left = [c for c in left if c not in one.blamed.explains]
-    remark = f"{len(left)} changes are left after {len(found)} culprits" if left else ""
-    return Explained(found=tuple(found), left=tuple(left), remarks=(remark,) if remark else ())
+        target = clearest(open_ones)
+        given_up.append(target)
+        try:
+            for one in _culprits(work, target, versions, folder, remarks):
+                found.append(one)
+                left = [each for each in left if each not in one.blamed.explains]
+        except TorchzooError as error:
+            remarks.append(f"{target.label} could not be bisected: {one_line(error)}")
+    open_ones = [one for one in left if one not in given_up]
+    if open_ones:
+        remarks.append(f"not bisected, after {len(folders)} bisections: {', '.join(one.label for one in open_ones)}")
+    return Explained(found=tuple(found), left=tuple(left), remarks=tuple(remarks))
 
 
 def _direct(decided: Decided) -> Found:
@@ -164,14 +180,18 @@ def _direct(decided: Decided) -> Found:
     return Found(blamed=blamed, comparison=decided.comparison)
 
 
-def _bisected(
-    target: Confirmed,
-    versions: tuple[str, ...],
-    request: RunRequest,
-    folder: Path,
-    on_record: OnRecord,
-    on_step: OnStep,
-) -> Result:
+def _culprits(
+    work: _Work, target: Confirmed, versions: tuple[str, ...], folder: Path, remarks: list[str]
+) -> Iterator[Found]:
+    """The culprits of one bisection. If there is none, `remarks` gets the reason."""
+    result = _bisected(work, target, versions, folder)
+    if not result.culprits:
+        remarks.append(_why_none(target, result))
+    for number, culprit in enumerate(result.culprits, start=1):
+        yield _examined(work, culprit, target, folder / f"culprit-{number}")
+
+
+def _bisected(work: _Work, target: Confirmed, versions: tuple[str, ...], folder: Path) -> Result:
     is_begun = (folder / "bisect.json").is_file()
     with BisectLog(folder, resume=is_begun) as log:
         if is_begun:
@@ -181,29 +201,27 @@ def _bisected(
                 good=versions[0],
                 bad=versions[-1],
                 versions=versions,
-                request=request_of(target.case, request),
+                request=request_of(target.case, work.request),
                 metric=target.kind.metric or Metric.LATENCY,
             )
             log.begin(asked)
-        judge = make_judge(target.kind, asked, folder / "records", on_record)
-        return Follower(asked=asked, log=log, judge=judge, show=on_step).follow()
+        judge = make_judge(target.kind, asked, folder / "records", work.on_record)
+        return Follower(asked=asked, log=log, judge=judge, show=work.on_step).follow()
 
 
-def _examined(
-    culprit: Culprit, decided: Decided, target: Confirmed, request: RunRequest, folder: Path, on_record: OnRecord
-) -> Found:
+def _examined(work: _Work, culprit: Culprit, target: Confirmed, folder: Path) -> Found:
     """What a culprit did to each of the confirmed cases. The case that was bisected is its own in any case."""
-    cases = tuple(dict.fromkeys(one.case for one in decided.confirmed))
-    base, candidate = measure_pair(culprit.before, culprit.specs[-1], cases, request, folder, on_record)
+    confirmed = work.decided.confirmed
+    cases = tuple(dict.fromkeys(one.case for one in confirmed))
+    base, candidate = measure_pair(culprit.before, culprit.specs[-1], cases, work.request, folder, work.on_record)
     comparison = compare(base, candidate)
     worse = {(one.case, one.kind) for one in changes_for_the_worse(comparison, base, candidate, night="")}
-    explains = tuple(one for one in decided.confirmed if one is target or (one.case, one.kind) in worse)
     blamed = Blamed(
         before=culprit.before,
         specs=culprit.specs,
         probability=culprit.probability,
         about=about_commit(culprit.specs[-1]),
-        explains=explains,
+        explains=tuple(one for one in confirmed if one is target or (one.case, one.kind) in worse),
     )
     return Found(blamed=blamed, comparison=comparison)
 

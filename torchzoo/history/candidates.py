@@ -90,7 +90,17 @@ def short_name(spec: str) -> str:
     commit = _as_commit(spec)
     if commit is not None:
         return commit.commit[:SHORT_COMMIT]
-    return spec.partition(",")[0].partition("==")[2] or spec
+    package = _first_package(spec)
+    return package[1] if package is not None else spec
+
+
+def package_of(spec: str) -> str:
+    """The package whose version or commit a SPEC names first: `timm`; the whole SPEC if it names none."""
+    commit = _as_commit(spec)
+    if commit is not None:
+        return commit.package
+    package = _first_package(spec)
+    return package[0] if package is not None else spec
 
 
 def about_commit(spec: str) -> str:
@@ -117,6 +127,10 @@ def _changed(good: str, bad: str) -> tuple[str, str, tuple[str, ...]] | None:
     first, last = _parts(good), _parts(bad)
     was, now = [part for part in first if part not in last], [part for part in last if part not in first]
     return (was[0], now[0], tuple(part for part in first if part in last)) if len(was) == len(now) == 1 else None
+
+
+def _first_package(spec: str) -> tuple[str, str] | None:
+    return next(filter(None, map(_package_and_version, _parts(spec))), None)
 
 
 def _as_commit(spec: str) -> Commit | None:

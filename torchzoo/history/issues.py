@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchzoo.history.blame import Found
-from torchzoo.history.candidates import short_name
+from torchzoo.history.candidates import package_of, short_name
 from torchzoo.history.confirm import Decided
 from torchzoo.history.nights import Confirmed
 from torchzoo.report import regression_issue
@@ -38,13 +38,12 @@ def write_issues(
 
 def _issue_of_culprit(night: str, found: Found) -> Issue:
     blamed = found.blamed
-    package = blamed.specs[-1].partition("@")[0].partition("==")[0]
     return Issue(
         night=night,
         effects=_effects(blamed.explains),
         base=blamed.before,
         candidate=blamed.specs[-1],
-        version=f"{package} {short_name(blamed.specs[-1])}",
+        version=f"{package_of(blamed.specs[-1])} {short_name(blamed.specs[-1])}",
         sure=f"{math.floor(100 * blamed.probability)}%" if blamed.probability < 1 else "",
         about=blamed.about,
         others=blamed.specs[:-1],

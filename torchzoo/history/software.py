@@ -26,6 +26,7 @@ class Sides(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str = ""
     good: str = ""  # the same two for a bisection. They differ in what the SPECs of the nights name, if they differ
     bad: str = ""  # there; else in the versions of packages
+    is_part: bool = False  # more changed than what `good` and `bad` differ in
     is_same: bool = False  # the software of both nights is equal
     why_not: str = ""
     rest: tuple[str, ...] = ()  # what else differs, and no SPEC brings back
@@ -74,6 +75,7 @@ def sides_of(base_spec: str, base: Manifest, tonight_spec: str, tonight: Manifes
         candidate=tonight_spec,
         good=_with(specs[0], {name: versions[0][name] for name in main}),
         bad=_with(specs[1], {name: versions[1][name] for name in main if name in versions[1]}),
+        is_part=bool(changed) and base_spec != tonight_spec,
         rest=tuple(sorted(rest)),
     )
 

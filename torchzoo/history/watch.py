@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
+from torchzoo.analysis.series import Series
 from torchzoo.case import Case
-from torchzoo.errors import TorchzooError, UsageError, one_line
+from torchzoo.errors import TorchzooError, UsageError, one_line, written
 from torchzoo.history import queries, turns
 from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain
 from torchzoo.history.confirm import Decided, Group, Measured, decide, groups_of, measure_pair
@@ -189,7 +190,7 @@ def _proposals(
     with open_index(root / INDEX_NAME) as index:
         for problem in index.update(folders).problems.values():
             shown.line(f"not all of the history can be read: {problem}")
-        series = queries.series(index)
+        series = _only(queries.series(index), folders)
     known = [Known(case=one.case, kind=one.kind, base=one.base) for night in before for one in night.confirmed]
     leaks: dict[str, dict[Case, bool]] = {}
     if Pass.LEAK_CHECK in request.settings.passes:
@@ -203,6 +204,15 @@ def _proposals(
         why = f"no case is worse than in {counted(earlier, 'earlier night')}" if earlier else "this is the first night"
         shown.line(f"nothing is proposed: {why}")
     return found
+
+
+def _only(series: Iterable[Series], folders: Iterable[Path]) -> list[Series]:
+    """The series without runs that are elsewhere or gone: the index may still know them."""
+    paths = {written(str(folder.resolve())) for folder in folders}
+    return [
+        msgspec.structs.replace(one, points=tuple(point for point in one.points if point.run.path in paths))
+        for one in series
+    ]
 
 
 # --- confirmation ---
@@ -274,10 +284,7 @@ def _explain(
         folders = [folder / f"bisect-{number + extra}" for extra in range(MOST_BISECTIONS)]
         explained = Explained(left=one.confirmed)
         if options.bisects:
-            try:
-                explained = explain(one, request, folders, on_record=shown.record, on_step=shown.step)
-            except TorchzooError as error:
-                explained = Explained(left=one.confirmed, remarks=(f"not bisected: {one_line(error)}",))
+            explained = explain(one, request, folders, on_record=shown.record, on_step=shown.step)
         found += explained.found
         left += explained.left
         remarks += explained.remarks
