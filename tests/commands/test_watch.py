@@ -277,6 +277,25 @@ def test_this_environment_is_held_against_its_old_packages(
     assert (asked["base"], asked["candidate"]) == ("timm==1.0.10", "this")
 
 
+def test_an_environment_that_changed_while_the_night_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = FakeLab(lambda *given: latency(0.02 * given[2])).install(monkeypatch)
+    command = ["watch", str(tmp_path), "slower", "-d", "cpu", "-q"]
+    for _ in range(4):
+        assert main(command) == 0
+    lab.packages = {"timm": "1.0.20"}
+    lab.plan = lambda *given: latency(0.03 * given[2])
+    lab.dies_at = len(lab.measured) + 1
+    assert main(command) == 130
+    lab.packages = {"timm": "1.0.21"}
+    lab.dies_at = -1
+    assert main(command) == 0
+    night = finished_nights(tmp_path)[-1]
+    assert night.status is NightStatus.UNDECIDED
+    assert "the environment changed after the run of this night: timm was 1.0.20, is 1.0.21" in night.remarks[0]
+
+
 def test_an_environment_that_cannot_be_made_leaves_the_night_undecided(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

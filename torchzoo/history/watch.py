@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -46,6 +46,8 @@ from torchzoo.history.proposals import RECENT_NIGHTS, Known, Proposal, leaks_of,
 from torchzoo.history.software import Sides, sides_of
 from torchzoo.history.specs import canonical, parse
 from torchzoo.history.turns import OnRecord, Place
+from torchzoo.provenance import machine_differences
+from torchzoo.record import Manifest
 from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass
@@ -223,12 +225,13 @@ def _confirm(
 ) -> tuple[tuple[Decided, ...], tuple[str, ...]]:
     """Decide the proposals by A/Bs. Returns also why some of them could not be decided."""
     software = {night.stamp: night.software for night in before}
+    run = read_run(folder / RUN)
     measured: list[Measured] = []
     refused: list[str] = []
     for number, group in enumerate(groups_of(proposed), start=1):
         cases = f"{counted(len(group.cases), 'case')} beside the night {group.base}"
         try:
-            sides = _sides(folder, group, software, asked)
+            sides = _sides(folder, group, software, asked.software, run.manifest)
             if sides.why_not:
                 shown.line(f"not measured: {cases}: {sides.why_not}")
                 refused += [] if sides.is_same else [f"{cases} could not be decided: {sides.why_not}"]
@@ -236,6 +239,7 @@ def _confirm(
             shown.line(f"measuring {cases} in turns: {sides.base} and {sides.candidate}")
             place = folder / ("confirm" if number == 1 else f"confirm-{number}")
             runs = measure_pair(sides.base, sides.candidate, group.cases, asked.request, place, shown.record)
+            _check_software(run.manifest, runs[1].manifest)
             measured.append(Measured(group=group, sides=sides, base=runs[0], candidate=runs[1]))
         except TorchzooError as error:
             refused.append(f"{cases} could not be decided: {one_line(error)}")
@@ -247,12 +251,18 @@ def _confirm(
     return decided, tuple(refused)
 
 
-def _sides(folder: Path, group: Group, software: dict[str, str], asked: NightAsked) -> Sides:
+def _sides(folder: Path, group: Group, software: Mapping[str, str], spec: str, tonight: Manifest) -> Sides:
     root = folder.parent.parent
     if group.base not in software:
         raise StoreError(f"{root / NIGHTS / group.base} says not what its software was")
-    base, tonight = run_of(root, group.base).manifest, read_run(folder / RUN).manifest
-    return sides_of(software[group.base], base, asked.software, tonight)
+    return sides_of(software[group.base], run_of(root, group.base).manifest, spec, tonight)
+
+
+def _check_software(tonight: Manifest, candidate: Manifest) -> None:
+    """Raises `StoreError` if the environment changed since the run, as it may where a night was cut short."""
+    changed = [f"{d.name} was {d.base}, is {d.candidate}" for d in machine_differences(tonight, candidate)]
+    if changed:
+        raise StoreError(f"the environment changed after the run of this night: {'; '.join(changed)}")
 
 
 def _decided_lines(decided: Decided) -> list[str]:
