@@ -79,6 +79,8 @@ def test_noisy_nights_need_more() -> None:
 def test_the_base_is_the_last_night_before_the_change() -> None:
     (one,) = proposed([1.0, 1.0, 1.0, 1.0, 1.3, 1.3])  # the change was not confirmed in the night before
     assert one.base == night(4)
+    (one,) = proposed([1.0, 1.0, 1.0, 1.0, 1.019, 1.031])  # nor was it proposed, but its value is nearer to tonight's
+    assert one.base == night(4)
     (one,) = proposed([1.0, 1.0, 1.0, 1.0, Status.FAILED, 1.3])
     assert one.base == night(4)
 

@@ -147,7 +147,8 @@ def _of_values(case: Case, kind: Kind, values: Mapping[str, float]) -> Proposal 
     usual, limit = median(last.values()), level_limit(list(last.values()))
     if now <= limit:
         return None
-    base = max(night for night, value in last.items() if value <= limit)
+    half_way = math.sqrt(usual * now)  # a night above it is nearer to tonight: the change may have come with it
+    base = max(night for night, value in last.items() if value <= half_way)
     why = f"{now / usual:.3f}x of the usual value ({len(last)} nights, up to {limit / usual:.3f}x is noise)"
     return Proposal(case=case, kind=kind, base=base, value=now, usual=usual, why=why)
 
