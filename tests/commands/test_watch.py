@@ -218,6 +218,21 @@ def test_a_wrong_proposal_is_not_confirmed(
     assert "not confirmed: slower eval cpu eager bs4: latency" in capsys.readouterr().out
 
 
+def test_an_ab_that_cannot_tell_leaves_the_night_undecided(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wild(spec: str, case: Case, noise: float) -> Any:
+        return latency(0.02 * noise * (1.6 if repository.number(spec) == 4 and case.repeat % 2 == 0 else 1.0))
+
+    FakeLab(wild).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(4)
+    assert suite.night(4) == 0
+    assert suite.last.status is NightStatus.UNDECIDED
+    assert suite.last.remarks == ("the A/B could not tell: slower eval cpu eager bs4: latency",)
+    assert "undecided: slower eval cpu eager bs4: latency" in capsys.readouterr().out
+
+
 def test_the_same_software_is_not_measured_again(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

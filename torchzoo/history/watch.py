@@ -61,8 +61,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     spec: str
     request: RunRequest
     bisects: bool = True
-    repository: str | None = None  # OWNER/NAME: issues are posted there with gh; None: they are files
-    posts: bool = False
+    posts: bool = False  # whether issues are posted with gh, and not only written
+    repository: str | None = None  # OWNER/NAME to post to; None: as gh finds it
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,10 +87,8 @@ def watch(options: Options, now: datetime, shown: Shown) -> Night:
     if AUTO in options.request.axes.batch_sizes:
         raise UsageError("--bs auto could choose other batches each night: give numbers, smoke or default")
     folder = unfinished(options.root)
-    if folder is not None:
-        if _goes_on(folder, options, shown):
-            return _night(folder, options, shown)
-        folder = None
+    if folder is not None and _goes_on(folder, options, shown):
+        return _night(folder, options, shown)
     asked = NightAsked(spec=options.spec, software=canonical(parse(options.spec)), request=options.request)
     folder = begin(options.root, asked, now)
     try:
@@ -140,8 +138,9 @@ def _night(folder: Path, options: Options, shown: Shown) -> Night:
     issues = write_issues(folder, found, left, decided, remarks)
     places = [_posted(path, title, options, remarks, shown) for path, title in issues]
     confirmed = tuple(one for each in decided for one in each.confirmed)
-    is_open = bool(refused) or any(one.undecided for one in decided)
-    status = NightStatus.UNDECIDED if is_open else NightStatus.GOOD
+    open_ones = [proposal for one in decided for proposal in one.undecided]
+    remarks += [f"the A/B could not tell: {one.case.label()}: {one.kind.words}" for one in open_ones]
+    status = NightStatus.UNDECIDED if refused or open_ones else NightStatus.GOOD
     night = Night(
         stamp=stamp,
         status=NightStatus.REGRESSED if confirmed else status,
