@@ -33,6 +33,7 @@ COMMANDS = {
     "noise": "noise",
     "history": "history",
     "bisect": "bisect",
+    "watch": "watch",
     "export": "export",
     "tune-batch": "tune_batch",
     "describe": "describe",

@@ -13,13 +13,17 @@ import msgspec
 import psutil
 import pytest
 
-from examples import CASE, ROOT, SPEC
+from examples import CASE, FACTS, ROOT, SPEC
+from torchzoo.case import EAGER, Mode
 from torchzoo.cli import main
-from torchzoo.history import ab
+from torchzoo.history import ab, turns
 from torchzoo.history.ab import AbError, AbRequest, Side
 from torchzoo.history.turns import in_turns
-from torchzoo.run.plan import PlannedCase
-from torchzoo.store import read_run
+from torchzoo.run.agent import Prepared
+from torchzoo.run.plan import Axes, PlannedCase
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Settings
+from torchzoo.store import RunStore, read_run
 from user_models import make_broken, make_folder
 
 
@@ -72,10 +76,6 @@ def test_wrong_usage_is_one_clear_line_and_status_2(
 
 
 def test_a_request_is_read_as_it_was_begun(tmp_path: Path) -> None:
-    from torchzoo.run.plan import Axes
-    from torchzoo.run.request import RunRequest
-    from torchzoo.settings import Settings
-
     run = RunRequest(patterns=("x",), axes=Axes(modes=(CASE.mode,), devices=(), backends=()), settings=Settings())
     request = AbRequest(base="this", candidate="A=1", run=run)
     ab.begin(request, tmp_path / "new")
@@ -122,3 +122,20 @@ def test_both_sides_are_runs_of_their_own_and_kill_9_loses_nothing(tmp_path: Pat
         assert len({record.case for record in records}) == len(records) == 4
     (change,) = json.loads(resumed.stdout)["status_changes"]
     assert (change["case"]["model"], change["change"]) == ("raises", "newly failing")
+
+
+def test_only_some_cases_of_a_request_are_planned(tmp_path: Path) -> None:
+    class Agent:
+        @staticmethod
+        def ask(*_: object) -> Prepared:
+            return Prepared(machine=FACTS, missing={})
+
+    axes = Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=("cpu",), backends=(EAGER,), repeats=2)
+    request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
+    with RunStore(tmp_path / "all") as store:
+        whole = turns._ready(Agent(), store, request, [SPEC], only=(), cases_in=2)  # type: ignore[arg-type]
+    assert len(whole.left) == len(whole.manifest.cases) == 4
+    with RunStore(tmp_path / "some") as store:
+        some = turns._ready(Agent(), store, request, [SPEC], only={CASE}, cases_in=2)  # type: ignore[arg-type]
+    assert [one.case for one in some.left] == [msgspec.structs.replace(CASE, repeat=n) for n in range(2)]
+    assert some.manifest.cases == tuple(one.case for one in some.left)

@@ -51,6 +51,16 @@ def test_commits_of_the_main_line(checkout: tuple[Path, list[str]]) -> None:
     assert about_commit(found[2]) == "Ada Lovelace, 2026-11-01: third: faster layers"
 
 
+def test_what_else_the_specs_of_commits_name_stays_the_same(checkout: tuple[Path, list[str]]) -> None:
+    folder, line = checkout
+    found = candidates.candidates(f"OMP_NUM_THREADS=2,timm@{folder}:{line[0]}", f"timm@{folder}:v2,OMP_NUM_THREADS=2")
+    assert found[1] == f"timm@{folder}:{line[1]},OMP_NUM_THREADS=2"
+    assert short_name(found[1]) == line[1][:10]
+    assert about_commit(found[2]) == "Ada Lovelace, 2026-11-01: third: faster layers"
+    with pytest.raises(UsageError, match="can't find what lies between"):
+        candidates.candidates(f"A=1,timm@{folder}:{line[0]}", f"timm@{folder}:v2,A=2")
+
+
 @pytest.mark.parametrize(
     ("good", "bad", "message"),
     [
@@ -115,6 +125,9 @@ def test_other_packages_of_a_spec_stay_the_same(monkeypatch: pytest.MonkeyPatch)
     assert found == ("torch==2.11,timm==1.0", "torch==2.12,timm==1.0", "torch==2.13,timm==1.0")
     assert short_name(found[1]) == "2.12"
     assert about_commit(found[1]) == ""
+    found = candidates.candidates("A=1,torch==2.11", "torch==2.13,A=1")
+    assert found == ("torch==2.11,A=1", "torch==2.12,A=1", "torch==2.13,A=1")
+    assert short_name(found[1]) == "2.12"
 
 
 @pytest.mark.parametrize(

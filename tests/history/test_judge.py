@@ -14,6 +14,7 @@ from kept_nights import eager_s
 from kept_runs import failed, keep
 from torchzoo.analysis.findings import Metric
 from torchzoo.history import judge as judging
+from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Verdict
 from torchzoo.history.environments import Environment, EnvironmentNotMade
@@ -69,7 +70,7 @@ def using(spec: str) -> Iterator[Environment]:
 @pytest.fixture
 def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
     made = Measuring()
-    monkeypatch.setattr(judging, "measure", made)
+    monkeypatch.setattr(turns, "measure", made)
     monkeypatch.setattr(judging, "using", using)
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterable
 
 from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Precision
 from torchzoo.record import Failed, FailureKind, Manifest, Record
@@ -16,6 +17,11 @@ def command(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record 
     The command has the settings of the run that are not the defaults. It has the time limits only if the case exceeded
     one.
     """
+    return shell_line(["python", "run.py", *words(case, manifest, repeats=repeats, failed=failed)])
+
+
+def words(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | None = None) -> list[str]:
+    """The words behind `python run.py`, or `torchzoo ab --base A --candidate B`. See `command`."""
     options = {
         "--backend": (str(case.backend), str(EAGER)),
         "--precision": (str(case.precision), str(Precision.DEFAULT)),
@@ -25,19 +31,24 @@ def command(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record 
         "--seed": (str(case.seed), "0"),
         "--repeats": (str(repeats), "1"),
     }
-    words = [case.model, "-d", case.device, "-t", str(case.mode)]
+    found = [case.model, "-d", case.device, "-t", str(case.mode)]
     for option, (value, default) in options.items():
-        words += [option, value] if value != default else []
-    words += _settings(manifest.settings)
+        found += [option, value] if value != default else []
+    found += _settings(manifest.settings)
     if failed is not None and isinstance(failed.outcome, Failed) and failed.outcome.kind is FailureKind.TIMEOUT:
         limits = manifest.settings.limits
         for name in ("build", "compile", "measure"):
-            words += [f"--{name}-timeout", f"{getattr(limits, f'{name}_s'):g}"]
+            found += [f"--{name}-timeout", f"{getattr(limits, f'{name}_s'):g}"]
     for folder in manifest.models_dirs:
-        words += ["--models-dir", folder]
+        found += ["--models-dir", folder]
     if case.model.startswith("-"):  # no option of ours
-        words = [*words[1:], "--", case.model]
-    return " ".join(map(_quoted, ["python", "run.py", *words]))
+        found = [*found[1:], "--", case.model]
+    return found
+
+
+def shell_line(some: Iterable[str]) -> str:
+    """The words as a line for a shell."""
+    return " ".join(map(_quoted, some))
 
 
 def _quoted(word: str) -> str:

@@ -11,10 +11,12 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.analysis.compare import RunComparison, compare_runs
+from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file, to_json
+from torchzoo.history import turns
 from torchzoo.history.environments import Environment
-from torchzoo.history.turns import OnRecord, Place, ignore, measure
+from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.provenance import DifferenceKind
 from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
@@ -35,6 +37,7 @@ class AbRequest(msgspec.Struct, frozen=True, kw_only=True):
     base: str
     candidate: str
     run: RunRequest
+    only: tuple[Case, ...] = ()  # if any: these of its cases alone (their repeats are 0)
 
 
 class AbError(TorchzooError):
@@ -81,7 +84,7 @@ def measure_sides(
         side.value: Place(environment=environment, folder=path / side)
         for side, environment in ((Side.BASE, base), (Side.CANDIDATE, candidate))
     }
-    measure(request.run, places, on_record=on_record)
+    turns.measure(request.run, places, only=request.only, on_record=on_record)
 
 
 def compare_sides(path: Path, *, threshold: float | None = None) -> RunComparison:

@@ -26,6 +26,10 @@ _NIGHTLY = re.compile(r"\.dev\d{8}(\+.*)?$")
 SHORT_COMMIT = 10  # characters of a commit's name that are shown
 
 
+class NothingBetween(UsageError):
+    """The bad version follows the good one directly. So it is the first bad one."""
+
+
 class Release(msgspec.Struct, frozen=True):
     """`torch==2.14.1`. What else the SPEC installs is the same for all candidates."""
 
@@ -38,14 +42,15 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """`timm@/src/timm:abc123`: a package, the folder of its checkout, and a commit."""
+    """`timm@/src/timm:abc123`: a package, the folder of its checkout, and a commit. For the rest, see `Release`."""
 
     package: str
     checkout: str
     commit: str
+    others: tuple[str, ...] = ()
 
     def spec(self, commit: str) -> str:
-        return f"{self.package}@{self.checkout}:{commit}"
+        return ",".join([f"{self.package}@{self.checkout}:{commit}", *self.others])
 
 
 def candidates(good: str, bad: str, *, nightly_index: str | None = None, pre_releases: bool = False) -> tuple[str, ...]:
@@ -59,7 +64,7 @@ def candidates(good: str, bad: str, *, nightly_index: str | None = None, pre_rel
 
     Raises:
         UsageError: these are no two versions of one package, one of them does not exist, the good one is not older, or
-            none is between them.
+            none is between them (`NothingBetween`).
     """
     if good == bad:
         raise UsageError(f"good and bad are the same: {good}")
@@ -76,7 +81,7 @@ def candidates(good: str, bad: str, *, nightly_index: str | None = None, pre_rel
             "torch==2.14.1), or two commits of one checkout (timm@/src/timm:COMMIT)"
         )
     if len(between) == 2:
-        raise UsageError(f"nothing lies between {good} and {bad}: so the first bad one is {bad}")
+        raise NothingBetween(f"nothing lies between {good} and {bad}: so the first bad one is {bad}")
     return between
 
 
@@ -85,7 +90,17 @@ def short_name(spec: str) -> str:
     commit = _as_commit(spec)
     if commit is not None:
         return commit.commit[:SHORT_COMMIT]
-    return spec.partition(",")[0].partition("==")[2] or spec
+    package = _first_package(spec)
+    return package[1] if package is not None else spec
+
+
+def package_of(spec: str) -> str:
+    """The package whose version or commit a SPEC names first: `timm`; the whole SPEC if it names none."""
+    commit = _as_commit(spec)
+    if commit is not None:
+        return commit.package
+    package = _first_package(spec)
+    return package[0] if package is not None else spec
 
 
 def about_commit(spec: str) -> str:
@@ -100,18 +115,43 @@ def about_commit(spec: str) -> str:
 # --- commits ---
 
 
+def _parts(spec: str) -> list[str]:
+    """What stands between the commas of a SPEC, without what is only written in another way."""
+    parts = [part.strip() for part in re.split(r"(?<!\\),", spec)]
+    named = [_package_and_version(part) for part in parts]
+    return ["==".join(package) if package is not None else part for part, package in zip(parts, named, strict=True)]
+
+
+def _changed(good: str, bad: str) -> tuple[str, str, tuple[str, ...]] | None:
+    """The one part in which two SPECs differ, in both, and the parts that they share; None if more differ."""
+    first, last = _parts(good), _parts(bad)
+    was, now = [part for part in first if part not in last], [part for part in last if part not in first]
+    return (was[0], now[0], tuple(part for part in first if part in last)) if len(was) == len(now) == 1 else None
+
+
+def _first_package(spec: str) -> tuple[str, str] | None:
+    return next(filter(None, map(_package_and_version, _parts(spec))), None)
+
+
 def _as_commit(spec: str) -> Commit | None:
-    package, at, rest = spec.partition("@")
-    checkout, colon, commit = rest.rpartition(":")
-    return Commit(package, checkout, commit) if at and colon and checkout and commit and "," not in package else None
+    """The first part of a SPEC that names a commit."""
+    for part in _parts(spec):
+        package, at, rest = part.partition("@")
+        checkout, colon, commit = rest.rpartition(":")
+        if at and colon and checkout and commit and "=" not in package:
+            return Commit(package, checkout, commit)
+    return None
 
 
 def _commits(good: str, bad: str) -> tuple[Commit, Commit] | None:
-    first, last = _as_commit(good), _as_commit(bad)
+    changed = _changed(good, bad)
+    if changed is None:
+        return None
+    first, last = _as_commit(changed[0]), _as_commit(changed[1])
     if first is None or last is None:
         return None
     is_one = (first.package, _resolved(first.checkout)) == (last.package, _resolved(last.checkout))
-    return (first, last) if is_one else None
+    return (msgspec.structs.replace(first, others=changed[2]), last) if is_one else None
 
 
 def _resolved(path: str) -> Path:
@@ -130,7 +170,7 @@ def _between_commits(good: Commit, bad: Commit) -> tuple[str, ...]:
     listed = _git(checkout, "rev-list", "--first-parent", "--reverse", "--ancestry-path", f"{first}..{last}")
     if listed.returncode != 0:
         raise UsageError(f"git can't list the commits of {checkout}: {one_line(listed.stderr)}")
-    made = Commit(good.package, checkout, first)
+    made = Commit(good.package, checkout, first, good.others)
     return tuple(map(made.spec, [first, *listed.stdout.split()]))
 
 
@@ -155,15 +195,13 @@ def _git(checkout: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 def _releases(good: str, bad: str) -> tuple[Release, Release] | None:
     """The part in which the two SPECs differ, where they differ in the version of one package alone."""
-    parts = [dict(filter(None, map(_package_and_version, spec.split(",")))) for spec in (good, bad)]
-    first, last = parts
-    if first.keys() != last.keys() or [len(one) for one in parts] != [len(s.split(",")) for s in (good, bad)]:
+    changed = _changed(good, bad)
+    if changed is None:
         return None
-    changed = [package for package in first if first[package] != last[package]]
-    if len(changed) != 1:
+    first, last = _package_and_version(changed[0]), _package_and_version(changed[1])
+    if first is None or last is None or first[0] != last[0]:
         return None
-    others = tuple(f"{name}=={version}" for name, version in first.items() if name != changed[0])
-    return Release(changed[0], first[changed[0]], others), Release(changed[0], last[changed[0]], others)
+    return Release(*first, changed[2]), Release(*last, changed[2])
 
 
 def _package_and_version(text: str) -> tuple[str, str] | None:

@@ -19,10 +19,11 @@ from torchzoo.analysis.findings import Finding
 from torchzoo.analysis.findings import Verdict as Compared
 from torchzoo.errors import TorchzooError, UsageError, one_line
 from torchzoo.files import safe_name
+from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Evidence, Verdict
 from torchzoo.history.environments import Environment, EnvironmentNotMade, using
-from torchzoo.history.turns import OnRecord, Place, ignore, measure
+from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.provenance import DifferenceKind
 from torchzoo.run.agents import AgentError
 from torchzoo.store import read_run
@@ -99,7 +100,7 @@ class AbJudge:
             for midpoint, environment in environments.items():
                 places[midpoint] = Place(environment=environment, folder=folder / _short(midpoint))
             try:
-                measure(request, places, on_record=self._on_record)
+                turns.measure(request, places, on_record=self._on_record)
             except AgentError as error:
                 failed = [midpoint for midpoint, one in environments.items() if one.name == error.agent]
                 if not failed:

@@ -102,6 +102,16 @@ def parse(text: str) -> Spec:
     )
 
 
+def canonical(spec: Spec) -> str:
+    """The SPEC with everything in full: whole names of commits, absolute paths. `this` if it asks for nothing."""
+    parts = [f"{one.name}=={one.version}" for one in spec.packages]
+    parts += [one.path for one in spec.wheels]
+    parts += [f"{one.name}@{Path(one.repository) / one.subfolder}:{one.commit}" for one in spec.checkouts]
+    parts += [f"python={spec.python}"] if spec.python is not None else []
+    parts += [f"{name}={value}" for name, value in sorted(spec.variables.items())]
+    return ",".join(part.replace(",", "\\,") for part in parts) or "this"
+
+
 def _refuse_twice(what: str, names: Iterable[str], text: str) -> None:
     seen: set[str] = set()
     for name in names:

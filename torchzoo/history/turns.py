@@ -7,7 +7,7 @@ environment has a run folder of its own, which every other command reads.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -58,13 +58,19 @@ def ignore(*_: object) -> None:
 
 
 def measure(
-    request: RunRequest, places: Mapping[str, Place], *, on_record: OnRecord = ignore, on_stage: OnStage = ignore
+    request: RunRequest,
+    places: Mapping[str, Place],
+    *,
+    only: Collection[Case] = (),
+    on_record: OnRecord = ignore,
+    on_stage: OnStage = ignore,
 ) -> None:
     """Measure what is missing of `request` in each place. Records are on disk as they come.
 
     Args:
         request: what is measured in each of them. The batch sizes are given: `auto` could choose others in each.
         places: by name. A folder that holds a part of the run is completed.
+        only: if any: these of the request's cases alone. Their repeats are 0.
         on_record: is told of each record.
         on_stage: is told of each stage of a worker.
 
@@ -80,7 +86,7 @@ def measure(
             store = stack.enter_context(RunStore(place.folder, resume=resume))
             found = place.environment
             agent = stack.enter_context(AgentProcess(found.name, found.python, found.variables))
-            sides[name] = _ready(agent, store, request, models, cases_in=len(places))
+            sides[name] = _ready(agent, store, request, models, only=only, cases_in=len(places))
         left = in_turns({name: side.left for name, side in sides.items()})
         if not left:
             return
@@ -110,7 +116,15 @@ def in_turns(left: Mapping[str, Plan]) -> Plan:
     )
 
 
-def _ready(agent: AgentProcess, store: RunStore, request: RunRequest, models: Models, *, cases_in: int) -> _Side:
+def _ready(
+    agent: AgentProcess,
+    store: RunStore,
+    request: RunRequest,
+    models: Models,
+    *,
+    only: Collection[Case],
+    cases_in: int,
+) -> _Side:
     """Ask the environment what it has, and plan what is left to do there. A new run's manifest is not written.
 
     Cases that the environment has no library for are skipped with the reason, as in every run.
@@ -124,6 +138,8 @@ def _ready(agent: AgentProcess, store: RunStore, request: RunRequest, models: Mo
         axes = msgspec.structs.replace(axes, devices=(found.machine.default_device,))
     plan.check_axes(axes, found.machine)
     planned = plan.make_plan(models, axes, found.missing)
+    if only:
+        planned = tuple(one for one in planned if msgspec.structs.replace(one.case, repeat=0) in only)
     settings = with_jobs(request.settings, request.jobs, axes.devices, cases=cases_in * len(planned))
     manifest = make_manifest(request, settings, found.machine, models, planned)
     done: set[Case] = set()

@@ -189,6 +189,11 @@ def markdown(comparison: RunComparison) -> str:
     return _within_limit(comparison, lambda keep: "\n".join(_markdown_lines(comparison, heading="###", keep=keep)))
 
 
+def body(comparison: RunComparison) -> str:
+    """For a part of a longer text: both environments and what changed, without a heading. The rest is folded."""
+    return _within_limit(comparison, lambda keep: "\n".join(_markdown_lines(comparison, heading=None, keep=keep)))
+
+
 def github_issue(comparison: RunComparison) -> str:
     """An issue: the title as its first line, then the body, with the commands that measure each case again."""
 

@@ -1,0 +1,521 @@
+"""`torchzoo watch` without models: planted changes in a generated repository, quiet nights, kills, gh."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_lab import FakeLab, Repository, eval_case, latency
+from kept_nights import MIB
+from kept_runs import failed
+from torchzoo.case import Case
+from torchzoo.cli import main
+from torchzoo.history import nights, watch
+from torchzoo.history.nights import NightStatus, finished_nights
+from torchzoo.history.proposals import Kind
+from torchzoo.store import read_run
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """Six commits, one for each quiet night, then a day with ten."""
+    made = Repository(tmp_path_factory.mktemp("src") / "timm")
+    made.commit(16)
+    return made
+
+
+class Planted:
+    """From the commit `culprit` on, some models are slower, larger, fail or leak."""
+
+    def __init__(self, repository: Repository, culprit: int = 11, second: int = 99) -> None:
+        self.repository = repository
+        self.culprit = culprit
+        self.second = second
+        self.fails = False
+
+    def __call__(self, spec: str, case: Case, noise: float) -> Any:
+        number = self.repository.number(spec)
+        seconds, size = 0.02, 300 * MIB
+        if case.model == "slower" and number >= self.culprit:
+            seconds *= 1.1
+        if case.model == "larger" and number >= self.culprit:
+            size = int(size * 1.2)
+        if case.model == "later" and number >= self.second:
+            seconds *= 1.3
+        if case.model == "fails" and number >= self.culprit:
+            return failed("no kernel for this shape")
+        return latency(seconds * noise, memory=size)
+
+
+class Suite:
+    """Calls `torchzoo watch` night after night."""
+
+    def __init__(self, root: Path, repository: Repository, *models: str) -> None:
+        self.root = root
+        self.repository = repository
+        self.models = models
+
+    def spec(self, number: int) -> str:
+        return f"timm@{self.repository.folder}:main~{len(self.repository.commits) - 1 - number}"
+
+    def night(self, number: int, *options: str) -> int:
+        words = ["-d", "cpu", "-q", "--software", self.spec(number)]
+        return main(["watch", str(self.root), *self.models, *words, *options])
+
+    def quiet(self, count: int = 6) -> None:
+        for number in range(count):
+            assert self.night(number) == 0
+
+    @property
+    def last(self) -> nights.Night:
+        return finished_nights(self.root)[-1]
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "nights" / self.last.stamp
+
+
+def test_a_planted_step_is_proposed_confirmed_bisected_and_an_issue_is_written(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower", "same", "larger")
+    suite.quiet()
+    assert all(night.status is NightStatus.GOOD and not night.confirmed for night in finished_nights(tmp_path))
+    capsys.readouterr()
+
+    assert suite.night(15) == 1
+    night, shown = suite.last, capsys.readouterr().out
+    assert night.software == repository.spec(15)
+    assert {(one.case.model, one.kind) for one in night.proposed} == {
+        ("slower", Kind.LATENCY), ("larger", Kind.HOST_MEMORY),
+    }  # fmt: skip
+    assert {(one.case.model, one.kind) for one in night.confirmed} == {
+        ("slower", Kind.LATENCY), ("larger", Kind.HOST_MEMORY),
+    }  # fmt: skip
+    (blamed,) = night.blamed
+    assert (blamed.before, blamed.specs) == (repository.spec(10), (repository.spec(11),))
+    assert len(blamed.explains) == 2
+    assert sorted(path.name for path in suite.folder.iterdir()) == [
+        "asked.json", "bisect-1", "confirm", "issue-1.md", "night.json", "run",
+    ]  # fmt: skip
+    assert {case.model for case in read_run(suite.folder / "confirm" / "base").manifest.cases} == {"slower", "larger"}
+    issue = (suite.folder / "issue-1.md").read_text()
+    commit = repository.commits[11]
+    assert issue.startswith(
+        "# larger eval cpu eager bs4: host memory 1.20x since timm " + commit[:10] + " (and 1 more)"
+    )
+    assert "Ada Lovelace, 2026-11-01: change 11" in issue
+    assert f"torchzoo ab --base {repository.spec(10)} --candidate {repository.spec(11)} larger -d cpu -t eval" in issue
+    assert "| slower eval cpu eager bs4 | latency | 20" in issue
+    assert f"found: {repository.spec(11)} (Ada Lovelace, 2026-11-01: change 11): 2 changes" in shown
+    assert "regressed: 2 changes; next: read what is in" in shown
+    assert not [spec for spec in lab.prepared if spec == "this"]
+
+    assert suite.night(15) == 0  # the next night is as slow: the change is known
+    assert suite.last.proposed == ()
+
+
+def test_two_culprits_have_two_issues(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeLab(Planted(repository, second=13)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower", "same", "later")
+    suite.quiet()
+    assert suite.night(15) == 1
+    found = {blamed.specs: [one.case.model for one in blamed.explains] for blamed in suite.last.blamed}
+    assert found == {(repository.spec(13),): ["later"], (repository.spec(11),): ["slower"]}
+    assert suite.last.issues == ("issue-1.md", "issue-2.md")
+    assert (suite.folder / "bisect-2").is_dir()
+
+
+def test_what_cannot_be_bisected_costs_nothing_else(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ghost is slower while it is confirmed, and never again."""
+    planted, seen = Planted(repository), []
+
+    def haunted(spec: str, case: Case, noise: float) -> Any:
+        if case.model == "ghost" and repository.number(spec) == 15:
+            seen.append(case)
+            return latency(0.02 * noise * (1.5 if len(seen) <= 6 else 1.0))
+        return planted(spec, case, noise)
+
+    FakeLab(haunted).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower", "ghost")
+    suite.quiet()
+    assert suite.night(15) == 1
+    (blamed,) = suite.last.blamed
+    assert (blamed.specs, [one.case.model for one in blamed.explains]) == ((repository.spec(11),), ["slower"])
+    assert suite.last.remarks == (
+        "no version was found for ghost eval cpu eager bs4: latency: the bad version does not differ from the good one "
+        "when they are measured again",
+    )
+    assert "ghost eval cpu eager bs4: latency 1.50x, found in the night" in (suite.folder / "issue-2.md").read_text()
+
+
+def test_a_package_that_changed_beside_a_commit_is_not_the_commits_fault(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    lab.packages = {"timm": "1.0.19", "numpy": "2.0"}
+
+    def with_numpy(spec: str, _: Case, noise: float) -> Any:
+        is_new = lab.packages["numpy"] == "2.1" and "numpy==2.0" not in spec
+        return latency(0.02 * noise * (1.1 if is_new else 1.0))
+
+    lab.plan = with_numpy
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(4)
+    lab.packages = {"timm": "1.0.19", "numpy": "2.1"}
+    assert suite.night(4) == 1
+    assert suite.last.blamed == ()
+    issue = (suite.folder / "issue-1.md").read_text()
+    assert f"- `{repository.spec(3)},numpy==2.0` and" in issue
+
+
+def test_the_only_commit_of_a_day_needs_no_bisection(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeLab(Planted(repository, culprit=6)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower", "same")
+    suite.quiet()
+    assert suite.night(6) == 1
+    assert suite.last.blamed[0].specs == (repository.spec(6),)
+    assert not (suite.folder / "bisect-1").exists()
+
+
+def test_a_case_that_newly_fails_is_bisected(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "fails", "same")
+    suite.quiet(3)
+    assert suite.night(15) == 1
+    (confirmed,) = suite.last.confirmed
+    assert (confirmed.kind, confirmed.ratio) == (Kind.FAILING, None)
+    assert suite.last.blamed[0].specs == (repository.spec(11),)
+    issue = (suite.folder / "issue-1.md").read_text()
+    assert issue.startswith("# fails eval cpu eager bs4: failing since timm")
+    assert "no kernel for this shape" in issue
+    assert suite.night(15) == 0
+
+
+def test_a_wrong_proposal_is_not_confirmed(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planted = Planted(repository, culprit=99)
+    lab = FakeLab(planted).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower", "same")
+    suite.quiet(4)
+    lab.plan = lambda *given: latency(0.02 * given[2] * 1.08)  # the whole machine is slower tonight
+    assert suite.night(4) == 0
+    assert [one.kind for one in suite.last.proposed] == [Kind.LATENCY] * 2
+    assert (suite.last.status, suite.last.confirmed, suite.last.issues) == (NightStatus.GOOD, (), ())
+    assert "not confirmed: slower eval cpu eager bs4: latency" in capsys.readouterr().out
+
+
+def test_an_ab_that_cannot_tell_leaves_the_night_undecided(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wild(spec: str, case: Case, noise: float) -> Any:
+        return latency(0.02 * noise * (1.6 if repository.number(spec) == 4 and case.repeat % 2 == 0 else 1.0))
+
+    FakeLab(wild).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(4)
+    assert suite.night(4) == 0
+    assert suite.last.status is NightStatus.UNDECIDED
+    assert suite.last.remarks == ("the A/B could not tell: slower eval cpu eager bs4: latency",)
+    assert "undecided: slower eval cpu eager bs4: latency" in capsys.readouterr().out
+
+
+def test_the_same_software_is_not_measured_again(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    for _ in range(3):
+        assert suite.night(3) == 0
+    lab.plan = lambda *given: latency(0.03 * given[2])
+    assert suite.night(3) == 0
+    assert len(lab.measured) == 4
+    assert suite.last.status is NightStatus.GOOD
+    assert "the software is the same, so the change can't be the software's" in capsys.readouterr().out
+
+
+def test_without_bisecting_the_issue_names_both_ends(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(4)
+    assert suite.night(15, "--no-bisect") == 1
+    assert suite.last.blamed == ()
+    issue = (suite.folder / "issue-1.md").read_text()
+    assert "The first bad version is not known. The change lies between" in issue
+    assert repository.spec(3) in issue
+    assert repository.spec(15) in issue
+
+
+def test_this_environment_is_held_against_its_old_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Releases are no commits, so pip is asked what lies between."""
+    from packaging.version import Version
+
+    from torchzoo.history import candidates
+
+    versions = [Version(f"1.0.{number}") for number in range(10, 20)]
+    monkeypatch.setattr(candidates, "offered_versions", lambda *_, **__: versions)
+    lab = FakeLab(lambda *given: latency(0.02 * given[2])).install(monkeypatch)
+    lab.packages = {"timm": "1.0.10"}
+
+    def slower_since_14(spec: str, _: Case, noise: float) -> Any:
+        version = lab.packages["timm"] if spec == "this" else spec.partition("==")[2]
+        return latency(0.02 * noise * (1.1 if Version(version) >= Version("1.0.14") else 1.0))
+
+    lab.plan = slower_since_14
+    command = ["watch", str(tmp_path), "slower", "-d", "cpu", "-q"]
+    for _ in range(4):
+        assert main(command) == 0
+    lab.packages = {"timm": "1.0.19"}
+    assert main(command) == 1
+    night = finished_nights(tmp_path)[-1]
+    assert night.software == "this"
+    assert night.blamed[0].specs == ("timm==1.0.14",)
+    assert "measuring 1 case beside the night" in capsys.readouterr().out
+    asked = json.loads((tmp_path / "nights" / night.stamp / "confirm" / "ab.json").read_text())
+    assert (asked["base"], asked["candidate"]) == ("timm==1.0.10", "this")
+
+
+def test_an_environment_that_changed_while_the_night_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = FakeLab(lambda *given: latency(0.02 * given[2])).install(monkeypatch)
+    command = ["watch", str(tmp_path), "slower", "-d", "cpu", "-q"]
+    for _ in range(4):
+        assert main(command) == 0
+    lab.packages = {"timm": "1.0.20"}
+    lab.plan = lambda *given: latency(0.03 * given[2])
+    lab.dies_at = len(lab.measured) + 1
+    assert main(command) == 130
+    lab.packages = {"timm": "1.0.21"}
+    lab.dies_at = -1
+    assert main(command) == 0
+    night = finished_nights(tmp_path)[-1]
+    assert night.status is NightStatus.UNDECIDED
+    assert "the environment changed after the run of this night: timm was 1.0.20, is 1.0.21" in night.remarks[0]
+
+
+def test_an_environment_that_cannot_be_made_leaves_the_night_undecided(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(4)
+    lab.cannot_make = {repository.spec(3)}
+    assert suite.night(15) == 0
+    assert suite.last.status is NightStatus.UNDECIDED
+    assert "no such version" in suite.last.remarks[0]
+    assert "undecided: nothing was confirmed, and not all could be decided" in capsys.readouterr().out
+    lab.cannot_make = {repository.spec(14)}
+    assert suite.night(14) == 2
+    assert len(finished_nights(tmp_path)) == len(list((tmp_path / "nights").iterdir())) == 5
+    lab.cannot_make = set()
+    assert suite.night(15) == 1  # what could not be decided is proposed again
+
+
+def test_killed_at_any_moment_the_next_call_goes_on_and_nothing_is_measured_twice(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    quiet = Suite(tmp_path / "quiet", repository, "slower", "same")
+    quiet.quiet(4)
+
+    def on_a_copy(name: str) -> tuple[FakeLab, Suite]:
+        shutil.copytree(quiet.root, tmp_path / name)
+        return FakeLab(Planted(repository)).install(monkeypatch), Suite(tmp_path / name, repository, *quiet.models)
+
+    lab, suite = on_a_copy("whole")
+    assert suite.night(15) == 1
+    count, expected = len(lab.measured), suite.last
+    for dies_at in sorted({*range(0, count, 11), count - 1}):
+        lab, suite = on_a_copy(str(dies_at))
+        lab.dies_at = dies_at
+        assert suite.night(15) == 130
+        assert "the same command goes on with this night" in capsys.readouterr().err
+        lab.dies_at = -1
+        assert suite.night(15) == 1
+        assert len(lab.measured) == len(set(lab.measured)) == count
+        assert [one.specs for one in suite.last.blamed] == [one.specs for one in expected.blamed]
+        assert len(finished_nights(suite.root)) == 5
+
+
+@pytest.mark.parametrize("step", ["propose", "decide", "explain", "write_issues", "finish"])
+def test_killed_between_two_steps(
+    step: str, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(4)
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, step, die)
+        assert suite.night(15) == 130
+    assert suite.night(15) == 1
+    assert len(lab.measured) == len(set(lab.measured))
+    assert suite.last.blamed[0].specs == (repository.spec(11),)
+
+
+def test_a_night_that_was_cut_short_keeps_its_commit(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    repository_of_today = Repository(tmp_path / "moving")
+    repository_of_today.commit(2)
+    lab.plan = lambda *given: latency(0.02 * given[2])
+    command = ["watch", str(tmp_path / "w"), "a", "b", "-d", "cpu", "-q", "--software", repository_of_today.head]
+    lab.dies_at = 1
+    assert main(command) == 130
+    repository_of_today.commit()
+    lab.dies_at = -1
+    assert main(command) == 0
+    assert [one.software for one in finished_nights(tmp_path / "w")] == [repository_of_today.spec(1)]
+    assert main(command) == 0
+    assert finished_nights(tmp_path / "w")[-1].software == repository_of_today.spec(2)
+    lab.dies_at = len(lab.measured) + 1
+    assert main(command) == 130
+    lab.dies_at = -1
+    assert main([*command, "-t", "train"]) == 0
+    assert "it was begun with other models, options or software" in capsys.readouterr().out
+    assert [one.status for one in finished_nights(tmp_path / "w")][-2:] == [NightStatus.UNDECIDED, NightStatus.GOOD]
+
+
+GH = """#!/bin/sh
+echo "$@" >> {log}
+for word; do case $word in *.md) cat "$word" >> {log};; esac; done
+{end}
+"""
+
+
+def fake_gh(folder: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> Path:
+    """A program `gh` before all others on the path; the file that it writes its words to."""
+    folder.mkdir(exist_ok=True)
+    (folder / "gh").write_text(GH.format(log=folder / "log", end=end))
+    (folder / "gh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder / "log"
+
+
+def test_an_issue_is_posted_once(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    log = fake_gh(tmp_path / "bin", monkeypatch, "echo https://github.com/o/n/issues/7")
+    suite = Suite(tmp_path / "w", repository, "slower")
+    suite.quiet(4)
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert suite.night(15, "--issue", "github", "--repo", "o/n") == 130
+    assert suite.night(15, "--issue", "github", "--repo", "o/n") == 1
+    text = log.read_text()
+    assert text.count("issue create --repo o/n --title slower eval cpu eager bs4: latency 1.10x since timm") == 1
+    assert "# slower" not in text
+    assert "First bad version" in text
+    assert suite.last.issues == ("https://github.com/o/n/issues/7",)
+    assert "1 issue posted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [("echo 'HTTP 401: Bad credentials' >&2; exit 1", "gh failed: HTTP 401: Bad credentials"), ("", "not installed")],
+)
+def test_gh_that_fails_or_is_missing_costs_one_line(
+    end: str,
+    message: str,
+    repository: Repository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path / "w", repository, "slower")
+    suite.quiet(4)
+    if end:
+        fake_gh(tmp_path / "bin", monkeypatch, end)
+    else:
+        (tmp_path / "bin").mkdir()
+        git = next(Path(one, "git") for one in os.environ["PATH"].split(os.pathsep) if Path(one, "git").exists())
+        (tmp_path / "bin" / "git").symlink_to(git)
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    capsys.readouterr()
+    assert suite.night(15, "--issue", "github") == 1
+    shown = capsys.readouterr()
+    (line,) = [line for line in shown.out.splitlines() if "was not posted" in line]
+    assert message in line
+    assert suite.last.issues == ("issue-1.md",)
+    assert (suite.folder / "issue-1.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["resnet18", "--repo", "a/b"], "--repo goes with --issue github"),
+        (["resnet18", "--issue", "github", "--repo", "a b"], "is no OWNER/NAME"),
+        (["resnet18", "--bs", "auto"], "--bs auto could choose other batches each night"),
+        (["resnet18", "--software", "nonsense"], "'nonsense' is no part of a software environment"),
+        ([], "name at least one MODEL"),
+    ],
+)
+def test_wrong_usage(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", str(tmp_path), *words]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert len(shown.strip().splitlines()) == 1
+
+
+def test_a_night_that_was_removed_is_no_base(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(5)
+    shutil.rmtree(suite.folder)
+    assert suite.night(15) == 1
+    assert suite.last.proposed[0].base == finished_nights(tmp_path)[3].stamp
+
+
+def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with nights.locked(tmp_path):
+        assert main(["watch", str(tmp_path), "resnet18"]) == 2
+    assert "another torchzoo watch is at work on" in capsys.readouterr().err
+
+
+def test_a_night_that_cannot_be_read_is_named(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "same")
+    suite.quiet(1)
+    (suite.folder / "night.json").write_text("{")
+    assert suite.night(1) == 2
+    assert "night.json can't be read" in capsys.readouterr().err
+
+
+def test_leaks(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    lab.plan = lambda spec, _, noise: latency(0.02 * noise, leaks=repository.number(spec) >= 11)
+    suite = Suite(tmp_path, repository, "leaks")
+    for number in range(3):
+        assert suite.night(number, "--leak-check") == 0
+    assert suite.night(15, "--leak-check") == 1
+    assert [(one.case, one.kind) for one in suite.last.confirmed] == [(eval_case("leaks"), Kind.LEAKING)]
+    assert suite.last.blamed[0].specs == (repository.spec(11),)
+    assert suite.night(15, "--leak-check") == 0

@@ -1,0 +1,76 @@
+"""The software of two nights as two SPECs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples import manifest
+from torchzoo.history import software
+from torchzoo.history.kept_versions import Requirements
+from torchzoo.history.software import sides_of
+from torchzoo.history.specs import canonical, parse
+from torchzoo.record import Manifest
+
+
+def of(torch: str = "2.15.0", **changes: Any) -> Manifest:
+    facts = {**manifest().environment, "torch": torch, "packages": {"timm": "1.0.19", "numpy": "2.0"}}
+    return manifest(environment={**facts, **changes})
+
+
+def test_equal_software() -> None:
+    assert sides_of("this", of(), "this", of()).is_same
+    assert not sides_of("A=1", of(), "A=2", of()).is_same
+
+
+def test_packages_that_changed_are_named_at_their_old_versions() -> None:
+    found = sides_of("this", of("2.14.0", torch_commit="a"), "this", of("2.15.0", torch_commit="b"))
+    assert (found.base, found.candidate, found.rest) == ("torch==2.14.0", "this", ())
+    assert (found.good, found.bad) == ("torch==2.14.0", "torch==2.15.0")
+    found = sides_of("A=1", of(packages={"timm": "1.0.18"}), "A=2", of(packages={"timm": "1.0.19"}))
+    assert (found.base, found.candidate, found.good) == ("A=1,timm==1.0.18", "A=2", "A=1")
+    found = sides_of("A=1", of(packages={"timm": "1.0.18"}), "A=1", of(packages={"timm": "1.0.19"}))
+    assert (found.good, found.bad) == ("A=1,timm==1.0.18", "A=1,timm==1.0.19")
+
+
+def test_packages_that_a_spec_names_are_not_named_again() -> None:
+    found = sides_of("timm==1.0.18", of(packages={"timm": "1.0.18"}), "timm==1.0.19", of(packages={"timm": "1.0.19"}))
+    assert (found.base, found.candidate) == (found.good, found.bad) == ("timm==1.0.18", "timm==1.0.19")
+
+
+def test_what_follows_another_package_is_left_out_of_a_bisection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software, "choose", lambda _: Requirements(asked=(), constraints=(), free=("torchvision",)))
+    old = of("2.14.0", packages={"torchvision": "0.29.0"})
+    new = of("2.15.0", packages={"torchvision": "0.30.0"})
+    found = sides_of("this", old, "this", new)
+    assert found.base == "torch==2.14.0,torchvision==0.29.0"
+    assert (found.good, found.bad) == ("torch==2.14.0", "torch==2.15.0")
+
+
+def test_what_no_spec_brings_back() -> None:
+    found = sides_of("this", of(python="3.11.1"), "this", of(python="3.11.2"))
+    assert found.why_not == "python changed, and no SPEC brings back the old one"
+    assert not found.is_same
+    found = sides_of("this", of("2.14.0", python="3.11.1"), "this", of("2.15.0", python="3.11.2"))
+    assert (found.why_not, found.rest) == ("", ("python",))
+    found = sides_of("OMP_X=1", of(variables={"OMP_X": "1"}), "OMP_X=2", of(variables={"OMP_X": "2"}))
+    assert (found.base, found.candidate, found.rest) == ("OMP_X=1", "OMP_X=2", ())
+
+
+def test_a_python_that_was_changed_in_place(tmp_path: Path) -> None:
+    (tmp_path / "python").touch()
+    (tmp_path / "other").touch()
+    spec, other = (f"python={tmp_path / name}" for name in ("python", "other"))
+    assert sides_of(spec, of(), spec, of()).is_same
+    assert "Give each night an environment of its own" in sides_of(spec, of("2.14.0"), spec, of()).why_not
+    assert sides_of(spec, of("2.14.0"), other, of()).base == spec
+
+
+@pytest.mark.parametrize("text", ["this", "torch==2.14.0,timm==1.0", "B=2,A=x\\,y", "."])
+def test_a_spec_in_full(text: str) -> None:
+    full = canonical(parse(text))
+    assert canonical(parse(full)) == full
+    assert parse(full).wanted == parse(text).wanted
+    assert parse(full).variables == parse(text).variables

@@ -1,0 +1,53 @@
+"""The issue on a regression: its title, what it says of both versions, and text of others that can do no harm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from examples import CASE, record, run_of
+from kept_nights import eager_s
+from torchzoo.analysis.compare import compare_runs
+from torchzoo.report import regression_issue
+from torchzoo.report.regression_issue import Effect, Issue
+
+
+def issue(**changes: Any) -> Issue:
+    sides = [run_of([record(eager_s(seconds), repeat=n) for n in range(5)]) for seconds in (0.02, 0.022)]
+    made = Issue(
+        night="20261122T020000Z",
+        effects=(Effect(case=CASE, what="latency", change="20.0 ms -> 22.0 ms, 1.100x [1.090, 1.110]", short="1.10x"),),
+        base="timm@/src/timm:aaaa",
+        candidate="timm@/src/timm:bbbb",
+        version="timm bbbb",
+        sure="97%",
+        about="Ada Lovelace, 2026-11-01: faster @torch layers | <b>",
+        comparison=compare_runs(*sides),
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def test_an_issue_says_what_since_when_and_how_to_see_it_again() -> None:
+    text = regression_issue.markdown(issue())
+    assert text.startswith("# tiny eval cpu eager bs4: latency 1.10x since timm bbbb\n")
+    assert "First bad version: `timm@/src/timm:bbbb` (97% sure)" in text
+    assert "last good version: `timm@/src/timm:aaaa`" in text
+    assert "Ada Lovelace, 2026-11-01: faster @\u200btorch layers \\| &lt;b&gt;" in text
+    assert "torchzoo ab --base timm@/src/timm:aaaa --candidate timm@/src/timm:bbbb tiny -d cpu -t eval --bs 4\n" in text
+    assert "| torch | 2.15.0 | 2.15.0 |" in text
+
+
+def test_what_is_not_known_is_said() -> None:
+    text = regression_issue.markdown(issue(version="", remarks=("not bisected: no time",)))
+    assert text.startswith("# tiny eval cpu eager bs4: latency 1.10x, found in the night 20261122T020000Z\n")
+    assert "The first bad version is not known. The change lies between" in text
+    assert "- not bisected: no time" in text
+    text = regression_issue.body(issue(others=("timm@/src/timm:abab",)))
+    assert "The first bad version is this one or one of those below" in text
+    assert "could not be judged: `timm@/src/timm:abab`" in text
+
+
+def test_a_long_title_is_cut() -> None:
+    many = tuple(msgspec.structs.replace(issue().effects[0], what="x" * 300) for _ in range(3))
+    assert len(regression_issue.title(issue(effects=many))) == regression_issue.LONGEST_TITLE

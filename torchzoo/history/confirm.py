@@ -1,0 +1,161 @@
+"""Proposals decided: tonight's software and that of an earlier night, measured in turns on the proposed cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from torchzoo.analysis.cases import Status, case_results
+from torchzoo.analysis.compare import REGRESSIONS, Change, RunComparison, StatusChange, compare_runs
+from torchzoo.analysis.comparison_summary import is_open
+from torchzoo.analysis.findings import Finding
+from torchzoo.case import Case
+from torchzoo.history import ab
+from torchzoo.history.ab import AbRequest, Side
+from torchzoo.history.environments import using
+from torchzoo.history.nights import Confirmed, is_measured
+from torchzoo.history.proposals import Kind, Proposal, leaks_of
+from torchzoo.history.software import Sides
+from torchzoo.history.turns import OnRecord, ignore
+from torchzoo.provenance import DifferenceKind
+from torchzoo.report.history import value_text
+from torchzoo.run.request import RunRequest
+from torchzoo.store import Run, read_run
+
+#: Processes of each side.
+REPEATS = 5
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """The proposals that one A/B decides."""
+
+    base: str  # the night
+    proposals: tuple[Proposal, ...]
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return tuple(dict.fromkeys(one.case for one in self.proposals))
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """Both sides of a group, as they were measured."""
+
+    group: Group
+    sides: Sides
+    base: Run
+    candidate: Run
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """What an A/B says of a group of proposals."""
+
+    group: Group
+    sides: Sides
+    comparison: RunComparison
+    confirmed: tuple[Confirmed, ...]
+    undecided: tuple[Proposal, ...]  # the A/B can't tell, although the figures differ
+
+
+def groups_of(proposals: Iterable[Proposal]) -> tuple[Group, ...]:
+    """The proposals by base night, in the order of time. All those of a case have its earliest base."""
+    proposals = tuple(proposals)
+    base: dict[Case, str] = {}
+    for one in proposals:
+        base[one.case] = min(one.base, base.get(one.case, one.base))
+    return tuple(
+        Group(base=night, proposals=tuple(one for one in proposals if base[one.case] == night))
+        for night in sorted(set(base.values()))
+    )
+
+
+def measure_pair(
+    base: str, candidate: str, cases: Sequence[Case], request: RunRequest, folder: Path, on_record: OnRecord = ignore
+) -> tuple[Run, Run]:
+    """Two SPECs measured in turns on some cases of a request. What `folder` holds of it is not measured again.
+
+    Raises:
+        TorchzooError: an environment can't be made, or nothing can be measured in it; the message is one line.
+    """
+    if (folder / ab.FILE).is_file():
+        asked = ab.read_request(folder)
+    else:
+        axes = msgspec.structs.replace(request.axes, repeats=REPEATS)
+        models = tuple(dict.fromkeys(case.model for case in cases))
+        run = msgspec.structs.replace(request, patterns=models, suites=(), axes=axes)
+        asked = AbRequest(base=base, candidate=candidate, run=run, only=tuple(cases))
+        ab.begin(asked, folder)
+    if not all(is_measured(folder / side) for side in Side):
+        with using(asked.base) as was, using(asked.candidate) as now:
+            ab.measure_sides(asked, was, now, folder, on_record=on_record)
+    return read_run(folder / Side.BASE), read_run(folder / Side.CANDIDATE)
+
+
+def decide(measured: Sequence[Measured]) -> tuple[Decided, ...]:
+    """What the A/Bs of a night say. The p-values are adjusted for the tests of all of them together."""
+    if not measured:
+        return ()
+    together = compare(_joined([one.base for one in measured]), _joined([one.candidate for one in measured]))
+    return tuple(_decided(one, together) for one in measured)
+
+
+def compare(base: Run, candidate: Run) -> RunComparison:
+    """The verdicts of `compare`, whatever the runs differ in."""
+    return compare_runs(base, candidate, across=frozenset(DifferenceKind))
+
+
+def _joined(runs: Sequence[Run]) -> Run:
+    """The runs as one. No case is in two of them."""
+    cases = tuple(case for run in runs for case in run.manifest.cases)
+    manifest = msgspec.structs.replace(runs[0].manifest, cases=cases)
+    return Run(path=runs[0].path, manifest=manifest, records=tuple(record for run in runs for record in run.records))
+
+
+def _decided(one: Measured, together: RunComparison) -> Decided:
+    cases = set(one.group.cases)
+    comparison = msgspec.structs.replace(
+        compare(one.base, one.candidate), findings=tuple(f for f in together.findings if f.case in cases)
+    )
+    confirmed = changes_for_the_worse(comparison, one.base, one.candidate, one.group.base)
+    open_ones = {(finding.case, Kind(finding.metric.value)) for finding in comparison.findings if is_open(finding)}
+    undecided = tuple(p for p in one.group.proposals if (p.case, p.kind) in open_ones)
+    return Decided(group=one.group, sides=one.sides, comparison=comparison, confirmed=confirmed, undecided=undecided)
+
+
+def changes_for_the_worse(comparison: RunComparison, base: Run, candidate: Run, night: str) -> tuple[Confirmed, ...]:
+    """What is slower, takes more memory, newly fails, is newly incorrect or unsteady, or newly leaks.
+
+    Args:
+        comparison: of the two runs.
+        base: the run before.
+        candidate: the run after.
+        night: the last night before the change.
+    """
+    found = [_of_finding(finding, night) for finding in comparison.findings if finding.verdict in REGRESSIONS]
+    statuses = {result.case: result.status for result in case_results(candidate)}
+    for change in comparison.changes:
+        kind = _kind_of(change, statuses)
+        if kind is not None:
+            words = f"{change.base} -> {change.candidate}"
+            found.append(Confirmed(case=change.case, kind=kind, base=night, words=words))
+    was, now = leaks_of(case_results(base)), leaks_of(case_results(candidate))
+    for case, leaks in now.items():
+        if leaks and was.get(case) is False:
+            found.append(Confirmed(case=case, kind=Kind.LEAKING, base=night, words="level -> leaks memory"))
+    return tuple(found)
+
+
+def _kind_of(change: StatusChange, statuses: Mapping[Case, Status]) -> Kind | None:
+    if change.change is Change.NEWLY_UNSTEADY:
+        return Kind.UNSTEADY
+    if change.change is not Change.NEWLY_FAILING:
+        return None
+    return Kind.INCORRECT if statuses.get(change.case) is Status.INCORRECT else Kind.FAILING
+
+
+def _of_finding(finding: Finding, night: str) -> Confirmed:
+    values = [value_text(finding.metric, value) for value in (finding.base, finding.candidate)]
+    ratio = finding.ratio
+    words = f"{values[0]} -> {values[1]}, {ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"
+    return Confirmed(case=finding.case, kind=Kind(finding.metric.value), base=night, ratio=ratio, words=words)

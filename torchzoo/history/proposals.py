@@ -1,0 +1,216 @@
+"""What a night's run may have made worse, from the nights before. Pure functions.
+
+A proposal may be wrong: an A/B decides, and a wrong one costs only time. So the rules are wide, and nothing here is
+corrected for the number of tests.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from torchzoo.analysis.cases import CaseResult, Status
+from torchzoo.analysis.change_points import change_points
+from torchzoo.analysis.compare import BAD
+from torchzoo.analysis.detection import WINDOW
+from torchzoo.analysis.findings import LEAST_THRESHOLD, Metric, shown_variant
+from torchzoo.analysis.leaks import LeakVerdict, check
+from torchzoo.analysis.series import Series
+from torchzoo.case import Case
+
+#: The usual value is the median of at most so many earlier nights.
+USUAL_NIGHTS = 6
+#: With fewer earlier nights, their spread says too little.
+LEAST_NIGHTS = 4
+#: The least share by which a value is worse than usual: with few earlier nights, and with enough of them.
+FEW_THRESHOLD, LEAST_SHARE = 0.05, 0.02
+#: And it is worse by so many standard deviations of the earlier nights, estimated from the median of their distances.
+SIGMAS = 3.0
+MAD_TO_SIGMA = 1.4826  # for values with a normal distribution
+#: A change is proposed if its first night is one of the last so many, tonight included.
+RECENT_NIGHTS = 3
+LEAST_STEPS = 8  # of a check for leaks: with fewer, it has no verdict
+
+
+class Kind(enum.StrEnum):
+    """What became worse: a metric, or what became of the case."""
+
+    LATENCY = Metric.LATENCY.value
+    DEVICE_MEMORY = Metric.DEVICE_MEMORY.value
+    HOST_MEMORY = Metric.HOST_MEMORY.value
+    COMPILE_TIME = Metric.COMPILE_TIME.value
+    FAILING = "failing"
+    INCORRECT = "incorrect"
+    UNSTEADY = "unsteady"
+    LEAKING = "leaking"
+
+    @property
+    def words(self) -> str:
+        """For people: `device memory`."""
+        return self.value.replace("_", " ")
+
+    @property
+    def metric(self) -> Metric | None:
+        """The metric; None for what became of the case."""
+        return next((metric for metric in Metric if metric.value == self.value), None)
+
+
+_OF_STATUS = {Status.FAILED: Kind.FAILING, Status.INCORRECT: Kind.INCORRECT, Status.UNSTEADY: Kind.UNSTEADY}
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """A case that may have become worse."""
+
+    case: Case
+    kind: Kind
+    base: str  # the last night before the change
+    value: float | None = None  # of tonight, in seconds or bytes; None where the status changed
+    usual: float | None = None  # the same of the nights before
+    why: str  # for people
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that an earlier night confirmed. What came after the night `base` is compared with itself."""
+
+    case: Case
+    kind: Kind
+    base: str
+
+
+#: By night, whether each case leaked that was checked for leaks.
+Leaks = Mapping[str, Mapping[Case, bool]]
+
+
+def night_of(run: str) -> str:
+    """The name of a night, from the folder of its run: DIR/nights/NIGHT/run."""
+    return Path(run).parent.name
+
+
+def propose(
+    series: Iterable[Series], tonight: str, known: Iterable[Known] = (), leaks: Leaks | None = None
+) -> tuple[Proposal, ...]:
+    """The changes for the worse that tonight's run hints at, at most one for each case and kind.
+
+    Args:
+        series: of all cases and metrics. Only those in which tonight has a part count: they are of tonight's machine.
+        tonight: the name of the night.
+        known: what earlier nights confirmed.
+        leaks: what is known of leaks in the last nights and tonight.
+    """
+    after: dict[tuple[Case, Kind], str] = {}
+    for change in known:
+        after[change.case, change.kind] = max(change.base, after.get((change.case, change.kind), ""))
+    found: dict[tuple[Case, Kind], Proposal] = {}
+    for one in series:
+        nights = {night_of(point.run.path): point for point in one.points}
+        if tonight not in nights:
+            continue
+        kind = Kind(one.metric.value)
+        first = after.get((one.case, kind), "")
+        values = dict(zip(map(night_of, (point.run.path for point in one.points)), one.values, strict=True))
+        proposal = _of_values(
+            one.case, kind, {night: values[night] for night in sorted(values) if first < night <= tonight}
+        )
+        if proposal is not None:
+            found.setdefault((one.case, kind), proposal)
+        statuses = {night: nights[night].status for night in sorted(nights) if night <= tonight}
+        proposal = _of_statuses(one.case, statuses, nights[tonight].reason, after)
+        if proposal is not None:
+            found.setdefault((one.case, proposal.kind), proposal)
+    for proposal in _of_leaks(tonight, leaks or {}, after):
+        found[proposal.case, proposal.kind] = proposal
+    return tuple(found.values())
+
+
+# --- values ---
+
+
+def _of_values(case: Case, kind: Kind, values: Mapping[str, float]) -> Proposal | None:
+    """The values are by night, in the order of time, tonight's last. NaN: there is none."""
+    *earlier, tonight = values
+    now = values[tonight]
+    before = {night: values[night] for night in earlier if not math.isnan(values[night])}
+    if math.isnan(now) or not before:
+        return None
+    step = _step(values)
+    if step is not None:
+        night, ratio = step
+        base = max(one for one in before if one < night)
+        why = f"{ratio:.3f}x since the night {night} (a change point)"
+        return Proposal(case=case, kind=kind, base=base, value=now, usual=now / ratio, why=why)
+    last = dict(list(before.items())[-USUAL_NIGHTS:])
+    usual, limit = median(last.values()), level_limit(list(last.values()))
+    if now <= limit:
+        return None
+    half_way = math.sqrt(usual * now)  # a night above it is nearer to tonight: the change may have come with it
+    base = max(night for night, value in last.items() if value <= half_way)
+    why = f"{now / usual:.3f}x of the usual value ({len(last)} nights, up to {limit / usual:.3f}x is noise)"
+    return Proposal(case=case, kind=kind, base=base, value=now, usual=usual, why=why)
+
+
+def level_limit(earlier: Sequence[float]) -> float:
+    """The greatest value that is not proposed after these values, in their unit."""
+    usual = median(earlier)
+    if len(earlier) < LEAST_NIGHTS:
+        return usual * (1 + FEW_THRESHOLD)
+    sigma = MAD_TO_SIGMA * median(abs(math.log(value / usual)) for value in earlier)
+    return usual * math.exp(max(math.log1p(LEAST_SHARE), SIGMAS * sigma))
+
+
+def _step(values: Mapping[str, float]) -> tuple[str, float] | None:
+    """The first night after a recent change point for the worse, and the ratio of the level after it to that before.
+
+    The least change is what `compare` may call one.
+    """
+    nights = list(values)[-WINDOW:]
+    points = change_points([values[night] for night in nights], least_magnitude=LEAST_THRESHOLD)
+    recent = [point for point in points if point.index >= len(nights) - RECENT_NIGHTS and point.ratio.value > 1]
+    return (nights[recent[-1].index], recent[-1].ratio.value) if recent else None
+
+
+# --- what became of the case ---
+
+
+def _of_statuses(
+    case: Case, statuses: Mapping[str, Status], reason: str, after: Mapping[tuple[Case, Kind], str]
+) -> Proposal | None:
+    """The statuses are by night, in the order of time, tonight's last."""
+    *earlier, tonight = statuses
+    kind = _OF_STATUS.get(statuses[tonight])
+    if kind is None:
+        return None
+    fine = {Status.PASSED} if kind is Kind.UNSTEADY else set(Status) - {*BAD, Status.SKIPPED}
+    first = after.get((case, kind), "")
+    recent = [night for night in earlier if statuses[night] is not Status.SKIPPED][-RECENT_NIGHTS:]
+    base = max((night for night in recent if statuses[night] in fine and night > first), default=None)
+    if base is None:
+        return None
+    return Proposal(case=case, kind=kind, base=base, why=f"{kind.words} since the night {base}: {reason}")
+
+
+def _of_leaks(tonight: str, leaks: Leaks, after: Mapping[tuple[Case, Kind], str]) -> Iterable[Proposal]:
+    for case, leaks_now in leaks.get(tonight, {}).items():
+        first = after.get((case, Kind.LEAKING), "")
+        nights = [night for night in sorted(leaks) if first < night < tonight and case in leaks[night]]
+        level = [night for night in nights[-RECENT_NIGHTS:] if not leaks[night][case]]
+        if leaks_now and level:
+            why = f"it leaks memory, and did not in the night {level[-1]}"
+            yield Proposal(case=case, kind=Kind.LEAKING, base=level[-1], why=why)
+
+
+def leaks_of(results: Iterable[CaseResult]) -> dict[Case, bool]:
+    """Whether each case leaked in most of its processes. Cases that were not checked for leaks are left out."""
+    found = {}
+    for result in results:
+        growths = [measured.variants[shown_variant(measured)].growth for measured in result.measured]
+        verdicts = [
+            check(growth).verdict for growth in growths if growth is not None and len(growth.host_bytes) >= LEAST_STEPS
+        ]
+        if verdicts:
+            found[result.case] = 2 * verdicts.count(LeakVerdict.LEAK) > len(verdicts)
+    return found

@@ -1,0 +1,330 @@
+"""One night of a watch: run the suite, index it, propose, confirm, bisect, write the issues.
+
+Each step reads what is on disk, and measures only what is missing. So a night that was killed at any moment is gone on
+with by the same steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from torchzoo.analysis.cases import Status, case_results
+from torchzoo.analysis.series import Series
+from torchzoo.case import Case
+from torchzoo.errors import TorchzooError, UsageError, one_line, written
+from torchzoo.history import queries, turns
+from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain
+from torchzoo.history.confirm import Decided, Group, Measured, decide, groups_of, measure_pair
+from torchzoo.history.environments import using
+from torchzoo.history.index import INDEX_NAME, open_index
+from torchzoo.history.issues import write_issues
+from torchzoo.history.nights import (
+    NIGHTS,
+    RUN,
+    Blamed,
+    Confirmed,
+    Night,
+    NightAsked,
+    NightStatus,
+    begin,
+    finish,
+    finished_nights,
+    is_measured,
+    night_folders,
+    read_asked,
+    run_of,
+    unfinished,
+)
+from torchzoo.history.post import post
+from torchzoo.history.proposals import RECENT_NIGHTS, Known, Proposal, leaks_of, propose
+from torchzoo.history.software import Sides, sides_of
+from torchzoo.history.specs import canonical, parse
+from torchzoo.history.turns import OnRecord, Place
+from torchzoo.provenance import machine_differences
+from torchzoo.record import Manifest
+from torchzoo.run.plan import AUTO
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Pass
+from torchzoo.store import Run, StoreError, read_run, write_whole
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call of `torchzoo watch` asks for."""
+
+    root: Path
+    spec: str
+    request: RunRequest
+    bisects: bool = True
+    posts: bool = False  # whether issues are posted with gh, and not only written
+    repository: str | None = None  # OWNER/NAME to post to; None: as gh finds it
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told of what happens."""
+
+    line: Callable[[str], None]
+    record: OnRecord = turns.ignore
+    step: OnStep = turns.ignore
+
+
+def watch(options: Options, now: datetime, shown: Shown) -> Night:
+    """One night: a new one, or the last one if it was cut short. The folder must be locked (`nights.locked`).
+
+    Args:
+        options: what is asked for.
+        now: names a new night.
+        shown: is told what was measured, proposed, confirmed and found.
+
+    Raises:
+        TorchzooError: the suite can't be run; the message is one line.
+    """
+    if AUTO in options.request.axes.batch_sizes:
+        raise UsageError("--bs auto could choose other batches each night: give numbers, smoke or default")
+    folder = unfinished(options.root)
+    if folder is not None and _goes_on(folder, options, shown):
+        return _night(folder, options, shown)
+    asked = NightAsked(spec=options.spec, software=canonical(parse(options.spec)), request=options.request)
+    folder = begin(options.root, asked, now)
+    try:
+        _run(folder, asked, shown)
+    except TorchzooError:
+        if not (folder / RUN / "run.json").is_file():  # nothing was measured, so there is nothing to go on with
+            shutil.rmtree(folder)
+        raise
+    return _night(folder, options, shown)
+
+
+def _goes_on(folder: Path, options: Options, shown: Shown) -> bool:
+    """Complete the run of a night that was cut short. If that can't be done, the night is closed.
+
+    Its software stays what it was: a branch may have moved on since.
+    """
+    asked = read_asked(folder)
+    if (asked.spec, asked.request) != (options.spec, options.request):
+        why = "it was begun with other models, options or software"
+    else:
+        shown.line(f"{folder.name}: going on with this night, which was cut short")
+        try:
+            _run(folder, asked, shown)
+        except TorchzooError as error:
+            why = one_line(error)
+        else:
+            return True
+    remark = f"the night was cut short, and can't be gone on with: {why}"
+    finish(
+        folder,
+        Night(stamp=folder.name, status=NightStatus.UNDECIDED, software=asked.software, remarks=(remark,)),
+    )
+    shown.line(f"{folder.name}: {remark}")
+    return False
+
+
+def _night(folder: Path, options: Options, shown: Shown) -> Night:
+    """The steps after the run."""
+    root, stamp, asked = options.root, folder.name, read_asked(folder)
+    run = read_run(folder / RUN)
+    before = [night for night in finished_nights(root) if night.stamp < stamp]
+    shown.line(_run_text(stamp, asked, run))
+    proposed = _proposals(root, stamp, before, asked.request, shown)
+    decided, refused = _confirm(folder, proposed, before, asked, shown)
+    remarks = list(refused)
+    found, left = _explain(folder, decided, asked.request, options, remarks, shown)
+    issues = write_issues(folder, found, left, decided, remarks)
+    places = [_posted(path, title, options, remarks, shown) for path, title in issues]
+    confirmed = tuple(one for each in decided for one in each.confirmed)
+    open_ones = [proposal for one in decided for proposal in one.undecided]
+    remarks += [f"the A/B could not tell: {one.case.label()}: {one.kind.words}" for one in open_ones]
+    status = NightStatus.UNDECIDED if refused or open_ones else NightStatus.GOOD
+    night = Night(
+        stamp=stamp,
+        status=NightStatus.REGRESSED if confirmed else status,
+        software=asked.software,
+        proposed=proposed,
+        confirmed=confirmed,
+        blamed=tuple(one.blamed for one in found),
+        issues=tuple(places),
+        remarks=tuple(remarks),
+    )
+    finish(folder, night)
+    return night
+
+
+def counted(number: int, what: str) -> str:
+    """`1 case`, `2 cases`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+# --- the run ---
+
+
+def _run(folder: Path, asked: NightAsked, shown: Shown) -> None:
+    """Measure what is missing of the suite."""
+    path = folder / RUN
+    if is_measured(path):
+        return
+    with using(asked.software) as environment:
+        places = {"run": Place(environment=environment, folder=path)}
+        turns.measure(asked.request, places, on_record=shown.record)
+
+
+def _run_text(stamp: str, asked: NightAsked, run: Run) -> str:
+    results = case_results(run)
+    counts = {status: sum(result.status is status for result in results) for status in Status}
+    words = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    return f"{stamp}: measured {counted(len(results), 'case')} in {asked.software}: {words}"
+
+
+# --- proposals ---
+
+
+def _proposals(
+    root: Path, stamp: str, before: Sequence[Night], request: RunRequest, shown: Shown
+) -> tuple[Proposal, ...]:
+    """Bring the index up to date, and ask it what became worse."""
+    folders = [folder / RUN for folder in night_folders(root) if (folder / RUN / "run.json").is_file()]
+    with open_index(root / INDEX_NAME) as index:
+        for problem in index.update(folders).problems.values():
+            shown.line(f"not all of the history can be read: {problem}")
+        series = _only(queries.series(index), folders)
+    known = [Known(case=one.case, kind=one.kind, base=one.base) for night in before for one in night.confirmed]
+    leaks: dict[str, dict[Case, bool]] = {}
+    if Pass.LEAK_CHECK in request.settings.passes:
+        names = [folder.parent.name for folder in folders if folder.parent.name <= stamp]
+        leaks = {name: leaks_of(case_results(run_of(root, name))) for name in names[-RECENT_NIGHTS - 1 :]}
+    found = propose(series, stamp, known, leaks)
+    for one in found:
+        shown.line(f"proposed: {one.case.label()}: {one.kind.words}: {one.why}")
+    if not found:
+        earlier = len([folder for folder in folders if folder.parent.name < stamp])
+        why = f"no case is worse than in {counted(earlier, 'earlier night')}" if earlier else "this is the first night"
+        shown.line(f"nothing is proposed: {why}")
+    return found
+
+
+def _only(series: Iterable[Series], folders: Iterable[Path]) -> list[Series]:
+    """The series without runs that are elsewhere or gone: the index may still know them."""
+    paths = {written(str(folder.resolve())) for folder in folders}
+    return [
+        msgspec.structs.replace(one, points=tuple(point for point in one.points if point.run.path in paths))
+        for one in series
+    ]
+
+
+# --- confirmation ---
+
+
+def _confirm(
+    folder: Path, proposed: Sequence[Proposal], before: Sequence[Night], asked: NightAsked, shown: Shown
+) -> tuple[tuple[Decided, ...], tuple[str, ...]]:
+    """Decide the proposals by A/Bs. Returns also why some of them could not be decided."""
+    software = {night.stamp: night.software for night in before}
+    run = read_run(folder / RUN)
+    measured: list[Measured] = []
+    refused: list[str] = []
+    for number, group in enumerate(groups_of(proposed), start=1):
+        cases = f"{counted(len(group.cases), 'case')} beside the night {group.base}"
+        try:
+            sides = _sides(folder, group, software, asked.software, run.manifest)
+            if sides.why_not:
+                shown.line(f"not measured: {cases}: {sides.why_not}")
+                refused += [] if sides.is_same else [f"{cases} could not be decided: {sides.why_not}"]
+                continue
+            shown.line(f"measuring {cases} in turns: {sides.base} and {sides.candidate}")
+            place = folder / ("confirm" if number == 1 else f"confirm-{number}")
+            runs = measure_pair(sides.base, sides.candidate, group.cases, asked.request, place, shown.record)
+            _check_software(run.manifest, runs[1].manifest)
+            measured.append(Measured(group=group, sides=sides, base=runs[0], candidate=runs[1]))
+        except TorchzooError as error:
+            refused.append(f"{cases} could not be decided: {one_line(error)}")
+            shown.line(refused[-1])
+    decided = decide(measured)
+    for one in decided:
+        for line in _decided_lines(one):
+            shown.line(line)
+    return decided, tuple(refused)
+
+
+def _sides(folder: Path, group: Group, software: Mapping[str, str], spec: str, tonight: Manifest) -> Sides:
+    root = folder.parent.parent
+    if group.base not in software:
+        raise StoreError(f"{root / NIGHTS / group.base} says not what its software was")
+    return sides_of(software[group.base], run_of(root, group.base).manifest, spec, tonight)
+
+
+def _check_software(tonight: Manifest, candidate: Manifest) -> None:
+    """Raises `StoreError` if the environment changed since the run, as it may where a night was cut short."""
+    changed = [f"{d.name} was {d.base}, is {d.candidate}" for d in machine_differences(tonight, candidate)]
+    if changed:
+        raise StoreError(f"the environment changed after the run of this night: {'; '.join(changed)}")
+
+
+def _decided_lines(decided: Decided) -> list[str]:
+    lines = [f"confirmed: {one.label}: {one.words}" for one in decided.confirmed]
+    confirmed = {(one.case, one.kind) for one in decided.confirmed}
+    for one in decided.group.proposals:
+        if (one.case, one.kind) not in confirmed:
+            word = "undecided" if one in decided.undecided else "not confirmed"
+            lines.append(f"{word}: {one.case.label()}: {one.kind.words}")
+    return lines
+
+
+# --- culprits ---
+
+
+def _explain(
+    folder: Path,
+    decided: Sequence[Decided],
+    request: RunRequest,
+    options: Options,
+    remarks: list[str],
+    shown: Shown,
+) -> tuple[tuple[Found, ...], tuple[Confirmed, ...]]:
+    """The culprits of what was confirmed, and what has none. Why not is added to `remarks`."""
+    found: list[Found] = []
+    left: list[Confirmed] = []
+    number = 1
+    for one in [each for each in decided if each.confirmed]:
+        folders = [folder / f"bisect-{number + extra}" for extra in range(MOST_BISECTIONS)]
+        explained = Explained(left=one.confirmed)
+        if options.bisects:
+            explained = explain(one, request, folders, on_record=shown.record, on_step=shown.step)
+        found += explained.found
+        left += explained.left
+        remarks += explained.remarks
+        number += len([path for path in folders if path.exists()])
+        for line in [*(_blamed_text(each.blamed) for each in explained.found), *explained.remarks]:
+            shown.line(line)
+    return tuple(found), tuple(left)
+
+
+def _blamed_text(blamed: Blamed) -> str:
+    about = f" ({blamed.about})" if blamed.about else ""
+    which = f"one of {len(blamed.specs)} versions up to " if len(blamed.specs) > 1 else ""
+    return f"found: {which}{blamed.specs[-1]}{about}: {counted(len(blamed.explains), 'change')}"
+
+
+# --- issues ---
+
+
+def _posted(path: Path, title: str, options: Options, remarks: list[str], shown: Shown) -> str:
+    """Where the issue is: its address if it is to be posted and could be, else its file."""
+    shown.line(f"issue: {title}")
+    address = path.with_suffix(".url")
+    if options.posts and not address.is_file():
+        url, problem = post(path, title, options.repository)
+        if problem:
+            remarks.append(f"{path.name} was not posted: {problem}")
+            shown.line(remarks[-1])
+        else:
+            write_whole(address, url.encode())
+    with contextlib.suppress(FileNotFoundError):
+        shown.line(f"  {address.read_text(encoding='utf-8')}")
+        return address.read_text(encoding="utf-8")
+    shown.line(f"  {path}")
+    return path.name

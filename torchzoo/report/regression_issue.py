@@ -1,0 +1,103 @@
+"""The issue on a regression: what became worse, since which version, where, and the command that shows it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from torchzoo.analysis.compare import RunComparison
+from torchzoo.analysis.reproduce import shell_line, words
+from torchzoo.case import Case
+from torchzoo.report import run_comparison
+from torchzoo.report.markdown import code, code_block, escape, table
+
+LONGEST_TITLE = 200  # characters: GitHub takes 256
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that became worse."""
+
+    case: Case
+    what: str  # latency, device memory, failing ...
+    change: str  # `10.0 ms -> 11.0 ms, 1.100x [1.090, 1.110]`
+    short: str  # `1.10x`; empty where it has no ratio
+
+
+class Issue(msgspec.Struct, frozen=True, kw_only=True):
+    """All that an issue says."""
+
+    night: str
+    effects: tuple[Effect, ...]  # the clearest first; at least one
+    base: str  # SPECs: the last good version and the first bad one, or the software of two nights
+    candidate: str
+    version: str = ""  # the first bad version in short; empty if it is not known
+    sure: str = ""  # `97%`
+    about: str = ""  # of a commit: who made it, when, and its subject
+    others: tuple[str, ...] = ()  # SPECs that could not be judged: one of them may be the first bad one
+    remarks: tuple[str, ...] = ()
+    comparison: RunComparison  # of both sides, over all cases that were measured
+
+
+def title(issue: Issue) -> str:
+    """`resnet18 eval cpu eager bs4: latency 1.10x since timm 0123456789 (and 3 more)`."""
+    first = issue.effects[0]
+    more = f" (and {len(issue.effects) - 1} more)" if len(issue.effects) > 1 else ""
+    since = f" since {issue.version}" if issue.version else f", found in the night {issue.night}"
+    line = " ".join(f"{first.case.label()}: {first.what} {first.short}".split())
+    return f"{line}{since}{more}"[:LONGEST_TITLE]
+
+
+def markdown(issue: Issue) -> str:
+    """The whole issue: the title as its first line, then the body."""
+    return f"# {escape(title(issue))}\n\n{body(issue)}"
+
+
+def body(issue: Issue) -> str:
+    """The body of the issue."""
+    first = issue.effects[0]
+    rows = [(one.case.label(), one.what, one.change) for one in issue.effects]
+    comparison = msgspec.structs.replace(issue.comparison, base=issue.base, candidate=issue.candidate)
+    lines = [
+        f"**{escape(first.case.label())}**: {escape(first.what)}, {escape(first.change)}.",
+        "",
+        *_since(issue),
+        "",
+        *table(("case", "what became worse", "from the last good version to the first bad one"), rows),
+        "",
+        "One command that shows it again:",
+        "",
+        *code_block([reproduce(issue)]),
+        "",
+        *(f"- {escape(remark)}" for remark in issue.remarks),
+        *([""] if issue.remarks else []),
+        "Both environments, and all cases that were measured:",
+        "",
+        run_comparison.body(comparison).rstrip("\n"),
+        "",
+        f"Found by `torchzoo watch` in the night {code(issue.night)}. Both versions were measured in turns on one "
+        "machine, process by process.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def reproduce(issue: Issue) -> str:
+    """The command that measures the first case of the issue with both versions."""
+    case = words(issue.effects[0].case, issue.comparison.candidate_manifest)
+    return shell_line(["torchzoo", "ab", "--base", issue.base, "--candidate", issue.candidate, *case])
+
+
+def _since(issue: Issue) -> Sequence[str]:
+    if not issue.version:
+        return [
+            "The first bad version is not known. The change lies between",
+            "",
+            f"- {code(issue.base)} and",
+            f"- {code(issue.candidate)}.",
+        ]
+    first = "First bad version" if not issue.others else "The first bad version is this one or one of those below"
+    sure = f" ({issue.sure} sure)" if issue.sure else ""
+    lines = [f"- {first}: {code(issue.candidate)}{sure}"]
+    lines += [f"  {escape(issue.about)}"] if issue.about else []
+    lines += [f"- could not be judged: {code(other)}" for other in issue.others]
+    return [*lines, f"- last good version: {code(issue.base)}"]
