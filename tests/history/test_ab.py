@@ -120,7 +120,7 @@ def test_both_sides_are_runs_of_their_own_and_kill_9_loses_nothing(tmp_path: Pat
         assert (out / side / "records.jsonl").read_text().startswith(before[side])
         records = read_run(out / side).records
         assert len({record.case for record in records}) == len(records) == 4
-    (change,) = json.loads(resumed.stdout)["status_changes"]
+    (change,) = json.loads(resumed.stdout)["changes"]
     assert (change["case"]["model"], change["change"]) == ("raises", "newly failing")
 
 
