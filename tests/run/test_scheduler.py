@@ -11,7 +11,7 @@ import pytest
 from examples import CASE, INDUCTOR, SPEC, measured, variant_result
 from torchzoo.case import Mode
 from torchzoo.environment import Accelerator, physical_cores
-from torchzoo.record import Failed, FailureKind, Memory, Record, Skipped
+from torchzoo.record import Failed, FailureKind, Measured, Memory, Record, Skipped
 from torchzoo.run.lanes import Lane, make_lanes, split_cores
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.scheduler import Scheduler, died
@@ -528,3 +528,23 @@ def test_of_a_large_log_only_the_end_is_read(tmp_path: Path) -> None:
     assert failed.traceback is not None
     assert failed.traceback.endswith("Segmentation fault é")
     assert len(failed.traceback) <= 4000
+
+
+def test_agents_measure_a_case_in_the_order_in_which_it_was_started_whoever_is_ready_first() -> None:
+    def after(seconds: float) -> Script:
+        return [(seconds, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
+
+    (planned,) = entries("a")
+    plan = tuple(msgspec.structs.replace(planned, agent=agent) for agent in ("base", "candidate"))
+    workers = FakeWorkers({"a": [after(20), after(1)], "b": [after(10)]})
+    order = [(one.agent, one.case.model) for one, _ in scheduler(workers).run_planned((*plan, *entries("b")))]
+    assert order == [("", "b"), ("base", "a"), ("candidate", "a")]
+
+
+def test_a_case_whose_first_agent_fails_is_measured_by_the_other() -> None:
+    (planned,) = entries("a")
+    plan = tuple(msgspec.structs.replace(planned, agent=agent) for agent in ("base", "candidate"))
+    crash: Script = [(20, Exited(7))]
+    workers = FakeWorkers({"a": [crash, GOOD]})
+    found = [(one.agent, type(record.outcome)) for one, record in scheduler(workers).run_planned(plan)]
+    assert found == [("base", Failed), ("candidate", Measured)]

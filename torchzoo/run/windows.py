@@ -11,6 +11,9 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
+from torchzoo.case import Case
 from torchzoo.run.lanes import Lane
 from torchzoo.run.workers import Running, Workers
 
@@ -33,6 +36,7 @@ class Windows:
     waiting: dict[int, float] = field(default_factory=dict)  # by ticket, when it asked for a window; in that order
     chosen: deque[int] = field(default_factory=deque)  # tickets that this epoch has yet to measure
     open: dict[Lane, int] = field(default_factory=dict)  # the ticket that is measured on each lane
+    over: set[int] = field(default_factory=set)  # tickets that have been measured, or were gone before
     in_epoch: bool = False
 
     def ask(self, ticket: int) -> None:
@@ -53,6 +57,7 @@ class Windows:
 
     def close(self, ticket: int) -> None:
         """The worker has been measured, or is gone."""
+        self.over.add(ticket)
         self.waiting.pop(ticket, None)
         if ticket in self.chosen:
             self.chosen.remove(ticket)
@@ -61,31 +66,44 @@ class Windows:
 
     def wakes_at_s(self) -> float | None:
         """When `update` must be called even if nothing changes: the patience of the first that waits is over."""
-        if self.in_epoch or not self.waiting:
+        if self.in_epoch or not (ready := self._ready()):
             return None
-        return min(self.waiting.values()) + PATIENCE_S
+        return min(ready.values()) + PATIENCE_S
 
     @property
     def ready_count(self) -> int:
         """How many workers have nothing to do but wait for a window."""
         return len(self.waiting) + len(self.chosen)
 
+    def _ready(self) -> dict[int, float]:
+        """Those that wait for nothing but a window, and since when.
+
+        A case that is measured several times, for several agents, is measured in the order in which it was started.
+        """
+        first: dict[Case, int] = {}
+        for ticket, worker in self.running.items():
+            if ticket not in self.over:
+                first.setdefault(_without_repeat(worker), ticket)
+        return {t: since_s for t, since_s in self.waiting.items() if first[_without_repeat(self.running[t])] == t}
+
     def _enough_is_ready(self) -> bool:
-        if not self.waiting:
+        waiting = self._ready()
+        if not waiting:
             return False
-        if self.now_s() - min(self.waiting.values()) >= PATIENCE_S:
+        if self.now_s() - min(waiting.values()) >= PATIENCE_S:
             return True
         alive = Counter(worker.lane for worker in self.running.values() if worker.outcome is None)
-        ready = Counter(self.running[ticket].lane for ticket in self.waiting)
+        ready = Counter(self.running[ticket].lane for ticket in waiting)
         needed = READY_PER_LANE if len(alive) > 1 else 1
         return all(ready[lane] >= min(needed, count) for lane, count in alive.items())
 
     def _begin(self) -> None:
         """Choose what to measure: on each lane as many cases as the lane with fewest has ready, in their order."""
         self.in_epoch = True
-        ready = Counter(self.running[ticket].lane for ticket in self.waiting)
+        waiting = self._ready()
+        ready = Counter(self.running[ticket].lane for ticket in waiting)
         left = dict.fromkeys(ready, min(ready.values()))
-        for ticket in list(self.waiting):
+        for ticket in waiting:
             lane = self.running[ticket].lane
             if left[lane]:
                 left[lane] -= 1
@@ -129,3 +147,7 @@ class Windows:
             worker.paused_s += stopped_s
             worker.paused_at_s = None
             self.workers.resume(ticket)
+
+
+def _without_repeat(worker: Running) -> Case:
+    return msgspec.structs.replace(worker.planned.case, repeat=0)
