@@ -14,7 +14,7 @@ from torchzoo.analysis.compare import compare_runs
 from torchzoo.errors import UsageError
 from torchzoo.provenance import DifferenceKind, machine_differences, run_differences
 from torchzoo.record import Manifest, Record
-from torchzoo.run.session import _check_same_machine
+from torchzoo.run.session import check_same_machine
 from torchzoo.settings import CacheMode, Settings
 from torchzoo.store import Run, RunStore, StoreError, read_run
 
@@ -201,7 +201,7 @@ def test_a_report_takes_runs_that_stand_together(tmp_path: Path, change: dict[st
 def test_a_run_is_not_resumed_elsewhere(tmp_path: Path, change: dict[str, Any]) -> None:
     began = read_run(keep(tmp_path / "run", of()))
     with pytest.raises(StoreError) as error:
-        _check_same_machine(began, {**ENVIRONMENT, **change})
+        check_same_machine(began, {**ENVIRONMENT, **change})
     message = str(error.value)
     assert "\n" not in message
     assert str(tmp_path / "run") in message
@@ -211,7 +211,7 @@ def test_a_run_is_not_resumed_elsewhere(tmp_path: Path, change: dict[str, Any]) 
 
 @pytest.mark.parametrize("change", [{}, *ACCEPTED], ids=str)
 def test_a_run_is_resumed_on_the_machine_where_it_began(tmp_path: Path, change: dict[str, Any]) -> None:
-    _check_same_machine(read_run(keep(tmp_path / "run", of())), {**ENVIRONMENT, **change})
+    check_same_machine(read_run(keep(tmp_path / "run", of())), {**ENVIRONMENT, **change})
 
 
 ACROSS: list[tuple[DifferenceKind, dict[str, Any]]] = [

@@ -99,10 +99,11 @@ def test_both_sides_are_runs_of_their_own_and_kill_9_loses_nothing(tmp_path: Pat
     words = ["a_tiny", "raises", "--models-dir", str(zoo), "-d", "cpu", "--threads", "1", "--time-limit", "0.3"]
     command = [sys.executable, "-m", "torchzoo", "ab", "--candidate", "BREAK=1", *words, "--repeats", "2"]
     started = subprocess.Popen([*command, "-o", str(out)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    first = out / "candidate" / "records.jsonl"
+    files = [out / side / "records.jsonl" for side in Side]
     deadline = time.monotonic() + 120
-    while not (first.exists() and first.read_text().endswith("\n")):
+    while not all(file.exists() and file.read_text().endswith("\n") for file in files):
         assert time.monotonic() < deadline
+        assert started.poll() is None
         time.sleep(0.05)
     children = processes_of(started)
     started.send_signal(signal.SIGKILL)
