@@ -1,4 +1,4 @@
-"""Which tests run: `gpu` ones where there is a CUDA device, kept passes not again, the longest first."""
+"""Which tests run: `gpu` ones on a CUDA device, `slow` ones once a week, kept passes not again, the longest first."""
 
 from __future__ import annotations
 
@@ -72,11 +72,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     import torch
 
     place = {name: number for number, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: place.get(item.nodeid, len(place)))
+    if "TORCHZOO_WEEKLY" not in os.environ and "slow" not in config.option.markexpr:
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: runs once a week (TORCHZOO_WEEKLY=1), and with -m slow"))
     if torch.cuda.is_available():
         return
     for item in items:

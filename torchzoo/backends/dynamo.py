@@ -25,7 +25,7 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
     def from_outside(*args: Any, **kwargs: Any) -> Any:
         return module_call(*args, **kwargs)
 
-    module_name = type(network).forward.__module__ or ""  # None in a GraphModule of torch 2.11
+    module_name = type(network).forward.__module__ or ""  # None in a GraphModule
     return _compiled(from_outside if module_name.startswith("torch.") else module_call, backend)
 
 

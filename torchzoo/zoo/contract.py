@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,12 +45,18 @@ SYNCHRONISING = frozenset(
 INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
 
 
-def check_model(spec: ModelSpec, device: str = "") -> list[str]:
+def take_step(model: Model) -> Any:
+    """One step in the mode that the model was built for. Returns the loss, or the outputs."""
+    return model.train_step() if model.mode is Mode.TRAIN else model.eval_step()
+
+
+def check_model(spec: ModelSpec, device: str = "", step: Callable[[Model], Any] = take_step) -> list[str]:
     """Build the model in each mode at its smoke batch size, take one step in each, and look for what is broken.
 
     Args:
         device: where to build and step. If it is not given, it is the CPU, or the meta device if `spec.large`. On the
             meta device there are no values, so values are not checked. That two builds agree is checked on the CPU.
+        step: takes a model's step and returns what it returns. It may look at more than this module does.
     """
     device = device or ("meta" if spec.large else "cpu")
     models = {mode: load_model_class(spec)(mode, device, spec.smoke_batch_size) for mode in spec.modes()}
@@ -62,7 +68,7 @@ def check_model(spec: ModelSpec, device: str = "") -> list[str]:
         model = models.pop(mode)
         broken += check_seed(model, not_compared.pop(mode, {}))
         broken += check_batch(model, spec)
-        broken += check_step(model, spec)
+        broken += check_step(model, spec, step)
         del model
     return broken
 
@@ -155,7 +161,7 @@ def check_batch(model: Model, spec: ModelSpec) -> list[str]:
     return [f"{model.mode}: {what}" for what in broken]
 
 
-def check_step(model: Model, spec: ModelSpec) -> list[str]:
+def check_step(model: Model, spec: ModelSpec, step: Callable[[Model], Any] = take_step) -> list[str]:
     """One step has finite results and waits for the device only if `metadata.yaml` says why.
 
     A train step changes every trainable parameter, except those that `metadata.yaml` lists.
@@ -163,10 +169,10 @@ def check_step(model: Model, spec: ModelSpec) -> list[str]:
     if model.device.type == "meta":
         if model.mode in spec.syncs:  # there is no value to wait for
             return []
-        return [f"{model.mode}: {what}" for what in _check_outputs(model, _take_step(model))]
+        return [f"{model.mode}: {what}" for what in _check_outputs(model, step(model))]
     parameters = trainable_parameters(model) if model.mode is Mode.TRAIN else {}
     with unchanged(parameters) as same_names, synchronising_operators() as seen:
-        outputs = _take_step(model)
+        outputs = step(model)
     broken = [
         f"a train step does not change {name}"
         for name in same_names
@@ -188,26 +194,22 @@ def check_waiting(spec: ModelSpec, mode: Mode) -> list[str]:
     """
     model = load_model_class(spec)(mode, "cuda", spec.smoke_batch_size)
     for _ in range(3):
-        _take_step(model)
+        take_step(model)
     torch.cuda.synchronize()
     if mode in spec.syncs:
         return []
     torch.cuda.set_sync_debug_mode("error")
     try:
-        _take_step(model)
+        take_step(model)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     torch.cuda.synchronize()
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profile:
-        _take_step(model)
+        take_step(model)
         torch.cuda.synchronize()
     copies = {event.name for event in profile.events() if "Memcpy HtoD" in event.name or "Memcpy DtoH" in event.name}
     return [f"{mode}: a step has a {copy}" for copy in sorted(copies)]
-
-
-def _take_step(model: Model) -> Any:
-    return model.train_step() if model.mode is Mode.TRAIN else model.eval_step()
 
 
 def _check_outputs(model: Model, outputs: Any) -> list[str]:

@@ -1,0 +1,183 @@
+"""Pinned work: what is counted, what counts as a change, and what the command writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import pinned_work
+from counting import RememberedBytes, count_few, count_fully, count_quickly
+from pinned_work import DEPENDS_ON_VALUES, Batch, Step, Work, differences
+from torchzoo.case import Mode
+from torchzoo.measure.passes.flops import count_work
+from torchzoo.record import Flops
+from torchzoo.zoo.catalog import find_models, load_model_class
+from torchzoo.zoo.spec import ModelSpec
+from user_models import TINY, make_folder
+
+EVAL = "\n    def eval_step(self):\n        images = self.batch.inputs[0]\n        {then}\n"
+NEEDS_VALUES = TINY + EVAL.format(then="return super().eval_step() + images.max().item()")
+VALUES_DECIDE = TINY + EVAL.format(then="return images[images > images.mean()] @ images[images > images.mean()]")
+
+SMOKE, DEFAULT = Batch.SMOKE, Batch.DEFAULT
+
+#: Operations of the tiny model's step for a sample, by hand.
+CONVOLUTION, LINEAR = 2 * (2 * 2 * 2) * (3 * 9), 2 * 8 * 2
+EVALUATION, TRAINING = CONVOLUTION + LINEAR, 2 * CONVOLUTION + 3 * LINEAR
+
+
+def spec_of(root: Path, code: str = TINY) -> ModelSpec:
+    make_folder(root, "tiny", code)
+    return find_models([root]).spec("tiny")
+
+
+def test_a_step_is_counted_at_both_batches(tmp_path: Path) -> None:
+    counted = pinned_work.count_model(spec_of(tmp_path))
+    flops = {(step.mode, step.batch): (work.batch_size, work.flops, work.note) for step, work in counted.items()}
+    assert flops == {
+        (Mode.TRAIN, SMOKE): (2, 2 * TRAINING, ""),
+        (Mode.TRAIN, DEFAULT): (4, 4 * TRAINING, ""),
+        (Mode.EVAL, SMOKE): (2, 2 * EVALUATION, ""),
+        (Mode.EVAL, DEFAULT): (4, 4 * EVALUATION, ""),
+    }
+    for mode in Mode:
+        smoke, default = (counted[Step("tiny", mode, batch)].bytes or 0 for batch in Batch)
+        assert 0 < smoke < default < 2 * smoke  # the weights are read once
+
+
+@pytest.mark.parametrize(("code", "note"), [(NEEDS_VALUES, ""), (VALUES_DECIDE, DEPENDS_ON_VALUES)])
+def test_without_values_only_the_smoke_batch_is_counted(tmp_path: Path, code: str, note: str) -> None:
+    counted = pinned_work.count_model(spec_of(tmp_path, code))
+    smoke, default = (counted[Step("tiny", Mode.EVAL, batch)] for batch in Batch)
+    assert smoke.flops
+    assert smoke.bytes
+    assert smoke.note == note
+    assert (default.flops, default.bytes) == (None, None)
+    assert default.note.startswith("not on the meta device: ")
+
+
+def test_why_a_step_is_not_counted_is_what_the_metadata_says(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, "tiny", NEEDS_VALUES)
+    (folder / "metadata.yaml").write_text((folder / "metadata.yaml").read_text() + "syncs: {eval: it asks}\n")
+    counted = pinned_work.count_model(find_models([tmp_path]).spec("tiny"))
+    assert counted[Step("tiny", Mode.EVAL, DEFAULT)] == Work(batch_size=4, note="it asks")
+
+
+def flops(total: int, moved: int = 7) -> Flops:
+    return Flops(total=total, by_operator={}, bytes_moved=moved)
+
+
+TRAIN_SMOKE, EVAL_SMOKE = (Step("tiny", mode, SMOKE) for mode in Mode)
+
+
+def test_a_change_is_named_with_both_figures_and_the_command(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path)
+    table = {TRAIN_SMOKE: Work(batch_size=2, flops=1000, bytes=7), EVAL_SMOKE: Work(batch_size=3, flops=5, bytes=8)}
+    found = {Mode.TRAIN: flops(1100), Mode.EVAL: flops(5)}
+    assert differences(spec, SMOKE, found, table) == [
+        "tiny train at its smoke batch: FLOPs 1,000 -> 1,100 (+10.00%)",
+        "tiny eval at its smoke batch: batch size 3 -> 2 (-33.33%)",
+        "tiny eval at its smoke batch: bytes 8 -> 7 (-12.50%)",
+        "to accept it, run `python tests/pinned_work.py tiny` and commit pinned_work.csv",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pinned", "found", "lines"),
+    [
+        (Work(batch_size=2, flops=1000, bytes=7), flops(1000), 0),
+        (Work(batch_size=2, flops=1000, bytes=7), flops(1001), 2),
+        (Work(batch_size=2, flops=1000, bytes=7), None, 3),
+        (Work(batch_size=2, note="why"), None, 0),
+        (Work(batch_size=2, note="why"), flops(1000), 3),
+        (Work(batch_size=2, flops=0, bytes=7), flops(0), 0),
+        (Work(batch_size=2, flops=0, bytes=7), flops(1), 2),
+        (Work(batch_size=2, flops=1000, bytes=7, note=DEPENDS_ON_VALUES), flops(1100), 0),
+        (Work(batch_size=2, flops=1000, bytes=7, note=DEPENDS_ON_VALUES), flops(1101), 2),
+        (Work(batch_size=2, flops=1000, bytes=7, note=DEPENDS_ON_VALUES), flops(899), 2),
+    ],
+)
+def test_what_is_a_change(tmp_path: Path, pinned: Work, found: Flops | None, lines: int) -> None:
+    works = {} if found is None else {Mode.TRAIN: found}
+    assert len(differences(spec_of(tmp_path), SMOKE, works, {TRAIN_SMOKE: pinned})) == lines
+
+
+def test_only_what_is_pinned_is_compared(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path)
+    table = {TRAIN_SMOKE: Work(batch_size=2, flops=1, bytes=1)}
+    assert differences(spec, DEFAULT, {Mode.TRAIN: flops(9)}, table) == []
+    assert differences(spec, SMOKE, {Mode.TRAIN: flops(1, 1), Mode.EVAL: flops(9)}, table) == []
+
+
+def test_the_command_writes_the_chosen_models_and_keeps_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pinned.csv"
+    others = {
+        Step("resnet18", Mode.EVAL, DEFAULT): Work(batch_size=1, flops=2, bytes=3),
+        Step("resnet18", Mode.EVAL, SMOKE): Work(batch_size=4, note='a "why", and why'),
+    }
+    gone = {Step("gone", Mode.EVAL, SMOKE): Work(batch_size=1)}
+    pinned_work.write(others | gone, file)
+    assert pinned_work.read(file) == others | gone
+
+    spec = spec_of(tmp_path / "zoo")
+    pinned_work.main(["tiny"], find_models([tmp_path / "zoo"]), file)
+    table = pinned_work.read(file)
+    assert table == others | pinned_work.count_model(spec)
+    assert list(table) == sorted(table)
+    assert f"tiny eval at its smoke batch: FLOPs not counted -> {2 * EVALUATION:,}" in capsys.readouterr().out
+
+    pinned_work.main(["tiny"], find_models([tmp_path / "zoo"]), file)
+    assert pinned_work.read(file) == table
+    assert capsys.readouterr().out == ""  # nothing has changed
+
+
+def test_a_pinned_figure_is_a_part_of_the_fingerprint(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path)
+    table = {step: Work(batch_size=2, flops=1, bytes=1) for step in pinned_work.steps_of(spec)}
+    other = table | {TRAIN_SMOKE: Work(batch_size=2, flops=1, bytes=2)}
+    assert len(pinned_work.lines_of(spec, table)) == 4
+    assert pinned_work.lines_of(spec, table) != pinned_work.lines_of(spec, other)
+    assert pinned_work.lines_of(spec, {}) == []
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_the_quick_ways_to_count_find_the_same(tmp_path: Path, mode: Mode) -> None:
+    """A batch of 5 from steps with 2 and 3 samples, and from one step."""
+    model_class = load_model_class(spec_of(tmp_path))
+    full, quick, few = (count(model_class(mode, "meta", 5)) for count in (count_fully, count_quickly, count_few))
+    assert full == quick
+    assert (few.total, few.bytes_moved) == (full.total, full.bytes_moved)
+
+
+A, B = torch.ones(10), torch.ones(10)
+CALLS: list[Callable[[], Any]] = [
+    lambda: A + A,
+    lambda: A + B,
+    lambda: A.add_(B),
+    lambda: torch.add(A, B, out=torch.empty(10)),
+    lambda: A[:5] + B[:5],
+    lambda: A.view(2, 5).t() + B.view(2, 5).t(),
+    lambda: A[:1].expand(10) + B,
+    lambda: torch._foreach_add([A, A], [B, B]),
+    lambda: torch._foreach_add([A, B], [A, B]),
+    lambda: nn.functional.embedding(torch.tensor([1, 2]), torch.ones(100, 10)),
+]
+
+
+def test_remembered_bytes_are_those_that_were_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call comes after all others, which it could be mistaken for."""
+
+    full = [count_work(call).bytes_moved for call in CALLS]
+    remembered = RememberedBytes()
+    monkeypatch.setattr("torchzoo.measure.passes.flops.moved_bytes", remembered)
+    count_work(lambda: [call() for call in CALLS])
+    known = len(remembered.known)
+    assert [count_work(call).bytes_moved for call in CALLS] == full
+    assert len(remembered.known) == known

@@ -1,0 +1,192 @@
+"""Every kind of network that the zoo has is compiled by Dynamo, and its step computes what eager computes.
+
+Dynamo runs the graphs that it finds as they are (`eager_noexcept`). Tested is what torchzoo gives it to compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from kept_passes import KeptPasses
+from model_inputs import COMPILING, inputs_of
+from torchzoo.case import Backend, Case, Mode
+from torchzoo.measure.compilation import count_compiled, watch_compilation
+from torchzoo.measure.precision import inspect_step
+from torchzoo.measure.variant import candidate_variant
+from torchzoo.tasks import SupervisedModel
+from torchzoo.zoo.catalog import find_models, load_model_class
+from torchzoo.zoo.contract import take_step, trainable_parameters, unchanged
+from torchzoo.zoo.requirements import is_installed
+from torchzoo.zoo.spec import ModelSpec
+from user_models import TINY, make_folder
+
+BACKEND = Backend("eager_noexcept")
+CATALOG = find_models()
+TRAIN, EVAL = Mode.TRAIN, Mode.EVAL
+
+#: For each kind of network a small model.
+KINDS = {
+    "of torchvision": ("squeezenet1_1", TRAIN),
+    "of timm": ("timm_vision_transformer", EVAL),
+    "of transformers": ("hf_DistilBert", EVAL),
+    "written here": ("phlippe_resnet", TRAIN),
+    "a GPT": ("nanogpt_shakespeare", EVAL),
+    "a translator": ("attention_is_all_you_need_pytorch", TRAIN),
+    "a GraphModule in int8": ("mobilenet_v2_quantized_qat", EVAL),
+    "functions of fields": ("pyhpc_equation_of_state", EVAL),
+    "vmap of gradients": ("functorch_dp_cifar10", TRAIN),
+    "a derivative in its forward pass": ("lennard_jones", TRAIN),
+    "hooks on modules": ("opacus_cifar10", TRAIN),
+    "two networks that train in turns": ("dcgan", TRAIN),
+    "actor, critics and targets": ("soft_actor_critic", TRAIN),
+    "sparse gradients": ("dlrm", TRAIN),
+    "an LSTM": ("tts_angular", TRAIN),
+    "CTC": ("doctr_reco_predictor", TRAIN),
+    "a dynamic programme": ("pytorch_struct", TRAIN),
+    "greedy decoding": ("rnnt", EVAL),
+}
+#: Kinds whose smallest model takes 10 s or more: they are tested once a week.
+DEARER_KINDS = {
+    "training of transformers": ("hf_Albert", TRAIN),
+    "an encoder and a decoder": ("hf_T5", EVAL),
+    "hashed attention": ("hf_Reformer", EVAL),
+    "a GraphModule with observers": ("mobilenet_v2_quantized_qat", TRAIN),
+    "a larger GraphModule with observers": ("resnet50_quantized_qat", TRAIN),
+    "gradient steps in its forward pass": ("maml_omniglot", TRAIN),
+    "an episode": ("LearningToPaint", EVAL),
+    "beam search": ("speech_transformer", EVAL),
+    "a decoder called 700 times": ("tacotron2", EVAL),
+    "lists of images": ("detectron2_fcos_r_50_fpn", EVAL),
+    "lists of images in two stages": ("vision_maskrcnn", EVAL),
+    "Detectron2's stages": ("detectron2_fasterrcnn_r_50_fpn", EVAL),
+    "of effdet": ("timm_efficientdet", EVAL),
+    "of diffusers": ("DALLE2_pytorch", EVAL),
+}
+
+QUANTIZED = '''"""Quantization-aware training (torchzoo's tests, 2026)."""
+
+from torch import nn
+from torchzoo.networks.quantization import QuantizedImageClassifier
+
+
+class Model(QuantizedImageClassifier):
+    image_size = 16
+
+    def build_float_network(self):
+        layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        return nn.Sequential(*layers, nn.Linear(8, 1000))
+'''
+DETECTOR = '''"""A small detector (torchzoo's tests, 2026)."""
+
+from torch import nn
+from torchvision.models.detection import FCOS
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchzoo.tasks import Detector
+
+
+class Model(Detector):
+    image_height = image_width = 64
+    num_classes = 5
+
+    def build_network(self):
+        backbone = nn.Conv2d(3, 32, 8, stride=8)
+        backbone.out_channels = 32
+        anchors = AnchorGenerator(((8,),), ((1.0,),))
+        return FCOS(backbone, self.num_classes, anchor_generator=anchors, min_size=64, max_size=64)
+'''
+#: Kinds of which the zoo has no model at all, or no small one.
+SMALL = {
+    "a Sequential": (TINY, TRAIN),
+    "a GraphModule with observers": (QUANTIZED, TRAIN),
+    "lists of images": (DETECTOR, TRAIN),
+}
+
+
+@pytest.fixture(autouse=True)
+def _dynamo_as_it_was() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled_step_is_eagers(spec: ModelSpec, mode: Mode) -> None:
+    """The first step of a new model gives the same in eager and compiled, and changes the same weights."""
+
+    def new_model() -> Any:
+        return load_model_class(spec)(mode, "cpu", spec.smoke_batch_size)
+
+    def first_step(model: Any) -> tuple[Any, list[str]]:
+        torch.manual_seed(1)  # what a step draws
+        with unchanged(trainable_parameters(model) if mode is TRAIN else {}) as same:
+            result = take_step(model)
+        return result, same
+
+    model = new_model()
+    eagers: list[tuple[Any, list[str]]] = []
+    calls = inspect_step(model, lambda: eagers.append(first_step(model))).take_calls()
+    del model
+    model = new_model()
+    case = Case(model=spec.name, mode=mode, device="cpu", backend=BACKEND, batch_size=spec.smoke_batch_size)
+    watch = watch_compilation()
+    candidate_variant(model, model.train_step if mode is TRAIN else model.eval_step, case, calls).select()
+    result, same = first_step(model)
+    assert count_compiled(watch, BACKEND, None) is not None  # which raises if there was nothing to compile
+    eager_result, eager_same = eagers[0]
+    torch.testing.assert_close(tensors(result), tensors(eager_result))
+    assert tensors(result)
+    assert same == eager_same
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        *(pytest.param(*kind, id=what.replace(" ", "-")) for what, kind in KINDS.items()),
+        *(
+            pytest.param(*kind, id=what.replace(" ", "-"), marks=pytest.mark.slow)
+            for what, kind in DEARER_KINDS.items()
+        ),
+    ],
+)
+def test_dynamo_compiles(name: str, mode: Mode, kept_passes: KeptPasses) -> None:
+    spec = CATALOG.spec(name)
+    if not all(is_installed(requirement) for requirement in spec.requirements):
+        pytest.skip(f"{', '.join(spec.requirements)} not installed")
+    with kept_passes.unless_unchanged(f"compiling-{name}-{mode}", inputs_of(spec, more=COMPILING)):
+        compiled_step_is_eagers(spec, mode)
+
+
+@pytest.mark.parametrize(("code", "mode"), SMALL.values(), ids=[what.replace(" ", "-") for what in SMALL])
+def test_dynamo_compiles_small(tmp_path: Path, code: str, mode: Mode) -> None:
+    if "torchvision" in code:
+        pytest.importorskip("torchvision")
+    make_folder(tmp_path, "small", code)
+    compiled_step_is_eagers(find_models([tmp_path]).spec("small"), mode)
+
+
+def test_every_library_and_every_base_of_the_zoo_has_a_kind() -> None:
+    """A network of a new library, or a base for a new task, is a new kind: add a small model of it to the list."""
+    zoo = [CATALOG.spec(name) for name in CATALOG.names]
+    tested = [CATALOG.spec(name) for name, _ in (*KINDS.values(), *DEARER_KINDS.values())]
+    assert {library for spec in tested for library in spec.requirements} == {
+        library for spec in zoo for library in spec.requirements
+    }
+    here = [spec for spec in zoo if all(is_installed(requirement) for requirement in spec.requirements)]
+    assert bases(here) <= bases(tested)
+
+
+def bases(specs: list[ModelSpec]) -> set[type]:
+    """The classes that the models derive from, up to `SupervisedModel`."""
+    found = {base for spec in specs for base in load_model_class(spec).__mro__[1:]}
+    return {base for base in found if base.__module__.startswith("torchzoo.") and base is not SupervisedModel}
