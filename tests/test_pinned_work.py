@@ -50,7 +50,9 @@ def test_a_step_is_counted_at_both_batches(tmp_path: Path) -> None:
         assert 0 < smoke < default < 2 * smoke  # the weights are read once
 
 
-@pytest.mark.parametrize(("code", "note"), [(NEEDS_VALUES, ""), (VALUES_DECIDE, DEPENDS_ON_VALUES)])
+@pytest.mark.parametrize(
+    ("code", "note"), [(NEEDS_VALUES, ""), (VALUES_DECIDE, DEPENDS_ON_VALUES)], ids=["asks", "depends"]
+)
 def test_without_values_only_the_smoke_batch_is_counted(tmp_path: Path, code: str, note: str) -> None:
     counted = pinned_work.count_model(spec_of(tmp_path, code))
     smoke, default = (counted[Step("tiny", Mode.EVAL, batch)] for batch in Batch)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchzoo.case import Mode
-from torchzoo.measure.passes.flops import computes_much, count_work
+from torchzoo.measure.passes.flops import computes_much, count_work, moved_bytes
 from torchzoo.settings import Pass
 
 
@@ -250,6 +250,18 @@ def test_an_optimizers_bytes_do_not_depend_on_how_it_is_written() -> None:
         return count_work(torch.optim.SGD(parameters, lr=0.1, **how).step).bytes_moved
 
     assert moved(foreach=True) == moved(foreach=False) == 3 * 400  # weight and gradient read, weight written
+
+
+def test_a_workspace_is_not_counted() -> None:
+    """Its size is the library's affair, and differs between processors."""
+    given, workspace = [torch.ones(10) for _ in range(7)], torch.ones(1000, dtype=torch.uint8)
+    results = tuple(torch.ones(10) for _ in range(3))
+    forward = torch.ops.aten.mkldnn_rnn_layer.default
+    assert moved_bytes(forward, tuple(given), {}, (*results, workspace)) == (7 + 3) * 40
+    backward = torch.ops.aten.mkldnn_rnn_layer_backward.default
+    names = [argument.name for argument in backward._schema.arguments]
+    operands = [workspace if name == "workspace" else given[0] for name in names]
+    assert moved_bytes(backward, tuple(operands), {}, results) == (1 + 3) * 40
 
 
 def test_a_sparse_gradient_counts_its_rows() -> None:

@@ -50,6 +50,9 @@ READS_NOTHING = re.compile(r"^((empty|zeros|ones|full|rand|randn|randint)_like|n
 ALLOCATES = re.compile(r"^(new_)?empty(_like|_strided|_permuted|_quantized)?$|^resize_$|^set_$|^_resize_output_$")
 #: Operators that read as many elements of their first operand as they return.
 GATHERS = frozenset({"embedding", "index_select", "index", "_unsafe_index", "gather", "take", "select_scatter"})
+#: Operators whose results from this one on are workspaces of the kernel, which their backward reads as `workspace`. How
+#: large these are depends on the library and on the processor.
+WORKSPACES = {"mkldnn_rnn_layer": 3}
 #: Operators that change their first operand in place: as many of its elements as the other operands have.
 SCATTERS = re.compile(
     r"^(_index_put_impl_|index_put_|scatter_|scatter_add_|scatter_reduce_|index_add_|index_copy_|put_)$"
@@ -312,12 +315,16 @@ def moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
     read: dict[int, Tensor] = {}
     changed: dict[int, Tensor] = {}
     for argument, value in _by_argument(func._schema, args, kwargs):
+        if argument.name == "workspace":
+            continue
         tensors = {id(leaf): leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)}
         is_changed = argument.alias_info is not None and argument.alias_info.is_write
         if is_changed:
             changed |= tensors
         if not (is_changed and (argument.kwarg_only or WRITES_ONLY.match(name))) and not READS_NOTHING.match(name):
             read |= tensors
+    if name in WORKSPACES:
+        result = result[: WORKSPACES[name]]
     old = {_storage(tensor) for tensor in (read | changed).values()}
     new = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and _storage(leaf) not in old]
     if not new and not changed and any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):
