@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchzoo.analysis.findings import Metric
 from torchzoo.errors import attempt, one_line
 from torchzoo.files import FileError, read_file, to_json
 from torchzoo.history.bisection import Evidence
+from torchzoo.history.proposals import Kind
 from torchzoo.run.request import RunRequest
 from torchzoo.stats import Estimate
 from torchzoo.store import StoreError, write_whole
@@ -39,7 +39,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     bad: str
     versions: tuple[str, ...]  # SPECs in order; the first is the good one, the last the bad one
     request: RunRequest  # one model, and one value of each axis
-    metric: Metric
+    kind: Kind  # what changed: a metric, or what becomes of the case
     threshold: float | None = None  # the least difference that matters: 0.07 for 7%; None: what the noise allows
     lanes: int = 1
     words: tuple[str, ...] = ()  # of the command line: they ask for the same case

@@ -27,6 +27,7 @@ import msgspec
 from torchzoo.case import Case
 from torchzoo.errors import attempt, one_line
 from torchzoo.files import read_file, to_json
+from torchzoo.history.into_inductor import Inside
 from torchzoo.history.proposals import Kind, Proposal
 from torchzoo.run.request import RunRequest
 from torchzoo.stats import Estimate
@@ -76,6 +77,7 @@ class Blamed(msgspec.Struct, frozen=True, kw_only=True):
     probability: float  # 1 where the version follows the good one directly
     about: str  # of a commit: who made it, when, and its subject
     explains: tuple[Confirmed, ...]
+    inside: Inside | None = None  # the part of inductor that did it, where that was looked for
 
 
 class Night(msgspec.Struct, frozen=True, kw_only=True):
