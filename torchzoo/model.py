@@ -5,7 +5,8 @@ from __future__ import annotations
 import abc
 import contextlib
 import warnings
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +29,14 @@ class Model(abc.ABC):
     - computes gradients by `self.backward(loss)` and updates by `self.step(optimizer)`.
 
     Args:
-        mode: which of `train_step` and `eval_step` will be called. Networks are put into that mode.
+        mode: which step will be called: `train_step` for `train`, and so on. Networks are in training mode for `train`,
+            and in evaluation mode for all others.
         device: where networks and batch are.
         batch_size: the size of what the model's `metadata.yaml` counts as its batch, at least 1.
         seed: the seed of weights and data.
     """
 
-    sample_unit: ClassVar[str] = "samples"
+    sample_unit: str = "samples"  # what `samples_per_step` counts
 
     #: All data that a step reads, except the networks: any nesting of tuples, lists, dicts and tensors.
     batch: Any
@@ -73,6 +75,31 @@ class Model(abc.ABC):
     def eval_step(self) -> Any:
         """Evaluate once. Returns the outputs."""
         raise NotImplementedError
+
+    def prefill_step(self) -> Any:
+        """Read the prompts and fill the caches. Returns the logits of each prompt's last position."""
+        raise NotImplementedError
+
+    def decode_step(self) -> Any:
+        """Read one token of each sequence, with the caches of those before. Returns the logits that follow it.
+
+        Each step does the same work: the token has the same position in each.
+        """
+        raise NotImplementedError
+
+    @property
+    def measured_step(self) -> Callable[[], Any]:
+        """The step of this model's mode."""
+        step: Callable[[], Any] = getattr(self, f"{self.mode}_step")
+        return step
+
+    @property
+    def bytes_read_per_step(self) -> int | None:
+        """How many bytes a step must read at least: weights and caches, each once. None where that says little.
+
+        It bounds steps that do little with what they read, such as those that generate one token.
+        """
+        return None
 
     @property
     def samples_per_step(self) -> int:

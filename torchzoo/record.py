@@ -263,6 +263,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     variants: dict[str, VariantResult]  # "eager", and "candidate" for another backend
     samples_per_step: PositiveCount
     sample_unit: Annotated[str, Meta(max_length=100)]
+    bytes_read_per_step: PositiveCount | None = None  # weights and caches, each once; of models that generate
     parameters: Count
     operator_dtypes: dict[str, Count]  # how many floating results the operators of one eager step have, by dtype
     precision_flags: dict[str, str]

@@ -87,7 +87,7 @@ def count_step(model: Model) -> Flops:
     """The FLOPs of one step of a model."""
     from torchzoo.measure.passes.flops import count_work
 
-    return count_work(model.train_step if model.mode is Mode.TRAIN else model.eval_step)
+    return count_work(model.measured_step)
 
 
 def describe(specs: Iterable[ModelSpec], counted: Counted, *, sources: Sequence[str] = ()) -> str:

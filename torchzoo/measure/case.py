@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from torchzoo import environment
-from torchzoo.case import EAGER, Backend, Case, Mode
+from torchzoo.case import EAGER, Backend, Case
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
@@ -96,7 +96,7 @@ def _measure_model(
     stages.enter(Stage.BUILD)
     assert case.batch_size is not None
     model = model_class(case.mode, device, case.batch_size, seed=case.seed)
-    step = model.train_step if case.mode is Mode.TRAIN else model.eval_step
+    step = model.measured_step
 
     stages.enter(Stage.PREPARE)
     flags = apply_precision(model, case.precision)
@@ -143,6 +143,7 @@ def _measure_model(
         variants={run.variant.name: run.result() for run in runs},
         samples_per_step=model.samples_per_step,
         sample_unit=model.sample_unit,
+        bytes_read_per_step=model.bytes_read_per_step,
         parameters=sum(p.numel() for network in model.networks().values() for p in network.parameters()),
         operator_dtypes=inspection.operator_dtypes,
         precision_flags=flags,

@@ -8,6 +8,7 @@ from typing import IO, Any
 from torchzoo.analysis.bound import case_bound
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
+from torchzoo.case import Mode
 from torchzoo.record import Check, Failed, Measured, Record
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks, remarks_of, what_failed
@@ -79,11 +80,15 @@ def _check_lines(check: Check | None) -> list[str]:
     ]
 
 
+#: What the latency of a step is called where it has a name of its own.
+LATENCIES = {Mode.PREFILL: "time to the first token", Mode.DECODE: "time of a token"}
+
+
 def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> list[tuple[str, list[str]]]:
     """A label and a cell for each of `columns`. Lines of which no cell is known are left out."""
     measured = figures.measured
     lines = [
-        ("latency of a step", [units.latency(c.latency_s) for c in columns]),
+        (LATENCIES.get(figures.record.case.mode, "latency of a step"), [units.latency(c.latency_s) for c in columns]),
         ("throughput", [units.rate(figures.samples_per_s(c), measured.sample_unit) for c in columns]),
         ("device works", ["-" if c.device_share is None else f"{c.device_share:.0%}" for c in columns]),
         ("first step", [units.seconds(c.raw.first_step_s) for c in columns]),

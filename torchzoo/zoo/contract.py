@@ -207,7 +207,7 @@ def check_waiting(spec: ModelSpec, mode: Mode) -> list[str]:
 
 
 def _take_step(model: Model) -> Any:
-    return model.train_step() if model.mode is Mode.TRAIN else model.eval_step()
+    return model.measured_step()
 
 
 def _check_outputs(model: Model, outputs: Any) -> list[str]:
