@@ -23,7 +23,7 @@ from torchzoo.history.bisection import Evidence
 from torchzoo.history.proposals import Kind
 from torchzoo.run.request import RunRequest
 from torchzoo.stats import Estimate
-from torchzoo.store import StoreError, write_whole
+from torchzoo.store import StoreError, lock_folder, write_whole
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -75,21 +75,10 @@ class BisectLog:
         self._lock: FileLock | None = None
 
     def __enter__(self) -> BisectLog:
-        from filelock import FileLock, Timeout
-
         asked = self.path / "bisect.json"
         if self.resume and not asked.is_file():
             raise StoreError(f"no bisection in {self.path}: there is no file bisect.json")
-        lock = FileLock(self.path / ".lock")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock.acquire(blocking=False)
-        except Timeout as error:
-            message = f"another torchzoo is at work on {self.path}: wait for it, or name another folder"
-            raise StoreError(message) from error
-        except OSError as error:
-            message = f"can't write to {self.path}: {error.strerror or error}; name another folder with -o"
-            raise StoreError(message) from error
+        lock = lock_folder(self.path)
         if not self.resume and asked.exists():
             lock.release()
             raise StoreError(
