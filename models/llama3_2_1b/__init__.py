@@ -10,7 +10,7 @@ A prompt of 1,000 tokens is what PyTorch's own `benchmarks/dynamo` reads in its 
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from torchzoo.tasks import CausalLM
+from torchzoo.networks.causal_lm import CausalLM
 
 
 class Model(CausalLM):

@@ -24,8 +24,8 @@ from transformers import (
 
 from torchzoo.case import Mode, Precision
 from torchzoo.measure.precision import apply_precision
+from torchzoo.networks.causal_lm import CausalLM
 from torchzoo.networks.generation import CachedNetwork, weight_bytes_read
-from torchzoo.tasks import CausalLM
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,
