@@ -87,6 +87,14 @@ class Model(abc.ABC):
         """
         raise NotImplementedError
 
+    @classmethod
+    def small(cls) -> type[Model] | None:
+        """A subclass that builds the same classes at a small size, so that a CPU can take its steps in a test.
+
+        None, unless a model whose metadata says that it is `large` has one.
+        """
+        return None
+
     @property
     def measured_step(self) -> Callable[[], Any]:
         """The step of this model's mode."""

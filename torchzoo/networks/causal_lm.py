@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,16 @@ class CausalLM(LanguageModel):
 
     prompt_length: ClassVar[int] = 1024
     cache_length: ClassVar[int] = 2048
+    #: The arguments of the network's configuration, and those that make it small enough for a test on the CPU.
+    sizes: ClassVar[dict[str, Any]] = {}
+    small_sizes: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def small(cls) -> type[CausalLM] | None:
+        if not cls.small_sizes:
+            return None
+        lengths = {"train_length": 32, "eval_length": 32, "prompt_length": 16, "cache_length": 32}
+        return type("Small", (cls,), {"sizes": cls.sizes | cls.small_sizes, **lengths})
 
     def build(self) -> None:
         super().build()

@@ -64,6 +64,10 @@ def check_model(spec: ModelSpec, device: str = "") -> list[str]:
         broken += check_batch(model, spec)
         broken += check_step(model, spec)
         del model
+    small = load_model_class(spec).small() if device == "meta" else None
+    if small is not None:  # of a step on the meta device only the shapes are known
+        for mode in spec.modes():
+            broken += [f"small, {what}" for what in check_step(small(mode, "cpu", spec.smoke_batch_size), spec)]
     return broken
 
 
@@ -106,7 +110,22 @@ def check_build(model: Model, spec: ModelSpec) -> list[str]:
         broken.append("example_inputs are not in model.batch")
     if model.samples_per_step <= 0:
         broken.append(f"samples_per_step is {model.samples_per_step}")
+    if model.mode.generates:
+        broken += _check_lengths(model, spec)
     return [f"{model.mode}: {what}" for what in broken]
+
+
+def _check_lengths(model: Model, spec: ModelSpec) -> list[str]:
+    """The prompts and the cache are as long as `metadata.yaml` says. A model may have a cache without a length."""
+    assert spec.tokens is not None
+    broken = []
+    tokens = model.batch_size * (spec.tokens.prompt if model.mode is Mode.PREFILL else 1)
+    if model.samples_per_step != tokens:
+        broken.append(f"a step reads {model.samples_per_step} tokens; metadata.yaml's tokens mean {tokens}")
+    length = getattr(model, "cache_length", spec.tokens.cache)
+    if length != spec.tokens.cache:
+        broken.append(f"cache_length is {length}; metadata.yaml says {spec.tokens.cache}")
+    return broken
 
 
 def without_equal(models: dict[Mode, Model]) -> dict[Mode, dict[str, Tensor]]:
