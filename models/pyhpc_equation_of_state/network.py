@@ -127,7 +127,8 @@ class EnthalpySlope(nn.Module):
         above, above_t = 1 / (b1 + s + b2 * p), b1_t + s_t + b2_t * p
         x = 2 * b2 * p * s * below * above
         x_t = 2 * b2_t * p * s * below * above + 2 * b2 * p * s_t * below * above
-        x_t = x_t - 2 * b2 * p * s * below_t * below.square() * above - 2 * b2 * p * s * below * above_t * above.square()
+        x_t = x_t - 2 * b2 * p * s * below_t * below.square() * above
+        x_t = x_t - 2 * b2 * p * s * above_t * above.square() * below
         log = torch.log1p(x)
         rest, rest_t = r0 * b2 - r1 * b1, r0_t * b2 + r0 * b2_t - r1_t * b1 - r1 * b1_t
         second_t = half * rest_t * inverse * log / s + half * rest * inverse_t * log / s
