@@ -1,8 +1,8 @@
 """Gemma 3 1B (Gemma Team, 2025, arXiv:2503.19786): trained on next tokens, and generating with a static cache.
 
 Sizes: the configuration of the published weights, https://huggingface.co/google/gemma-3-1b-it, and `Gemma3_1B` of
-https://github.com/google-deepmind/gemma. The report's table 1 names 302 million parameters of embeddings and 698 million
-others. Here: 301,989,888 and 697,896,064. Five of six layers see a window of 512 tokens, the sixth sees all.
+https://github.com/google-deepmind/gemma. The report's table 1 names 302 million parameters of embeddings and 698
+million others. Here: 301,989,888 and 697,896,064. Five of six layers see a window of 512 tokens, the sixth sees all.
 
 The report does not name the optimizer: it is that of `CausalLM`. A prompt of 1,000 tokens is what PyTorch's own
 `benchmarks/dynamo` reads in its prefill mode. The cache has room for 2,048 tokens, and for 512 in layers with a window:
