@@ -12,7 +12,7 @@ import msgspec
 import torch
 
 from torchzoo import environment
-from torchzoo.case import EAGER, Backend, Case
+from torchzoo.case import EAGER, Backend, Case, Mode
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
