@@ -1,8 +1,8 @@
 """Llama 2 7B (Touvron et al., 2023, arXiv:2307.09288) with 16 of its 32 layers, predicting next tokens.
 
-Sizes: transformers' defaults for Llama, which are those of the published 7B weights (width 4,096, 32 heads, inner
-width 11,008, vocabulary 32,000). TorchBench (https://github.com/pytorch/benchmark at 0e83c44) halved the number of
-layers, not of heads, so that training fits its GPUs: 3,500,281,856 of 6,738,415,616 parameters are left. Its lengths and its
+Sizes: transformers' defaults for Llama, which are those of the published 7B weights (width 4,096, 32 heads, inner width
+11,008, vocabulary 32,000). TorchBench (https://github.com/pytorch/benchmark at 0e83c44) halved the number of layers,
+not of heads, so that training fits its GPUs: 3,500,281,856 of 6,738,415,616 parameters are left. Its lengths and its
 optimizer are taken over: 128 tokens and plain SGD at 1e-3 in training, 512 tokens in evaluation, where the logits of
 all are computed at once. (`llama3_2_1b` generates.)
 """
