@@ -17,7 +17,7 @@ from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, why_not_measured
-from torchzoo.measure.global_state import GlobalState
+from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.idle import device_probe, wait_until_idle
 from torchzoo.measure.latency import Latency, measure_latency, measure_throughput, quiet_python, steps_in
@@ -40,7 +40,7 @@ from torchzoo.record import (
     VariantResult,
 )
 from torchzoo.settings import Settings, Stage
-from torchzoo.zoo.catalog import load_model_class
+from torchzoo.zoo.catalog import library_imports, load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
 
@@ -69,9 +69,11 @@ def measure_case(
     stages = Stages(tell)
     device = _use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
-    before = GlobalState()
-    model_class = load_model_class(spec)
-    put_back = before.put_back()
+    with GlobalState() as before:
+        model_class = load_model_class(spec)
+    packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in library_imports(spec))
+    by_server = [change for package in packages for change in PUT_BACK_BY_SERVER.get(package, ())]
+    put_back = tuple(dict.fromkeys([*by_server, *before.put_back()]))
     gate = HostGate(undisturbed_loop_s, time.perf_counter_ns, cores)
     not_finite: NotFinite | None = None
     try:
