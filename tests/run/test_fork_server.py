@@ -67,7 +67,9 @@ def test_a_library_costs_only_the_models_that_import_it(tmp_path: Path, temporar
     assert plain.precision_flags["cudnn_benchmark"] == "False"
     assert (plain.threads, settings.threads) == (1, 1)
     assert plain.put_back == ()
-    assert {"threads", "default dtype", "float32 matmul precision", "environment (TORCH_LOGS)"} <= set(settings.put_back)
+    assert {"threads", "default dtype", "float32 matmul precision", "environment (TORCH_LOGS)"} <= set(
+        settings.put_back
+    )
     assert {"cudnn.benchmark", "time.perf_counter_ns"} <= set(settings.put_back)
 
     assert isinstance(found["leaves"], Measured)
