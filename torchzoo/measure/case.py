@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,9 +18,17 @@ from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, why_not_measured
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
-from torchzoo.measure.host import HostGate
+from torchzoo.measure.host import MATTERS, HostGate
 from torchzoo.measure.idle import device_probe, wait_until_idle
-from torchzoo.measure.latency import Latency, measure_latency, measure_throughput, quiet_python, steps_in
+from torchzoo.measure.latency import (
+    HOST_SHARE_STEPS,
+    Latency,
+    host_share,
+    measure_latency,
+    measure_throughput,
+    quiet_python,
+    steps_in,
+)
 from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision, inspect_step
 from torchzoo.measure.stages import Stages, Tell
@@ -182,7 +190,8 @@ def _measure_model(
         host=HostWatch(
             undisturbed_s=gate.undisturbed_s,
             fast_cores=gate.fast_cores,
-            looks_s=tuple(gate.looks_s),
+            looks_s=tuple(round(look_s, 7) for look_s in gate.looks_s),
+            matters=gate.matters,
             waited_s=gate.waited_s,
             was_slow=timing.latency.host_was_slow,
             redone=timing.latency.redone,
@@ -302,6 +311,13 @@ class _Timing:
     host_loop_s: tuple[float, ...]
 
 
+def _host_shares(runs: Sequence[_VariantRun], clock: DeviceClock) -> Iterator[float]:
+    for run in runs:
+        run.variant.select()
+        yield host_share(run.variant.step, clock)
+        run.steps += HOST_SHARE_STEPS
+
+
 def _time_in_turns(
     runs: Sequence[_VariantRun], clock: DeviceClock, gate: HostGate, device: torch.device, settings: Settings
 ) -> _Timing:
@@ -309,6 +325,8 @@ def _time_in_turns(
     wait_s, is_idle = wait_until_idle(device_probe(device), clock) if clock.is_asynchronous else (None, True)
     for run in runs:
         run.steps += step_until_steady(run.variant, clock, run.step_s)
+    if clock.is_asynchronous:
+        gate.matters = max(_host_shares(runs, clock)) > MATTERS
     gate.wait()
     state_before, host_before_s = environment.device_state(device), environment.host_loop_s()
     steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}
