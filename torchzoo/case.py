@@ -10,8 +10,17 @@ from torchzoo.bounds import Count, Int64, PositiveCount
 
 
 class Mode(enum.StrEnum):
+    """What a step does. Each mode has a method of `torchzoo.model.Model`: `train_step`, `eval_step`, ..."""
+
     TRAIN = "train"
     EVAL = "eval"
+    PREFILL = "prefill"  # of models that generate: read a prompt, fill the cache, give the first token
+    DECODE = "decode"  # one more token for each sequence, with the cache that is there
+
+    @property
+    def generates(self) -> bool:
+        """Whether only models that generate have this mode."""
+        return self in (Mode.PREFILL, Mode.DECODE)
 
 
 class Precision(enum.StrEnum):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import abc
 import contextlib
 import warnings
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +29,14 @@ class Model(abc.ABC):
     - computes gradients by `self.backward(loss)` and updates by `self.step(optimizer)`.
 
     Args:
-        mode: which of `train_step` and `eval_step` will be called. Networks are put into that mode.
+        mode: which step will be called: `train_step` for `train`, and so on. Networks are in training mode for `train`,
+            and in evaluation mode for all others.
         device: where networks and batch are.
         batch_size: the size of what the model's `metadata.yaml` counts as its batch, at least 1.
         seed: the seed of weights and data.
     """
 
-    sample_unit: ClassVar[str] = "samples"
+    sample_unit: str = "samples"  # what `samples_per_step` counts
 
     #: All data that a step reads, except the networks: any nesting of tuples, lists, dicts and tensors.
     batch: Any
@@ -74,6 +76,39 @@ class Model(abc.ABC):
         """Evaluate once. Returns the outputs."""
         raise NotImplementedError
 
+    def prefill_step(self) -> Any:
+        """Read the prompts and fill the caches. Returns the logits of each prompt's last position."""
+        raise NotImplementedError
+
+    def decode_step(self) -> Any:
+        """Read one token of each sequence, with the caches of those before. Returns the logits that follow it.
+
+        Each step does the same work: the token has the same position in each.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def small(cls) -> type[Model] | None:
+        """A subclass that builds the same classes at a small size, so that a CPU can take its steps in a test.
+
+        None, unless a model whose metadata says that it is `large` has one.
+        """
+        return None
+
+    @property
+    def measured_step(self) -> Callable[[], Any]:
+        """The step of this model's mode."""
+        step: Callable[[], Any] = getattr(self, f"{self.mode}_step")
+        return step
+
+    @property
+    def bytes_read_per_step(self) -> int | None:
+        """How many bytes a step must read at least: weights and caches, each once. None where that says little.
+
+        It bounds steps that do little with what they read, such as those that generate one token.
+        """
+        return None
+
     @property
     def samples_per_step(self) -> int:
         """How many samples (images, sequences, ...: `sample_unit`) one step works on."""
@@ -89,17 +124,23 @@ class Model(abc.ABC):
         """Compute the gradients of `loss`. They are scaled if autocast runs at fp16."""
         (loss if self.scaler is None else self.scaler.scale(loss)).backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
 
-    def step(self, optimizer: torch.optim.Optimizer, *, max_grad_norm: float | None = None) -> None:
-        """Make one update. `max_grad_norm` clips the norm of all gradients of the optimizer, unscaled."""
+    def step(self, *optimizers: torch.optim.Optimizer, max_grad_norm: float | None = None) -> None:
+        """Make one update by each optimizer, after one backward pass.
+
+        `max_grad_norm` clips the norm of all gradients of the optimizers, unscaled.
+        """
         if max_grad_norm is not None:
             if self.scaler is not None:
-                self.scaler.unscale_(optimizer)
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        if self.scaler is None:
-            optimizer.step()
-        else:
-            self.scaler.step(optimizer)
+                for optimizer in optimizers:
+                    self.scaler.unscale_(optimizer)
+            groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+            nn.utils.clip_grad_norm_([parameter for group in groups for parameter in group["params"]], max_grad_norm)
+        for optimizer in optimizers:
+            if self.scaler is None:
+                optimizer.step()
+            else:
+                self.scaler.step(optimizer)
+        if self.scaler is not None:
             self.scaler.update()
 
 

@@ -164,18 +164,18 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def batch_sizes(text: str | None) -> tuple[int | str | None, ...]:
-    """Batch sizes: numbers, `smoke`, `default` or `auto`. Each is kept once. None stands for no batch size."""
+    """Batch sizes: numbers, or words such as `smoke`. Each is kept once. None stands for no batch size."""
     if text is None:
         return (None,)
     return tuple(_batch_size(word) for word in words(text)) or (_batch_size(text),)
 
 
 def _batch_size(word: str) -> int | str:
-    if word in (plan.SMOKE, plan.DEFAULT, plan.AUTO):
+    if word in plan.BATCH_WORDS:
         return word
     size = whole_number(word, 1, MOST_SAMPLES)
     if size is None:
-        kinds = f"a whole number of at least 1 (below 2**63), '{plan.DEFAULT}', '{plan.AUTO}' or '{plan.SMOKE}'"
+        kinds = f"a whole number of at least 1 (below 2**63) or one of {', '.join(plan.BATCH_WORDS)}"
         raise UsageError(f"the batch size must be {kinds}: found '{word}'")
     return size
 

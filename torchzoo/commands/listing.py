@@ -33,17 +33,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_text(chosen, indent=1))
         return 0
+    modes = tuple(mode for mode in Mode if not mode.generates or any(mode in spec.batch_size for spec in chosen))
     rows = [
         (
             spec.name,
             spec.domain,
             spec.task,
-            *(f"{spec.batch_size[mode]:,}" if mode in spec.batch_size else "" for mode in Mode),
+            *(f"{spec.batch_size[mode]:,}" if mode in spec.batch_size else "" for mode in modes),
             spec.source,
         )
         for spec in chosen
     ]
-    modes = tuple(Mode)
     table = terminal.table(("model", "domain", "task", *modes, "source"), rows, right=modes)
     print("\n".join(terminal.lines(table, width=terminal.ANY_WIDTH)))  # a line for each model, however narrow
     return 0

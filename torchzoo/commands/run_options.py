@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
         repeats: the default of `--repeats`.
     """
     add_models(parser)
-    parser.add_argument("-t", "--mode", default="eval", metavar="M[,M]", help="train, eval (default: eval)")
+    parser.add_argument("-t", "--mode", default="eval", metavar="M[,M]", help=f"{', '.join(Mode)} (default: eval)")
     parser.add_argument(
         "-d", "--device", metavar="D[,D]", help="cpu, cuda, cuda:1 ... (default: the accelerator, else cpu)"
     )
@@ -62,8 +62,9 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
         "--bs",
         "--batch-size",
         metavar="N[,N]",
-        help="numbers; smoke; default: each model's own; auto: the default, doubled in eager until throughput stops "
-        "rising (without --bs: in evaluation the batch that `torchzoo tune-batch` found for the device, else default)",
+        help="numbers; smoke; default: each model's own; serving: a busy server's, for prefill and decode; auto: the "
+        "default, doubled in eager until throughput stops rising (without --bs: in evaluation the batch that "
+        "`torchzoo tune-batch` found for the device, else default)",
     )
     parser.add_argument(
         "--batch-file",

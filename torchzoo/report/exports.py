@@ -50,7 +50,7 @@ PERFORMANCE = (
     "cudagraph_skips",
 )
 ACCURACY = ("dev", "name", "batch_size", "accuracy")
-MODES = {Mode.TRAIN: "training", Mode.EVAL: "inference"}
+MODES = {Mode.TRAIN: "training", Mode.EVAL: "inference", Mode.PREFILL: "prefill", Mode.DECODE: "decode"}
 DTYPES = {
     Precision.DEFAULT: "float32",  # the harness has this name for PyTorch without any option
     Precision.FP64: "float64",

@@ -16,16 +16,19 @@ from torchzoo.settings import Stage
 from torchzoo.zoo.spec import ModelSpec, SpecError
 
 SMOKE = "smoke"
+SERVING = "serving"
 DEFAULT = "default"
 AUTO = "auto"
+BATCH_WORDS = (DEFAULT, SERVING, AUTO, SMOKE)
 
 
 class Axes(msgspec.Struct, frozen=True, kw_only=True):
     """The axes of a run. The plan has a case for each combination.
 
-    Each of `batch_sizes` is a number, `smoke`, `default` (the batch in metadata.yaml), `auto` (the default, doubled
-    until throughput stops rising), or None (in evaluation the batch tuned for this class of device if there is one,
-    else the default). `repeats` is how many processes measure each case.
+    Each of `batch_sizes` is a number, `smoke`, `default` (the batch in metadata.yaml), `serving` (that of a busy server
+    for modes that generate, the default for others), `auto` (the default, doubled until throughput stops rising), or
+    None (in evaluation the batch tuned for this class of device if there is one, else the default). `repeats` is how
+    many processes measure each case.
     """
 
     modes: tuple[Mode, ...]
@@ -128,6 +131,8 @@ def _batch_size(spec: ModelSpec, mode: Mode, asked: int | str | None, tuned: dic
         return asked
     if asked == SMOKE:
         return spec.smoke_batch_size
+    if asked == SERVING:
+        return spec.serving_batch_size.get(mode, spec.batch_size[mode])
     default = spec.batch_size[mode]
     return tuned.get(spec.name, default) if asked is None and mode is Mode.EVAL else default
 
@@ -140,6 +145,8 @@ def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | N
     for rule in spec.skips:
         if rule.matches(case):
             return rule.reason
+    if case.mode not in spec.batch_size and case.mode.generates:
+        return f"{spec.name} has no {case.mode} step: it does not generate"
     backend = backends.info(case.backend.name)
     if (
         case.mode not in backend.modes
