@@ -1,24 +1,32 @@
-"""Detectors of the zoo, made small enough for a CPU: on small images, with few regions or with small heads."""
+"""Detectors of the zoo, made small enough for a CPU: small images, narrow ResNets, few regions, small heads."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
+import torchvision
 from torch import Tensor, nn
+from torchvision.models.resnet import Bottleneck, ResNet
 
 from torchzoo.case import Mode
+from torchzoo.model import Model
 from torchzoo.tasks import Detector
 from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
-HEIGHT, WIDTH = 128, 160
+HEIGHT, WIDTH = 64, 160
 
 
 def on_small_images(spec: ModelSpec, mode: Mode, batch_size: int = 1, *, regions: int | None = None) -> Detector:
-    """The folder's own model, with images of 128 x 160.
+    """The folder's own model, with images of 64 x 160.
 
-    If `regions` is given, the heads have so many regions per image instead of 512 or 1000.
+    If `regions` is given, the heads have so many regions per image instead of 512 or 1000, and detect no more.
     """
     base: Any = load_model_class(spec)
 
@@ -32,10 +40,40 @@ def on_small_images(spec: ModelSpec, mode: Mode, batch_size: int = 1, *, regions
                 network.transform.min_size, network.transform.max_size = (HEIGHT,), WIDTH
             if regions is not None:
                 network.roi_heads.fg_bg_sampler.batch_size_per_image = regions
+                network.roi_heads.detections_per_img = regions
                 network.rpn._post_nms_top_n["testing"] = regions
             return network
 
     return Small(mode, "cpu", batch_size)
+
+
+@contextlib.contextmanager
+def narrow_resnets() -> Iterator[None]:
+    """ResNets of one block a stage, 1/16 as wide inside the block. Their feature maps have as many channels as ever."""
+
+    def narrow(**options: Any) -> ResNet:
+        assert options.pop("weights", None) is None
+        return ResNet(Bottleneck, [1, 1, 1, 1], width_per_group=4, **options)
+
+    with (
+        mock.patch.object(torchvision.models, "resnet50", narrow),  # where Detectron2's take it from
+        mock.patch.multiple(torchvision.models.resnet, resnet50=narrow, resnext50_32x4d=narrow),
+    ):
+        yield
+
+
+def small_efficientdet(spec: ModelSpec, mode: Mode) -> Model:
+    """EfficientDet's folder, with two images of 128 x 128: the top level is one place."""
+    base: Any = load_model_class(spec)
+    folder: Any = sys.modules[base.__module__]
+
+    class Small(base):  # type: ignore[misc]
+        image_size = 128
+
+    create = functools.partial(folder.create_model, image_size=(128, 128))
+    with mock.patch.object(folder, "create_model", create):
+        model: Model = Small(mode, "cpu", 2)
+    return model
 
 
 def with_small_heads(model: Detector) -> Detector:

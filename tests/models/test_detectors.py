@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -11,18 +12,19 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torchvision.ops import box_iou
 
-from small_detectors import on_small_images, with_small_heads
+from small_detectors import narrow_resnets, on_small_images, small_efficientdet, with_small_heads
 from torchzoo.case import Mode, NativeDtype, Precision
 from torchzoo.data import SyntheticData
 from torchzoo.measure.precision import apply_precision, check_precision, inspect_step
 from torchzoo.model import Model
 from torchzoo.networks.detection import Anchors
-from torchzoo.networks.regions import FOREGROUND, RegionProposals, background, moved_copies
+from torchzoo.networks.rcnn import RoIPooler
+from torchzoo.networks.regions import FOREGROUND, MultiScaleRoIAlign, RegionProposals, background, moved_copies
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 CATALOG = find_models()
 LOSSES = (F.cross_entropy, F.smooth_l1_loss, F.binary_cross_entropy_with_logits)
-STEPS = 12
+STEPS = 6
 
 
 class LossShapes(TorchFunctionMode):
@@ -48,7 +50,8 @@ class LossShapes(TorchFunctionMode):
     ],
 )
 def test_every_training_step_has_the_same_regions(name: str, batch_size: int) -> None:
-    model = with_small_heads(on_small_images(CATALOG.spec(name), Mode.TRAIN, batch_size))
+    with narrow_resnets():
+        model = with_small_heads(on_small_images(CATALOG.spec(name), Mode.TRAIN, batch_size))
     heads: Any = model.network.roi_heads
     entered: dict[str, set[tuple[int, ...]]] = {}
     for part in ("box_head", "box_predictor", "mask_head", "mask_predictor"):
@@ -126,7 +129,7 @@ def assert_results_of(model: Model, precision: Precision) -> None:
         assert bool(torch.isfinite(output[0]["boxes"]).all())
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
 @pytest.mark.parametrize(
     ("name", "regions"),
     [
@@ -140,23 +143,48 @@ def assert_results_of(model: Model, precision: Precision) -> None:
 def test_a_step_runs_in_bf16(name: str, regions: int | None, mode: Mode) -> None:
     spec = CATALOG.spec(name)
     assert not [rule for rule in spec.skips if Precision.BF16 in rule.precision]
-    model = on_small_images(spec, mode, regions=regions)
+    with narrow_resnets():
+        model = on_small_images(spec, mode, regions=regions)
     assert_results_of(model, Precision.BF16)
 
 
 def test_mask_rcnn_detects_in_fp16_on_the_cpu() -> None:
-    assert_results_of(on_small_images(CATALOG.spec("vision_maskrcnn"), Mode.EVAL, regions=8), Precision.FP16)
+    with narrow_resnets():
+        model = on_small_images(CATALOG.spec("vision_maskrcnn"), Mode.EVAL, regions=8)
+    assert_results_of(model, Precision.FP16)
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_regions_come_from_the_level_of_their_size(dtype: torch.dtype) -> None:
+    """In fp16, the area of 300 x 300 pixels would be infinite."""
+    strides = (4, 8, 16, 32)
+    maps = {stride: torch.full((1, 1, 800 // stride, 1216 // stride), float(stride), dtype=dtype) for stride in strides}
+    boxes = [torch.tensor([[0.0, 0.0, side, side] for side in (100, 200, 300, 500)])]
+    align = MultiScaleRoIAlign([str(stride) for stride in strides], 7, sampling_ratio=2)
+    of_torchvision = align({str(stride): features for stride, features in maps.items()}, boxes, [(800, 1216)])
+    for pooled in (of_torchvision, RoIPooler(7, strides)(list(maps.values()), boxes)):
+        assert pooled.dtype is dtype
+        assert pooled[:, 0, 3, 3].tolist() == list(strides)
+
+
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
 def test_efficientdet_steps_in_fp64(mode: Mode) -> None:
-    model = load_model_class(CATALOG.spec("timm_efficientdet"))(mode, "cpu", 1)
+    model = small_efficientdet(CATALOG.spec("timm_efficientdet"), mode)
     apply_precision(model, Precision.FP64)
-    outputs = model.train_step() if mode is Mode.TRAIN else model.eval_step()
-    assert bool(torch.isfinite(outputs).all())
+    outputs: list[Any] = []
+    step = model.train_step if mode is Mode.TRAIN else model.eval_step
+    inspection = inspect_step(model, lambda: outputs.append(step()))
+    check_precision(model, Precision.FP64, NativeDtype.FP32, inspection)
+    (output,) = outputs
+    assert bool(torch.isfinite(output).all())
     if mode is Mode.EVAL:
-        assert outputs.shape == (1, 100, 6)
-        assert bool((outputs[..., 4] > 0).all())
+        assert output.shape == (2, 100, 6)
+        assert bool((output[..., 4] > 0).all())
+
+
+@functools.cache
+def of_shapes_only(name: str) -> Any:
+    return load_model_class(CATALOG.spec(name))(Mode.TRAIN, "meta", 1)
 
 
 def frozen(network: nn.Module) -> set[str]:
@@ -165,7 +193,7 @@ def frozen(network: nn.Module) -> set[str]:
 
 def test_the_stem_is_frozen_where_the_original_freezes_it() -> None:
     networks = {
-        name: load_model_class(CATALOG.spec(name))(Mode.TRAIN, "meta", 1).network
+        name: of_shapes_only(name).network
         for name in ("detectron2_maskrcnn", "detectron2_maskrcnn_r_50_fpn", "vision_maskrcnn")
     }
     assert frozen(networks["detectron2_maskrcnn"]) == set()
@@ -176,7 +204,7 @@ def test_the_stem_is_frozen_where_the_original_freezes_it() -> None:
 
 @pytest.mark.parametrize("name", ["detectron2_maskrcnn", "detectron2_fcos_r_50_fpn", "vision_maskrcnn"])
 def test_all_but_normalisations_decay(name: str) -> None:
-    model: Any = load_model_class(CATALOG.spec(name))(Mode.TRAIN, "meta", 1)
+    model = of_shapes_only(name)
     decay = {
         parameter: group["weight_decay"] for group in model.optimizer.param_groups for parameter in group["params"]
     }

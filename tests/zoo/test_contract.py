@@ -147,6 +147,7 @@ def test_a_model_keeps_the_contract(
 )
 def test_a_large_detector_keeps_the_contract_on_small_images(spec: ModelSpec, kept_passes: KeptPasses) -> None:
     """Its steps compute values there, with its own network, on fewer regions of smaller images."""
+    skip_without_its_libraries(spec)
     with kept_passes.unless_unchanged(f"small-{spec.name}", inputs_of(spec, more=("tests/small_detectors.py",))):
         broken = []
         for mode in spec.modes():

@@ -150,7 +150,7 @@ class RoIPooler(nn.Module):
     def align(self, features: Tensor, regions: Tensor, stride: int) -> Tensor:
         """RoIAlign with `ceil(region size / size)` samples in each direction of a bin."""
         dtype = roi_align_dtype(features.dtype)
-        aligned: Tensor = roi_align(features.to(dtype), regions.to(dtype), self.size, 1 / stride, -1, aligned=True)
+        aligned: Tensor = roi_align(features.to(dtype), regions, self.size, 1 / stride, -1, aligned=True)
         return aligned.to(features.dtype)
 
 

@@ -5,13 +5,14 @@ quarter of them, 128, are foreground: they overlap an object by half (IoU). How 
 proposals have learnt. With random weights they are a few dozen, and other ones in each step, so that no two steps would
 be the same work. Here the last 128 of an image's 1000 or 2000 proposals in training lie around the objects, as those of
 a trained network do: they are copies of the ground truth with moved sides. Matching and sampling are torchvision's, the
-same as Detectron2's. They always find 128 foreground and 384 background regions. Should suppression leave fewer
-proposals than usual, small boxes of background fill up. (The proposals' own loss samples 256 anchors per image. How
-many of them are foreground depends on anchors and objects alone, so it is the same number in each step anyway.)
+same as Detectron2's. They find 128 foreground regions, whatever has been learnt. The other 384 are background: for that
+to fail, more than 488 of the other 872 or 1872 proposals would have to overlap an object by half. Should suppression
+leave fewer proposals than usual, small boxes of background fill up. (The proposals' own loss samples 256 anchors per
+image. How many of them are foreground depends on anchors and objects alone, so it is the same number in each step.)
 
 **Boxes are in at least fp32 under every precision**, as are the scores that select them: 16-bit coordinates would be
-off by up to 4 pixels, and torchvision's `nms` has no 16-bit kernel on the CPU and no bf16 kernel anywhere. RoIAlign has
-no bf16 kernel. It computes in fp32 there, as under autocast.
+off by up to 4 pixels, and torchvision's `nms` has no 16-bit kernel on the CPU and no bf16 kernel anywhere. RoIAlign,
+which cuts boxes out of feature maps, computes in fp32 too where the maps have 16 bits, as it does under autocast.
 
 Shape letters: N boxes of an image, H and W of the image. Boxes are x1, y1, x2, y2, in pixels.
 """
@@ -149,12 +150,11 @@ class MultiScaleRoIAlign(ops.MultiScaleRoIAlign):  # type: ignore[misc]
 
     def forward(self, maps: dict[str, Tensor], boxes: list[Tensor], image_shapes: Any) -> Tensor:
         own = next(iter(maps.values())).dtype
-        dtype = roi_align_dtype(own)
-        maps = {name: features.to(dtype) for name, features in maps.items()}
-        aligned: Tensor = super().forward(maps, [of_image.to(dtype) for of_image in boxes], image_shapes)
+        precise = {name: features.to(roi_align_dtype(own)) for name, features in maps.items()}
+        aligned: Tensor = super().forward(precise, boxes, image_shapes)
         return aligned.to(own)
 
 
 def roi_align_dtype(features: torch.dtype) -> torch.dtype:
-    """The precision that RoIAlign computes in for features of this one."""
-    return torch.float32 if features is torch.bfloat16 else features
+    """The precision that RoIAlign computes in for features of this one. It is the boxes' precision."""
+    return torch.promote_types(features, torch.float32)
