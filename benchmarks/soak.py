@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import random
@@ -35,14 +36,16 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import psutil
 
 from torchzoo.case import Case
+from torchzoo.decoding import decode_record
+from torchzoo.errors import attempt
 from torchzoo.record import Measured, Record
-from torchzoo.store import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "TORCHZOO_SOAK"
@@ -209,7 +212,8 @@ class Lane:
             if time.monotonic() > deadline:
                 self.tally.breaks("left", "; ".join(_role(process) for process in left))
                 for process in left:
-                    process.kill()
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
             time.sleep(0.2)
         for path in self.temporary.iterdir():
             self.tally.temporary[path.name.rpartition("-")[0] or path.name] += 1
@@ -242,7 +246,10 @@ class Lane:
 
 
 def _records(folder: Path) -> list[Record]:
-    return list(read_run(folder).records) if (folder / "records.jsonl").exists() else []
+    """All rows of the file that can be read, a case's second one too: `read_run` would give the last one only."""
+    file = folder / "records.jsonl"
+    lines = file.read_bytes().split(b"\n") if file.exists() else []
+    return [record for line in lines if isinstance(record := attempt(partial(decode_record, line)), Record)]
 
 
 def _role(process: psutil.Process) -> str:
