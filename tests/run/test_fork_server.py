@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -67,7 +68,9 @@ def test_a_library_costs_only_the_models_that_import_it(tmp_path: Path, temporar
     assert plain.precision_flags["cudnn_benchmark"] == "False"
     assert (plain.threads, settings.threads) == (1, 1)
     assert plain.put_back == ()
-    assert {"threads", "default dtype", "float32 matmul precision", "environment"} <= set(settings.put_back)
+    assert {"threads", "default dtype", "float32 matmul precision", "environment (TORCH_LOGS)"} <= set(
+        settings.put_back
+    )
     assert {"cudnn.benchmark", "time.perf_counter_ns"} <= set(settings.put_back)
 
     assert isinstance(found["leaves"], Measured)
@@ -136,3 +139,40 @@ def test_a_server_does_not_get_ctrl_c_before_its_first_line(temporary: Path) -> 
         _, stderr = run.communicate(timeout=100)
     assert run.returncode == 0
     assert "Traceback" not in stderr
+
+
+def test_a_library_that_replaces_a_function_of_torch_is_seen() -> None:
+    """As torch_geometric does: a server that keeps it would change the function for all models."""
+    code = (
+        "import torch; from torchzoo.run.preload import Inherited; before = Inherited(); print(before.changes());"
+        "torch.select = torch.Tensor.relu = torch.nn.functional.gelu = print; print(before.changes())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stderr.splitlines() == ["()", "('torch.select', 'torch.nn.functional.gelu', 'torch.Tensor.relu')"]
+
+
+def tell_third(connection: Connection, folder: Path) -> None:
+    """The first process is killed, the second one is stopped, and then killed."""
+    number = len(list(folder.iterdir()))
+    (folder / str(number)).touch()
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if number < 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    connection.send(number)
+
+
+def tell_never(connection: Connection, folder: Path) -> None:
+    (folder / str(len(list(folder.iterdir())))).touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+    connection.send(None)
+
+
+def test_a_process_that_tells_something_is_started_again_when_somebody_kills_it(tmp_path: Path) -> None:
+    assert ForkServer([]).told(tell_third, tmp_path) == 2
+
+
+def test_it_is_one_line_when_somebody_kills_it_again_and_again(tmp_path: Path) -> None:
+    with pytest.raises(TorchUnusable, match=r"the process for tell_never .* died 3 times"):
+        ForkServer([]).told(tell_never, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3

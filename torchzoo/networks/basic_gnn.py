@@ -6,8 +6,13 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch_geometric import hash_tensor
 
 from torchzoo.tasks import Batch, SupervisedModel
+
+# torch_geometric replaces these two by functions of Python, for a kind of tensor that no model here has. TorchScript
+# could not compile other models of the same process then.
+torch.index_select, torch.select = hash_tensor._old_index_select, hash_tensor._old_select
 
 
 class BasicGNN(SupervisedModel):
