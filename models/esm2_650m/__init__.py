@@ -28,9 +28,16 @@ class Model(LanguageModel):
     def build_network(self) -> nn.Module:
         config = EsmConfig(
             **self.sizes,
-            **{"vocab_size": 33, "pad_token_id": 1, "mask_token_id": MASK, "token_dropout": True},
-            **{"num_attention_heads": 20, "position_embedding_type": "rotary", "layer_norm_eps": 1e-5},
-            **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 1026},
+            vocab_size=33,
+            pad_token_id=1,
+            mask_token_id=MASK,
+            token_dropout=True,
+            num_attention_heads=20,
+            position_embedding_type="rotary",
+            layer_norm_eps=1e-5,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            max_position_embeddings=1026,
         )
         return EsmForMaskedLM(config)
 

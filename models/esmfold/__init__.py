@@ -1,9 +1,9 @@
 """ESMFold v1 (Lin et al., 2022, doi:10.1126/science.ade2574) folding a protein of 256 amino acids.
 
-Sizes: the configuration of https://huggingface.co/facebook/esmfold_v1: ESM-2 with 3 billion parameters (36 layers, width
-2560), a folding trunk of 48 blocks, and a structure module of 8. The trunk runs four times, each time on its own output
-(recycling), as transformers does by default. The published weights keep the language model in half precision; here it
-has the precision of the case.
+Sizes: the configuration of https://huggingface.co/facebook/esmfold_v1: ESM-2 with 3 billion parameters (36 layers,
+width 2560), a folding trunk of 48 blocks, and a structure module of 8. The trunk runs four times, each time on its own
+output (recycling), as transformers does by default. The published weights keep the language model in half precision;
+here it has the precision of the case.
 """
 
 from typing import Any, ClassVar
@@ -14,11 +14,19 @@ from transformers import EsmConfig, EsmForProteinFolding
 
 from torchzoo.tasks import Batch, LanguageModel
 
-VOCABULARY = "<cls> <pad> <eos> <unk> L A G V S E R T I D P K Q N F Y M H W C X B U Z O . - <null_1> <mask>".split()
-EXCEPT_SIZES = {
-    **{"vocab_size": 33, "vocab_list": VOCABULARY, "pad_token_id": 1, "mask_token_id": 32, "token_dropout": True},
-    **{"max_position_embeddings": 1026, "position_embedding_type": "rotary", "layer_norm_eps": 1e-5},
-    **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "is_folding_model": True},
+VOCABULARY = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
+EXCEPT_SIZES: dict[str, Any] = {
+    "vocab_size": 33,
+    "vocab_list": VOCABULARY,
+    "pad_token_id": 1,
+    "mask_token_id": 32,
+    "token_dropout": True,
+    "max_position_embeddings": 1026,
+    "position_embedding_type": "rotary",
+    "layer_norm_eps": 1e-5,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "is_folding_model": True,
 }
 
 
@@ -26,7 +34,10 @@ class Model(LanguageModel):
     sample_unit = "proteins"
     eval_length = 256
     sizes: ClassVar[dict[str, Any]] = {
-        **{"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 40, "intermediate_size": 10240}
+        "hidden_size": 2560,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 40,
+        "intermediate_size": 10240,
     }
     trunk: ClassVar[dict[str, Any]] = {}  # transformers' defaults are the published sizes
 

@@ -1,8 +1,8 @@
 """The Fourier neural operator (Li et al., 2020, arXiv:2010.08895) from one field on a 128 x 128 grid to another one.
 
-Layers, normalisation, loss (relative L2 error) and optimizer (Adam at 0.001, weight decay 1e-4) are those of the paper's
-Darcy flow, https://github.com/zongyi-li/fourier_neural_operator. It has four layers, width 32 and 12 modes there. Width
-64 and 16 modes are those of the example in the README of its successor,
+Layers, normalisation, loss (relative L2 error) and optimizer (Adam at 0.001, weight decay 1e-4) are those of the
+paper's Darcy flow, https://github.com/zongyi-li/fourier_neural_operator. It has four layers, width 32 and 12 modes
+there. Width 64 and 16 modes are those of the example in the README of its successor,
 https://github.com/neuraloperator/neuraloperator. The fields are noise.
 """
 

@@ -22,8 +22,8 @@ class FNO2d(nn.Module):
     def forward(self, field: Tensor) -> Tensor:
         x = self.lift(torch.stack([field, *coordinates(field)], dim=1))  # (B, C, H, W)
         last = len(self.spectral) - 1
-        for layer, (spectral, pointwise, norm) in enumerate(zip(self.spectral, self.pointwise, self.norms, strict=True)):
-            x = norm(spectral(x) + pointwise(x))
+        for layer, norm in enumerate(self.norms):
+            x = norm(self.spectral[layer](x) + self.pointwise[layer](x))
             x = F.relu(x) if layer < last else x
         projected: Tensor = self.project(x)
         return projected.squeeze(1)
@@ -45,7 +45,7 @@ class SpectralConv2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         m, (height, width) = self.modes, x.shape[2:]
-        spectrum = torch.fft.rfft2(x.to(self.positive.dtype), norm="ortho")  # (B, C, H, W / 2 + 1); not in half precision
+        spectrum = torch.fft.rfft2(x.to(self.positive.dtype), norm="ortho")  # (B, C, H, W / 2 + 1)
         mapped = torch.zeros_like(spectrum)
         mapped[:, :, :m, :m] = multiply(spectrum[:, :, :m, :m], self.positive)
         mapped[:, :, -m:, :m] = multiply(spectrum[:, :, -m:, :m], self.negative)
@@ -63,4 +63,3 @@ def coordinates(field: Tensor) -> tuple[Tensor, Tensor]:
     y = torch.linspace(0, 1, height, dtype=field.dtype, device=field.device).view(1, -1, 1)
     x = torch.linspace(0, 1, width, dtype=field.dtype, device=field.device).view(1, 1, -1)
     return y.expand(batch, -1, width), x.expand(batch, height, -1)
-

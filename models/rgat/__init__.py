@@ -1,9 +1,10 @@
-"""R-GAT (Busbridge et al., 2019, arXiv:1904.05811) as MLPerf trains it: papers of IGB's heterogeneous graph, 2,983 classes.
+"""R-GAT (Busbridge et al., 2019, arXiv:1904.05811) as MLPerf trains it.
 
-Sizes, loss and optimizer are those of https://github.com/mlcommons/training (graph_neural_network, 2024): three layers,
-width 512, 4 heads, 11 relations between 6 kinds of nodes, features of 1,024 numbers, neighbourhoods of 15, 10 and 5
-neighbours, Adam at 0.001. They are sampled before (`sampling.py` says how): a seed brings 3,411 nodes. The reference
-samples while it trains, at 512 seeds for each process.
+It finds one of 2,983 classes for papers of IGB's heterogeneous graph. Sizes, loss and optimizer are those of
+https://github.com/mlcommons/training (graph_neural_network, 2024): three layers, width 512, 4 heads, 11 relations
+between 6 kinds of nodes, features of 1,024 numbers, neighbourhoods of 15, 10 and 5 neighbours, Adam at 0.001. They are
+sampled before (`sampling.py` says how): a seed brings 3,411 nodes. The reference samples while it trains, at 512 seeds
+for each process.
 
 Layers work on the nodes that are needed, as the reference does with `--with_trim`. Without it all layers work on all
 nodes, and the result is the same.
