@@ -6,13 +6,16 @@ import abc
 import contextlib
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
 from torchzoo.data import SyntheticData
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
 
 Inputs = tuple[Any, ...] | dict[str, Any]
 
@@ -34,6 +37,8 @@ class Model(abc.ABC):
         device: where networks and batch are.
         batch_size: the size of what the model's `metadata.yaml` counts as its batch, at least 1.
         seed: the seed of weights and data.
+        shard: which part of a batch that several processes share this one has, counted from 0. Each part has data of
+            its own; the weights are the same in all.
     """
 
     sample_unit: str = "samples"  # what `samples_per_step` counts
@@ -41,12 +46,15 @@ class Model(abc.ABC):
     #: All data that a step reads, except the networks: any nesting of tuples, lists, dicts and tensors.
     batch: Any
 
-    def __init__(self, mode: Mode | str, device: torch.device | str, batch_size: int, *, seed: int = 0) -> None:
+    def __init__(
+        self, mode: Mode | str, device: torch.device | str, batch_size: int, *, seed: int = 0, shard: int = 0
+    ) -> None:
         self.mode = Mode(mode)
         self.device = torch.device(device)
         self.batch_size = batch_size
         self.seed = seed
-        self.data = SyntheticData(self.device, seed)
+        self.shard = shard
+        self.data = SyntheticData(self.device, seed, shard)
         self.autocast_dtype: torch.dtype | None = None  # set by torchzoo.measure.precision
         self.scaler: torch.amp.GradScaler | None = None  # set there, too, for autocast at fp16
         torch.manual_seed(seed)
@@ -92,6 +100,13 @@ class Model(abc.ABC):
         """A subclass that builds the same classes at a small size, so that a CPU can take its steps in a test.
 
         None, unless a model whose metadata says that it is `large` has one.
+        """
+        return None
+
+    def tensor_parallel_plan(self) -> dict[str, ParallelStyle] | None:
+        """How `parallelize_module` shards the network: by the path of a module (`*` for any name), its style.
+
+        None where there is no plan.
         """
         return None
 

@@ -257,6 +257,13 @@ class HostWatch(msgspec.Struct, frozen=True, kw_only=True):
     redone: tuple[Block, ...] = ()  # blocks that were measured again because the host was slow; they don't count
 
 
+class RankResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank of a case that has several saw."""
+
+    step_s: dict[str, PositiveSeconds]  # by variant, the median of its own timed steps
+    memory: dict[str, Memory]  # by variant
+
+
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     """Raw results of a case. `blocks` are in the order they ran: A A A for eager alone, A B B A with a candidate."""
 
@@ -280,6 +287,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     device_was_busy: bool = False  # other processes still used the device when the timing began, in spite of the wait
     host_loop_s: tuple[PositiveSeconds, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
     host: HostWatch | None = None  # None in records before 2026-11-22
+    ranks: tuple[RankResult, ...] = ()  # of a case that has several; all other fields are those of rank 0
     put_back: tuple[str, ...] = ()  # settings that importing the model's libraries changed
     stage_seconds: dict[str, Seconds] = {}  # wall time by stage; the time in which the worker was stopped counts
     stage_cpu_seconds: dict[str, Seconds] = {}  # CPU time of the worker and of the compilers' processes it started

@@ -17,6 +17,7 @@ from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, why_not_measured
+from torchzoo.measure.gang import Gang, Line
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
 from torchzoo.measure.host import MATTERS, HostGate
 from torchzoo.measure.idle import device_probe, wait_until_idle
@@ -29,13 +30,16 @@ from torchzoo.measure.latency import (
     quiet_python,
     steps_in,
 )
-from torchzoo.measure.memory import free_memory, measure_memory
-from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision, inspect_step
+from torchzoo.measure.member import Member
+from torchzoo.measure.memory import free_memory
+from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
 from torchzoo.measure.stages import Stages, Tell
-from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
+from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, step_until_steady, warm_up
 from torchzoo.model import Model
 from torchzoo.record import (
+    CANDIDATE_VARIANT,
+    EAGER_VARIANT,
     BackToBack,
     Breakdown,
     Compilation,
@@ -45,6 +49,7 @@ from torchzoo.record import (
     HostWatch,
     Measured,
     Memory,
+    RankResult,
     VariantResult,
 )
 from torchzoo.settings import Settings, Stage
@@ -62,13 +67,15 @@ def measure_case(
     *,
     undisturbed_loop_s: float | None = None,
     cores: tuple[int, ...] | None = None,
+    lines: Sequence[Line] = (),
 ) -> Measured:
     """Measure one case on the device of that name, and check its results where the settings ask for it.
 
     `tell` is told each stage as it begins. `window` returns when this case may be measured, alone: until then other
     cases are prepared at the same time. `undisturbed_loop_s` is what `environment.host_loop_s` takes on a host that
     does nothing else; if it is None, nothing is measured again when the host is slow. `cores` are those that the case
-    may use while it is measured; it is kept to the fast ones among them. None: all cores, fast or slow.
+    may use while it is measured; it is kept to the fast ones among them. None: all cores, fast or slow. `lines` lead to
+    the other ranks of a case that has several.
 
     Raises:
         NotRunnable: the case can't run as its label says, or its training is not finite in eager.
@@ -83,9 +90,10 @@ def measure_case(
     by_server = [change for package in packages for change in PUT_BACK_BY_SERVER.get(package, ())]
     put_back = tuple(dict.fromkeys([*by_server, *before.put_back()]))
     gate = HostGate(undisturbed_loop_s, time.perf_counter_ns, cores)
+    gang = Gang(Member(case, spec, device), lines)
     not_finite: NotFinite | None = None
     try:
-        measured = _measure_model(model_class, case, spec, device, settings, stages, window, gate)
+        measured = _measure_model(gang, case, spec, device, settings, stages, window, gate)
     except NotFinite as error:
         not_finite = error.with_traceback(None)  # its frames hold the model
     if not_finite is not None:
@@ -103,7 +111,7 @@ def measure_case(
 
 
 def _measure_model(
-    model_class: type[Model],
+    gang: Gang,
     case: Case,
     spec: ModelSpec,
     device: torch.device,
@@ -120,20 +128,23 @@ def _measure_model(
         NotFinite: training is not finite after a variant's warm-up, or after the window.
     """
     stages.enter(Stage.BUILD)
-    model = _model(model_class, case, device)
-    step = model.measured_step
+    member = gang.member
+    if gang.size > 1:
+        gang.meet()
+    gang.everywhere("build")
+    model = member.model
 
     stages.enter(Stage.PREPARE)
-    flags = apply_precision(model, case.precision)
-    apply_memory_format(model, case.memory_format)
-    finite = FiniteWatch(model)
+    flags = gang.everywhere("prepare")[0]
+    finite = member.finite
 
     stages.enter(Stage.WARM_UP)
-    clock = DeviceClock(device)
-    patient = PatientClock(device)
-    eager = _warmed_up(eager_variant(model, step), patient, device, settings)
+    clock = gang.clock(DeviceClock(device))
+    patient = gang.clock(PatientClock(device))
+    eager = _warmed_up(gang, EAGER_VARIANT, patient, settings)
     finite.require(eager.steps, loss_is_finite=eager.warm.result_is_finite, candidate_stepped=False)
-    inspection = inspect_step(model, step)
+    gang.everywhere("inspect")
+    inspection = member.inspection
     eager.steps += 1
     check_precision(model, case.precision, spec.native_dtype, inspection)
     runs = [eager]
@@ -141,8 +152,8 @@ def _measure_model(
     if case.backend != EAGER:
         stages.enter(Stage.COMPILE)
         watch = watch_compilation()
-        candidate = candidate_variant(model, step, case, inspection.take_calls())
-        runs.append(_warmed_up(candidate, patient, device, settings, backend=case.backend, watch=watch))
+        gang.everywhere("add_candidate")
+        runs.append(_warmed_up(gang, CANDIDATE_VARIANT, patient, settings, backend=case.backend, watch=watch))
         steps = sum(run.steps for run in runs)
         finite.require(steps, loss_is_finite=runs[1].warm.result_is_finite, candidate_stepped=True)
 
@@ -150,7 +161,9 @@ def _measure_model(
         stages.enter(Stage.WAIT)
         window()
         stages.enter(Stage.MEASURE)
+        gang.everywhere("forget_steps")
         timing = _time_in_turns(runs, clock, gate, device, settings)
+        rank_steps_s = gang.everywhere("step_medians_s")
         slowest_s = max(run.step_s for run in runs)
         for run in runs:
             run.back_to_back = measure_throughput(run.variant, clock, timing.latency.blocks, slowest_s)
@@ -168,7 +181,7 @@ def _measure_model(
     for run in runs:
         run.growth = passes.growth_of(run.variant, settings, device, run.step_s)
     eager.variant.select()
-    flops, api = passes.flops_and_api_of(step, settings)
+    flops, api = passes.flops_and_api_of(eager.variant.step, settings)
     return Measured(
         blocks=timing.latency.blocks,
         stop_reason=timing.latency.stop_reason,
@@ -198,6 +211,12 @@ def _measure_model(
         ),
         flops=flops,
         api=api,
+        ranks=tuple(
+            RankResult(step_s=step_s, memory={run.variant.name: run.memories[rank] for run in runs})
+            for rank, step_s in enumerate(rank_steps_s)
+        )
+        if gang.size > 1
+        else (),
     )
 
 
@@ -231,6 +250,7 @@ class _VariantRun:
     variant: Variant
     warm: WarmUp
     memory: Memory
+    memories: list[Memory]  # of all ranks
     watch: CompilationWatch | None = None
     compilation: Compilation | None = None  # None unless the variant has a backend behind Dynamo
     back_to_back: tuple[BackToBack, ...] = ()
@@ -267,21 +287,28 @@ class _VariantRun:
 
 
 def _warmed_up(
-    variant: Variant,
+    gang: Gang,
+    name: str,
     clock: DeviceClock,
-    device: torch.device,
     settings: Settings,
     *,
     backend: Backend = EAGER,
     watch: CompilationWatch | None = None,
 ) -> _VariantRun:
     """Warm a variant up, count what the watch (of a candidate) saw, and read the variant's memory."""
+    variant = gang.variant(name)
     warm = warm_up(variant, clock, settings) if watch is None else warm_up(variant, clock, settings, watch.graphs)
     compilation = count_compiled(watch, backend, settings.cache) if watch is not None else None
     steps = memory_steps(settings, warm)
-    memory = measure_memory(variant.step, steps, device)
+    memories = gang.everywhere("memory", name, steps)
     return _VariantRun(
-        variant=variant, warm=warm, memory=memory, watch=watch, compilation=compilation, steps=warm.steps + steps
+        variant=variant,
+        warm=warm,
+        memory=memories[0],
+        memories=memories,
+        watch=watch,
+        compilation=compilation,
+        steps=warm.steps + steps,
     )
 
 

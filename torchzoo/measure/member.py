@@ -1,0 +1,127 @@
+"""One rank of a case: its model, the variants of its step, and what it does when all ranks do it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchzoo.case import Case, Parallel
+from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.finite import FiniteWatch
+from torchzoo.measure.memory import measure_memory
+from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
+from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
+from torchzoo.model import Model
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Memory
+from torchzoo.zoo.catalog import load_model_class
+from torchzoo.zoo.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+#: Ranks may wait long for each other: one compiles longer, or all are stopped while another case is measured. What
+#: hangs is ended by the stages' limits.
+PATIENCE = timedelta(hours=12)
+
+
+class Member:
+    """What one process of a case does.
+
+    Args:
+        case: what is measured.
+        spec: of its model.
+        device: this rank's own.
+        rank: counted from 0.
+    """
+
+    model: Model
+    inspection: Inspection
+    finite: FiniteWatch
+
+    def __init__(self, case: Case, spec: ModelSpec, device: torch.device, rank: int = 0) -> None:
+        self.case, self.spec, self.device, self.rank = case, spec, device, rank
+        self.clock = DeviceClock(device)
+        self.variants: dict[str, Variant] = {}
+        self.mesh: DeviceMesh | None = None
+        self._began: tuple[str, int] | None = None  # the step since the last synchronisation, and when it began
+        self._steps_ns: dict[str, list[int]] = {}
+
+    def meet(self, port: int | None = None) -> int:
+        """Join the process group. Rank 0 opens the store that the others come to. Returns its port."""
+        from torch import distributed
+
+        world = self.case.world
+        store = distributed.TCPStore(  # type: ignore[attr-defined]
+            "127.0.0.1", port or 0, world, is_master=self.rank == 0, wait_for_workers=False, timeout=PATIENCE
+        )
+        self._store = store
+        return int(store.port)
+
+    def join(self) -> None:
+        """Make the process group and the mesh: all ranks at the same time."""
+        from torch import distributed
+        from torch.distributed.device_mesh import init_device_mesh
+
+        backend = {"cpu": "gloo", "cuda": "nccl"}.get(self.device.type)
+        distributed.init_process_group(
+            backend, store=self._store, rank=self.rank, world_size=self.case.world, timeout=PATIENCE,
+            device_id=None if self.device.type == "cpu" else self.device,
+        )  # fmt: skip
+        self.mesh = init_device_mesh(self.device.type, (self.case.world,))
+
+    def build(self) -> None:
+        """Build the model. The weights are the same in all ranks; with tensor parallelism, so are the data."""
+        assert self.case.batch_size is not None
+        model_class = load_model_class(self.spec)
+        shard = 0 if self.case.parallel is Parallel.TP else self.rank
+        self.model = model_class(self.case.mode, self.device, self.case.batch_size, seed=self.case.seed, shard=shard)
+
+    def prepare(self) -> dict[str, str]:
+        """Apply precision, memory format and parallelism. Returns PyTorch's flags as they are then."""
+        flags = apply_precision(self.model, self.case.precision)
+        apply_memory_format(self.model, self.case.memory_format)
+        if self.mesh is not None:
+            from torchzoo.measure.parallel import parallelize
+
+            parallelize(self.model, self.case.parallel, self.mesh)
+            torch.manual_seed(self.case.seed + self.model.shard)  # what steps draw: dropout
+        self.finite = FiniteWatch(self.model)
+        self.variants[EAGER_VARIANT] = eager_variant(self.model, self.model.measured_step)
+        return flags
+
+    def inspect(self) -> None:
+        """Take one eager step, and note what it computes in and how it calls its networks."""
+        self.inspection = inspect_step(self.model, self.model.measured_step)
+
+    def add_candidate(self) -> None:
+        """Compile what the case's backend compiles. The first step of the variant will do it."""
+        self.variants[CANDIDATE_VARIANT] = candidate_variant(
+            self.model, self.model.measured_step, self.case, self.inspection.take_calls()
+        )
+
+    def step(self, name: str) -> Any:
+        """Take one step of a variant."""
+        self._began = (name, self.clock.now_ns())
+        return self.variants[name].step()
+
+    def synchronize(self, clock: DeviceClock) -> None:
+        """Wait for this rank's device, and note how long the last step took."""
+        clock.synchronize()
+        if self._began is not None:
+            name, began_ns = self._began
+            self._steps_ns.setdefault(name, []).append(self.clock.now_ns() - began_ns)
+            self._began = None
+
+    def forget_steps(self) -> None:
+        self._steps_ns.clear()
+
+    def step_medians_s(self) -> dict[str, float]:
+        """By variant, how long a step took this rank, since `forget_steps`."""
+        return {name: median(steps) / 1e9 for name, steps in self._steps_ns.items()}
+
+    def memory(self, name: str, steps: int) -> Memory:
+        """The peaks of so many steps."""
+        return measure_memory(self.variants[name].step, steps, self.device)
