@@ -149,7 +149,7 @@ class Model(abc.ABC):
                 for optimizer in optimizers:
                     self.scaler.unscale_(optimizer)
             groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-            nn.utils.clip_grad_norm_([parameter for group in groups for parameter in group["params"]], max_grad_norm)
+            clip_norm([parameter for group in groups for parameter in group["params"]], max_grad_norm)
         for optimizer in optimizers:
             if self.scaler is None:
                 optimizer.step()
@@ -157,6 +157,20 @@ class Model(abc.ABC):
                 self.scaler.step(optimizer)
         if self.scaler is not None:
             self.scaler.update()
+
+
+def clip_norm(parameters: list[nn.Parameter], max_norm: float) -> None:
+    """Clip the norm of all gradients. Some may be sharded over processes (`DTensor`) and some not."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    kinds = {type(gradient) for gradient in gradients}
+    if len(kinds) < 2:
+        nn.utils.clip_grad_norm_(parameters, max_norm)
+        return
+    norms = [nn.utils.get_total_norm([one for one in gradients if type(one) is kind]) for kind in kinds]
+    norm = torch.stack([one.full_tensor() if hasattr(one, "full_tensor") else one for one in norms]).norm()
+    for kind in kinds:
+        alike = [one for one in parameters if type(one.grad) is kind]
+        nn.utils.clip_grads_with_norm_(alike, max_norm, norm)
 
 
 def __getattr__(name: str) -> Any:

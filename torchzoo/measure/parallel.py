@@ -56,7 +56,9 @@ def parallelize(model: Model, how: Parallel, mesh: DeviceMesh) -> None:
             plan = model.tensor_parallel_plan()
             if plan is None:
                 raise NotRunnable("this model has no plan for tensor parallelism")
+            tied = _tied(network)
             parallelize_module(network, mesh, plan)
+            _tie(network, tied)
         case Parallel.NONE:
             raise ValueError("nothing to do")
     _hand_over(before, dict(network.named_parameters()), list(_optimizers(model)))
@@ -105,6 +107,29 @@ def _are_blocks(modules: list[nn.Module]) -> bool:
     return len(modules) > 1 and is_one_class and all(list(one.children()) for one in modules)
 
 
+def _tied(network: nn.Module) -> list[list[str]]:
+    """The names of parameters that are one and the same."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [same for same in names.values() if len(same) > 1]
+
+
+def _tie(network: nn.Module, tied: list[list[str]]) -> None:
+    """Make them one again: `parallelize_module` shards each by itself.
+
+    Raises:
+        NotRunnable: they are sharded in different ways.
+    """
+    for first, *others in tied:
+        parameter = network.get_parameter(first)
+        for name in others:
+            if getattr(network.get_parameter(name), "placements", None) != getattr(parameter, "placements", None):
+                raise NotRunnable(f"{first} and {name} are one parameter, and the plan shards them in different ways")
+            module, _, attribute = name.rpartition(".")
+            setattr(network.get_submodule(module), attribute, parameter)
+
+
 def _optimizers(model: Model) -> Iterator[Optimizer]:
     for value in vars(model).values():
         for leaf in tree_leaves(value):
@@ -113,10 +138,24 @@ def _optimizers(model: Model) -> Iterator[Optimizer]:
 
 
 def _hand_over(before: dict[str, nn.Parameter], after: dict[str, nn.Parameter], optimizers: list[Optimizer]) -> None:
-    """Give the optimizers the parameters that took the places of those that they have."""
+    """Give the optimizers the parameters that took the places of those that they have.
+
+    Sharded ones and others go into groups of their own: an optimizer updates all tensors of a group by one call, which
+    takes no mixture.
+    """
     successors = {id(parameter): after[name] for name, parameter in before.items()}
     for optimizer in optimizers:
         if optimizer.state:
             raise ValueError("an optimizer has taken steps before its network was made parallel")
-        for group in optimizer.param_groups:
-            group["params"] = [successors.get(id(parameter), parameter) for parameter in group["params"]]
+        for group in list(optimizer.param_groups):
+            parameters = [successors.get(id(parameter), parameter) for parameter in group["params"]]
+            group["params"], others = _apart(parameters)
+            if others:
+                optimizer.add_param_group({**group, "params": others})
+
+
+def _apart(parameters: list[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Those of the kind of the first, and the others: sharded tensors or ordinary ones."""
+    kind = type(parameters[0].data)
+    alike = [parameter for parameter in parameters if type(parameter.data) is kind]
+    return alike, [parameter for parameter in parameters if type(parameter.data) is not kind]
