@@ -30,7 +30,7 @@ from torchzoo.measure.latency import (
     quiet_python,
     steps_in,
 )
-from torchzoo.measure.member import Member
+from torchzoo.measure.member import Member, use_device
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
 from torchzoo.measure.stages import Stages, Tell
@@ -82,7 +82,7 @@ def measure_case(
         NotFiniteByBackend: its training is not finite, and is finite in eager.
     """
     stages = Stages(tell)
-    device = _use_device(device_name, settings.threads)
+    device = use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
     with GlobalState() as before:
         model_class = load_model_class(spec)
@@ -231,16 +231,6 @@ def _prepared_model(model_class: type[Model], case: Case, device: torch.device) 
     apply_precision(model, case.precision)
     apply_memory_format(model, case.memory_format)
     return model
-
-
-def _use_device(name: str, threads: int | None) -> torch.device:
-    device = torch.device(name)
-    if threads is not None:
-        torch.set_num_threads(threads)
-    if device.type != "cpu":
-        device = torch.device(device.type, device.index or 0)
-        torch.accelerator.set_device_index(device)
-    return device
 
 
 @dataclass(kw_only=True)

@@ -16,6 +16,7 @@ from torchzoo.measure.precision import Inspection, apply_memory_format, apply_pr
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Memory
+from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
 #: Ranks may wait long for each other: one compiles longer, or all are stopped while another case is measured. What
 #: hangs is ended by the stages' limits.
 PATIENCE = timedelta(hours=12)
+
+
+def new_member(case: Case, spec: ModelSpec, device: str, settings: Settings, rank: int) -> Member:
+    """A rank other than the first, in a process of its own, which is made to use `device`."""
+    return Member(case, spec, use_device(device, settings.threads), rank)
+
+
+def use_device(name: str, threads: int | None) -> torch.device:
+    """Let this process use that device, and so many threads of the CPU."""
+    device = torch.device(name)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if device.type != "cpu":
+        device = torch.device(device.type, device.index or 0)
+        torch.accelerator.set_device_index(device)
+    return device
 
 
 class Member:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from torchzoo.case import Case
 from torchzoo.environment import Accelerator
 
 CPU = "cpu"
@@ -25,10 +26,15 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     near_cores: tuple[int, ...] | None = None  # what prepares may use them: those of the device's NUMA node
     memory_bytes: int | None = None  # of the device, where known
     jobs: int | None = None  # how many workers may be alive on this lane; None: as many as the run allows
+    devices: tuple[str, ...] = ()  # of a lane for cases with several ranks: one for each rank, the first is `device`
 
-    def runs(self, device: str) -> bool:
-        """Whether a case on `device` can run here. A case on `cuda` can run on any cuda lane."""
-        return self.device == device or self.device.partition(":")[0] == device
+    def runs(self, case: Case) -> bool:
+        """Whether a case can run here. One on `cuda` can run on any cuda lane for so many ranks."""
+        is_device = self.device == case.device or self.device.partition(":")[0] == case.device
+        return is_device and max(1, len(self.devices)) == case.world
+
+    def shares_devices(self, other: Lane) -> bool:
+        return bool({self.device, *self.devices} & {other.device, *other.devices})
 
     def shares_cores(self, other: Lane) -> bool:
         if self.cores is None or other.cores is None:

@@ -121,7 +121,7 @@ class Scheduler:
         def key(planned: PlannedCase) -> tuple[int, ...]:
             case = planned.case
             is_short = (case.backend == EAGER, case.mode is not Mode.TRAIN)
-            return (case.repeat,) if self.jobs == 1 else (case.repeat, *is_short)
+            return (case.repeat,) if self.jobs == 1 else (case.repeat, -case.world, *is_short)
 
         return sorted(plan, key=key)
 
@@ -149,11 +149,13 @@ class Scheduler:
 
     def _lane_for(self, planned: PlannedCase, *, alone: bool) -> Lane | None:
         """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty."""
-        candidates = [lane for lane in self.lanes if lane.runs(planned.case.device)]
-        assert candidates, f"no lane for {planned.case.device}"
+        candidates = [lane for lane in self.lanes if lane.runs(planned.case)]
+        assert candidates, f"no lane for {planned.case.label()}"
         if self.running and not self._host_has_room(planned):
             return None
         for lane in sorted(candidates, key=lambda lane: len(self._on(lane))):
+            if self._gang_is_in_the_way(lane):
+                continue
             on_lane = self._on(lane)
             if on_lane and (alone or any(worker.is_retry for worker in on_lane)):
                 continue
@@ -173,6 +175,14 @@ class Scheduler:
         expected = sum(worker.host_bytes for worker in self.running.values()) + self._expected_host_bytes(planned)
         is_full = expected > self.host_bytes - HOST_RESERVE_BYTES
         return not is_full and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
+
+    def _gang_is_in_the_way(self, lane: Lane) -> bool:
+        """Whether the lane or one that shares a device with it is a gang's, and is in use.
+
+        Ranks that wait for each other keep their devices busy. So a gang has its devices to itself.
+        """
+        sharing = [worker.lane for worker in self.running.values() if worker.lane.shares_devices(lane)]
+        return any(lane.devices or other.devices for other in sharing)
 
     def _on(self, lane: Lane) -> list[Running]:
         return [worker for worker in self.running.values() if worker.lane == lane]

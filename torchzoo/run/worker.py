@@ -9,7 +9,8 @@ import resource
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,6 +24,7 @@ from torchzoo.errors import attempt, written
 from torchzoo.record import Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
 from torchzoo.run.lanes import Lane
+from torchzoo.run.ranks import Rank, Watch, fork_ranks, share_of
 from torchzoo.settings import CacheMode, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
@@ -70,13 +72,32 @@ def work(request: Request, connection: Connection) -> None:
     if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER:
         tell(Stage.PRIME)
         _prime(request)
+    own_cores = request.lane.cores
+    ranks: list[Rank] = []
+    if request.case.world > 1:
+        ranks = fork_ranks(
+            request.lane.devices,
+            request.lane.cores,
+            partial(_follow, request),
+            lambda error: failure(error, Stage.START, request.log),
+            [connection],
+        )
+        own_cores = share_of(request.lane.cores, 0, request.case.world) or request.lane.cores
     go = _listen(connection)
 
     def window() -> None:
         go.wait()
-        pin(request.lane.cores or usable_cores())
+        pin(own_cores or usable_cores())
 
-    result = attempt(lambda: _measure(request, tell, window=window))
+    def send_report(outcome: Outcome) -> None:
+        if isinstance(outcome, Failed):
+            outcome = msgspec.structs.replace(outcome, stage=stage)
+        messages.send(connection, messages.encode(outcome))
+
+    watch = Watch(ranks, lambda number, code: _died(number, code, stage, request.log), send_report)
+    result = attempt(lambda: _measure(request, tell, window=window, cores=own_cores, ranks=ranks))
+    if ranks and isinstance(result, Exception) and any(_chain(result, "RankGone")):
+        watch.wait_for_report()
     outcome: Outcome
     if isinstance(result, NotRunnable):
         outcome = Skipped(reason=written(str(result)))
@@ -90,12 +111,40 @@ def work(request: Request, connection: Connection) -> None:
         failed = failure(line, stage, request.log)
         text = f"what the model says of itself can't be recorded: {failed.message}"
         line = messages.encode(msgspec.structs.replace(failed, message=text))
-    messages.send(connection, line)
+    watch.end(lambda: messages.send(connection, line))
 
 
-def _measure(request: Request, tell: Callable[[Stage], None], window: Callable[[], object]) -> Measured:
+def _follow(request: Request, number: int, device: str, line: Connection) -> None:
+    """What a rank other than the first does."""
+    from torchzoo.measure.gang import Line, follow
+    from torchzoo.measure.member import new_member
+
+    follow(new_member(request.case, request.spec, device, request.settings, number), Line(line))
+
+
+def _died(number: int, code: int, stage: Stage, log: str) -> Failed:
+    how = signal.Signals(-code).name if code < 0 else f"status {code}"
+    return Failed(kind=FailureKind.CRASHED, stage=stage, message=f"rank {number} ended with {how}", log=log)
+
+
+def _chain(error: BaseException, name: str) -> Iterator[bool]:
+    """Of an exception and what caused it, whether each is of the class of that name (without importing torch)."""
+    link: BaseException | None = error
+    while link is not None:
+        yield type(link).__name__ == name
+        link = link.__cause__ or link.__context__
+
+
+def _measure(
+    request: Request,
+    tell: Callable[[Stage], None],
+    window: Callable[[], object],
+    cores: tuple[int, ...] | None = None,
+    ranks: Sequence[Rank] = (),
+) -> Measured:
     from torchzoo.measure.case import measure_case
     from torchzoo.measure.compilation import set_compile_processes
+    from torchzoo.measure.gang import Line
 
     if request.settings.compile_threads is not None:
         set_compile_processes(request.settings.compile_threads)
@@ -107,7 +156,8 @@ def _measure(request: Request, tell: Callable[[Stage], None], window: Callable[[
         tell,
         window=window,
         undisturbed_loop_s=request.undisturbed_loop_s,
-        cores=request.lane.cores,
+        cores=cores,
+        lines=[Line(rank.line) for rank in ranks],
     )
 
 
