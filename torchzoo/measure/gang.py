@@ -15,6 +15,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from torchzoo.errors import RankGone
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.member import Member
 from torchzoo.measure.variant import Variant
@@ -43,10 +44,6 @@ class Line:
             if time.perf_counter() - began > LOOK_S:
                 break
         return self._connection.recv_bytes()
-
-
-class RankGone(RuntimeError):
-    """Another rank has ended. Its own report says why."""
 
 
 class Gang:

@@ -16,7 +16,6 @@ from torchzoo.measure.precision import Inspection, apply_memory_format, apply_pr
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Memory
-from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 PATIENCE = timedelta(hours=12)
 
 
-def new_member(case: Case, spec: ModelSpec, device: str, settings: Settings, rank: int) -> Member:
+def new_member(case: Case, spec: ModelSpec, device: str, threads: int | None, rank: int) -> Member:
     """A rank other than the first, in a process of its own, which is made to use `device`."""
-    return Member(case, spec, use_device(device, settings.threads), rank)
+    return Member(case, spec, use_device(device, threads), rank)
 
 
 def use_device(name: str, threads: int | None) -> torch.device:

@@ -45,8 +45,6 @@ def parallelize(model: Model, how: Parallel, mesh: DeviceMesh) -> None:
     before = dict(network.named_parameters())
     match how:
         case Parallel.DDP:
-            if model.mode is not Mode.TRAIN:
-                raise NotRunnable("under DDP, ranks that evaluate have nothing to do with each other")
             _replace(model, network, _data_parallel(network, model.device, mesh))
         case Parallel.FSDP2:
             for block in blocks(network):

@@ -100,6 +100,44 @@ def make_lanes(
     )
 
 
+def make_gang_lanes(
+    worlds: Sequence[int],
+    devices: Sequence[str],
+    indices: Sequence[int] | None,
+    accelerators: Sequence[Accelerator],
+    *,
+    physical: Sequence[PhysicalCore],
+) -> tuple[Lane, ...]:
+    """The lanes of cases with several ranks: for each number of ranks, neighbours among the accelerators.
+
+    Accelerators that are left over have no lane. Without `indices` there is one lane for each number: the first ones.
+    On the CPU, each rank has a part of the cores.
+    """
+    gangs = []
+    for world in worlds:
+        for kind in dict.fromkeys(device.partition(":")[0] for device in devices):
+            if kind == CPU:
+                gangs.append(Lane(device=CPU, devices=(CPU,) * world, jobs=1))
+                continue
+            chosen = indices or tuple(range(world))
+            alone = make_lanes([kind], chosen, accelerators, physical=physical)
+            starts = range(0, len(alone) - world + 1, world)
+            gangs += [_together(alone[start : start + world]) for start in starts]
+    return tuple(gangs)
+
+
+def _together(lanes: Sequence[Lane]) -> Lane:
+    """One lane for a case with as many ranks as there are lanes."""
+    cores = [lane.cores for lane in lanes]
+    return Lane(
+        device=lanes[0].device,
+        cores=None if None in cores else tuple(core for some in cores for core in some or ()),
+        devices=tuple(lane.device for lane in lanes),
+        memory_bytes=lanes[0].memory_bytes,
+        jobs=1,
+    )
+
+
 def _near(
     accelerators: dict[str, Accelerator], physical: tuple[PhysicalCore, ...]
 ) -> dict[str, tuple[PhysicalCore, ...]]:

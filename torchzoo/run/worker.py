@@ -9,7 +9,7 @@ import resource
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
@@ -20,7 +20,7 @@ import msgspec
 from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import EAGER, Case
 from torchzoo.environment import MachineInfo, host_loop_s, pin, pin_this_thread, usable_cores
-from torchzoo.errors import attempt, written
+from torchzoo.errors import RankGone, attempt, written
 from torchzoo.record import Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
 from torchzoo.run.lanes import Lane
@@ -72,46 +72,54 @@ def work(request: Request, connection: Connection) -> None:
     if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER:
         tell(Stage.PRIME)
         _prime(request)
-    own_cores = request.lane.cores
-    ranks: list[Rank] = []
-    if request.case.world > 1:
-        ranks = fork_ranks(
-            request.lane.devices,
-            request.lane.cores,
-            partial(_follow, request),
-            lambda error: failure(error, Stage.START, request.log),
-            [connection],
-        )
-        own_cores = share_of(request.lane.cores, 0, request.case.world) or request.lane.cores
+    ranks = _fork_ranks(request, connection)
+    own_cores = share_of(request.lane.cores, 0, request.case.world)
     go = _listen(connection)
 
     def window() -> None:
         go.wait()
         pin(own_cores or usable_cores())
 
-    def send_report(outcome: Outcome) -> None:
-        if isinstance(outcome, Failed):
-            outcome = msgspec.structs.replace(outcome, stage=stage)
-        messages.send(connection, messages.encode(outcome))
-
-    watch = Watch(ranks, lambda number, code: _died(number, code, stage, request.log), send_report)
+    watch = Watch(
+        ranks,
+        died=lambda rank, code: _rank_died(rank, code, request.log),
+        send=lambda why: messages.send(connection, _outcome_line(why, stage, request.log)),
+    )
     result = attempt(lambda: _measure(request, tell, window=window, cores=own_cores, ranks=ranks))
-    if ranks and isinstance(result, Exception) and any(_chain(result, "RankGone")):
+    if isinstance(result, RankGone):
         watch.wait_for_report()
+    line = _outcome_line(result, stage, request.log)
+    watch.end(lambda: messages.send(connection, line))
+
+
+def _outcome_line(result: Outcome | Exception, stage: Stage, log: str) -> bytes:
+    """The message of what came of the case in that stage."""
     outcome: Outcome
     if isinstance(result, NotRunnable):
         outcome = Skipped(reason=written(str(result)))
     elif isinstance(result, Exception):
         traceback.print_exception(result)
-        outcome = failure(result, stage, request.log)
+        outcome = failure(result, stage, log)
     else:
-        outcome = result
+        outcome = msgspec.structs.replace(result, stage=stage) if isinstance(result, Failed) else result
     line = attempt(lambda: messages.encode(outcome))
     if isinstance(line, Exception):
-        failed = failure(line, stage, request.log)
+        failed = failure(line, stage, log)
         text = f"what the model says of itself can't be recorded: {failed.message}"
         line = messages.encode(msgspec.structs.replace(failed, message=text))
-    watch.end(lambda: messages.send(connection, line))
+    return line
+
+
+def _fork_ranks(request: Request, connection: Connection) -> list[Rank]:
+    if request.case.world == 1:
+        return []
+    return fork_ranks(
+        request.lane.devices,
+        request.lane.cores,
+        follow=partial(_follow, request),
+        failure=lambda error: failure(error, Stage.START, request.log),
+        close=[connection],
+    )
 
 
 def _follow(request: Request, number: int, device: str, line: Connection) -> None:
@@ -119,20 +127,21 @@ def _follow(request: Request, number: int, device: str, line: Connection) -> Non
     from torchzoo.measure.gang import Line, follow
     from torchzoo.measure.member import new_member
 
-    follow(new_member(request.case, request.spec, device, request.settings, number), Line(line))
+    follow(new_member(request.case, request.spec, device, _threads(request), number), Line(line))
 
 
-def _died(number: int, code: int, stage: Stage, log: str) -> Failed:
+def _rank_died(rank: int, code: int, log: str) -> Failed:
     how = signal.Signals(-code).name if code < 0 else f"status {code}"
-    return Failed(kind=FailureKind.CRASHED, stage=stage, message=f"rank {number} ended with {how}", log=log)
+    message = f"rank {rank} ended with {how}, and said nothing"
+    return Failed(kind=FailureKind.CRASHED, stage=Stage.START, message=message, log=log)
 
 
-def _chain(error: BaseException, name: str) -> Iterator[bool]:
-    """Of an exception and what caused it, whether each is of the class of that name (without importing torch)."""
-    link: BaseException | None = error
-    while link is not None:
-        yield type(link).__name__ == name
-        link = link.__cause__ or link.__context__
+def _threads(request: Request) -> int | None:
+    """The threads of the CPU that each rank uses. If all ranks compute on the CPU, they divide its cores."""
+    case, threads = request.case, request.settings.threads
+    if threads is None and case.world > 1 and case.device_type == "cpu":
+        return max(1, len(usable_cores()) // case.world)
+    return threads
 
 
 def _measure(
@@ -152,7 +161,7 @@ def _measure(
         request.case,
         request.spec,
         request.lane.device,
-        request.settings,
+        msgspec.structs.replace(request.settings, threads=_threads(request)),
         tell,
         window=window,
         undisturbed_loop_s=request.undisturbed_loop_s,
