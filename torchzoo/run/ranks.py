@@ -26,6 +26,15 @@ from torchzoo.record import Failed, Outcome, Skipped
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 #: Ranks often fail together. So long rank 0 has time to fail by itself when another rank has.
 TIME_TO_FAIL_S = 3.0
+#: So long rank 0, which has failed, waits for another rank that may have failed before it.
+TIME_TO_REPORT_S = 1.0
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank says when it fails."""
+
+    failed_s: float  # by time.monotonic, which all processes of a machine share
+    outcome: Failed | Skipped
 
 
 @dataclass(frozen=True)
@@ -94,15 +103,16 @@ def _live(
             pin(cores)
         follow(number, device, line)
     except BaseException as error:  # noqa: BLE001  whatever it is, rank 0 must know
+        failed_s = time.monotonic()
         traceback.print_exception(error)
-        outcome: Outcome
+        outcome: Failed | Skipped
         if isinstance(error, NotRunnable):
             outcome = Skipped(reason=written(str(error)))
         else:
             failed = failure(error)
             outcome = msgspec.structs.replace(failed, message=f"rank {number}: {failed.message}")
         with contextlib.suppress(OSError):
-            reporter.send_bytes(msgspec.json.encode(outcome))
+            reporter.send_bytes(msgspec.json.encode(Report(failed_s=failed_s, outcome=outcome)))
         os._exit(1)
     os._exit(0)
 
@@ -124,12 +134,22 @@ class Watch:
         self._send = send
         self._lock = threading.Lock()
         self._is_over = False
-        self._thread = threading.Thread(target=self._wait, daemon=True, name="torchzoo-ranks")
+        self._first: Report | None = None
+        self._came = threading.Event()
         if ranks:
-            self._thread.start()
+            threading.Thread(target=self._wait, daemon=True, name="torchzoo-ranks").start()
+
+    def cause(self, failed_s: float) -> Outcome | None:
+        """What made rank 0 fail at that time (of `time.monotonic`), if it was another rank: what that one says.
+
+        Where one rank ends, the others fail in the collective that they share with it.
+        """
+        if self._ranks and self._came.wait(TIME_TO_REPORT_S) and self._first is not None:
+            return self._first.outcome if self._first.failed_s <= failed_s else None
+        return None
 
     def end(self, send: Callable[[], Any]) -> None:
-        """Send rank 0's own outcome, unless another rank's was sent, and end the other ranks."""
+        """Send the outcome of the case, unless this process has sent it already, and end the other ranks."""
         with self._lock:
             self._is_over = True
             send()
@@ -137,23 +157,21 @@ class Watch:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rank.pid, signal.SIGKILL)
 
-    def wait_for_report(self) -> None:
-        """A rank is gone: give the thread the time to say why. It ends this process."""
-        self._thread.join(2 * TIME_TO_FAIL_S)
-
     def _wait(self) -> None:
         by_report = {rank.report: rank for rank in self._ranks}
         report = wait(list(by_report))[0]
-        rank = by_report[report]  # type: ignore[index]
-        outcome: Outcome
+        assert isinstance(report, Connection)
+        rank = by_report[report]
         try:
-            outcome = msgspec.json.decode(report.recv_bytes(), type=Outcome)  # type: ignore[union-attr]
+            self._first = msgspec.json.decode(report.recv_bytes(), type=Report)
         except (EOFError, OSError):
             _, status = os.waitpid(rank.pid, 0)
-            outcome = self._died(rank.number, os.waitstatus_to_exitcode(status))
+            died = self._died(rank.number, os.waitstatus_to_exitcode(status))
+            self._first = Report(failed_s=0.0, outcome=died)  # before all that could follow from it
+        self._came.set()
         time.sleep(TIME_TO_FAIL_S)
         with self._lock:
             if not self._is_over:
                 self._is_over = True
-                self._send(outcome)
+                self._send(self._first.outcome)
                 os.killpg(0, signal.SIGKILL)

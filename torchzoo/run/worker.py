@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ import msgspec
 from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import EAGER, Case
 from torchzoo.environment import MachineInfo, host_loop_s, pin, pin_this_thread, usable_cores
-from torchzoo.errors import RankGone, attempt, written
+from torchzoo.errors import attempt, written
 from torchzoo.record import Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
 from torchzoo.run.lanes import Lane
@@ -86,9 +87,8 @@ def work(request: Request, connection: Connection) -> None:
         send=lambda why: messages.send(connection, _outcome_line(why, stage, request.log)),
     )
     result = attempt(lambda: _measure(request, tell, window=window, cores=own_cores, ranks=ranks))
-    if isinstance(result, RankGone):
-        watch.wait_for_report()
-    line = _outcome_line(result, stage, request.log)
+    cause = watch.cause(time.monotonic()) if isinstance(result, Exception) else None
+    line = _outcome_line(cause or result, stage, request.log)
     watch.end(lambda: messages.send(connection, line))
 
 
