@@ -57,6 +57,7 @@ class Model(abc.ABC):
         self.data = SyntheticData(self.device, seed, shard)
         self.autocast_dtype: torch.dtype | None = None  # set by torchzoo.measure.precision
         self.scaler: torch.amp.GradScaler | None = None  # set there, too, for autocast at fp16
+        self.before_update: Callable[[list[nn.Parameter]], None] | None = None  # set by torchzoo.measure.check
         torch.manual_seed(seed)
         with self.device:
             self.build()
@@ -144,12 +145,15 @@ class Model(abc.ABC):
 
         `max_grad_norm` clips the norm of all gradients of the optimizers, unscaled.
         """
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        if self.before_update is not None:
+            self.before_update(parameters)
         if max_grad_norm is not None:
             if self.scaler is not None:
                 for optimizer in optimizers:
                     self.scaler.unscale_(optimizer)
-            groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-            clip_norm([parameter for group in groups for parameter in group["params"]], max_grad_norm)
+            clip_norm(parameters, max_grad_norm)
         for optimizer in optimizers:
             if self.scaler is None:
                 optimizer.step()

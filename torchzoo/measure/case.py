@@ -99,7 +99,11 @@ def measure_case(
     if not_finite is not None:
         free_memory(device)
         raise why_not_measured(not_finite, case, partial(_prepared_model, model_class, case, device))
-    check = passes.check_of(case, spec, model_class, device, settings)  # the measured model is gone: it builds its own
+    check = (
+        passes.check_ranks_of(gang, case, settings)
+        if gang.size > 1
+        else passes.check_of(case, spec, model_class, device, settings)
+    )  # the measured model is gone: it builds its own
     stages.close()
     return msgspec.structs.replace(
         measured,

@@ -11,7 +11,7 @@ import torch
 from torchzoo.case import Case, Parallel
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.finite import FiniteWatch
-from torchzoo.measure.memory import measure_memory
+from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
 from torchzoo.model import Model
@@ -137,6 +137,46 @@ class Member:
     def step_medians_s(self) -> dict[str, float]:
         """By variant, how long a step took this rank, since `forget_steps`."""
         return {name: median(steps) / 1e9 for name, steps in self._steps_ns.items()}
+
+    def forget(self) -> None:
+        """Give up the model and what was compiled for it."""
+        self.variants.clear()
+        del self.model, self.finite, self.inspection
+        torch._dynamo.reset()
+        free_memory(self.device)
+
+    def values(self, kind: str, steps: int) -> list[float]:
+        """One number of each of the first steps of a new model: the loss, say.
+
+        `kind` is `reference` (see `torchzoo.measure.check.ranks`), `eager` or `candidate`.
+        """
+        from torchzoo.measure.check.ranks import average_gradients, value_of
+
+        self.build()
+        mesh = self.mesh
+        if kind == "reference":
+            self.mesh = None
+            if self.case.parallel is not Parallel.TP:
+                self.model.before_update = average_gradients
+        try:
+            self.prepare()
+        finally:
+            self.mesh = mesh
+        name = EAGER_VARIANT
+        if kind == CANDIDATE_VARIANT:
+            name = CANDIDATE_VARIANT
+            self.inspect()
+            self.build()
+            calls = self.inspection
+            self.prepare()
+            self.inspection = calls
+            self.add_candidate()
+        self.variants[name].select()
+        torch.manual_seed(self.case.seed + self.model.shard)
+        found = [value_of(self.variants[name].step()) for _ in range(steps)]
+        self.inspection = Inspection(calls={}, operator_dtypes={})
+        self.forget()
+        return found
 
     def memory(self, name: str, steps: int) -> Memory:
         """The peaks of so many steps."""

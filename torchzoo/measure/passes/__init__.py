@@ -31,6 +31,7 @@ import torch
 from torchzoo.case import Case
 from torchzoo.files import safe_name
 from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.gang import Gang
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
@@ -112,6 +113,15 @@ def check_of(
 
     free_memory(device)
     return check_case(case, spec, model_class, device)
+
+
+def check_ranks_of(gang: Gang, case: Case, settings: Settings) -> Check | None:
+    """Whether ranks compute what one device computes; None where the check was not asked for."""
+    if Pass.CHECK not in settings.passes:
+        return None
+    from torchzoo.measure.check.ranks import check_ranks
+
+    return check_ranks(gang, case)
 
 
 def _trace_path(trace_dir: str | None, case: Case, variant: Variant) -> Path | None:
