@@ -1,4 +1,4 @@
-"""The check of a case with several ranks: its losses against those of ranks that share their work by the simplest means.
+"""The check of a case with several ranks: its losses, and those of ranks that share work by the simplest means.
 
 In the reference each rank has the whole model, in eager, as one device would run it. With tensor parallelism, where all
 have the same batch, that is all. Otherwise the ranks average their gradients before each update, one tensor after the
