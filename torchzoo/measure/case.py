@@ -12,7 +12,7 @@ import msgspec
 import torch
 
 from torchzoo import environment
-from torchzoo.case import EAGER, Backend, Case, Mode
+from torchzoo.case import EAGER, Backend, Case, Mode, Parallel
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
@@ -190,7 +190,7 @@ def _measure_model(
         blocks=timing.latency.blocks,
         stop_reason=timing.latency.stop_reason,
         variants={run.variant.name: run.result() for run in runs},
-        samples_per_step=model.samples_per_step,
+        samples_per_step=model.samples_per_step * (1 if case.parallel is Parallel.TP else case.world),
         sample_unit=model.sample_unit,
         bytes_read_per_step=model.bytes_read_per_step,
         parameters=sum(p.numel() for network in model.networks().values() for p in network.parameters()),
