@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -163,15 +163,21 @@ class Model(abc.ABC):
             self.scaler.update()
 
 
-def clip_norm(parameters: list[nn.Parameter], max_norm: float) -> None:
-    """Clip the norm of all gradients. Some may be sharded over processes (`DTensor`) and some not."""
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """The norm of all gradients, whole ones and those that are sharded over processes."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     kinds = {type(gradient) for gradient in gradients}
+    norms = [nn.utils.get_total_norm([one for one in gradients if type(one) is kind]) for kind in kinds]
+    return torch.stack([one.full_tensor() if hasattr(one, "full_tensor") else one for one in norms]).norm()
+
+
+def clip_norm(parameters: list[nn.Parameter], max_norm: float) -> None:
+    """Clip the norm of all gradients. Some may be sharded over processes (`DTensor`) and some not."""
+    kinds = {type(parameter.grad) for parameter in parameters if parameter.grad is not None}
     if len(kinds) < 2:
         nn.utils.clip_grad_norm_(parameters, max_norm)
         return
-    norms = [nn.utils.get_total_norm([one for one in gradients if type(one) is kind]) for kind in kinds]
-    norm = torch.stack([one.full_tensor() if hasattr(one, "full_tensor") else one for one in norms]).norm()
+    norm = gradient_norm(parameters)
     for kind in kinds:
         alike = [one for one in parameters if type(one.grad) is kind]
         nn.utils.clip_grads_with_norm_(alike, max_norm, norm)

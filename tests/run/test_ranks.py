@@ -89,7 +89,9 @@ def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(t
             assert len(measured.ranks) == 2
             shares_batch = record.case.parallel is Parallel.TP
             assert measured.samples_per_step == record.case.batch_size * (1 if shares_batch else 2)
-    found = {(one.case.parallel, one.case.batch_size): one for one in scalings(case_results(read_run(tmp_path / "run")))}
+    found = {
+        (one.case.parallel, one.case.batch_size): one for one in scalings(case_results(read_run(tmp_path / "run")))
+    }
     assert found[Parallel.DDP, 4].strong is not None
     assert found[Parallel.DDP, 8].strong is None  # 16 on one rank was not measured
     assert found[Parallel.DDP, 8].weak is not None

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchzoo.case import Case, Parallel
+from torchzoo.case import Case, Mode, Parallel
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.finite import FiniteWatch
 from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
-from torchzoo.model import Model
+from torchzoo.model import Model, gradient_norm
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Memory
 from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.spec import ModelSpec
@@ -146,7 +146,9 @@ class Member:
         free_memory(self.device)
 
     def values(self, kind: str, steps: int) -> list[float]:
-        """One number of each of the first steps of a new model: the loss, say.
+        """Numbers of the first steps of a new model: the loss and the norm of the gradients, or that of the outputs.
+
+        (An optimizer such as Adam hides a factor that all gradients have, so losses alone say too little.)
 
         `kind` is `reference` (see `torchzoo.measure.check.ranks`), `eager` or `candidate`.
         """
@@ -173,7 +175,12 @@ class Member:
             self.add_candidate()
         self.variants[name].select()
         torch.manual_seed(self.case.seed + self.model.shard)
-        found = [value_of(self.variants[name].step()) for _ in range(steps)]
+        found = []
+        for _ in range(steps):
+            found.append(value_of(self.variants[name].step()))
+            if self.case.mode is Mode.TRAIN:
+                networks = self.model.networks().values()
+                found.append(float(gradient_norm(p for network in networks for p in network.parameters())))
         self.inspection = Inspection(calls={}, operator_dtypes={})
         self.forget()
         return found

@@ -1,4 +1,4 @@
-"""The check of a case with several ranks: its losses, and those of ranks that share work by the simplest means.
+"""The check of a case with several ranks: its results, and those of ranks that share work by the simplest means.
 
 In the reference each rank has the whole model, in eager, as one device would run it. With tensor parallelism, where all
 have the same batch, that is all. Otherwise the ranks average their gradients before each update, one tensor after the
@@ -36,7 +36,7 @@ def check_ranks(gang: Gang, case: Case) -> Check:
     is_correct = max(worst.values()) <= tolerance
     return Check(
         status=CheckStatus.CORRECT if is_correct else CheckStatus.INCORRECT,
-        reason=f"losses of {STEPS} steps on {case.world} ranks differ from the reference by {told} of it at most "
+        reason=f"losses and gradients of {STEPS} steps on {case.world} ranks differ from the reference by {told} of it at most "
         f"(allowed: {tolerance:g})",
     )
 
