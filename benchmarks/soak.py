@@ -12,7 +12,7 @@ end these promises of the README are checked:
 - it ended as it was told to, or with a status of its own (`strange`). Status 2 is right where the processes that it
   starts with were killed: it says so in one line.
 
-Temporary folders that are left are counted. Where the runner and the reaper were both killed, nobody removes them.
+Temporary files that are left are counted. Where the runner and the reaper were both killed, nobody removes them.
 
 Exit status: 0 if nothing was broken, otherwise 1.
 """
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import random
@@ -35,20 +36,23 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import psutil
 
 from torchzoo.case import Case
+from torchzoo.decoding import decode_record
+from torchzoo.errors import attempt
 from torchzoo.record import Measured, Record
-from torchzoo.store import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "TORCHZOO_SOAK"
 RUN = ("--suite", "smoke", "-t", "train,eval", "-d", "cpu", "--bs", "smoke", "--threads", "1", "--time-limit", "0.2")
 CASES = 12
 LEFT_AFTER_S = 20.0
+PYTHON_STARTS_S = 0.3  # Ctrl-C before torchzoo's first line can end with Python's own traceback, as the README says
 KILLED_AT_START = "the process that imports torch died"
 ENDED_BY = {
     signal.SIGINT: (130, -signal.SIGINT),
@@ -65,7 +69,7 @@ class Tally:
     broken: list[str] = field(default_factory=list)
     runs: int = 0
     folders: int = 0
-    temporary_folders: int = 0
+    temporary: collections.Counter[str] = field(default_factory=collections.Counter)
     rows: int = 0
     measured: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -128,6 +132,7 @@ class Lane:
     def _disturb(self, runner: subprocess.Popen[bytes], folder: Path) -> list[signal.Signals]:
         """Faults at random moments until the runner has ended. Returns the signals that it was sent."""
         sent: list[signal.Signals] = []
+        time.sleep(PYTHON_STARTS_S)
         while runner.poll() is None:
             try:
                 runner.wait(self.random.expovariate(1 / 4.0))
@@ -207,10 +212,11 @@ class Lane:
             if time.monotonic() > deadline:
                 self.tally.breaks("left", "; ".join(_role(process) for process in left))
                 for process in left:
-                    process.kill()
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
             time.sleep(0.2)
         for path in self.temporary.iterdir():
-            self.tally.temporary_folders += path.name.startswith(("torchzoo-", "pymp-"))
+            self.tally.temporary[path.name.rpartition("-")[0] or path.name] += 1
             shutil.rmtree(path, ignore_errors=True)
 
     def _check_rows(self, folder: Path) -> None:
@@ -240,7 +246,10 @@ class Lane:
 
 
 def _records(folder: Path) -> list[Record]:
-    return list(read_run(folder).records) if (folder / "records.jsonl").exists() else []
+    """All rows of the file that can be read, a case's second one too: `read_run` would give the last one only."""
+    file = folder / "records.jsonl"
+    lines = file.read_bytes().split(b"\n") if file.exists() else []
+    return [record for line in lines if isinstance(record := attempt(partial(decode_record, line)), Record)]
 
 
 def _role(process: psutil.Process) -> str:
@@ -287,7 +296,7 @@ def main() -> int:
         "faults_by_kind": dict(tally.faults.most_common()),
         "starts_of_the_runner": tally.runs,
         "folders": tally.folders,
-        "temporary_folders_left": tally.temporary_folders,
+        "temporary_files_left": dict(tally.temporary),
         "rows": tally.rows,
         "measured": tally.measured,
         "broken": tally.broken,
