@@ -23,7 +23,9 @@ from torchzoo.environment import pin
 from torchzoo.errors import written
 from torchzoo.record import Failed, Outcome, Skipped
 
-_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # of linux/prctl.h
+#: The names of the ranks' processes, with their numbers behind it (at most 15 characters).
+RANK_NAME = "torchzoo-rank"
 #: Ranks often fail together. So long rank 0 has time to fail by itself when another rank has.
 TIME_TO_FAIL_S = 3.0
 #: So long rank 0, which has failed, waits for another rank that may have failed before it.
@@ -99,6 +101,7 @@ def _live(
     try:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            ctypes.CDLL(None).prctl(_PR_SET_NAME, f"{RANK_NAME}{number}".encode(), 0, 0, 0)
         if cores is not None:
             pin(cores)
         follow(number, device, line)
