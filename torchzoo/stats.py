@@ -151,6 +151,17 @@ def step_energy_j(energy: Energy) -> Estimate:
     return msgspec.structs.replace(windows, value=energy.energy_j / energy.steps)
 
 
+def bus_factor(name: str, world: int) -> float:
+    """What the bytes of a collective over its time are multiplied by, to be compared with the speed of the links.
+
+    1 for those that move all bytes over one link, as a broadcast does. The formulas are those of nccl-tests:
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    """
+    if name == "all_reduce":
+        return 2 * (world - 1) / world
+    return (world - 1) / world if name in ("all_gather", "reduce_scatter", "alltoall") else 1.0
+
+
 def outlier_count(values: Sequence[float], threshold: float = 3.5) -> int:
     """How many values have a modified z-score on the MAD above `threshold` (Iglewicz & Hoaglin, 1993).
 

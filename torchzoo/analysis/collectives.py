@@ -1,7 +1,4 @@
-"""The bandwidth of collectives, by the formulas of nccl-tests.
-
-Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-"""
+"""The collectives of parallel steps: their bandwidth, and how much of a step nothing covers."""
 
 from __future__ import annotations
 
@@ -13,16 +10,6 @@ from torchzoo import stats
 from torchzoo.analysis.peaks import bus_ceiling_bytes_per_s
 from torchzoo.record import Collective, CommunicationStep
 from torchzoo.stats import Estimate
-
-
-def bus_factor(name: str, world: int) -> float:
-    """What the bytes of a collective over its time are multiplied by, to be compared with the speed of the links.
-
-    1 for those that move all bytes over one link, as a broadcast does.
-    """
-    if name == "all_reduce":
-        return 2 * (world - 1) / world
-    return (world - 1) / world if name in ("all_gather", "reduce_scatter", "alltoall") else 1.0
 
 
 class CollectiveFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +44,7 @@ def collective_figures(found: Sequence[Collective], world: int, device_name: str
 def _bus_bytes_per_s(one: Collective, world: int) -> Estimate | None:
     if not one.bytes or not one.step_s or min(one.step_s) <= 0:
         return None
-    moved = bus_factor(one.name, world) * one.bytes
+    moved = stats.bus_factor(one.name, world) * one.bytes
     return stats.median_estimate([moved / step_s for step_s in one.step_s])
 
 

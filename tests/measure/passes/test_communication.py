@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchzoo.analysis.collectives import bus_factor, collective_figures, exposed_share
+from torchzoo.analysis.collectives import collective_figures, exposed_share
 from torchzoo.analysis.peaks import keep_measured, measured_file, measured_key
 from torchzoo.measure.passes.breakdown import step_times
 from torchzoo.measure.passes.communication import Call, Communication, call_of, collectives, measure_communication
 from torchzoo.measure.passes.profiling import Activity, Kind
 from torchzoo.record import Collective, CommunicationStep, MeasuredPeaks, StepTime
+from torchzoo.stats import bus_factor
 
 KERNEL = {
     "cat": "kernel",

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from torchzoo.analysis.collectives import bus_factor
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.process_group import Participant
+from torchzoo.stats import bus_factor
 
 #: Bytes of one message, by type of device. On the CPU, gloo copies through sockets.
 SIZES = {"cpu": (2**22, 2**24)}
