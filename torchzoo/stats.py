@@ -122,6 +122,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
     active: Estimate
     movement: Estimate
+    communication: Estimate | None  # None where no collective ran
     idle: Estimate
 
 
@@ -130,10 +131,15 @@ def shares(breakdown: Breakdown) -> Shares | None:
     steps = breakdown.steps
     if not steps:
         return None
-    active, movement = [step.active_s for step in steps], [step.movement_s for step in steps]
-    idle = [step.wall_s - step.active_s - step.movement_s for step in steps]
     walls = [step.wall_s for step in steps]
-    return Shares(active=_share(active, walls), movement=_share(movement, walls), idle=_share(idle, walls))
+    communication = [step.communication_s for step in steps]
+    idle = [step.wall_s - step.active_s - step.movement_s - step.communication_s for step in steps]
+    return Shares(
+        active=_share([step.active_s for step in steps], walls),
+        movement=_share([step.movement_s for step in steps], walls),
+        communication=_share(communication, walls) if any(communication) else None,
+        idle=_share(idle, walls),
+    )
 
 
 def _share(parts: Sequence[float], walls: Sequence[float]) -> Estimate:
