@@ -18,7 +18,6 @@ from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, why_not_measured
 from torchzoo.measure.gang import Gang, Line
-from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
 from torchzoo.measure.host import MATTERS, HostGate
 from torchzoo.measure.idle import device_probe, wait_until_idle
 from torchzoo.measure.latency import (
@@ -55,7 +54,6 @@ from torchzoo.record import (
     VariantResult,
 )
 from torchzoo.settings import Settings, Stage
-from torchzoo.zoo.catalog import library_imports, load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
 
@@ -86,18 +84,16 @@ def measure_case(
     stages = Stages(tell)
     device = use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
-    with GlobalState() as before:
-        model_class = load_model_class(spec)
-    packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in library_imports(spec))
-    by_server = [change for package in packages for change in PUT_BACK_BY_SERVER.get(package, ())]
-    put_back = tuple(dict.fromkeys([*by_server, *before.put_back()]))
-    gate = HostGate(undisturbed_loop_s, time.perf_counter_ns, cores)
     gang = Gang(Member(case, spec, device), lines)
+    put_back: tuple[str, ...] = gang.everywhere("load")[0]
+    model_class = gang.member.model_class
+    gate = HostGate(undisturbed_loop_s, time.perf_counter_ns, cores)
     not_finite: NotFinite | None = None
     try:
         measured = _measure_model(gang, case, spec, device, settings, stages, window, gate)
     except NotFinite as error:
         not_finite = error.with_traceback(None)  # its frames hold the model
+    gang.everywhere("release")
     if not_finite is not None:
         free_memory(device)
         raise why_not_measured(not_finite, case, partial(_prepared_model, model_class, case, device))

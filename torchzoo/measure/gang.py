@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from torchzoo.errors import RankGone
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.member import Member
 from torchzoo.measure.process_group import Participant
@@ -27,6 +26,10 @@ from torchzoo.measure.variant import Variant
 LOOK_S = 0.02
 
 _STEP, _SELECT, _SYNCHRONIZE, _CALL = b"s", b"v", b"y", b"c"
+
+
+class RankGone(RuntimeError):
+    """Another rank has ended. Its own report says why."""
 
 
 class Line:

@@ -10,6 +10,7 @@ import torch
 from torchzoo.case import Case, Mode, Parallel
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.finite import FiniteWatch
+from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
 from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.passes.communication import Communication, measure_communication
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
@@ -17,7 +18,7 @@ from torchzoo.measure.process_group import Participant, use_device
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
 from torchzoo.model import Model, gradient_norm
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Memory
-from torchzoo.zoo.catalog import load_model_class
+from torchzoo.zoo.catalog import library_imports, load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
 
@@ -36,6 +37,7 @@ class Member(Participant):
         rank: counted from 0.
     """
 
+    model_class: type[Model]
     model: Model
     inspection: Inspection
     finite: FiniteWatch
@@ -48,12 +50,20 @@ class Member(Participant):
         self._began: tuple[str, int] | None = None  # the step since the last synchronisation, and when it began
         self._steps_ns: dict[str, list[int]] = {}
 
+    def load(self) -> tuple[str, ...]:
+        """Import the model's folder. Returns the settings that its libraries changed, and that were put back."""
+        with GlobalState() as before:
+            self.model_class = load_model_class(self.spec)
+        packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in library_imports(self.spec))
+        by_server = [change for package in packages for change in PUT_BACK_BY_SERVER.get(package, ())]
+        return tuple(dict.fromkeys([*by_server, *before.put_back()]))
+
     def build(self) -> None:
         """Build the model. The weights are the same in all ranks; with tensor parallelism, so are the data."""
-        assert self.case.batch_size is not None
-        model_class = load_model_class(self.spec)
-        shard = 0 if self.case.parallel is Parallel.TP else self.rank
-        self.model = model_class(self.case.mode, self.device, self.case.batch_size, seed=self.case.seed, shard=shard)
+        case = self.case
+        assert case.batch_size is not None
+        shard = 0 if case.parallel is Parallel.TP else self.rank
+        self.model = self.model_class(case.mode, self.device, case.batch_size, seed=case.seed, shard=shard)
 
     def prepare(self) -> dict[str, str]:
         """Apply precision, memory format and parallelism. Returns PyTorch's flags as they are then."""
@@ -98,10 +108,15 @@ class Member(Participant):
         """By variant, how long a step took this rank, since `forget_steps`."""
         return {name: median(steps) / 1e9 for name, steps in self._steps_ns.items()}
 
+    def release(self) -> None:
+        """Hold the model no longer."""
+        self.variants.clear()
+        for name in ("model", "finite", "inspection"):
+            vars(self).pop(name, None)
+
     def forget(self) -> None:
         """Give up the model and what was compiled for it."""
-        self.variants.clear()
-        del self.model, self.finite, self.inspection
+        self.release()
         torch._dynamo.reset()
         free_memory(self.device)
 
