@@ -1,8 +1,9 @@
 """Qwen3-VL 2B (Qwen team, 2025, arXiv:2511.21631) reading an image of 1024 x 1024 and text.
 
-Sizes: the configuration of Qwen/Qwen3-VL-2B-Instruct. Its card says 2 B parameters; ours has 0. A prompt is 256 tokens
-of text and an image, whose 64 x 64 patches become 1,024 tokens; `prefill` encodes it, too. `decode` reads text alone:
-what the image became is in the cache. Training has such prompts, and the loss of their text.
+Sizes: the configuration of Qwen/Qwen3-VL-2B-Instruct. It is published as 2 billion parameters; its weights and ours
+have 2,127,532,032. A prompt is 256 tokens of text and an image, whose 64 x 64 patches become 1,024 tokens; `prefill`
+encodes it, too. `decode` reads text alone: what the image became is in the cache. Training has such prompts, and the
+loss of their text. Its optimizer is that of `CausalLM`.
 """
 
 from typing import Any, ClassVar
@@ -32,7 +33,13 @@ class Model(CausalLM):
     }
     small_sizes: ClassVar[dict[str, Any]] = {
         "text": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 8},
-        "vision": {"hidden_size": 64, "intermediate_size": 96, "depth": 3, "deepstack_visual_indexes": (0, 1)},
+        "vision": {
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "depth": 3,
+            "num_heads": 4,
+            "deepstack_visual_indexes": (0, 1),
+        },
         "prompt": {"side": 4, "text_length": 12},
     }
 

@@ -7,10 +7,11 @@ does not depend on what is found. The encoder of boxes as prompts is there, and 
 
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import nn
 from transformers import Sam3Config, Sam3Model
 
 from torchzoo.networks.segmentation import PromptableSegmenter
+from torchzoo.tasks import Batch
 
 
 class Model(PromptableSegmenter):
@@ -35,12 +36,12 @@ class Model(PromptableSegmenter):
         config = Sam3Config(
             vision_config={"backbone_config": backbone, "backbone_feature_sizes": [[n * side] * 2 for n in (4, 2, 1)]},
             text_config={"model_type": "clip_text_model", **phrase, **self.sizes["text"]},
-            detr_encoder_config=self.sizes["detector"],
+            detr_encoder_config=dict(self.sizes["detector"]),
             detr_decoder_config={"num_queries": 200, **self.sizes["detector"]},
         )
         return Sam3Model(config)
 
-    def build_inputs(self) -> dict[str, Tensor]:
+    def build_batch(self) -> Batch:
         size = self.sizes["image"]["image_size"]
         image = self.data.images(self.batch_size, 3, size, size)
-        return {"pixel_values": image, "input_ids": self.data.tokens(self.batch_size, 32, 49408)}
+        return Batch({"pixel_values": image, "input_ids": self.data.tokens(self.batch_size, 32, 49408)})

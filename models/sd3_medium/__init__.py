@@ -2,11 +2,12 @@
 
 Text and image are two streams with weights of their own, which attend to each other in 24 blocks. Sizes:
 `transformer/config.json` of stabilityai/stable-diffusion-3-medium-diffusers (2024). Its card says 2 billion parameters;
-ours has 2,028,328,000. The text is 154 tokens, 77 of CLIP and 77 of T5, as in the paper, and a pooled embedding. Random
-numbers stand for what the text encoders and the autoencoder give.
+its weights and ours have 2,028,328,000. The text is 154 tokens, 77 of CLIP and 77 of T5, as in the paper, and a pooled
+embedding. Random numbers stand for what the text encoders and the autoencoder give.
 
 An eval step is one step of sampling an image of 1024 x 1024. Its batch of 2 is one image with guidance: with the text
-and without it. Training is on images of 512 x 512, at times whose logits are normal, as in the paper.
+and without it. Training is at times whose logits are normal, as in the paper, on images of 512 x 512, which is our
+choice. AdamW is that of `Denoiser`.
 """
 
 from typing import Any, ClassVar

@@ -1,12 +1,13 @@
 """Wan 2.1 T2V 1.3B (Wan team, 2025, arXiv:2503.20314): a diffusion transformer that makes videos from text.
 
-Sizes: those of Wan2.1-T2V-1.3B in the published configuration (`scripts/convert_wan_to_diffusers.py` of diffusers has
-it). The card says 1.3 billion parameters; ours has 1,418,996,800.
+Sizes: `wan/configs/wan_t2v_1_3B.py` of https://github.com/Wan-Video/Wan2.1. The card says 1.3 billion parameters; the
+weights and ours have 1,418,996,800.
 
 An eval step is one step of sampling 81 frames of 480 x 832, without guidance, which would double the batch. They are 21
 latent frames of 60 x 104: 32,760 tokens, which all attend to each other and to 512 tokens of text. Random numbers stand
 for what the text encoder and the autoencoder give. Training is flow matching at times whose logits are normal, on 5
-latent frames (17 of the video). The paper trains on 5 seconds of video; that is more than 80 GB hold at fp32.
+latent frames (17 of the video). The paper trains on 5 seconds of video; that is more than 80 GB hold at fp32. AdamW is
+that of `Denoiser`.
 """
 
 from typing import Any, ClassVar
