@@ -1,8 +1,9 @@
 """ESM-2 650M (Lin et al., 2022, doi:10.1126/science.ade2574) filling in masked amino acids of proteins.
 
-Sizes: the configuration of https://huggingface.co/facebook/esm2_t33_650M_UR50D. Training is the paper's: 15% of the
-amino acids are to be found, of which 80% are masked (the others are left as they are here), Adam at 4e-4 with betas of
-0.9 and 0.98 and weight decay of 0.01. Sequences of 512; the paper's have up to 1,024.
+Sizes: the configuration of https://huggingface.co/facebook/esm2_t33_650M_UR50D; 651 million parameters, 650 million in
+the paper. Training is the paper's: 15% of the amino acids are to be found, of which 80% are masked (the others are left
+as they are here), Adam at 4e-4 with betas of 0.9 and 0.98 and weight decay of 0.01. Sequences of 512; the paper's have
+up to 1,024.
 """
 
 from typing import Any, ClassVar

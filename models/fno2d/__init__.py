@@ -2,8 +2,9 @@
 
 Layers, normalisation, loss (relative L2 error) and optimizer (Adam at 0.001, weight decay 1e-4) are those of the
 paper's Darcy flow, https://github.com/zongyi-li/fourier_neural_operator. It has four layers, width 32 and 12 modes
-there. Width 64 and 16 modes are those of the example in the README of its successor,
-https://github.com/neuraloperator/neuraloperator. The fields are noise.
+there, 2.4 million parameters. Width 64 and 16 modes are the numbers of the example in the README of its successor,
+https://github.com/neuraloperator/neuraloperator, where 16 counts the positive and the negative ones together; here, as
+in the paper's code, there are 16 of each in the first direction. The fields are noise.
 """
 
 import torch

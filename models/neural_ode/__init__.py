@@ -2,7 +2,8 @@
 
 Network, batches and optimizer are those of the authors' example,
 https://github.com/rtqichen/torchdiffeq/blob/master/examples/odenet_mnist.py (64 channels, SGD at 0.1 with momentum).
-The paper gives it 0.22 million parameters. Backward, the adjoint method solves a second ODE and keeps no activations.
+The paper gives its network 0.22 million parameters; this one has 0.21 million. Backward, the adjoint method solves a
+second ODE and keeps no activations.
 
 The paper's solver chooses its steps by its error. Here it is the classical Runge-Kutta method with 8 steps, so that
 each step of training has the same work: 32 evaluations of the dynamics forward and 32 backward.
