@@ -1,15 +1,15 @@
 """The Descript Audio Codec at 44.1 kHz (Kumar et al., 2023, arXiv:2306.06546): training to reconstruct, and coding.
 
 Sizes are those of https://huggingface.co/descript/dac_44khz: 9 codebooks of 1,024 vectors for each 512 samples, 76
-million parameters in the paper. Batches of 0.38 s, AdamW (1e-4, betas 0.8 and 0.9) and the losses are the paper's: 15
-times the mel loss, the codebook loss, and 0.25 times the commitment loss. As there, convolutions have weight
-normalisation in training. Evaluation encodes and decodes 10 s.
+million parameters in the paper and 76.7 million here. Batches of 0.38 s, AdamW (1e-4, betas 0.8 and 0.9) and the losses
+are the paper's: 15 times the mel loss, the codebook loss, and 0.25 times the commitment loss. As there, convolutions
+have weight normalisation in training. Evaluation encodes and decodes 10 s.
 
 Left out is what makes it a GAN: the discriminators and their losses. So is the random number of codebooks, which the
 host draws in each step.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +28,19 @@ class Model(SupervisedModel):
     sample_unit = "excerpts"
     train_samples = 33 * 512
     eval_samples = 861 * 512
+    sizes: ClassVar[dict[str, Any]] = {"encoder_hidden_size": 64, "decoder_hidden_size": 1536}
+
+    @classmethod
+    def small(cls) -> type["Model"]:
+        sizes = {"encoder_hidden_size": 8, "decoder_hidden_size": 64}
+        return type("Small", (cls,), {"sizes": sizes, "eval_samples": cls.train_samples})
 
     def build_network(self) -> nn.Module:
-        config = DacConfig(sampling_rate=44_100)
+        config = DacConfig(**self.sizes, sampling_rate=44_100)
         self.mel_loss = MelLoss(config.sampling_rate)
         network = Codec(config)
         if self.mode is Mode.TRAIN:
-            network.apply_weight_norm()
+            network.apply_weight_norm()  # type: ignore[no-untyped-call]
         return network
 
     def networks(self) -> dict[str, nn.Module]:

@@ -3,7 +3,7 @@
 from transformers import DacModel
 
 
-class Codec(DacModel):
+class Codec(DacModel):  # type: ignore[no-untyped-call]
     """In training mode the quantizer draws numbers of codebooks on the host. In evaluation mode it takes all of them.
 
     Nothing else in it depends on the mode.
