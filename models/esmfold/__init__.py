@@ -1,9 +1,10 @@
 """ESMFold v1 (Lin et al., 2022, doi:10.1126/science.ade2574) folding a protein of 256 amino acids.
 
 Sizes: the configuration of https://huggingface.co/facebook/esmfold_v1: ESM-2 with 3 billion parameters (36 layers,
-width 2560), a folding trunk of 48 blocks, and a structure module of 8. The trunk runs four times, each time on its own
-output (recycling), as transformers does by default. The published weights keep the language model in half precision;
-here it has the precision of the case.
+width 2560), a folding trunk of 48 blocks, and a structure module of 8. All but the language model are 693 million
+parameters; the authors give 690 million (https://github.com/facebookresearch/esm). The trunk runs four times, each time
+on its own output (recycling), and its triangle attention goes in chunks of 128 rows; both are transformers' defaults.
+The published weights keep the language model in half precision; here it has the precision of the case.
 """
 
 from typing import Any, ClassVar
@@ -55,7 +56,7 @@ class Model(LanguageModel):
         return Batch({"input_ids": self.data.tokens(self.batch_size, self.eval_length, 20)})
 
     @torch.no_grad()
-    def eval_step(self) -> tuple[Tensor, Tensor]:
+    def eval_step(self) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         with self.autocast():
             outputs = self.forward()
         return outputs.positions, outputs.plddt

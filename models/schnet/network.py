@@ -27,7 +27,7 @@ class EnergyAndForces(nn.Module):
         )
 
     def forward(self, numbers: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        energies, slopes_by_energy = torch.func.vjp(lambda moved: self.energy(numbers, moved), positions)
+        energies, slopes_by_energy = torch.func.vjp(lambda moved: self.energy(numbers, moved), positions)  # type: ignore[misc]
         (slopes,) = slopes_by_energy(torch.ones_like(energies))
         return energies, -slopes
 

@@ -25,7 +25,7 @@ class Model(SupervisedModel):
 
     def build_network(self) -> nn.Module:
         network = Wav2Vec2ForCTC(Wav2Vec2Config(layerdrop=0.0, mask_time_prob=0.0, ctc_loss_reduction="mean"))
-        network.freeze_feature_encoder()
+        network.freeze_feature_encoder()  # type: ignore[no-untyped-call]
         return network
 
     def build_batch(self) -> Batch:
