@@ -1,17 +1,18 @@
-"""Llama 3.1 8B (Grattafiori et al., 2024, arXiv:2407.21783), frozen, with adapters of rank 16 (Hu et al., 2021) to train.
+"""Llama 3.1 8B (Grattafiori et al., 2024, arXiv:2407.21783), frozen, with trained adapters (Hu et al., 2021).
 
 Sizes: the model card, https://github.com/meta-llama/llama-models/blob/main/models/llama3_1/MODEL_CARD.md, and the
-configuration of the published weights: 8,030,261,248 parameters (there: 8 billion). The adapters of the four projections
-of each attention (q, k, v, o) have 13,631,488. Only these have gradients and an optimizer.
+configuration of the published weights: 8,030,261,248 parameters (there: 8 billion). The adapters of the four
+projections of each attention (q, k, v, o) have 13,631,488. Only these have gradients and an optimizer.
 
-Rank, alpha, layers and optimizer are those of MLPerf's `llama2_70b_lora`: rank 16, alpha 32, all projections of attention,
-AdamW with a learning rate of 4e-4 and a weight decay of 1e-4, gradients clipped to a norm of 0.3, only the inputs of layers
-kept for the backward pass. Different: there is no dropout of 0.1 before an adapter; 2 sequences of 2,048 tokens, not one
-of 8,192. A step computes the gradients of all activations, but of no frozen weight.
+Rank, alpha, layers and optimizer are those of MLPerf's `llama2_70b_lora`: rank 16, alpha 32, all projections of
+attention, AdamW with a learning rate of 4e-4 and a weight decay of 1e-4, gradients clipped to a norm of 0.3, only the
+inputs of layers kept for the backward pass. Different: there is no dropout of 0.1 before an adapter; 2 sequences of
+2,048 tokens, not one of 8,192. A step computes the gradients of the activations behind the first adapter, but of no
+frozen weight.
 
 Everything is built in bfloat16, the adapters too, as torchtune's recipes do. A precision label tells the dtype of all
-weights, frozen ones included. So `bf16` is the model as it is built. `fp32`, `tf32` and `fp16` cast the frozen weights, too.
-No other label is true of it: see the skips of `metadata.yaml`.
+weights, frozen ones included. So `bf16` is the model as it is built. `fp32`, `tf32` and `fp16` cast the frozen weights,
+too. No other label is true of it: see the skips of `metadata.yaml`.
 """
 
 from typing import Any, ClassVar

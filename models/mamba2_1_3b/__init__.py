@@ -5,12 +5,15 @@ Sizes: the configuration of the published weights, https://huggingface.co/state-
 mamba: heads of 64, a state of 128, one group, chunks of 256 tokens. These make 1,343,757,312 parameters.
 
 Optimizer: the paper's (appendix D.2): AdamW with betas of 0.9 and 0.95, a weight decay of 0.1, a learning rate of five
-times GPT-3's (for this size 2e-4), gradients clipped to a norm of 1. Sequences have 1,024 tokens; the paper's have 2,048.
+times GPT-3's (for this size 2e-4), gradients clipped to a norm of 1. Sequences have 1,024 tokens; the paper's have
+2,048.
 
-transformers computes the chunked scan by PyTorch's operators. If the packages mamba-ssm and causal-conv1d are installed,
-it calls their kernels instead. The operators keep (heads x chunk x chunk) matrices for the backward pass: 130 GB in a
-training step of this batch. Therefore, training keeps only the inputs of layers and computes the rest again. The
-authors' kernels compute again what is inside of the scan, too.
+transformers computes the chunked scan by PyTorch's operators. transformers 5.23 multiplies matrices there. 5.17
+multiplies elements, by broadcasting them over (chunk, chunk, heads, state), and sums: tensors of 8.6 GB for each
+sequence, two at a time in the backward pass. That sets the batch, and times of the two can't be compared. If mamba-ssm
+and causal-conv1d are installed, both may call their kernels instead. The operators keep (heads, chunk, chunk) matrices
+of each layer for the backward pass. Therefore, training keeps only the inputs of layers and computes the rest again.
+The authors' kernels compute again what is inside of the scan, too.
 
 A state has the same size after any number of tokens: the lengths of prompt and cache are those of the other models, and
 a decode step's work does not depend on the cache's. It begins with the state after four tokens.

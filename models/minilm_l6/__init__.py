@@ -1,14 +1,15 @@
-"""all-MiniLM-L6: sentences to vectors (Wang et al., 2020, arXiv:2002.10957; Reimers and Gurevych, 2019, arXiv:1908.10084).
+"""all-MiniLM-L6 (Wang et al., 2020, arXiv:2002.10957): sentences to vectors.
 
-A BERT of six layers of width 384, whose token vectors are averaged. Sizes: the configuration of the published weights,
-https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2. Their 22.7 million parameters count BERT's pooler (147,840),
-which a sentence's vector does not need. Here it is left out: 22,565,376.
+Sentence-BERT (Reimers and Gurevych, 2019, arXiv:1908.10084): a BERT of six layers of width 384, whose token vectors are
+averaged. Sizes: the configuration of the published weights,
+https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2. Their 22.7 million parameters count BERT's pooler
+(147,840), which a sentence's vector does not need. Here it is left out: 22,565,376.
 
-Training: pairs of sentences, as sentence-transformers' `MultipleNegativesRankingLoss` has it. The network reads the first
-sentences of all pairs, then the second ones. Each first sentence must find its partner among all second ones of the batch
-by the cosine of their vectors, multiplied by 20 (cross entropy). The optimizer is that of its `fit`: AdamW, a learning
-rate of 2e-5, a weight decay of 0.01 (not of biases and normalisations), gradients clipped to a norm of 1. (The published
-weights were trained with 1,024 pairs in a batch, on eight chips.)
+Training: pairs of sentences, as sentence-transformers' `MultipleNegativesRankingLoss` has it. The network reads the
+first sentences of all pairs, then the second ones. Each first sentence must find its partner among all second ones of
+the batch by the cosine of their vectors, multiplied by 20 (cross entropy). The optimizer is that of its `fit`: AdamW, a
+learning rate of 2e-5, a weight decay of 0.01 (not of biases and normalisations), gradients clipped to a norm of 1. (The
+published weights were trained with 1,024 pairs in a batch, on eight cores of a TPU.)
 
 All sentences have 128 tokens, the length in the authors' training. There is no padding, therefore no mask.
 """

@@ -1,16 +1,18 @@
 """ModernBERT base (Warner et al., 2024, arXiv:2412.13663) filling in masked tokens.
 
 An encoder with rotary positions and gated layers. Of three layers, one sees all tokens, and two see 64 to either side.
-Sizes: transformers' defaults, which are the configuration of the published weights. The paper's table 4 and its text name
-22 layers and 149 million parameters. Here: 149,655,232.
+Sizes: transformers' defaults, which are the configuration of the published weights. The paper's table 4 and its text
+name 22 layers and 149 million parameters. Here: 149,655,232.
 
 Training: 30% of all tokens are masked, and only these count in the loss. The optimizer is the authors': StableAdamW, a
-learning rate of 8e-4, betas of 0.9 and 0.98, an epsilon of 1e-6, a weight decay of 1e-5, not of biases and normalisations
-(https://github.com/AnswerDotAI/ModernBERT, `yamls/modernbert/modernbert-base-pretrain.yaml`).
+learning rate of 8e-4, betas of 0.9 and 0.98, an epsilon of 1e-6, a weight decay of 1e-5, not of biases and
+normalisations (https://github.com/AnswerDotAI/ModernBERT, `yamls/modernbert/modernbert-base-pretrain.yaml`).
 
-Different: the authors pack sequences without padding into one row, for Flash Attention. Here all sequences have the same
-length, and layers with a window compute all scores and mask them, in PyTorch's attention. The authors train with a
-dropout of 0.1 behind attention; the published configuration has none.
+Different: sequences have 512 tokens in training (there: 1,024, in the first stage). The authors pack sequences without
+padding into one row, for Flash Attention. Here all sequences have the same length, and layers with a window compute all
+scores and mask them, in PyTorch's attention. The authors predict only at masked tokens; the published configuration
+(`sparse_prediction` is false) computes logits of all tokens. The authors train with a dropout of 0.1 behind attention;
+the published configuration has none.
 """
 
 import torch

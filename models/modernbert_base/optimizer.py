@@ -20,9 +20,7 @@ class StableAdamW(torch.optim.Optimizer):
         groups: parameters, as of other optimizers: dicts of `params` and `weight_decay`.
     """
 
-    def __init__(
-        self, groups: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float
-    ) -> None:
+    def __init__(self, groups: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
 
     def _start(self, group: dict[str, Any]) -> None:

@@ -66,13 +66,24 @@ def test_checkpointed_layers_learn_the_same_from_less_memory(
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_only_matrices_are_decayed_and_frozen_weights_have_no_optimizer() -> None:
-    class Frozen(Llama):
-        def build_network(self) -> nn.Module:
-            network = super().build_network()
-            network.model.embed_tokens.requires_grad_(requires_grad=False)  # type: ignore[union-attr, operator]
-            return network
+class Frozen(Llama):
+    def build_network(self) -> nn.Module:
+        network = super().build_network()
+        network.model.embed_tokens.requires_grad_(requires_grad=False)  # type: ignore[union-attr, operator]
+        return network
 
+
+def test_checkpoints_want_no_gradient_of_a_frozen_embedding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Frozen, "checkpoints_layers", True)
+    model = Frozen(Mode.TRAIN, "cpu", 1)
+    embedded: list[torch.Tensor] = []
+    model.network.get_input_embeddings().register_forward_hook(lambda *args: embedded.append(args[-1]))  # type: ignore[operator]
+    model.train_step()
+    assert embedded
+    assert not any(one.requires_grad for one in embedded)
+
+
+def test_only_matrices_are_decayed_and_frozen_weights_have_no_optimizer() -> None:
     groups = Frozen(Mode.TRAIN, "cpu", 1).optimizer.param_groups
     assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
     assert {parameter.ndim for parameter in groups[0]["params"]} == {2}

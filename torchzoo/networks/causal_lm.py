@@ -106,3 +106,5 @@ def checkpoint_layers(network: PreTrainedModel) -> None:
     name = "activation_checkpointing_enable"
     enable = getattr(network, name if hasattr(network, name) else "gradient_checkpointing_enable")  # transformers 5.17
     enable({"use_reentrant": False, "preserve_rng_state": False})
+    # It made the embedding's output need a gradient. Only reentrant checkpoints want that; it breaks Dynamo's graph.
+    network.disable_input_require_grads()  # type: ignore[no-untyped-call]

@@ -1,12 +1,13 @@
-"""gpt-oss (OpenAI, 2025, arXiv:2508.10925): decoders with a mixture of experts, attention sinks, and windows in every other layer.
+"""gpt-oss (OpenAI, 2025, arXiv:2508.10925): decoders with experts and attention sinks.
 
-Sizes: the model card's section 2, and the configuration of the published weights,
+Every other layer has a window. Sizes: the model card's section 2, and the configuration of the published weights,
 https://huggingface.co/openai/gpt-oss-20b.
 
 transformers computes all experts by `torch.nn.functional.grouped_mm`: tokens are sorted by their experts, and their
-numbers are counted by `histc`. On GPUs since Hopper that waits for nothing in bfloat16. In other dtypes PyTorch reads the
-numbers on the host, and multiplies group by group. Autocast does not know the operator: the experts keep their dtype.
-Attention is written in single operators, as no fused one of PyTorch takes a sink.
+numbers are counted by `histc`. On GPUs since Hopper that waits for nothing in bfloat16. In other dtypes PyTorch reads
+the numbers on the host, and multiplies group by group; compiled, transformers does that itself, in an operator of its
+own. Autocast does not know the operator: the experts keep their dtype. Attention is written in single operators, as no
+fused one of PyTorch takes a sink.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torchzoo.networks.causal_lm import CausalLM
 def expected_distinct_share(chosen: int, experts: int, tokens: int) -> float:
     """The share of the experts that `tokens` tokens choose together, if each takes `chosen` of them at random.
 
-    A token leaves an expert out with probability 1 - chosen / experts. All tokens do so with the `tokens`-th power of it.
+    A token leaves an expert out with probability 1 - chosen / experts; all tokens do so with its `tokens`-th power.
     """
     return 1.0 - (1.0 - chosen / experts) ** tokens
 
