@@ -17,7 +17,7 @@ import psutil
 
 from torchzoo.environment import pin, usable_cores
 from torchzoo.run import reaper, worker
-from torchzoo.run.fork_server import REAPER, SERVER_GONE, STARTS, ForkServer, TorchUnusable, is_server, keep_alive
+from torchzoo.run.fork_server import REAPER, SERVER_GONE, STARTS, ForkServer, TorchUnusable
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
 from torchzoo.run.messages import Reader
@@ -91,10 +91,7 @@ class ForkedWorkers:
         theirs.close()
         self._processes[ticket] = _Process(process, ours, Reader(ours), scratch)
         REAPER.started(process.pid, scratch)
-        with contextlib.suppress(psutil.NoSuchProcess):  # it may be another server than before: someone killed that one
-            parent = psutil.Process(process.pid).parent()
-            if parent is not None and is_server(parent):
-                keep_alive(parent.pid)
+        self._ensure_server()  # it may be another one than before: someone killed that one
 
     def _started(self, request: worker.Request, connection: Connection) -> Any:
         """A new worker, of a new server if someone killed the old one before or while it started the worker.
