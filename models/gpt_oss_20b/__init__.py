@@ -17,5 +17,5 @@ from torchzoo.networks.gpt_oss import GptOss
 
 class Model(GptOss):
     def build_network(self) -> nn.Module:
-        network: nn.Module = AutoModelForCausalLM.from_config(GptOssConfig(**self.sizes), dtype=torch.bfloat16)
+        network: nn.Module = AutoModelForCausalLM.from_config(GptOssConfig(**self.sizes), dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
         return network

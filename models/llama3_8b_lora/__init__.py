@@ -69,6 +69,6 @@ class Model(CausalLM):
     }
 
     def build_network(self) -> nn.Module:
-        network: nn.Module = AutoModelForCausalLM.from_config(LlamaConfig(**self.sizes), dtype=torch.bfloat16)
+        network: nn.Module = AutoModelForCausalLM.from_config(LlamaConfig(**self.sizes), dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
         adapt(network, self.adapted, self.rank, self.alpha)
         return network

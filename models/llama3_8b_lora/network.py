@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,9 +18,8 @@ class AdaptedLinear(nn.Module):
         super().__init__()
         self.linear = linear
         self.scale = alpha / rank
-        like = {"dtype": linear.weight.dtype, "device": linear.weight.device}
-        self.a = nn.Parameter(torch.empty(rank, linear.in_features, **like))
-        self.b = nn.Parameter(torch.zeros(linear.out_features, rank, **like))
+        self.a = nn.Parameter(linear.weight.new_empty(rank, linear.in_features))
+        self.b = nn.Parameter(linear.weight.new_zeros(linear.out_features, rank))
         nn.init.normal_(self.a, std=linear.in_features**-0.5)
 
     def forward(self, x: Tensor) -> Tensor:

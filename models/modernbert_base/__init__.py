@@ -15,6 +15,8 @@ scores and mask them, in PyTorch's attention. The authors predict only at masked
 the published configuration has none.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from transformers import ModernBertConfig, ModernBertForMaskedLM
@@ -39,14 +41,14 @@ class Model(LanguageModel):
     def build_batch(self) -> Batch:
         if self.mode is Mode.EVAL:
             return super().build_batch()
-        text = self.data.tokens(self.batch_size, self.train_length, self.network.config.vocab_size)
+        text = self.data.tokens(self.batch_size, self.train_length, ModernBertConfig().vocab_size)
         is_masked = self.data.uniform(self.batch_size, self.train_length) < MASKED_SHARE
         labels = text.masked_fill(~is_masked, NO_TARGET)
         return Batch({"input_ids": text.masked_fill(is_masked, MASK), "labels": labels})
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         parameters = list(self.network.parameters())
-        groups = [
+        groups: list[dict[str, Any]] = [
             {"params": [one for one in parameters if one.ndim >= 2], "weight_decay": 1e-5},
             {"params": [one for one in parameters if one.ndim < 2]},
         ]

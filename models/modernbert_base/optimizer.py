@@ -44,7 +44,7 @@ class StableAdamW(torch.optim.Optimizer):
         if "step" not in group:
             self._start(group)
         parameters: list[Tensor] = group["params"]
-        gradients = [parameter.grad for parameter in parameters]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         first = [self.state[parameter]["first"] for parameter in parameters]
         second = [self.state[parameter]["second"] for parameter in parameters]
         group["step"] += 1

@@ -62,11 +62,7 @@ def test_three_of_ten_tokens_are_masked_and_only_these_are_predicted() -> None:
 
     class OnlyABatch(Model):
         def build_network(self) -> torch.nn.Module:
-            with torch.device("meta"):
-                return super().build_network()
-
-        def networks(self) -> dict[str, torch.nn.Module]:
-            return {}
+            return torch.nn.Linear(2, 2)
 
     batch = OnlyABatch(Mode.TRAIN, "cpu", 32).batch.inputs
     is_masked = batch["labels"] != -100

@@ -121,8 +121,9 @@ def decoder_bytes_read(network: PreTrainedModel) -> int:
     The weights that make the keys and values of cross-attention are not read, because the cache has these. Of the table
     of positions one row is read.
     """
-    decoder: Any = network.get_decoder()
-    unused = [decoder.embed_positions.weight]
+    decoder: Any = network.get_decoder()  # type: ignore[no-untyped-call]
+    unused: list[Tensor] = [decoder.embed_positions.weight]
     for layer in decoder.layers:
         unused += [*layer.encoder_attn.k_proj.parameters(), *layer.encoder_attn.v_proj.parameters()]
-    return sum(one.nbytes for one in decoder.parameters()) - sum(one.nbytes for one in unused)
+    all_bytes: int = sum(one.nbytes for one in decoder.parameters())
+    return all_bytes - sum(one.nbytes for one in unused)
