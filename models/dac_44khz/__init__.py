@@ -2,9 +2,9 @@
 
 Sizes are those of https://huggingface.co/descript/dac_44khz: 9 codebooks of 1,024 vectors for each 512 samples, 76
 million parameters in the paper and 76.7 million here. Excerpts of 0.38 s, AdamW (1e-4, betas 0.8 and 0.9) and the
-losses are the paper's: 15 times the mel loss, the codebook loss, and 0.25 times the commitment loss. As there, convolutions
-have weight normalisation in training. A batch has 36 excerpts, half of the paper's: those of 72 take 67 GiB.
-Evaluation encodes and decodes 10 s.
+losses are the paper's: 15 times the mel loss, the codebook loss, and 0.25 times the commitment loss. As there,
+convolutions have weight normalisation in training. A batch has 36 excerpts, half of the paper's: those of 72 take
+67 GiB. Evaluation encodes and decodes 10 s.
 
 Left out is what makes it a GAN: the discriminators and their losses. So is the random number of codebooks, which the
 host draws in each step.
