@@ -346,6 +346,15 @@ class BatchCurve(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_s: dict[PositiveCount, Amount]  # of eager, by batch size
 
 
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a run that was spread over several hosts."""
+
+    name: str
+    environment: dict[str, Any]  # its machine and its software
+    lanes: tuple[str, ...]
+    undisturbed_loop_s: PositiveSeconds | None = None  # `environment.host_loop_s` before the node's first case
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """`run.json`: what a run was asked to do, and where."""
 
@@ -363,6 +372,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     )
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
+    hosts: tuple[Host, ...] = ()  # of a run that was spread; `environment` is that of the first one
 
 
 class MeasuredPeaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
