@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -57,15 +58,27 @@ def machine_differences(base: Manifest, candidate: Manifest) -> tuple[Difference
     )
 
 
-def required_facts(environment: dict[str, Any]) -> dict[str, str]:
-    """The facts of a machine that must be equal on all machines of a run, by name: its kind."""
+#: What must be equal on all machines of a run: names of facts, and what they are.
+MachineKind = tuple[tuple[str, str], ...]
+
+
+def machine_kind(environment: dict[str, Any]) -> MachineKind:
+    """The kind of a machine with its software: the facts by which `machine_differences` tells machines apart."""
     facts = _machine_facts(environment, gpus=_gpus_present(environment))
     packages = environment.get("packages") or {}
-    return {
-        name: str(value)
+    return tuple(
+        (name, str(value))
         for (kind, name), value in facts.items()
         if value not in (None, "") and (kind is not DifferenceKind.OTHER or name in {*_REQUIRED, *packages})
-    }
+    )
+
+
+def differences_of_kinds(kinds: Sequence[MachineKind]) -> list[str]:
+    """Of each kind, the facts that are not the same for all of them; all of one kind alone are `the same`."""
+    every = [dict(kind) for kind in kinds]
+    names = [name for name in dict.fromkeys(name for kind in every for name in kind)]  # noqa: C416  in their order
+    unlike = [name for name in names if len({kind.get(name) for kind in every}) > 1]
+    return [", ".join(f"{name} {kind.get(name, 'none')}" for name in unlike) or "the same" for kind in every]
 
 
 def hardware_text(manifest: Manifest, gpu: str | None) -> str:

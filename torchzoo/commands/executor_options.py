@@ -59,6 +59,4 @@ def executor_of(arguments: argparse.Namespace) -> Executor:
         raise UsageError("--host-kind and --nodes choose among several hosts: they go with --executor ray or slurm")
     if engine is not Engine.SLURM and executor.sbatch:
         raise UsageError("--sbatch goes with --executor slurm")
-    if engine is Engine.SLURM and getattr(arguments, "output", None) is None and not getattr(arguments, "resume", None):
-        raise UsageError("--executor slurm needs -o DIR: a folder that all hosts can write to")
     return executor

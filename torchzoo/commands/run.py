@@ -26,7 +26,7 @@ from torchzoo.report.text import json_text
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
 from torchzoo.run.session import Session, new_run, resumed_run
-from torchzoo.run.spread.executor import Executor, open_nodes
+from torchzoo.run.spread.executor import Engine, Executor, open_nodes
 from torchzoo.run.spread.mailbox import recovered
 from torchzoo.run.spread.session import SpreadSession, new_spread_run, resumed_spread_run
 from torchzoo.run.tuning import ignore_tried
@@ -76,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
             return _execute(session, run_store, arguments, is_kept=True)
     if arguments.retry_failed:
         raise UsageError("--retry-failed goes with --resume RUN")
+    if executor.engine is Engine.SLURM and arguments.output is None:
+        raise UsageError("--executor slurm needs -o DIR: a folder that all hosts can write to")
     request = run_request(arguments)
     with _run_store(arguments.output) as (run_store, is_kept), contextlib.ExitStack() as nodes:
         session = _new(executor, request, run_store, nodes, quiet=arguments.quiet)
@@ -101,9 +103,7 @@ def _resumed(
         return resumed_run(run, retry_failed=retry_failed)
     devices = tuple(dict.fromkeys(case.device for case in run.manifest.cases))
     opened = nodes.enter_context(open_nodes(executor, devices, run_store.path))
-    return resumed_spread_run(
-        run, opened, retry_failed=retry_failed, host_kind=executor.host_kind, say=terminal.say
-    )
+    return resumed_spread_run(run, opened, retry_failed=retry_failed, host_kind=executor.host_kind, say=terminal.say)
 
 
 def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None:

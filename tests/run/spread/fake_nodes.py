@@ -87,12 +87,15 @@ class FakeNodes:
         self.now_s = 0.0
         self.lost: dict[str, str] = {}
         self.dismissed: list[str] = []
-        self.expected = 0
         self._numbers = itertools.count()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._events: list[tuple[str, Event]] = []
         for name in nodes:
             self.join(name)
+
+    @property
+    def expected(self) -> int:
+        return sum(isinstance(event, Joined) for _, event in self._events)
 
     def at(self, after_s: float, action: Callable[[], None]) -> None:
         """Do something later."""

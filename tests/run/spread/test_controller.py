@@ -81,15 +81,15 @@ def late(case: object) -> Said:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_late_outcome_is_taken_if_it_is_the_first_and_refused_if_not(is_first: bool) -> None:
-    nodes = two()
+def test_a_late_outcome_is_taken_if_it_is_the_first_and_refused_if_not(*, is_first: bool) -> None:
+    nodes = FakeNodes({"n1": FakeNode("a"), "n2": FakeNode("b"), "n3": FakeNode("c")})
     nodes.at(2, lambda: nodes.die("n1"))
     case = cases(1)[0].case
     nodes.at(5 if is_first else 100, lambda: nodes._events.append(("n1", late(case))))
-    nodes.case_s = lambda one: 10.0 if one == case else 300.0
-    ran = run(nodes, cases(2))
+    nodes.case_s = lambda one: 300.0 if one.model == "m2" else 10.0
+    ran = run(nodes, cases(3))
     assert hosts(ran.records)["m0"] == ("late" if is_first else "b")
-    assert len(ran.records) == 2
+    assert len(ran.records) == 3
     assert ran.controller.refused == 1
 
 
@@ -101,7 +101,7 @@ def test_a_case_that_ends_every_node_it_runs_on_fails_after_the_second_and_the_o
     assert failed.case.model == "m1"
     assert isinstance(failed.outcome, Failed)
     assert failed.outcome.kind is FailureKind.CRASHED
-    assert "the node was lost while it ran the case, on h1 and then on h" in failed.outcome.message
+    assert "the node was lost while it ran the case, on h0 and then on h" in failed.outcome.message
     assert "somebody pulled the plug" in failed.outcome.message
     assert sum(node.is_dead for node in nodes.nodes.values()) == 2
 
@@ -134,27 +134,25 @@ def test_a_node_that_comes_back_joins_the_run() -> None:
     assert len(hosts(ran.records)) == 30
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_whatever_dies_each_of_thousands_of_cases_has_exactly_one_row(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_dies_each_of_a_thousand_cases_has_exactly_one_row(seed: int) -> None:
     nodes = FakeNodes(
         {f"n{n}": FakeNode(f"h{n}", lanes=1 + n % 4) for n in range(30)},
         case_s=lambda case: 3.0 + hash(case.model) % 40,
-        kills=[f"m{seed * 7}", "m1999"],
+        kills=[f"m{seed * 7}", "m999"],
         says_lost=seed % 2 == 0,
     )
-    random_deaths(nodes, 20, within_s=600, seed=seed)
-    plan = cases(2000)
+    random_deaths(nodes, 20, within_s=300, seed=seed)
+    plan = cases(1000)
     ran = run(nodes, plan)
     assert Counter(one.case for one in ran.records) == Counter(one.case for one in plan)
     failed = {one.case.model for one in ran.records if isinstance(one.outcome, Failed)}
-    assert {f"m{seed * 7}", "m1999"} <= failed
+    assert {f"m{seed * 7}", "m999"} <= failed
     assert len(failed) <= 6  # who was twice where a node died
 
 
 def test_the_repeats_of_a_case_stay_on_one_kind_of_machine_when_kinds_are_mixed() -> None:
-    nodes = FakeNodes(
-        {"n1": FakeNode("a"), "n2": FakeNode("b", facts=environment(cpu="another")), "n3": FakeNode("c")}
-    )
+    nodes = FakeNodes({"n1": FakeNode("a"), "n2": FakeNode("b", facts=environment(cpu="another")), "n3": FakeNode("c")})
     plan = tuple(
         msgspec.structs.replace(one, case=msgspec.structs.replace(one.case, repeat=repeat))
         for repeat in range(3)
@@ -164,9 +162,7 @@ def test_the_repeats_of_a_case_stay_on_one_kind_of_machine_when_kinds_are_mixed(
     crew.gather(lambda member: member.prepared is not None)
     crew.choose(ANY)
     crew.let_begin(BEGIN)
-    records = list(
-        Controller(crew, Leases(plan), keep_log=lambda *_: "", now_s=lambda: nodes.now_s).run()
-    )
+    records = list(Controller(crew, Leases(plan), keep_log=lambda *_: "", now_s=lambda: nodes.now_s).run())
     assert len(records) == 30
     kinds: dict[str, set[str]] = {}
     for one in records:

@@ -18,6 +18,7 @@ from torchzoo.run.spread.nodes import Lost, Said
 from torchzoo.settings import Stage
 
 WAIT_S = 1.0  # at most: an interrupt is seen so late
+CHECK_EVERY_S = 5.0  # whether a node is left for each case
 
 
 class Controller:
@@ -49,6 +50,7 @@ class Controller:
         self._on_begun = on_begun
         self._now_s = now_s
         self._refused = 0
+        self._hungry: set[str] = set()  # nodes that may have room for more cases since they were last given some
 
     @property
     def refused(self) -> int:
@@ -65,14 +67,19 @@ class Controller:
         for name, member in self._crew.members.items():
             if member.begun is not None:
                 self._join(name, member, member.begun)
+        checked_s = self._now_s()
         with Interrupts() as interrupts:
             while self._leases.left:
                 self._grant()
-                self._check_that_nodes_are_left()
-                for name, event in self._crew.wait(WAIT_S):
+                events = self._crew.wait(WAIT_S)
+                if not events or self._now_s() >= checked_s + CHECK_EVERY_S:
+                    checked_s = self._now_s()
+                    self._check_that_nodes_are_left()
+                for name, event in events:
                     match event:
                         case Lost(why=why):
                             yield from self._leases.lose(name, why)
+                            self._hungry.update(self._leases.nodes)
                         case Said(answer=answer):
                             yield from self._heard(name, answer)
                 if interrupts.came:
@@ -85,7 +92,10 @@ class Controller:
             case protocol.Entered(case=case, lane=lane, stage=stage):
                 if self._leases.entered(name, case, lane, stage):
                     self._on_stage(case, lane, stage)
+            case protocol.Alive():
+                self._hungry.add(name)
             case protocol.Finished(record=record, log=log):
+                self._hungry.add(name)
                 if self._leases.accept(name, record):
                     yield self._with_log(record, log)
                 else:
@@ -96,10 +106,13 @@ class Controller:
             return
         kind = "; ".join(f"{fact} {value}" for fact, value in member.facts)
         self._leases.join(name, host=member.host, kind=kind, lanes=begun.lanes, most_alive=begun.most_alive)
+        self._hungry.add(name)
         self._on_begun(member)
 
     def _grant(self) -> None:
-        for name in self._leases.nodes:
+        hungry = [name for name in self._leases.nodes if name in self._hungry] if self._hungry else []
+        self._hungry.clear()
+        for name in hungry:
             if cases := self._leases.grant(name):
                 self._crew.nodes.tell(name, protocol.Lease(cases=cases))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchzoo import __version__
 from torchzoo.errors import TorchzooError, UsageError
-from torchzoo.provenance import required_facts
+from torchzoo.provenance import MachineKind, differences_of_kinds, machine_kind
 from torchzoo.record import Host
 from torchzoo.run.spread import protocol
 from torchzoo.run.spread.nodes import EngineError, Event, Joined, Lost, Nodes, Said
@@ -20,10 +20,9 @@ PATIENCE_S = 60.0
 SILENCE_S = 150.0
 #: While a node imports the libraries of all models, it says nothing.
 START_LIMIT_S = 1800.0
+LOOK_EVERY_S = 5.0  # for nodes that are silent
 #: `--host-kind`: take nodes of all kinds.
 ANY = "any"
-
-Facts = tuple[tuple[str, str], ...]
 
 
 @dataclass
@@ -36,9 +35,9 @@ class Member:
     begun: protocol.Begun | None = None
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> MachineKind:
         assert self.prepared is not None
-        return tuple(required_facts(self.prepared.machine.environment).items())
+        return machine_kind(self.prepared.machine.environment)
 
     @property
     def is_silent_for_s(self) -> float:
@@ -76,11 +75,12 @@ class Crew:
     ) -> None:
         self.nodes = nodes
         self.members: dict[str, Member] = {}
-        self.kinds: tuple[Facts, ...] | None = None  # those that take part; None until they are chosen
+        self.kinds: tuple[MachineKind, ...] | None = None  # those that take part; None until they are chosen
         self.begin: protocol.Begin | None = None  # None until the plan is made
         self._prepare = prepare
         self._say = say
         self._now_s = now_s
+        self._looked_s = now_s()  # for nodes that are silent
 
     def wait(self, timeout_s: float) -> list[tuple[str, Event]]:
         """What happened to nodes of this crew. Its own part of it is done: new ones prepare and begin.
@@ -103,9 +103,11 @@ class Crew:
                 case Said(answer=answer) if name in self.members:
                     self._heard(name, answer)
             happened.append((name, event))
-        for name, member in list(self.members.items()):
-            if self._now_s() - member.heard_s > member.is_silent_for_s:
-                happened += self._give_up(name, f"it has said nothing for {member.is_silent_for_s:g} s")
+        if self._now_s() >= self._looked_s + LOOK_EVERY_S:
+            self._looked_s = self._now_s()
+            for name, member in list(self.members.items()):
+                if self._now_s() - member.heard_s > member.is_silent_for_s:
+                    happened += self._give_up(name, f"it has said nothing for {member.is_silent_for_s:g} s")
         return happened
 
     def gather(self, is_ready: Callable[[Member], bool]) -> None:
@@ -127,7 +129,7 @@ class Crew:
                 raise EngineError("no node is ready to run cases; see above")
             self.wait(1.0)
 
-    def choose(self, asked: str | None, needed: Sequence[Facts] = ()) -> None:
+    def choose(self, asked: str | None, needed: Sequence[MachineKind] = ()) -> None:
         """Decide which kinds of machines take part, and dismiss the nodes of other kinds.
 
         Args:
@@ -162,7 +164,7 @@ class Crew:
         if version != __version__:
             self._dismiss(name, f"it has torchzoo {version}, here is {__version__}")
         elif self.kinds is not None and member.facts not in self.kinds:
-            self._dismiss(name, f"it is of another kind: {differences([member.facts, *self.kinds])[0]}")
+            self._dismiss(name, f"it is of another kind: {differences_of_kinds([member.facts, *self.kinds])[0]}")
         elif self.begin is not None:
             self._tell_to_begin(name, member)
 
@@ -185,7 +187,7 @@ class Crew:
     def _prepared(self) -> list[Member]:
         return [member for member in self.members.values() if member.prepared is not None]
 
-    def _hosts_of(self, facts: Facts) -> list[str]:
+    def _hosts_of(self, facts: MachineKind) -> list[str]:
         return [member.host for member in self._prepared() if member.facts == facts]
 
 
@@ -193,7 +195,9 @@ def _fields(begin: protocol.Begin) -> dict[str, object]:
     return {name: getattr(begin, name) for name in begin.__struct_fields__}
 
 
-def choose_kinds(there: dict[Facts, list[str]], asked: str | None, needed: Sequence[Facts]) -> tuple[Facts, ...]:
+def choose_kinds(
+    there: dict[MachineKind, list[str]], asked: str | None, needed: Sequence[MachineKind]
+) -> tuple[MachineKind, ...]:
     """The kinds that take part.
 
     Args:
@@ -206,7 +210,7 @@ def choose_kinds(there: dict[Facts, list[str]], asked: str | None, needed: Seque
     """
     kinds = [facts for facts in there if not needed or facts in needed]
     if not kinds:
-        here, began = differences([next(iter(there)), needed[0]])
+        here, began = differences_of_kinds([next(iter(there)), needed[0]])
         raise UsageError(f"the run began on another machine or other software: there {began}, here {here}")
     if asked is not None and asked != ANY:
         kinds = [
@@ -214,7 +218,7 @@ def choose_kinds(there: dict[Facts, list[str]], asked: str | None, needed: Seque
         ]
     if len(kinds) == 1 or (kinds and (asked == ANY or needed)):
         return tuple(kinds)
-    texts = differences(list(there))
+    texts = differences_of_kinds(list(there))
     found = "; ".join(f"{_names(hosts)}: {text}" for hosts, text in zip(there.values(), texts, strict=True))
     if asked is not None and not kinds:
         raise UsageError(f"--host-kind {asked}: no such kind among {found}")
@@ -222,14 +226,6 @@ def choose_kinds(there: dict[Facts, list[str]], asked: str | None, needed: Seque
         f"the nodes differ ({found}): choose one kind with --host-kind, by a word of it, or mix them with "
         f"--host-kind {ANY}"
     )
-
-
-def differences(kinds: Sequence[Facts]) -> list[str]:
-    """Of each kind, the facts that are not the same for all of them; all of one kind alone are `the same`."""
-    every = [dict(kind) for kind in kinds]
-    names = [name for name in dict.fromkeys(name for kind in every for name in kind)]  # noqa: C416  in their order
-    unlike = [name for name in names if len({kind.get(name) for kind in every}) > 1]
-    return [", ".join(f"{name} {kind.get(name, 'none')}" for name in unlike) or "the same" for kind in every]
 
 
 def _names(hosts: Iterable[str], most: int = 4) -> str:

@@ -27,6 +27,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def line_of_hello(hello: Hello) -> bytes:
+    """The line of a hello."""
     return msgspec.json.encode(hello) + b"\n"
 
 

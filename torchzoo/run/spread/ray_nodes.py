@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ class RayNodes:
         except ImportError as error:
             raise EngineError("--executor ray needs Ray: pip install 'torchzoo[ray]'") from error
         ray.cloudpickle.register_pickle_by_value(relay)
+        on_terminate = signal.getsignal(signal.SIGTERM)
         began = attempt(
             lambda: ray.init(
                 address=self._address or "auto",
@@ -92,6 +94,7 @@ class RayNodes:
                 logging_level=logging.ERROR,
             )
         )
+        signal.signal(signal.SIGTERM, on_terminate)  # Ray has put its own there
         if isinstance(began, Exception):
             where = f"at {self._address}" if self._address else "here (`ray start --head` starts one)"
             raise EngineError(f"no Ray cluster answers {where}: {one_line(began)}")

@@ -11,7 +11,7 @@ import msgspec
 
 from torchzoo.case import Backend, Case
 from torchzoo.errors import UsageError
-from torchzoo.provenance import required_facts
+from torchzoo.provenance import machine_kind
 from torchzoo.record import Manifest, Record
 from torchzoo.run import plan
 from torchzoo.run.lanes import Lane
@@ -22,7 +22,7 @@ from torchzoo.run.scheduler import in_order, timestamp
 from torchzoo.run.session import make_manifest, rest_of, tuned_batches
 from torchzoo.run.spread import protocol
 from torchzoo.run.spread.controller import Controller
-from torchzoo.run.spread.crew import Crew, Facts, Member
+from torchzoo.run.spread.crew import Crew, Member
 from torchzoo.run.spread.leases import Leases
 from torchzoo.run.spread.nodes import Nodes
 from torchzoo.settings import Settings, Stage
@@ -128,9 +128,7 @@ def new_spread_run(
     return SpreadSession(manifest, planned, (), crew)
 
 
-def resumed_spread_run(
-    run: Run, nodes: Nodes, *, retry_failed: bool, host_kind: str | None, say: Say
-) -> SpreadSession:
+def resumed_spread_run(run: Run, nodes: Nodes, *, retry_failed: bool, host_kind: str | None, say: Say) -> SpreadSession:
     """The cases of `run` that have no record yet, on nodes of the kind that it began on, whatever ran it before.
 
     Raises:
@@ -143,7 +141,7 @@ def resumed_spread_run(
         return SpreadSession(manifest, (), rest.done, _crew(nodes, (), (), manifest.settings, say))
     crew = _ready_crew(nodes, rest.models, backends, manifest.settings, say)
     began_on = [manifest.environment, *(host.environment for host in manifest.hosts)]
-    needed: list[Facts] = [tuple(required_facts(environment).items()) for environment in began_on]
+    needed = [machine_kind(environment) for environment in began_on]
     crew.choose(host_kind, needed)
     left = rest.plan(_missing(crew))
     _begin(crew, manifest.settings, manifest.settings.jobs, left, manifest.device_indices)

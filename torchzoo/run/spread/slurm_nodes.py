@@ -120,9 +120,7 @@ class SlurmNodes:
         jobs = executor.submit_array(tasks)
         return str(jobs[0].job_id).partition("_")[0]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with Interrupts():  # a second Ctrl-C, too, must not leave a job
             self._is_over.set()
             assert self._guard.stdin is not None
@@ -229,4 +227,3 @@ class SlurmNodes:
         while not self._is_over.wait(SIGN_EVERY_S if number else 0):
             number += 1
             write_whole(self._folder / CONTROLLER, str(number).encode())
-

@@ -1,4 +1,4 @@
-"""What a task of the Slurm job does: it starts a node's process on its host, and passes lines on by the shared folder."""
+"""What a task of the Slurm job does: it starts a node's process, and passes lines on by the shared folder."""
 
 from __future__ import annotations
 
