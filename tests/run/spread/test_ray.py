@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -38,17 +39,29 @@ def torchzoo(*words: str, cluster: Any, **options: Any) -> subprocess.Popen[str]
     )
 
 
+def one_cpu() -> dict[str, int]:
+    """What a node of Ray is started with. On a busy machine it gives up before its helpers have chosen ports."""
+    ports = ("metrics_agent_port", "dashboard_agent_listen_port", "metrics_export_port", "runtime_env_agent_port")
+    return {"num_cpus": 1, "object_store_memory": 2 * 10**8, **{name: free_port() for name in ports}}
+
+
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """Two nodes of Ray, each with one CPU."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 2 * 10**8})
-    made.add_node(num_cpus=1, object_store_memory=2 * 10**8)
+    made = Cluster(initialize_head=True, head_node_args=one_cpu())
+    made.add_node(**one_cpu())
     try:
         yield made
     finally:
         made.shutdown()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def node_processes() -> list[psutil.Process]:
