@@ -133,8 +133,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         if self.compile_scope is not CompileScope.NETWORK:
             parts.append(f"scope={self.compile_scope}")
         if self.world > 1:
-            parts.append(f"{self.parallel} x{self.world}")
+            parts.append(self.gang_label())
         return " ".join(parts)
+
+    def gang_label(self) -> str:
+        """`ddp x4`: how many ranks there are, and what they share."""
+        return f"{self.parallel} x{self.world}"
 
     @property
     def device_type(self) -> str:

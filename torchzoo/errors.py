@@ -51,7 +51,3 @@ def attempt(action: Callable[[], _Result]) -> _Result | Exception:
         return action()
     except Exception as error:  # noqa: BLE001
         return error
-
-
-class RankGone(RuntimeError):
-    """Another rank of the case has ended. Its own report says why."""

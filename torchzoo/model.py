@@ -169,7 +169,8 @@ def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
     kinds = {type(gradient) for gradient in gradients}
     norms = [nn.utils.get_total_norm([one for one in gradients if type(one) is kind]) for kind in kinds]
     whole: list[Tensor] = [one.full_tensor() if hasattr(one, "full_tensor") else one for one in norms]
-    return torch.linalg.vector_norm(torch.stack(whole))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(whole))
+    return norm
 
 
 def clip_norm(parameters: list[nn.Parameter], max_norm: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,6 @@ from torch.nn import functional as F
 from torchzoo.case import Mode
 from torchzoo.data import OBJECTS_PER_IMAGE
 from torchzoo.model import Inputs, Model
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor.parallel import ParallelStyle
 
 
 class Batch(NamedTuple):
@@ -142,11 +139,6 @@ class LanguageModel(SupervisedModel):
         if name:
             inputs[name] = self.data.tokens(self.batch_size, length, vocabulary_size)
         return Batch(inputs)
-
-    def tensor_parallel_plan(self) -> dict[str, ParallelStyle] | None:
-        from torchzoo.networks.tensor_parallel import plan_of
-
-        return plan_of(self.network)  # type: ignore[arg-type]
 
     #: A second input that evaluation needs, in addition to `input_ids`.
     second_eval_input: ClassVar[str | None] = None

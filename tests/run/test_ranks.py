@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +58,8 @@ class Model(SupervisedModel):
     def tensor_parallel_plan(self):
         return {"0.*.inner": ColwiseParallel(), "0.*.outer": RowwiseParallel()}
 '''
-PARAMETERS = 3 * (16 * 32 + 32 + 32 * 16 + 16) + 16 * 2 + 2
+BLOCK_PARAMETERS = 16 * 32 + 32 + 32 * 16 + 16
+PARAMETERS = 3 * BLOCK_PARAMETERS + 16 * 2 + 2
 
 #: What rank 1 does in its third step.
 BAD_RANKS = {
@@ -66,10 +69,23 @@ BAD_RANKS = {
 }
 
 
-def run(zoo: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+MARK = "TORCHZOO_TEST_OF_RANKS"
+
+
+def run(zoo: Path, *arguments: str, mark: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "run.py"), "-d", "cpu", "--threads", "1", "--time-limit", "0.2", "-q"]
     command += ["--models-dir", str(zoo), "--world", "1,2", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    environment = {**os.environ, MARK: mark}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+
+
+def with_mark(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark:
+                found.append(process)
+    return found
 
 
 def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(tmp_path: Path) -> None:
@@ -89,6 +105,15 @@ def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(t
             assert len(measured.ranks) == 2
             shares_batch = record.case.parallel is Parallel.TP
             assert measured.samples_per_step == record.case.batch_size * (1 if shares_batch else 2)
+            for rank in measured.ranks:
+                for step in rank.communication["eager"]:
+                    assert 0 < step.exposed_s <= step.total_s <= step.wall_s
+            moved = {one.name: (one.calls, one.bytes) for one in measured.variants["eager"].collectives}
+            if record.case.parallel is Parallel.DDP:
+                assert moved["all_reduce"] == (1, 4 * PARAMETERS)  # one bucket of gradients
+            if record.case.parallel is Parallel.FSDP2:
+                # each of three blocks is gathered before its forward and its backward pass, the rest once
+                assert moved["all_gather"] == (7, 4 * (PARAMETERS + 3 * BLOCK_PARAMETERS))
     found = {
         (one.case.parallel, one.case.batch_size): one for one in scalings(case_results(read_run(tmp_path / "run")))
     }
@@ -98,6 +123,7 @@ def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(t
     assert found[Parallel.TP, 8].weak is None
     assert found[Parallel.TP, 8].strong is not None
     assert "weak scaling" in done.stdout
+    assert "all_reduce" in done.stdout
 
 
 def test_a_wrong_average_of_gradients_is_found(tmp_path: Path) -> None:
@@ -124,8 +150,8 @@ def test_one_bad_rank_is_one_outcome_and_leaves_no_process(tmp_path: Path, how: 
         "        return super().train_step()\n"
     )
     make_folder(tmp_path / "zoo", "bad", TINY + step)
-    before = {process.pid for process in psutil.process_iter()}
-    done = run(tmp_path / "zoo", "bad", "-t", "train", "--timeout", "12", "-o", str(tmp_path / "run"))
+    arguments = ["bad", "-t", "train", "--timeout", "12", "-o", str(tmp_path / "run")]
+    done = run(tmp_path / "zoo", *arguments, mark=str(tmp_path))
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     found = {one.case.world: one.outcome for one in read_run(tmp_path / "run").records}
@@ -140,8 +166,10 @@ def test_one_bad_rank_is_one_outcome_and_leaves_no_process(tmp_path: Path, how: 
             assert (failed.kind, failed.message) == (FailureKind.CRASHED, "rank 1 ended with SIGKILL, and said nothing")
         case "hangs":
             assert failed.kind is FailureKind.TIMEOUT
-    left = [one for one in psutil.process_iter() if one.pid not in before and "forkserver" in " ".join(one.cmdline())]
-    assert psutil.wait_procs(left, timeout=20)[1] == []
+            first, second = failed.traceback.rpartition("torchzoo-rank0:")[2].split("torchzoo-rank1:")
+            assert "train_step" in second
+            assert "receive" in first or "train_step" in first  # it waits for rank 1
+    assert psutil.wait_procs(with_mark(str(tmp_path)), timeout=20)[1] == []
 
 
 def test_what_can_not_be_parallel_is_skipped_with_the_reason(tmp_path: Path) -> None:

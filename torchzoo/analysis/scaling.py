@@ -8,6 +8,7 @@ import msgspec
 
 from torchzoo import stats
 from torchzoo.analysis.cases import CaseResult
+from torchzoo.analysis.collectives import CollectiveFigures, collective_figures, exposed_share
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import Case, Parallel
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
@@ -25,6 +26,8 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     spread: float  # of the ranks' own median step times: (slowest - fastest) / slowest
     least_bytes: int | None  # the device's peak of the least loaded rank
     most_bytes: int | None  # and of the most loaded one
+    exposed: Estimate | None  # share of a step with communication that nothing covers, of the rank with most of it
+    collectives: list[CollectiveFigures]
 
 
 def scalings(results: Sequence[CaseResult]) -> list[Scaling]:
@@ -50,6 +53,8 @@ def _scaling(case: Case, figures: CaseFigures, alone: dict[Case, CaseFigures]) -
     ranks = figures.measured.ranks
     steps_s = [rank.step_s[variant] for rank in ranks if variant in rank.step_s]
     peaks = [peak for rank in ranks if (peak := rank.memory[variant].device_peak_allocated_bytes) is not None]
+    found = [exposed_share(rank.communication.get(variant, ())) for rank in ranks]
+    exposed = [one for one in found if one is not None]
     return Scaling(
         case=case,
         figures=figures,
@@ -59,6 +64,8 @@ def _scaling(case: Case, figures: CaseFigures, alone: dict[Case, CaseFigures]) -
         spread=(max(steps_s) - min(steps_s)) / max(steps_s) if steps_s else 0.0,
         least_bytes=min(peaks, default=None),
         most_bytes=max(peaks, default=None),
+        exposed=max(exposed, key=lambda one: one.value, default=None),
+        collectives=collective_figures(figures.shown.raw.collectives, case.world, figures.measured.device_name),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, why_not_measured
 from torchzoo.measure.gang import Gang, Line
-from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
 from torchzoo.measure.host import MATTERS, HostGate
 from torchzoo.measure.idle import device_probe, wait_until_idle
 from torchzoo.measure.latency import (
@@ -30,9 +29,11 @@ from torchzoo.measure.latency import (
     quiet_python,
     steps_in,
 )
-from torchzoo.measure.member import Member, use_device
+from torchzoo.measure.member import Member
 from torchzoo.measure.memory import free_memory
+from torchzoo.measure.passes.communication import Communication, collectives
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
+from torchzoo.measure.process_group import use_device
 from torchzoo.measure.stages import Stages, Tell
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, step_until_steady, warm_up
@@ -53,7 +54,6 @@ from torchzoo.record import (
     VariantResult,
 )
 from torchzoo.settings import Settings, Stage
-from torchzoo.zoo.catalog import library_imports, load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
 
@@ -84,18 +84,16 @@ def measure_case(
     stages = Stages(tell)
     device = use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
-    with GlobalState() as before:
-        model_class = load_model_class(spec)
-    packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in library_imports(spec))
-    by_server = [change for package in packages for change in PUT_BACK_BY_SERVER.get(package, ())]
-    put_back = tuple(dict.fromkeys([*by_server, *before.put_back()]))
-    gate = HostGate(undisturbed_loop_s, time.perf_counter_ns, cores)
     gang = Gang(Member(case, spec, device), lines)
+    put_back: tuple[str, ...] = gang.everywhere("load")[0]
+    model_class = gang.member.model_class
+    gate = HostGate(undisturbed_loop_s, time.perf_counter_ns, cores)
     not_finite: NotFinite | None = None
     try:
         measured = _measure_model(gang, case, spec, device, settings, stages, window, gate)
     except NotFinite as error:
         not_finite = error.with_traceback(None)  # its frames hold the model
+    gang.everywhere("release")
     if not_finite is not None:
         free_memory(device)
         raise why_not_measured(not_finite, case, partial(_prepared_model, model_class, case, device))
@@ -172,10 +170,12 @@ def _measure_model(
         for run in runs:
             run.back_to_back = measure_throughput(run.variant, clock, timing.latency.blocks, slowest_s)
         for run in runs:
-            run.energy = passes.energy_of(run.variant, settings, device, run.step_s)
+            run.energy = passes.energy_of(run.variant, settings, gang.devices(), clock, run.step_s)
         for run in runs:
-            run.breakdown = passes.breakdown_of(run.variant, case, settings, device, run.step_s)
-            run.device_time = passes.device_time_of(run.variant, run.breakdown, device)
+            run.breakdown = passes.breakdown_of(run.variant, case, settings, device, clock, run.step_s)
+            run.device_time = passes.device_time_of(run.variant, run.breakdown, device, clock)
+        for run in runs:
+            run.communication = passes.communication_of(gang, run.variant, run.step_s)
     for run in runs:
         run.count_late_graphs(settings)
 
@@ -183,7 +183,7 @@ def _measure_model(
     if case.mode is Mode.TRAIN:
         _require_finite(finite, runs, timing.latency)
     for run in runs:
-        run.growth = passes.growth_of(run.variant, settings, device, run.step_s)
+        run.growth = passes.growth_of(run.variant, settings, device, clock, run.step_s)
     eager.variant.select()
     flops, api = passes.flops_and_api_of(eager.variant.step, settings)
     return Measured(
@@ -216,7 +216,11 @@ def _measure_model(
         flops=flops,
         api=api,
         ranks=tuple(
-            RankResult(step_s=step_s, memory={run.variant.name: run.memories[rank] for run in runs})
+            RankResult(
+                step_s=step_s,
+                memory={run.variant.name: run.memories[rank] for run in runs},
+                communication={run.variant.name: run.communication[rank].steps for run in runs if run.communication},
+            )
             for rank, step_s in enumerate(rank_steps_s)
         )
         if gang.size > 1
@@ -252,6 +256,7 @@ class _VariantRun:
     breakdown: Breakdown | None = None
     device_time: Callable[[], float | None] = lambda: None
     growth: Growth | None = None
+    communication: list[Communication] = field(default_factory=list)  # of all ranks, if there are several
     steps: int  # that it has taken before its blocks were timed
 
     @property
@@ -277,6 +282,7 @@ class _VariantRun:
             breakdown=self.breakdown,
             energy=self.energy,
             growth=self.growth,
+            collectives=collectives(self.communication) if self.communication else (),
         )
 
 

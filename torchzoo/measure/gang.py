@@ -15,15 +15,21 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from torchzoo.errors import RankGone
+import torch
+
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.member import Member
+from torchzoo.measure.process_group import Participant
 from torchzoo.measure.variant import Variant
 
 #: A process that sleeps wakes up some 50 microseconds late. So who waits for others looks without a pause first.
 LOOK_S = 0.02
 
 _STEP, _SELECT, _SYNCHRONIZE, _CALL = b"s", b"v", b"y", b"c"
+
+
+class RankGone(RuntimeError):
+    """Another rank has ended. Its own report says why."""
 
 
 class Line:
@@ -46,7 +52,54 @@ class Line:
         return self._connection.recv_bytes()
 
 
-class Gang:
+class Ranks:
+    """All ranks, as rank 0 sees them.
+
+    Args:
+        own: what rank 0 does itself.
+        lines: to the other ranks, in their order.
+    """
+
+    def __init__(self, own: Participant, lines: Sequence[Line] = ()) -> None:
+        self._own = own
+        self._lines = lines
+
+    @property
+    def size(self) -> int:
+        return 1 + len(self._lines)
+
+    def devices(self) -> list[torch.device]:
+        """Of all ranks."""
+        return [torch.device(name) for name in self.everywhere("device_name")]
+
+    def everywhere(self, action: str, *arguments: Any) -> list[Any]:
+        """Call a method in all ranks at the same time. Returns what it returned, in the order of ranks."""
+        self.tell(_CALL + pickle.dumps((action, arguments)))
+        own = getattr(self._own, action)(*arguments)
+        return [own, *(pickle.loads(answer) for answer in self.answers())]  # noqa: S301  of our own process
+
+    def meet(self) -> None:
+        """Let all ranks join one process group."""
+        port = self._own.meet()
+        self.tell(_CALL + pickle.dumps(("meet", (port,))))
+        self.answers()
+        self.everywhere("join")
+
+    def tell(self, message: bytes) -> None:
+        for line in self._lines:
+            try:
+                line.send(message)
+            except OSError as error:
+                raise RankGone from error
+
+    def answers(self) -> list[bytes]:
+        try:
+            return [line.receive() for line in self._lines]
+        except (EOFError, OSError) as error:
+            raise RankGone from error
+
+
+class Gang(Ranks):
     """All ranks of a case, as rank 0 sees them. A case with one rank is a gang of one.
 
     Args:
@@ -55,25 +108,8 @@ class Gang:
     """
 
     def __init__(self, member: Member, lines: Sequence[Line] = ()) -> None:
+        super().__init__(member, lines)
         self.member = member
-        self._lines = lines
-
-    @property
-    def size(self) -> int:
-        return 1 + len(self._lines)
-
-    def everywhere(self, action: str, *arguments: Any) -> list[Any]:
-        """Call a method of `Member` in all ranks at the same time. Returns what it returned, in the order of ranks."""
-        self.tell(_CALL + pickle.dumps((action, arguments)))
-        own = getattr(self.member, action)(*arguments)
-        return [own, *(pickle.loads(answer) for answer in self.answers())]  # noqa: S301  of our own process
-
-    def meet(self) -> None:
-        """Let all ranks join one process group."""
-        port = self.member.meet()
-        self.tell(_CALL + pickle.dumps(("meet", (port,))))
-        self.answers()
-        self.everywhere("join")
 
     def variant(self, name: str) -> Variant:
         """The member's variant; what it does, all ranks do."""
@@ -89,19 +125,6 @@ class Gang:
     def clock(self, own: DeviceClock) -> DeviceClock:
         """A clock whose synchronisation waits for the devices of all ranks."""
         return _GangClock(self, own) if self._lines else own
-
-    def tell(self, message: bytes) -> None:
-        for line in self._lines:
-            try:
-                line.send(message)
-            except OSError as error:
-                raise RankGone from error
-
-    def answers(self) -> list[bytes]:
-        try:
-            return [line.receive() for line in self._lines]
-        except (EOFError, OSError) as error:
-            raise RankGone from error
 
     def synchronize(self, clock: DeviceClock) -> None:
         self.tell(_SYNCHRONIZE)
@@ -128,8 +151,8 @@ class _GangClock(DeviceClock):
         self._gang.synchronize(self._own)
 
 
-def follow(member: Member, line: Line) -> None:
-    """Do what rank 0 does, until it is gone."""
+def follow(own: Any, line: Line) -> None:
+    """Do what rank 0 does, until it is gone. Only a `Member` steps and synchronises."""
     while True:
         try:
             message = line.receive()
@@ -137,12 +160,12 @@ def follow(member: Member, line: Line) -> None:
             return
         order, rest = message[:1], message[1:]
         if order == _STEP:
-            member.step(rest.decode())
+            own.step(rest.decode())
         elif order == _SELECT:
-            member.variants[rest.decode()].select()
+            own.variants[rest.decode()].select()
         elif order == _SYNCHRONIZE:
-            member.synchronize(member.clock)
+            own.synchronize(own.clock)
             line.send(b"")
         else:
             action, arguments = pickle.loads(rest)  # noqa: S301  of our own process
-            line.send(pickle.dumps(getattr(member, action)(*arguments)))
+            line.send(pickle.dumps(getattr(own, action)(*arguments)))

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from torchzoo.case import Case, Mode, Parallel
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.finite import FiniteWatch
+from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
 from torchzoo.measure.memory import free_memory, measure_memory
+from torchzoo.measure.passes.communication import Communication, measure_communication
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
+from torchzoo.measure.process_group import Participant, use_device
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
 from torchzoo.model import Model, gradient_norm
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Memory
-from torchzoo.zoo.catalog import load_model_class
+from torchzoo.zoo.catalog import library_imports, load_model_class
 from torchzoo.zoo.spec import ModelSpec
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
-
-#: Ranks may wait long for each other: one compiles longer, or all are stopped while another case is measured. What
-#: hangs is ended by the stages' limits.
-PATIENCE = timedelta(hours=12)
 
 
 def new_member(case: Case, spec: ModelSpec, device: str, threads: int | None, rank: int) -> Member:
@@ -32,19 +27,8 @@ def new_member(case: Case, spec: ModelSpec, device: str, threads: int | None, ra
     return Member(case, spec, use_device(device, threads), rank)
 
 
-def use_device(name: str, threads: int | None) -> torch.device:
-    """Let this process use that device, and so many threads of the CPU."""
-    device = torch.device(name)
-    if threads is not None:
-        torch.set_num_threads(threads)
-    if device.type != "cpu":
-        device = torch.device(device.type, device.index or 0)
-        torch.accelerator.set_device_index(device)
-    return device
-
-
-class Member:
-    """What one process of a case does.
+class Member(Participant):
+    """What one rank of a case does.
 
     Args:
         case: what is measured.
@@ -53,47 +37,33 @@ class Member:
         rank: counted from 0.
     """
 
+    model_class: type[Model]
     model: Model
     inspection: Inspection
     finite: FiniteWatch
 
     def __init__(self, case: Case, spec: ModelSpec, device: torch.device, rank: int = 0) -> None:
-        self.case, self.spec, self.device, self.rank = case, spec, device, rank
+        super().__init__(device, rank, case.world)
+        self.case, self.spec = case, spec
         self.clock = DeviceClock(device)
         self.variants: dict[str, Variant] = {}
-        self.mesh: DeviceMesh | None = None
         self._began: tuple[str, int] | None = None  # the step since the last synchronisation, and when it began
         self._steps_ns: dict[str, list[int]] = {}
 
-    def meet(self, port: int | None = None) -> int:
-        """Join the process group. Rank 0 opens the store that the others come to. Returns its port."""
-        from torch import distributed
-
-        world = self.case.world
-        store = distributed.TCPStore(  # type: ignore[attr-defined]
-            "127.0.0.1", port or 0, world, is_master=self.rank == 0, wait_for_workers=False, timeout=PATIENCE
-        )
-        self._store = store
-        return int(store.port)
-
-    def join(self) -> None:
-        """Make the process group and the mesh: all ranks at the same time."""
-        from torch import distributed
-        from torch.distributed.device_mesh import init_device_mesh
-
-        backend = {"cpu": "gloo", "cuda": "nccl"}.get(self.device.type)
-        distributed.init_process_group(
-            backend, store=self._store, rank=self.rank, world_size=self.case.world, timeout=PATIENCE,
-            device_id=None if self.device.type == "cpu" else self.device,
-        )  # fmt: skip
-        self.mesh = init_device_mesh(self.device.type, (self.case.world,))
+    def load(self) -> tuple[str, ...]:
+        """Import the model's folder. Returns the settings that its libraries changed, and that were put back."""
+        with GlobalState() as before:
+            self.model_class = load_model_class(self.spec)
+        packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in library_imports(self.spec))
+        by_server = [change for package in packages for change in PUT_BACK_BY_SERVER.get(package, ())]
+        return tuple(dict.fromkeys([*by_server, *before.put_back()]))
 
     def build(self) -> None:
         """Build the model. The weights are the same in all ranks; with tensor parallelism, so are the data."""
-        assert self.case.batch_size is not None
-        model_class = load_model_class(self.spec)
-        shard = 0 if self.case.parallel is Parallel.TP else self.rank
-        self.model = model_class(self.case.mode, self.device, self.case.batch_size, seed=self.case.seed, shard=shard)
+        case = self.case
+        assert case.batch_size is not None
+        shard = 0 if case.parallel is Parallel.TP else self.rank
+        self.model = self.model_class(case.mode, self.device, case.batch_size, seed=case.seed, shard=shard)
 
     def prepare(self) -> dict[str, str]:
         """Apply precision, memory format and parallelism. Returns PyTorch's flags as they are then."""
@@ -138,10 +108,15 @@ class Member:
         """By variant, how long a step took this rank, since `forget_steps`."""
         return {name: median(steps) / 1e9 for name, steps in self._steps_ns.items()}
 
+    def release(self) -> None:
+        """Hold the model no longer."""
+        self.variants.clear()
+        for name in ("model", "finite", "inspection"):
+            vars(self).pop(name, None)
+
     def forget(self) -> None:
         """Give up the model and what was compiled for it."""
-        self.variants.clear()
-        del self.model, self.finite, self.inspection
+        self.release()
         torch._dynamo.reset()
         free_memory(self.device)
 
@@ -188,3 +163,8 @@ class Member:
     def memory(self, name: str, steps: int) -> Memory:
         """The peaks of so many steps."""
         return measure_memory(self.variants[name].step, steps, self.device)
+
+    def communication(self, name: str, steps: int) -> Communication | None:
+        """What this rank does in its collectives in so many steps."""
+        self.variants[name].select()
+        return measure_communication(self.variants[name].step, self.clock, self.device, world=self.world, steps=steps)

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Mode, Parallel
 from torchzoo.model import Model
+from torchzoo.networks.tensor_parallel import library_plan
 
 
 class DataParallel(DistributedDataParallel):
@@ -34,7 +35,7 @@ def parallelize(model: Model, how: Parallel, mesh: DeviceMesh) -> None:
 
     - `ddp`: the trained network in `DistributedDataParallel`.
     - `fsdp2`: `fully_shard` for each repeated block (`blocks`) and for the network.
-    - `tp`: `parallelize_module` with the model's own plan.
+    - `tp`: `parallelize_module` with the model's own plan, or that of the network's library.
 
     All ranks call it at the same time. It comes after casts, which would not reach the ranks' shards.
 
@@ -51,7 +52,7 @@ def parallelize(model: Model, how: Parallel, mesh: DeviceMesh) -> None:
                 fully_shard(block, mesh=mesh)
             fully_shard(network, mesh=mesh)
         case Parallel.TP:
-            plan = model.tensor_parallel_plan()
+            plan = model.tensor_parallel_plan() or library_plan(network)
             if plan is None:
                 raise NotRunnable("this model has no plan for tensor parallelism")
             tied = _tied(network)

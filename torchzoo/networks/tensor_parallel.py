@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+from torch import nn
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
-from transformers import PreTrainedModel
 
 #: By `model_type`, for architectures that have no plan in transformers: Megatron's (Shoeybi et al., 2019,
 #: arXiv:1909.08053), which splits heads and the inner layer of the feed-forward network.
@@ -22,8 +23,11 @@ PLANS = {
 }
 
 
-def plan_of(network: PreTrainedModel) -> dict[str, ParallelStyle] | None:
-    """The plan that transformers has for a network, or ours. None where there is none that these styles can do."""
+def library_plan(network: nn.Module) -> dict[str, ParallelStyle] | None:
+    """The plan that transformers has for its network, or ours. None where there is none that these styles can do."""
+    transformers = sys.modules.get("transformers")
+    if transformers is None or not isinstance(network, transformers.PreTrainedModel):
+        return None
     config: Any = network.config.get_text_config()
     inside = getattr(config, "base_model_tp_plan", None) or PLANS.get(config.model_type)
     if inside is None:

@@ -24,7 +24,7 @@ import torchzoo
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import TorchzooError
 from torchzoo.record import MeasuredPeaks
-from torchzoo.run import reaper, worker
+from torchzoo.run import bus, reaper, worker
 from torchzoo.run.interrupts import Interrupts, sigint_blocked
 from torchzoo.run.lanes import Lane
 
@@ -120,6 +120,19 @@ class ForkServer:
             TorchUnusable: the device can't be used, or the process died.
         """
         found: tuple[str, int | None, MeasuredPeaks] | str = self.told(worker.tell_measured_peaks, device)
+        if isinstance(found, str):
+            raise TorchUnusable(found)
+        return found
+
+    def bus_peaks(self, devices: Sequence[str]) -> dict[str, float]:
+        """Measure the bus bandwidth between the devices in GB/s, by collective, in processes of the server.
+
+        `machine_info` must have been called before.
+
+        Raises:
+            TorchUnusable: a device can't be used, or a process died.
+        """
+        found: dict[str, float] | str = self.told(bus.tell_bus_peaks, tuple(devices))
         if isinstance(found, str):
             raise TorchUnusable(found)
         return found

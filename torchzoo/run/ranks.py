@@ -20,10 +20,12 @@ import msgspec
 
 from torchzoo.backends import NotRunnable
 from torchzoo.environment import pin
-from torchzoo.errors import written
+from torchzoo.errors import attempt, written
 from torchzoo.record import Failed, Outcome, Skipped
 
-_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # of linux/prctl.h
+#: The names of the ranks' processes, with their numbers behind it (at most 15 characters).
+RANK_NAME = "torchzoo-rank"
 #: Ranks often fail together. So long rank 0 has time to fail by itself when another rank has.
 TIME_TO_FAIL_S = 3.0
 #: So long rank 0, which has failed, waits for another rank that may have failed before it.
@@ -96,25 +98,35 @@ def _live(
     failure: Callable[[BaseException], Failed],
 ) -> None:
     """The life of another rank. It never returns."""
-    try:
+
+    def live() -> None:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            ctypes.CDLL(None).prctl(_PR_SET_NAME, f"{RANK_NAME}{number}".encode(), 0, 0, 0)
         if cores is not None:
             pin(cores)
         follow(number, device, line)
-    except BaseException as error:  # noqa: BLE001  whatever it is, rank 0 must know
-        failed_s = time.monotonic()
-        traceback.print_exception(error)
-        outcome: Failed | Skipped
-        if isinstance(error, NotRunnable):
-            outcome = Skipped(reason=written(str(error)))
+
+    code = 1
+    try:
+        error = attempt(live)
+        if error is not None:
+            failed_s = time.monotonic()
+            traceback.print_exception(error)
+            with contextlib.suppress(OSError):
+                report = Report(failed_s=failed_s, outcome=_outcome(number, error, failure))
+                reporter.send_bytes(msgspec.json.encode(report))
         else:
-            failed = failure(error)
-            outcome = msgspec.structs.replace(failed, message=f"rank {number}: {failed.message}")
-        with contextlib.suppress(OSError):
-            reporter.send_bytes(msgspec.json.encode(Report(failed_s=failed_s, outcome=outcome)))
-        os._exit(1)
-    os._exit(0)
+            code = 0
+    finally:  # the copy of the worker must not run on, whatever happens in it
+        os._exit(code)
+
+
+def _outcome(number: int, error: Exception, failure: Callable[[BaseException], Failed]) -> Failed | Skipped:
+    if isinstance(error, NotRunnable):
+        return Skipped(reason=written(str(error)))
+    failed = failure(error)
+    return msgspec.structs.replace(failed, message=f"rank {number}: {failed.message}")
 
 
 class Watch:

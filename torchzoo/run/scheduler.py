@@ -29,6 +29,8 @@ DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to 
 USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
 TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
 ANSWER_TO_EXIT_S = 10.0
+#: A worker whose time is over has so long to write into its log what it does.
+STACKS_S = 1.0
 STOPPED_S = 5.0  # a turn of the loop that takes so much longer than planned: this process was stopped meanwhile
 READY_FACTOR = 2  # with those that wait for a window, so many times `jobs` workers may be alive
 
@@ -222,6 +224,7 @@ class Scheduler:
         match message:
             case Stage():
                 worker.stage = message
+                worker.told_stacks_s = None
                 worker.deadline_s = self.now_s() + self.limits.of(message)
                 if message is Stage.WAIT:
                     self.windows.ask(ticket)
@@ -253,13 +256,26 @@ class Scheduler:
                 worker.deadline_s += lost_s
 
     def _kill_late(self) -> None:
-        for worker in self.running.values():
-            if worker.paused_at_s is None and worker.outcome is None and self.now_s() >= worker.deadline_s:
-                text = f"{worker.stage} took longer than {self.limits.of(worker.stage):g} s and was killed"
-                if worker.stage is Stage.WAIT:
-                    text = f"it did not begin within {ANSWER_TO_OPENING_S:g} s when its window opened, and was killed"
-                worker.outcome = Failed(kind=FailureKind.TIMEOUT, stage=worker.stage, message=text, log=str(worker.log))
-                worker.deadline_s = -math.inf
+        """End the workers whose time is over: what they did is in their logs then, and in the outcome."""
+        for ticket, worker in self.running.items():
+            if worker.paused_at_s is not None or worker.outcome is not None or self.now_s() < worker.deadline_s:
+                continue
+            if worker.told_stacks_s is None:
+                self.workers.tell_stacks(ticket)
+                worker.told_stacks_s = self.now_s()
+                worker.deadline_s = self.now_s() + STACKS_S
+                continue
+            text = f"{worker.stage} took longer than {self.limits.of(worker.stage):g} s and was killed"
+            if worker.stage is Stage.WAIT:
+                text = f"it did not begin within {ANSWER_TO_OPENING_S:g} s when its window opened, and was killed"
+            worker.outcome = Failed(
+                kind=FailureKind.TIMEOUT,
+                stage=worker.stage,
+                message=text,
+                traceback=_tail(worker.log, 8000),
+                log=str(worker.log),
+            )
+            worker.deadline_s = -math.inf
 
     def _finish(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[tuple[PlannedCase, Record]]:
         """The records of the workers that have an outcome and have ended, or had their time to end."""

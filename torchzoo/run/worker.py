@@ -35,6 +35,9 @@ PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
 #: The environment variable with the file in which `torchzoo.run.preload` reports on each of them.
 REPORT_VARIABLE = "TORCHZOO_PRELOAD_REPORT"
 
+#: A worker that gets it writes into its log what its threads do, and goes on.
+STACKS_SIGNAL = signal.SIGUSR2
+
 #: The message that opens a worker's measuring window.
 GO = "go"
 
@@ -57,6 +60,7 @@ def work(request: Request, connection: Connection) -> None:
     _close_inherited()
     _redirect_output(request.log)
     faulthandler.enable()
+    faulthandler.register(STACKS_SIGNAL)
     _limit_host_memory(request.settings.host_memory_limit_bytes)
     _set_environment(request)
     may_use = request.lane.near_cores or usable_cores()

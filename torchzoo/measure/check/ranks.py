@@ -36,8 +36,8 @@ def check_ranks(gang: Gang, case: Case) -> Check:
     is_correct = max(worst.values()) <= tolerance
     return Check(
         status=CheckStatus.CORRECT if is_correct else CheckStatus.INCORRECT,
-        reason=f"losses and gradients of {STEPS} steps on {case.world} ranks differ from the reference by at most {told} "
-        f"of it (allowed: {tolerance:g})",
+        reason=f"losses and gradients of {STEPS} steps on {case.world} ranks differ from the reference by at most "
+        f"{told} of it (allowed: {tolerance:g})",
     )
 
 
