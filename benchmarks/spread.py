@@ -16,10 +16,12 @@ import sys
 import time
 from collections import Counter
 
+import msgspec
 from fake_nodes import FakeNode, FakeNodes, cases, controller
 
+from examples import measured
 from torchzoo.case import Case
-from torchzoo.record import Failed
+from torchzoo.record import Block, Failed
 from torchzoo.run.spread import protocol
 from torchzoo.run.spread.nodes import Event, Said
 
@@ -32,6 +34,13 @@ class Wired(FakeNodes):
 
     messages = 0
     nodes_cpu_s = 0.0
+    measured = measured(blocks=tuple(Block("eager", tuple(0.02 + n * 1e-6 for n in range(20))) for _ in range(50)))
+
+    def say(self, name: str, answer: protocol.Answer) -> None:
+        if isinstance(answer, protocol.Finished):  # as large as a real one
+            record = msgspec.structs.replace(answer.record, outcome=self.measured)
+            answer = protocol.Finished(record=record, log="")
+        super().say(name, answer)
 
     def tell(self, name: str, request: protocol.Request) -> None:
         line = protocol.line_of(request)

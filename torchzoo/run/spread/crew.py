@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from torchzoo import __version__
 from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.provenance import MachineKind, differences_of_kinds, machine_kind
@@ -170,8 +172,7 @@ class Crew:
 
     def _tell_to_begin(self, name: str, member: Member) -> None:
         assert self.begin is not None
-        begin = protocol.Begin(**{**_fields(self.begin), "host": member.host})
-        self.nodes.tell(name, begin)
+        self.nodes.tell(name, msgspec.structs.replace(self.begin, host=member.host))
 
     def _give_up(self, name: str, why: str) -> list[tuple[str, Event]]:
         if name not in self.members:
@@ -189,10 +190,6 @@ class Crew:
 
     def _hosts_of(self, facts: MachineKind) -> list[str]:
         return [member.host for member in self._prepared() if member.facts == facts]
-
-
-def _fields(begin: protocol.Begin) -> dict[str, object]:
-    return {name: getattr(begin, name) for name in begin.__struct_fields__}
 
 
 def choose_kinds(

@@ -85,6 +85,8 @@ class RayNodes:
         except ImportError as error:
             raise EngineError("--executor ray needs Ray: pip install 'torchzoo[ray]'") from error
         ray.cloudpickle.register_pickle_by_value(relay)
+        # Ray prints what befalls its nodes to standard output, which is the run's, and has no public way to stop that.
+        ray._private.worker.print_to_stdstream = _say_nothing
         on_terminate = signal.getsignal(signal.SIGTERM)
         began = attempt(
             lambda: ray.init(
@@ -143,7 +145,7 @@ class RayNodes:
         told = attempt(lambda: self._ray.get(said))
         if isinstance(told, Exception):
             self._kill(name)
-            return [Lost(why=f"Ray says: {one_line(told)}")]
+            return [Lost(why=f"Ray can't reach its actor ({type(told).__name__})")]
         lines, ended = told
         events: list[Event] = []
         if not placed.has_joined:
@@ -199,3 +201,7 @@ class RayNodes:
         placed = self._placed.pop(name)
         with contextlib.suppress(ValueError):
             self._ray.kill(placed.actor)
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    pass
