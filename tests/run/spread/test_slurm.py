@@ -57,7 +57,7 @@ def until(condition: Callable[[], object], what: str, limit_s: float = 300.0) ->
 
 
 def cancel_a_task(cluster: SlurmCluster) -> None:
-    job = cluster.call("squeue", "--noheader", "--format=%A").split()[0]
+    job = cluster.call("squeue", "--noheader", "--format=%F").split()[0]
     cluster.call("scancel", f"{job}_1")
 
 
