@@ -29,7 +29,7 @@ GPUS_PER_NODE = 8
 CASE_S = 45.0  # the mean time of a case on its lane; a suite on an H200 takes 20 to 60 s for one
 
 
-class Wired(FakeNodes):  # type: ignore[misc]  mypy does not read tests
+class Wired(FakeNodes):  # type: ignore[misc]  # mypy does not read tests
     """Fake nodes whose messages take the way of real ones, through JSON. Counts the controller's CPU time alone."""
 
     messages = 0

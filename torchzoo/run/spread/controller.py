@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import msgspec
 
@@ -57,7 +57,7 @@ class Controller:
         """How many outcomes came of cases that had one."""
         return self._refused
 
-    def run(self) -> Iterator[Record]:
+    def run(self) -> Generator[Record]:
         """Yield the first outcome of each case when it comes.
 
         Raises:

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -81,7 +82,7 @@ class RayNodes:
 
     def __enter__(self) -> RayNodes:
         try:
-            import ray
+            ray: Any = import_module("ray")
         except ImportError as error:
             raise EngineError("--executor ray needs Ray: pip install 'torchzoo[ray]'") from error
         ray.cloudpickle.register_pickle_by_value(relay)
