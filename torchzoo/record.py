@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from torchzoo.bounds import Amount, Count, Int64, PositiveAmount, PositiveCount, PositiveSeconds, Seconds
 from torchzoo.case import Case, Domain, Precision, ResultKind
+from torchzoo.host import Host
 from torchzoo.settings import CacheMode, Settings, Stage
 
 SCHEMA_VERSION = 1
@@ -364,15 +365,6 @@ class BatchCurve(msgspec.Struct, frozen=True, kw_only=True):
 
     case: Case  # at the batch size that was chosen
     samples_per_s: dict[PositiveCount, Amount]  # of eager, by batch size
-
-
-class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of a run that was spread over several hosts."""
-
-    name: str
-    environment: dict[str, Any]  # its machine and its software
-    lanes: tuple[str, ...]
-    undisturbed_loop_s: PositiveSeconds | None = None  # `environment.host_loop_s` before the node's first case
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
