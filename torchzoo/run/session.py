@@ -144,7 +144,7 @@ def resumed_run(run: Run, *, retry_failed: bool) -> Session:
     have_record = {record.case for record in done}
     cases = [case for case in manifest.cases if case not in have_record]
     catalog = find_models(map(Path, manifest.models_dirs))
-    gone = sorted({case.model for case in cases} - set(catalog.folders))
+    gone = sorted({case.model for case in cases if case.model not in catalog})
     if gone:
         raise StoreError(f"{run.path} needs models that are no longer there: {', '.join(gone)}")
     models = read_models(catalog, list(dict.fromkeys(case.model for case in cases)))
