@@ -48,7 +48,7 @@ def test_models_of_a_collection_are_measured_under_their_names(kept: Path) -> No
     ]
     assert all(isinstance(one.outcome, Measured) for one in run.records)
     assert {one.case.batch_size for one in run.records} == {2}
-    assert [one.outcome.parameters for one in run.records] == [39, 39, 74, 74]  # type: ignore[union-attr]
+    assert [one.outcome.parameters for one in run.records] == [38, 38, 74, 74]  # type: ignore[union-attr]
     assert set(run.manifest.domains) == set(NAMES)
 
 
@@ -78,7 +78,7 @@ def test_a_run_whose_collection_has_lost_a_model_says_so(
     cut = tmp_path / "cut"
     shutil.copytree(kept, cut)
     (cut / "records.jsonl").write_text("")
-    make_collection(tmp_path / "new", table="name,parameters\nnarrow,39\n")
+    make_collection(tmp_path / "new", table="name,parameters\nnarrow,38\n")
     monkeypatch.setenv("TORCHZOO_COLLECTIONS_PATH", str(tmp_path / "new"))
     assert main(["run", "--resume", str(cut), "-q"]) == 2
     assert "needs models that are no longer there: tiny:deep:2" in capsys.readouterr().err
@@ -112,8 +112,8 @@ def test_list_shows_models_of_a_collection_where_they_are_asked_for(capsys: pyte
     assert main(["list", "tiny:*", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(one["name"], one["parameters"]) for one in listed] == [
-        ("tiny:narrow", 39),
-        ("tiny:wide", 144),
+        ("tiny:narrow", 38),
+        ("tiny:wide", 146),
         ("tiny:deep:2", 74),
     ]
     assert main(["list"]) == 0
