@@ -137,7 +137,7 @@ def _facts(manifest: Manifest, *, gpus: str | None) -> _Facts:
         (kind.HARDWARE, "device"): "CPU" if gpus is None else gpus,
     }
     if gpus is not None:
-        facts[kind.DRIVER, "driver"] = ", ".join(sorted({str(gpu["driver"]) for gpu in _gpus(manifest)}))
+        facts[kind.DRIVER, "driver"] = ", ".join(sorted({str(gpu.get("driver", "")) for gpu in _gpus(manifest)}))
         facts[kind.OTHER, "GPUs"] = len(_gpus(manifest))
     facts |= {(kind.TORCH, name): environment.get(name) for name in ("torch", "torch_commit", "cuda", "hip", "cudnn")}
     facts |= {(kind.OTHER, name): version for name, version in _packages(manifest).items()}

@@ -32,6 +32,7 @@ class FailureKind(enum.StrEnum):
     OOM_HOST = "oom_host"
     TIMEOUT = "timeout"
     CRASHED = "crashed"
+    NOT_FINITE = "not_finite"  # NaN or infinity in training, by the backend alone: eager stays finite
     ERROR = "error"
 
 
@@ -251,6 +252,7 @@ class HostWatch(msgspec.Struct, frozen=True, kw_only=True):
     looks_s: tuple[PositiveSeconds, ...]  # the loop's time, before and after each timed block
     waited_s: Seconds  # for the host to be fast, and for choosing cores
     fast_cores: tuple[Count, ...]  # that the case was kept to in the end; empty: all
+    matters: bool = True  # steps wait for the host; if not, nothing is measured again, however slow it is
     was_slow: bool  # the host was slow, and the time to measure again was used up: such blocks count
     redone: tuple[Block, ...] = ()  # blocks that were measured again because the host was slow; they don't count
 

@@ -20,33 +20,21 @@ class Batch(NamedTuple):
     targets: Any = None
 
 
-class SupervisedModel(Model):
-    """One network, one optimizer, and the usual step: zero_grad, forward, loss, backward, update."""
-
-    #: The norm that gradients are clipped to, or None.
-    max_grad_norm: ClassVar[float | None] = None
+class NetworkModel(Model):
+    """One network on one batch. An eval step is its forward pass. Models that are never trained derive from this."""
 
     network: nn.Module
-    optimizer: torch.optim.Optimizer
     batch: Batch
 
     def build(self) -> None:
         self.network = self.build_network().to(self.device)
         self.batch = self.build_batch()
-        if self.mode is Mode.TRAIN:
-            self.optimizer = self.build_optimizer()
 
     @abc.abstractmethod
     def build_network(self) -> nn.Module: ...
 
     @abc.abstractmethod
     def build_batch(self) -> Batch: ...
-
-    @abc.abstractmethod
-    def compute_loss(self, outputs: Any, targets: Any) -> Tensor: ...
-
-    def build_optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.network.parameters())
 
     def networks(self) -> dict[str, nn.Module]:
         return {"network": self.network}
@@ -60,6 +48,31 @@ class SupervisedModel(Model):
         inputs = self.batch.inputs
         return self.network(**inputs) if isinstance(inputs, dict) else self.network(*inputs)
 
+    @torch.no_grad()
+    def eval_step(self) -> Any:
+        with self.autocast():
+            return self.forward()
+
+
+class SupervisedModel(NetworkModel):
+    """One network, one optimizer, and the usual step: zero_grad, forward, loss, backward, update."""
+
+    #: The norm that gradients are clipped to, or None.
+    max_grad_norm: ClassVar[float | None] = None
+
+    optimizer: torch.optim.Optimizer
+
+    def build(self) -> None:
+        super().build()
+        if self.mode is Mode.TRAIN:
+            self.optimizer = self.build_optimizer()
+
+    @abc.abstractmethod
+    def compute_loss(self, outputs: Any, targets: Any) -> Tensor: ...
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.network.parameters())
+
     def train_step(self) -> Tensor:
         self.optimizer.zero_grad()
         with self.autocast():
@@ -67,11 +80,6 @@ class SupervisedModel(Model):
         self.backward(loss)
         self.step(self.optimizer, max_grad_norm=self.max_grad_norm)
         return loss.detach()
-
-    @torch.no_grad()
-    def eval_step(self) -> Any:
-        with self.autocast():
-            return self.forward()
 
 
 class ImageClassifier(SupervisedModel):
@@ -112,6 +120,15 @@ class LanguageModel(SupervisedModel):
     sample_unit = "sequences"
     train_length: ClassVar[int] = 512
     eval_length: ClassVar[int] = 512
+    #: The arguments of the network's configuration, and those that make it small enough for a test on the CPU.
+    sizes: ClassVar[dict[str, Any]] = {}
+    small_sizes: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def small(cls) -> type[LanguageModel] | None:
+        if not cls.small_sizes:
+            return None
+        return type("Small", (cls,), {"sizes": cls.sizes | cls.small_sizes, "train_length": 32, "eval_length": 32})
 
     def build_batch(self) -> Batch:
         inputs = {"input_ids": self.tokens()}

@@ -165,4 +165,6 @@ def essential_line(output: str, status: int) -> str:
 
 def is_conflict(output: str) -> bool:
     """Whether an installer says that versions don't fit together. (Then some might fit that are not kept.)"""
+    if re.search(r"there is no version of (\S+) and you require\s+\1", " ".join(output.split())):
+        return False  # what is asked for does not exist
     return "No solution found" in output or "ResolutionImpossible" in output or "conflicting dependencies" in output

@@ -47,6 +47,8 @@ class AbJudge:
         on_record: is told of each record.
     """
 
+    repeats = REPEATS
+
     def __init__(self, asked: Asked, folder: Path, on_record: OnRecord = ignore) -> None:
         self.asked = asked
         self._folder = folder
@@ -94,7 +96,7 @@ class AbJudge:
         found: dict[str, Evidence],
     ) -> None:
         """Measure all, but for versions in which torchzoo can't even begin: `found` says so of them."""
-        axes = msgspec.structs.replace(self.asked.request.axes, repeats=REPEATS * effort)
+        axes = msgspec.structs.replace(self.asked.request.axes, repeats=self.repeats * effort)
         request = msgspec.structs.replace(self.asked.request, axes=axes)
         while environments:
             places = {GOOD: Place(environment=good, folder=folder / GOOD)}
@@ -156,6 +158,8 @@ class AbJudge:
 
 class StatusJudge(AbJudge):
     """Judges versions by what becomes of the case: whether it fails, is incorrect, is unsteady or leaks."""
+
+    repeats = 2  # this is no matter of noise; one process could be killed by something else
 
     def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:
         base, candidate = Path(comparison.base), Path(comparison.candidate)

@@ -45,15 +45,15 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     library: str
     is_over: bool = False
-    changed: tuple[str, ...] = ()  # what its import changed for everything that runs after it
+    changed: tuple[str, ...] = ()  # what its import changed for everything that runs after it, and can't be put back
 
 
 class ForkServer:
     """A process that has loaded torch and libraries. A worker forked from it starts in a fraction of a second.
 
-    Each library is proved harmless while the server loads it. If one ends the server, takes too long, or changes a
-    setting, a thread, a file or a process that others would inherit, the server is started anew without it, and the
-    workers of its models import it themselves.
+    Each library is proved harmless while the server loads it. Settings that it changes are put back. If it ends the
+    server, takes too long, replaces a function of PyTorch, or changes a thread, a file or a process that others would
+    inherit, the server is started anew without it, and the workers of its models import it themselves.
 
     The server never touches a device. PyTorch initialises CUDA when it counts devices, and then no forked child can use
     CUDA; `PYTORCH_NVML_BASED_CUDA_CHECK` prevents that. On a platform without forkserver, workers are spawned and
@@ -96,7 +96,7 @@ class ForkServer:
             if culprit is not None:
                 name, reason = culprit
                 self.refused[name] = reason
-                self.preload = tuple(library for library in self.preload if library != name)
+                self.preload = tuple(library for library in self.preload if not _is_in(library, name))
             elif isinstance(answer, str):
                 raise TorchUnusable(answer)
             elif (attempts_left := attempts_left - 1) == 0:
@@ -177,6 +177,11 @@ class ForkServer:
                 _kill_server()
             raise
         return machine
+
+
+def _is_in(library: str, other: str) -> bool:
+    """Whether `a.b:c` is `other`, or is in it: in `a` or `a.b`."""
+    return library == other or library.startswith((f"{other}.", f"{other}:"))
 
 
 def _culprit(report: Path, *, is_late: bool) -> tuple[str, str] | None:
