@@ -215,7 +215,7 @@ def main() -> int:
     parser.add_argument("collection")
     parser.add_argument("globs", nargs="*")
     parser.add_argument("--kept", type=Path, help="a file of what was found before; what is found is added to it")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     folder, full_name = bundled("collections") / arguments.collection, f"torchzoo_collections.{arguments.collection}"
     factory, candidates = import_folder(folder, full_name), import_module(f"{full_name}.candidates")
     warnings.simplefilter("ignore")

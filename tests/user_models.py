@@ -66,15 +66,18 @@ narrow,38,1,,,
 wide,146,4,,2,testing more
 deep:2,74,2,16,,
 """
-FACTORY = TINY.replace("class Model(SupervisedModel):", "class Tiny(SupervisedModel):\n    channels = 2\n").replace(
-    "nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))  # 74 parameters",
-    "nn.Conv2d(3, self.channels, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * self.channels, 2))",
-) + """
+FACTORY = (
+    TINY.replace("class Model(SupervisedModel):", "class Tiny(SupervisedModel):\n    channels = 2\n").replace(
+        "nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))  # 74 parameters",
+        "nn.Conv2d(3, self.channels, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * self.channels, 2))",
+    )
+    + """
 
 def model_class(name):
     channels = {"narrow": 1, "wide": 4, "deep:2": 2}[name]
     return type("Model", (Tiny,), {"__module__": __name__, "channels": channels})
 """
+)
 
 
 def make_collection(

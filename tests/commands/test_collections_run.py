@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ NAMES = ["tiny:narrow", "tiny:deep:2"]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def collections(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The collection `tiny`, found by this process and by those that it starts."""
     root = tmp_path_factory.mktemp("collections")
     make_collection(root)
@@ -35,9 +36,9 @@ def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two models of the collection."""
     path = tmp_path_factory.mktemp("kept") / "run"
-    arguments = ["tiny:*e*", "tiny:narrow", "--bs", "smoke", "-d", "cpu", "-t", "train,eval", "--time-limit", "0.2"]
-    assert main(["run", *arguments[:1], "-d", "cpu", "--bs", "smoke", "-o", str(path.parent / "other"), "-q"]) == 0
-    assert main(["run", *NAMES, *arguments[2:], "--threads", "1", "-o", str(path), "-q"]) == 0
+    options = ["--bs", "smoke", "-d", "cpu", "--time-limit", "0.2", "--threads", "1", "-q"]
+    assert main(["run", "tiny:*e*", *options, "-o", str(path.parent / "other")]) == 0
+    assert main(["run", *NAMES, *options, "-t", "train,eval", "-o", str(path)]) == 0
     return path
 
 
@@ -62,7 +63,7 @@ def test_logs_have_names_that_every_file_system_takes(kept: Path) -> None:
     assert not [name for name in logs if ":" in name]
 
 
-def test_a_run_cut_short_goes_on(kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_cut_short_goes_on(kept: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     shutil.copytree(kept, cut)
     records = cut / "records.jsonl"
@@ -73,7 +74,7 @@ def test_a_run_cut_short_goes_on(kept: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_run_whose_collection_has_lost_a_model_says_so(
-    kept: Path, tmp_path: Path, collections: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cut = tmp_path / "cut"
     shutil.copytree(kept, cut)

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from test_contract import inputs_of, skip_without_its_libraries
 
 from kept_passes import KeptPasses
-from test_contract import inputs_of, skip_without_its_libraries
 from torchzoo.zoo import contract
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.collections import Collection

@@ -37,6 +37,7 @@ def test_all_that_a_plan_needs_is_known_before_anything_is_imported(folder: Path
         load_model_class(wide)
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("pattern", "chosen"),
     [
@@ -47,11 +48,12 @@ def test_all_that_a_plan_needs_is_known_before_anything_is_imported(folder: Path
         ("tiny:[nw]*", NAMES[:2]),
     ],
 )
-def test_models_of_a_collection_are_chosen_by_names_and_globs(folder: Path, pattern: str, chosen: list[str]) -> None:
+def test_models_of_a_collection_are_chosen_by_names_and_globs(pattern: str, chosen: list[str]) -> None:
     assert find_models().select([pattern]) == chosen
 
 
-def test_all_and_domains_are_the_model_folders(folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_all_and_domains_are_the_model_folders() -> None:
     catalog = find_models()
     for pattern in ("all", "other", "*", "computer_vision", "nlp"):
         assert not [name for name in catalog.select([pattern]) if ":" in name]
@@ -60,6 +62,7 @@ def test_all_and_domains_are_the_model_folders(folder: Path) -> None:
     assert catalog.select(["tiny:wide", "all", "tiny:*"])[:1] == ["tiny:wide"]
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
@@ -73,14 +76,15 @@ def test_all_and_domains_are_the_model_folders(folder: Path) -> None:
         (":wide", "no collection ''"),
     ],
 )
-def test_a_wrong_name_is_one_line_with_names_that_are_like_it(folder: Path, pattern: str, words: str) -> None:
+def test_a_wrong_name_is_one_line_with_names_that_are_like_it(pattern: str, words: str) -> None:
     with pytest.raises(CatalogError) as error:
         find_models().select([pattern])
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_a_wrong_name_in_a_suite_is_one_line_that_names_the_suite(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_a_wrong_name_in_a_suite_is_one_line_that_names_the_suite(tmp_path: Path) -> None:
     suite = tmp_path / "mine.yaml"
     suite.write_text("description: mine\nmodels: ['tiny:wide', dcgan, 'tiny:wid']\n")
     with pytest.raises(CatalogError, match=r"^suite .*mine.yaml: no model 'tiny:wid': did you mean tiny:wide"):
