@@ -219,6 +219,7 @@ def main() -> int:
     folder, full_name = bundled("collections") / arguments.collection, f"torchzoo_collections.{arguments.collection}"
     factory, candidates = import_folder(folder, full_name), import_module(f"{full_name}.candidates")
     warnings.simplefilter("ignore")
+    gc.freeze()  # what the library has made need not be looked at after each model
     rows = _kept(arguments.kept)
     for name in candidates.names():
         is_asked = not arguments.globs or any(fnmatch.fnmatchcase(name, glob) for glob in arguments.globs)
