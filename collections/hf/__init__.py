@@ -61,7 +61,10 @@ SMALL = {
     **dict.fromkeys(("intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "ffn_dim", "d_ff", "d_inner"), 512),
     **dict.fromkeys(("num_attention_heads", "n_head", "num_heads", "attention_heads"), 4),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "num_local_experts"), 4),
-    **{"dim": 256, "hidden_dim": 512, "n_layers": 2, "n_heads": 4},  # of DistilBERT
+    "dim": 256,
+    "hidden_dim": 512,
+    "n_layers": 2,
+    "n_heads": 4,  # of DistilBERT
     "num_key_value_heads": 2,
     "head_dim": 64,
     "vocab_size": 1024,
