@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchzoo.case import Mode
+from torchzoo.data import OBJECTS_PER_IMAGE
 from torchzoo.model import Inputs, Model
 
 
@@ -213,16 +214,18 @@ class Detector(SupervisedModel):
     """A torchvision-style detector: a list of images, in training with targets; its loss is the sum of its losses.
 
     `box_count` boxes per image, with labels in [1, `num_classes`) and, where `with_masks`, filled-box masks.
-    `initialise` gives random weights the work of trained ones. Frozen parameters are not trained.
+    `initialise` gives random weights the work of trained ones. Frozen parameters are not trained. The others are, with
+    SGD as in torchvision's references/detection/train.py.
     """
 
     sample_unit = "images"
     image_height: ClassVar[int] = 800
     image_width: ClassVar[int] = 1216
     num_classes: ClassVar[int] = 91  # background included
-    box_count: ClassVar[int] = 20
+    box_count: ClassVar[int] = OBJECTS_PER_IMAGE
     with_masks: ClassVar[bool] = False
     learning_rate: ClassVar[float] = 0.02
+    weight_decay: ClassVar[float] = 1e-4
 
     def initialise(self, image: Tensor) -> None:
         """Scale the network's random weights by its outputs on `image` (3, H, W). They may also stay as they are."""
@@ -255,4 +258,4 @@ class Detector(SupervisedModel):
         return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
 
     def build_optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.trainable(), lr=self.learning_rate, momentum=0.9)
+        return torch.optim.SGD(self.trainable(), lr=self.learning_rate, momentum=0.9, weight_decay=self.weight_decay)

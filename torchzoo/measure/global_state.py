@@ -134,10 +134,11 @@ class GlobalState:
 
     def put_back(self) -> tuple[str, ...]:
         """Set all settings as they were; returns the names of those that were not."""
-        changes = self.changes()
-        for setting in self._changed():
+        changed = self._changed()
+        told = tuple(map(self._told, changed))
+        for setting in changed:
             setting.put(self._values[setting.name])
-        return changes
+        return told
 
     def _changed(self) -> list[Setting]:
         return [setting for setting in SETTINGS if setting.get() != self._values[setting.name]]

@@ -34,6 +34,8 @@ IMPORT_LIMIT_S = 120.0
 LOOK_S = 2.0
 #: A socket's path has at most 107 characters, of which multiprocessing adds some 32.
 LONGEST_TMPDIR = 70
+#: What multiprocessing raises where someone has killed the server, or kills it meanwhile.
+SERVER_GONE = (EOFError, ConnectionError, FileNotFoundError)
 
 
 class TorchUnusable(TorchzooError):
@@ -131,11 +133,11 @@ class ForkServer:
         """What a process of the server sends that runs `tell(connection, argument)`."""
         receiver, sender = self.context.Pipe(duplex=False)
         process = self.context.Process(target=tell, args=(sender, argument), daemon=True)
-        process.start()
-        sender.close()
         try:
+            process.start()
+            sender.close()
             told = receiver.recv()
-        except EOFError as error:
+        except SERVER_GONE as error:
             raise TorchUnusable(f"the process for {tell.__name__} {argument} died; see above") from error
         process.join()
         return told
@@ -170,7 +172,7 @@ class ForkServer:
             sender.close()
             machine: MachineInfo | str = receiver.recv()
             process.join()
-        except (EOFError, ConnectionError):
+        except SERVER_GONE:
             return None
         except KeyboardInterrupt:
             with Interrupts():  # a second one, too

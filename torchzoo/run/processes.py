@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -16,13 +17,16 @@ import psutil
 
 from torchzoo.environment import pin, usable_cores
 from torchzoo.run import reaper, worker
-from torchzoo.run.fork_server import REAPER, ForkServer, is_server, keep_alive
+from torchzoo.run.fork_server import REAPER, SERVER_GONE, ForkServer, TorchUnusable, is_server, keep_alive
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
 from torchzoo.run.messages import Reader
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.workers import Exited, Message
 from torchzoo.settings import Settings
+
+#: How often a worker is started, if the server is killed each time.
+STARTS = 3
 
 
 @dataclass
@@ -82,9 +86,11 @@ class ForkedWorkers:
             scratch=scratch,
         )
         ours, theirs = self._context.Pipe(duplex=True)
-        process = self._context.Process(target=worker.work, args=(request, theirs))
-        self._ensure_server()  # someone may have killed it
-        process.start()
+        try:
+            process = self._started(request, theirs)
+        except TorchUnusable:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
         theirs.close()
         self._processes[ticket] = _Process(process, ours, Reader(ours), scratch)
         REAPER.started(process.pid, scratch)
@@ -92,6 +98,23 @@ class ForkedWorkers:
             parent = psutil.Process(process.pid).parent()
             if parent is not None and is_server(parent):
                 keep_alive(parent.pid)
+
+    def _started(self, request: worker.Request, connection: Connection) -> Any:
+        """A new worker, of a new server if someone killed the old one before or while it started the worker.
+
+        Raises:
+            TorchUnusable: that happened again and again.
+        """
+        for _ in range(STARTS):
+            self._ensure_server()
+            process = self._context.Process(target=worker.work, args=(request, connection))
+            try:
+                process.start()
+            except SERVER_GONE:
+                time.sleep(0.2)  # until the server can be seen to have ended
+            else:
+                return process
+        raise TorchUnusable(f"the process that starts workers was killed {STARTS} times in a row")
 
     def wait(self, timeout_s: float) -> list[tuple[int, Message]]:
         """See `torchzoo.run.scheduler.Workers`. All messages of a worker are read before its end is reported.
