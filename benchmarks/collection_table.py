@@ -5,9 +5,9 @@
 
 Each candidate of `collections/<name>/candidates.py` is built for training on the meta device. Its loss is computed
 there, and its outputs in evaluation. What it has of parameters, and what it needs of memory, becomes its line in
-`models.csv`. One that needs data is tried on the CPU if it is small. One that does not build, or fails, goes to
-`left_out.csv` with the reason. `--kept FILE` keeps what was found, so that a second call goes on where the first one
-was cut short.
+`models.csv`. A question such as whether a mask hides nothing is answered there, as `Answers` says. One that needs other
+data is tried on the CPU if it is small. One that does not build, or fails, goes to `left_out.csv` with the reason.
+`--kept FILE` keeps what was found, so that a second call goes on where the first one was cut short.
 
 Memory is estimated: in training weights, gradients, Adam's two moments and what autograd saves for the backward pass;
 in evaluation the weights and four times the largest tensor.
@@ -21,10 +21,11 @@ import fnmatch
 import gc
 import json
 import re
+import resource
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +35,8 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchzoo.case import Mode
 from torchzoo.errors import attempt, one_line
@@ -54,6 +57,9 @@ MOST_TO_EVALUATE, MOST_TO_TRAIN = 16_000_000_000, 4_200_000_000
 
 #: A model with more parameters than this is not tried on the CPU.
 MOST_ON_CPU = 200_000_000
+
+#: The most memory of this process. A model that does not fit fails, instead of the machine.
+MOST_ADDRESS_SPACE = 14 * GIB
 
 #: What a case needs beside its tensors: what the allocator can't use, the context of the device, workspaces.
 OVERHEAD, OVERHEAD_GIB = 1.1, 1.0
@@ -147,9 +153,39 @@ class Facts:
         return OVERHEAD * (weights + self.bytes_per_sample[mode] * batch_size) / GIB + OVERHEAD_GIB
 
 
+class Answers(TorchDispatchMode):
+    """Answers yes-or-no questions on the meta device: yes, but no where the question is whether any element is true.
+
+    transformers asks such questions of masks (does it hide nothing?) and of positions (do they all follow each other?).
+    `seen` names the operators that asked: on a GPU they wait. What reads other values fails, as without this.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: set[str] = set()
+        self.of_any = WeakTensorKeyDictionary()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name
+        if name == "aten::_local_scalar_dense" and args[0].is_meta and args[0].dtype is torch.bool:
+            self.seen.add(name)
+            return args[0] not in self.of_any
+        result = func(*args, **(kwargs or {}))
+        if name == "aten::any":
+            self.of_any[result] = True
+        return result
+
+
+@contextmanager
+def answers() -> Iterator[set[str]]:
+    """The operators that asked for an answer."""
+    with Answers() as mode:
+        yield mode.seen
+
+
 def waits(device: str) -> AbstractContextManager[set[str]]:
-    """The operators that wait for the device. (On the meta device they fail.)"""
-    return synchronising_operators() if device != "meta" else nullcontext(set())
+    """The operators that wait for the device."""
+    return answers() if device == "meta" else synchronising_operators()
 
 
 def unused_parameters(network: nn.Module, loss: Tensor) -> list[str]:
@@ -219,6 +255,7 @@ def main() -> int:
     folder, full_name = bundled("collections") / arguments.collection, f"torchzoo_collections.{arguments.collection}"
     factory, candidates = import_folder(folder, full_name), import_module(f"{full_name}.candidates")
     warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESS_SPACE, MOST_ADDRESS_SPACE))
     gc.freeze()  # what the library has made need not be looked at after each model
     rows = _kept(arguments.kept)
     for name in candidates.names():

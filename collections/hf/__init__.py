@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import transformers
-from torch import nn
+from torch import Tensor, nn
 
 from torchzoo.case import Mode
 from torchzoo.networks.causal_lm import CausalLM
@@ -95,15 +95,26 @@ class FromConfig(LanguageModel):
     def build_network(self) -> nn.Module:
         config = self.config_class()(**self.sizes)
         config.use_cache = self.mode.generates
-        if config.pad_token_id is None:
+        if getattr(config, "pad_token_id", 0) is None:  # a configuration of several parts may have none of its own
             config.pad_token_id = 0
-        if config.is_encoder_decoder and config.decoder_start_token_id is None:
+        if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
             config.decoder_start_token_id = config.pad_token_id
         if self.class_name.startswith(POSITIONS_BEHIND_PADDING):
             needed = self.length + config.pad_token_id + 1
             config.max_position_embeddings = max(config.max_position_embeddings, needed)
         network: nn.Module = getattr(transformers, self.class_name)(config)
         return network
+
+    def tokens(self) -> Tensor:
+        """(B, T) random tokens of the network's vocabulary, or of that of the part that reads text."""
+        config = self.network.config.get_text_config()  # type: ignore[union-attr, operator]
+        return self.data.tokens(self.batch_size, self.length, config.vocab_size)
+
+    @property
+    def bytes_read_per_step(self) -> int | None:
+        """None where a token does not need all weights: some belong to other experts, or to a part that sees images."""
+        needs_all = not {"num_local_experts", "vision_config"} & self.sizes.keys()
+        return super().bytes_read_per_step if needs_all else None
 
 
 def small_sizes(config_class: Any, sizes: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Which classes the table of this collection is made of, and what is known of them before they are built."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import transformers
 from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from .sizes import SIZES
 from .work import CACHE, GENERATING, PROMPT, WORK
@@ -32,21 +34,29 @@ OTHERS = {
 
 def tasks() -> dict[str, str]:
     """The task of each class."""
-    found: dict[str, str] = {}
+    return {class_name: task for class_name, task, _ in listed()} | OTHERS
+
+
+def listed() -> Iterator[tuple[str, str, str]]:
+    """Each class of these lists, its task, and its configuration class's name. No module of a model is imported."""
     for task, name in LISTS.items():
-        for classes in getattr(modeling_auto, f"MODEL_FOR_{name}_MAPPING_NAMES").values():
-            found |= dict.fromkeys([classes] if isinstance(classes, str) else classes, task)
-    return found | OTHERS
+        for model_type, classes in getattr(modeling_auto, f"MODEL_FOR_{name}_MAPPING_NAMES").items():
+            for class_name in [classes] if isinstance(classes, str) else classes:
+                yield class_name, task, CONFIG_MAPPING_NAMES.get(model_type, "")
 
 
 def names() -> list[str]:
     """All classes of these tasks, each with the sizes of its configuration class."""
-    found = []
-    for class_name in tasks():
-        config_class = getattr(getattr(transformers, class_name, None), "config_class", None)
-        sizes = SIZES.get(getattr(config_class, "__name__", ""), {})
-        found += [class_name, *(f"{class_name}:{size}" for size in sizes)]
-    return sorted(found)
+    configurations = {class_name: {getattr(transformers, class_name).config_class.__name__} for class_name in OTHERS}
+    for class_name, _, configuration in listed():
+        configurations.setdefault(class_name, set()).add(configuration)
+    sized = {
+        f"{class_name}:{size}"
+        for class_name, several in configurations.items()
+        for configuration in several
+        for size in SIZES.get(configuration, {})
+    }
+    return sorted({*configurations, *sized})
 
 
 def batch_size(name: str) -> int | None:

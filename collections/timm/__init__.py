@@ -7,9 +7,8 @@ timm starts some scales of residual branches at zero, so that no gradient enters
 they start at one, as in the model folders of the zoo. The work of a step is the same.
 
 Where PyTorch's own `benchmarks/dynamo` does other work: it loads pretrained weights, evaluates at timm's test size
-where there is one, takes the sum of the logits for the loss, and makes the optimizer capturable. Its optimizer is Adam,
-as here, at a learning rate of 0.01 instead of 0.001, but SGD for `adv_inception_v3`, `ghostnet_100` and
-`tf_efficientnet_b0`.
+where there is one, and takes the mean of the logits for the loss. Its optimizer is Adam, as here, but capturable and at
+a learning rate of 0.01 instead of 0.001; it is SGD for `adv_inception_v3`, `ghostnet_100` and `tf_efficientnet_b0`.
 """
 
 from typing import ClassVar
