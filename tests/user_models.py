@@ -97,12 +97,17 @@ def make_folder(root: Path, name: str, code: str = TINY, metadata: str = METADAT
     return folder
 
 
-def make_broken(root: Path, name: str) -> Path:
+def make_broken(root: Path, name: str, flag: Path | None = None) -> Path:
+    """A model whose eval step is broken; with a `flag`, its building ends when that file is there."""
     step = f"\n    def eval_step(self):\n        {BROKEN_STEPS[name]}\n"
-    return make_folder(root, name, TINY + step)
+    return make_folder(root, name, TINY + step + (_build_waits(flag) if flag else ""))
 
 
 def make_waiting(root: Path, name: str, flag: Path) -> Path:
     """A model whose building ends when `flag` is there."""
+    return make_folder(root, name, TINY + _build_waits(flag))
+
+
+def _build_waits(flag: Path) -> str:
     wait = f"while not os.path.exists({str(flag)!r}):\n            time.sleep(0.05)"
-    return make_folder(root, name, TINY + f"\n    def build(self):\n        {wait}\n        super().build()\n")
+    return f"\n    def build(self):\n        {wait}\n        super().build()\n"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -148,3 +149,30 @@ def test_a_library_that_replaces_a_function_of_torch_is_seen() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stderr.splitlines() == ["()", "('torch.select', 'torch.nn.functional.gelu', 'torch.Tensor.relu')"]
+
+
+def tell_third(connection: Connection, folder: Path) -> None:
+    """The first process is killed, the second one is stopped, and then killed."""
+    number = len(list(folder.iterdir()))
+    (folder / str(number)).touch()
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if number < 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    connection.send(number)
+
+
+def tell_never(connection: Connection, folder: Path) -> None:
+    (folder / str(len(list(folder.iterdir())))).touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+    connection.send(None)
+
+
+def test_a_process_that_tells_something_is_started_again_when_somebody_kills_it(tmp_path: Path) -> None:
+    assert ForkServer([]).told(tell_third, tmp_path) == 2
+
+
+def test_it_is_one_line_when_somebody_kills_it_again_and_again(tmp_path: Path) -> None:
+    with pytest.raises(TorchUnusable, match=r"the process for tell_never .* died 3 times"):
+        ForkServer([]).told(tell_never, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3

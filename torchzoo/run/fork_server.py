@@ -36,6 +36,8 @@ LOOK_S = 2.0
 LONGEST_TMPDIR = 70
 #: What multiprocessing raises where someone has killed the server, or kills it meanwhile.
 SERVER_GONE = (EOFError, ConnectionError, FileNotFoundError)
+#: How often a process is started, if it or the server is killed each time.
+STARTS = 3
 
 
 class TorchUnusable(TorchzooError):
@@ -117,7 +119,7 @@ class ForkServer:
         Raises:
             TorchUnusable: the device can't be used, or the process died.
         """
-        found: tuple[str, int | None, MeasuredPeaks] | str = self._told(worker.tell_measured_peaks, device)
+        found: tuple[str, int | None, MeasuredPeaks] | str = self.told(worker.tell_measured_peaks, device)
         if isinstance(found, str):
             raise TorchUnusable(found)
         return found
@@ -127,19 +129,32 @@ class ForkServer:
 
         `machine_info` must have been called before. Nothing of the run may be running.
         """
-        return min(float(self._told(worker.tell_host_speed, cores)) for cores in {lane.cores for lane in lanes})
+        return min(float(self.told(worker.tell_host_speed, cores)) for cores in {lane.cores for lane in lanes})
 
-    def _told(self, tell: Callable[..., None], argument: Any) -> Any:
-        """What a process of the server sends that runs `tell(connection, argument)`."""
+    def told(self, tell: Callable[..., None], argument: Any) -> Any:
+        """What a process of the server sends that runs `tell(connection, argument)`.
+
+        Raises:
+            TorchUnusable: the process died, again and again.
+        """
+        for _ in range(STARTS):
+            with contextlib.suppress(*SERVER_GONE):
+                return self._told_once(tell, argument)
+            time.sleep(0.2)  # until the server, if it is gone, can be seen to have ended
+        raise TorchUnusable(f"the process for {tell.__name__} {argument} died {STARTS} times; see above")
+
+    def _told_once(self, tell: Callable[..., None], *arguments: Any) -> Any:
         receiver, sender = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=tell, args=(sender, argument), daemon=True)
-        try:
-            process.start()
-            sender.close()
-            told = receiver.recv()
-        except SERVER_GONE as error:
-            raise TorchUnusable(f"the process for {tell.__name__} {argument} died; see above") from error
-        process.join()
+        process = self.context.Process(target=tell, args=(sender, *arguments), daemon=True)  # ended with this one
+        self.ensure_running()
+        process.start()
+        sender.close()
+        while not receiver.poll(LOOK_S):
+            wake(process.pid)
+        told = receiver.recv()
+        while process.is_alive():
+            process.join(LOOK_S)
+            wake(process.pid)
         return told
 
     def _start(self) -> tuple[MachineInfo | str | None, tuple[str, str] | None]:
@@ -162,16 +177,8 @@ class ForkServer:
             return answer, _culprit(Path(report.name), is_late=is_late.is_set())
 
     def _ask(self) -> MachineInfo | str | None:
-        receiver, sender = self.context.Pipe(duplex=False)
-        process = self.context.Process(
-            target=worker.tell_machine_info, args=(sender,), daemon=True
-        )  # ended with this one
         try:
-            self.ensure_running()
-            process.start()
-            sender.close()
-            machine: MachineInfo | str = receiver.recv()
-            process.join()
+            machine: MachineInfo | str = self._told_once(worker.tell_machine_info)
         except SERVER_GONE:
             return None
         except KeyboardInterrupt:
@@ -275,9 +282,7 @@ class Reaper:
         """Let the server and the reaper go on if someone stopped them."""
         reaper_pid = self._process.pid if self._process is not None else None
         for pid in filter(None, (self.server, reaper_pid)):
-            with contextlib.suppress(psutil.Error, ProcessLookupError):
-                if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
-                    os.kill(pid, signal.SIGCONT)
+            wake(pid)
 
     def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -299,6 +304,13 @@ class Reaper:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write("".join(f"{line}\n" for line in known))
             self._process.stdin.flush()
+
+
+def wake(pid: int) -> None:
+    """Let the process go on if someone stopped it."""
+    with contextlib.suppress(psutil.Error, ProcessLookupError):
+        if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+            os.kill(pid, signal.SIGCONT)
 
 
 REAPER = Reaper()

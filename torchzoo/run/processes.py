@@ -17,16 +17,13 @@ import psutil
 
 from torchzoo.environment import pin, usable_cores
 from torchzoo.run import reaper, worker
-from torchzoo.run.fork_server import REAPER, SERVER_GONE, ForkServer, TorchUnusable, is_server, keep_alive
+from torchzoo.run.fork_server import REAPER, SERVER_GONE, STARTS, ForkServer, TorchUnusable, is_server, keep_alive
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
 from torchzoo.run.messages import Reader
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.workers import Exited, Message
 from torchzoo.settings import Settings
-
-#: How often a worker is started, if the server is killed each time.
-STARTS = 3
 
 
 @dataclass
