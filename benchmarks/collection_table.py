@@ -255,7 +255,7 @@ def main() -> int:
     folder, full_name = bundled("collections") / arguments.collection, f"torchzoo_collections.{arguments.collection}"
     factory, candidates = import_folder(folder, full_name), import_module(f"{full_name}.candidates")
     warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESS_SPACE, MOST_ADDRESS_SPACE))
+    _limit_memory()
     gc.freeze()  # what the library has made need not be looked at after each model
     rows = _kept(arguments.kept)
     for name in candidates.names():
@@ -274,6 +274,13 @@ def main() -> int:
         write(folder / "models.csv", [row for row in rows.values() if "reason" not in row])
         write(folder / "left_out.csv", [row for row in rows.values() if "reason" in row])
     return 0
+
+
+def _limit_memory() -> None:
+    """A lower limit that the shell has set stays."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = MOST_ADDRESS_SPACE if hard == resource.RLIM_INFINITY else min(hard, MOST_ADDRESS_SPACE)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 def _kept(path: Path | None) -> dict[str, dict[str, Any]]:

@@ -6,8 +6,9 @@ tokens, a classifier on random classes, and so on. Sequences have the length tha
 of PyTorch's own `benchmarks/dynamo` (huggingface.py there) where it has the model. The optimizer is Adam.
 
 What differs from the defaults: nothing is cached, except by models that generate; a configuration without a padding
-token gets token 0; and where a class numbers positions from behind the padding token's number, it gets as many
-positions as the sequences need.
+token gets token 0; no layer is left out at random (M2M100 and others leave out 5%, so that steps differ in their
+work); and where a class numbers positions from behind the padding token's number, it gets as many positions as the
+sequences need.
 
 Where `benchmarks/dynamo` does other work: it gives labels in evaluation, too, and so computes the loss there; it gives
 RoBERTa nothing but padding; its Adam is capturable and has a learning rate of 0.01 instead of 0.001 (for twelve models
@@ -70,6 +71,8 @@ SMALL = {
     "vocab_size": 1024,
 }
 TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+#: Chances to leave out a whole layer.
+LAYER_DROPS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
 #: A configuration that does not say how its layers attend says it of each.
 LAYERWISE = {"GPTNeoConfig": {"attention_types": [[["global", "local"], 1]]}}
 
@@ -99,6 +102,9 @@ class FromConfig(LanguageModel):
             config.pad_token_id = 0
         if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
             config.decoder_start_token_id = config.pad_token_id
+        for name in LAYER_DROPS:
+            if hasattr(config, name):
+                setattr(config, name, 0.0)
         if self.class_name.startswith(POSITIONS_BEHIND_PADDING):
             needed = self.length + config.pad_token_id + 1
             config.max_position_embeddings = max(config.max_position_embeddings, needed)

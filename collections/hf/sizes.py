@@ -99,6 +99,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
                 "num_attention_heads": 16,
                 "image_size": 896,
                 "patch_size": 14,
+                "vision_use_head": False,
             },
         },
     },

@@ -25,6 +25,7 @@ def test_a_small_architecture_of_timm_keeps_the_contract() -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "hf:BartForCausalLM",  # it asks about its mask, and has weights that nothing reads
         "hf:BertForMaskedLM",
         "hf:DistilBertForQuestionAnswering",
         "hf:GPT2ForSequenceClassification",
@@ -44,9 +45,20 @@ def test_a_class_of_each_task_takes_its_steps_in_a_small_form(name: str) -> None
         assert contract.check_step(model, spec) == []
 
 
+def test_no_layer_is_left_out_at_random() -> None:
+    spec = CATALOG.spec("hf:M2M100ForConditionalGeneration")
+    skip_without_its_libraries(spec)
+    small = load_model_class(spec).small()
+    assert small is not None
+    modules = small(Mode.TRAIN, "meta", 1).networks()["network"].modules()
+    assert {one.layerdrop for one in modules if hasattr(one, "layerdrop")} == {0.0}  # 0.05 by default
+
+
 def test_a_size_is_that_of_the_published_weights() -> None:
     spec = CATALOG.spec("hf:GPT2LMHeadModel:distil")
     skip_without_its_libraries(spec)
+    assert CATALOG.spec("hf:MistralForCausalLM:7b").parameters == 7_248_023_552
+    assert CATALOG.spec("hf:Gemma3ForConditionalGeneration:4b").parameters == 4_300_079_472
     assert spec.parameters == 81_912_576  # distilgpt2
     model = load_model_class(spec)(Mode.TRAIN, "meta", 1)
     assert isinstance(model, SupervisedModel)
