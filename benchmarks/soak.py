@@ -97,6 +97,15 @@ class Lane:
         self.temporary = work / "t"
         self.temporary.mkdir(parents=True)
         self.seen: dict[Case, bytes] = {}
+        self.faults: list[str] = []  # since the runner was started
+        self.began_s = 0.0
+
+    def _note(self, fault: str) -> None:
+        self.tally.fault(fault)
+        self.faults.append(f"{time.monotonic() - self.began_s:.1f} s: {fault}")
+
+    def _breaks(self, promise: str, what: str) -> None:
+        self.tally.breaks(promise, f"{what}\n    after {'; '.join(self.faults)}")
 
     def work_through(self) -> None:
         number = 0
@@ -121,6 +130,7 @@ class Lane:
                 command, stdout=subprocess.DEVNULL, stderr=stderr, env=environment, start_new_session=True
             )
         self.tally.runs += 1
+        self.began_s, self.faults = time.monotonic(), []
         sent = self._disturb(runner, folder)
         status = runner.wait()
         self._check_end(status, sent, errors.read_text(errors="replace"), folder)
@@ -153,7 +163,7 @@ class Lane:
         if kind == "runner":
             number = self.random.choice((signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGINT))
             whole = number is signal.SIGINT and self.random.random() < 0.5
-            self.tally.fault(f"runner {number.name}{' to its group' if whole else ''}")
+            self._note(f"runner {number.name}{' to its group' if whole else ''}")
             (os.killpg if whole else os.kill)(runner.pid, number)
             return [number]
         if kind == "inner":
@@ -162,7 +172,7 @@ class Lane:
             if chosen := workers if workers and self.random.random() < 0.7 else processes:
                 self._hit(self.random.choice(chosen))
         elif (folder / "logs").exists():
-            self.tally.fault("logs deleted")
+            self._note("logs deleted")
             shutil.rmtree(folder / "logs", ignore_errors=True)
         return []
 
@@ -173,7 +183,7 @@ class Lane:
             process.send_signal(number)
         except psutil.Error:
             return
-        self.tally.fault(f"{role} {number.name}")
+        self._note(f"{role} {number.name}")
         if number is signal.SIGSTOP:
             time.sleep(self.random.random())
             try:
@@ -185,14 +195,14 @@ class Lane:
         """What a crash of the machine does to the file's end: a row cut short, or bytes that are none."""
         records = folder / "records.jsonl"
         if self.random.random() < 0.5:
-            self.tally.fault("garbage at the end of records")
+            self._note("garbage at the end of records")
             with records.open("ab") as file:
                 file.write(self.random.randbytes(self.random.randrange(1, 200)))
         else:
             lines = records.read_bytes().splitlines(keepends=True)
             if not lines:
                 return
-            self.tally.fault("the last row cut short")
+            self._note("the last row cut short")
             cut = lines.pop()[: self.random.randrange(1, 200)]
             records.write_bytes(b"".join([*lines, cut]))
             kept = {record.case for record in _records(folder)}
@@ -202,16 +212,16 @@ class Lane:
 
     def _check_end(self, status: int, sent: list[signal.Signals], stderr: str, folder: Path) -> None:
         if "Traceback (most recent call last)" in stderr:
-            self.tally.breaks("tracebacks", f"status {status} after {sent}: ...{stderr[-2000:]}")
+            self._breaks("tracebacks", f"status {status} after {sent}: ...{stderr[-2000:]}")
         allowed = {0, 1, *(code for number in sent for code in ENDED_BY.get(number, (-number,)))}
         if status not in allowed and not (status == 2 and any(words in stderr for words in KILLED_AT_START)):
-            self.tally.breaks("strange", f"status {status} after {sent} in {folder}: {stderr[-500:]}")
+            self._breaks("strange", f"status {status} after {sent} in {folder}: {stderr[-500:]}")
 
     def _check_left(self) -> None:
         deadline = time.monotonic() + LEFT_AFTER_S
         while left := list(self._processes()):
             if time.monotonic() > deadline:
-                self.tally.breaks("left", "; ".join(_role(process) for process in left))
+                self._breaks("left", "; ".join(_role(process) for process in left))
                 for process in left:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.kill()
@@ -226,10 +236,10 @@ class Lane:
         records = _records(folder)
         rows = {record.case: msgspec.json.encode(record) for record in records}
         if len(rows) < len(records):
-            self.tally.breaks("doubled", f"{len(records) - len(rows)} rows in {folder}")
+            self._breaks("doubled", f"{len(records) - len(rows)} rows in {folder}")
         for case, row in self.seen.items():
             if rows.get(case) != row:
-                self.tally.breaks("lost", f"{case.label()} in {folder}")
+                self._breaks("lost", f"{case.label()} in {folder}")
         new = [record for record in records if record.case not in self.seen]
         with self.tally.lock:
             self.tally.rows += len(new)

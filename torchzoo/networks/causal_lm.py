@@ -19,7 +19,8 @@ class CausalLM(LanguageModel):
     - `decode`: one token of each sequence (B, 1) is read with the `cache_length - 1` tokens before it, so that the
       cache is full. Its latency is the time of a token. The cache holds random keys and values.
 
-    The cache has room for `cache_length` tokens in both. Every step begins with the same number of cached tokens.
+    The cache has room for `cache_length` tokens in both. Every step begins with the same number of cached tokens. A
+    prompt may come with further inputs, such as images.
 
     Training has the optimizer of Llama 2 (Touvron et al., 2023, arXiv:2307.09288, section 2.2), which many followed:
     AdamW, gradients clipped to a norm of 1. Here, vectors (biases, normalisations) are not decayed.
@@ -33,6 +34,8 @@ class CausalLM(LanguageModel):
 
     prompt_length: ClassVar[int] = 1024
     cache_length: ClassVar[int] = 2048
+    #: A part of the network that a step of decoding does not read, such as an encoder of images.
+    not_decoded: ClassVar[str | None] = None
     #: The arguments of the network's configuration, and those that make it small enough for a test on the CPU.
     sizes: ClassVar[dict[str, Any]] = {}
     small_sizes: ClassVar[dict[str, Any]] = {}
@@ -79,7 +82,7 @@ class CausalLM(LanguageModel):
         if self.mode is not Mode.DECODE:
             return None
         assert isinstance(self.network, CachedNetwork)
-        return weight_bytes_read(self.network.network) + self.network.cache_bytes()
+        return weight_bytes_read(self.network.network, without=self.not_decoded) + self.network.cache_bytes()
 
     def prefill_step(self) -> Tensor:
         return self._generate()
@@ -91,5 +94,5 @@ class CausalLM(LanguageModel):
     def _generate(self) -> Tensor:
         self.network.rewind()  # type: ignore[operator]
         with self.autocast():
-            logits: Tensor = self.network(self.batch.inputs["input_ids"])  # type: ignore[call-overload]
+            logits: Tensor = self.network(**self.batch.inputs)  # type: ignore[arg-type]
         return logits

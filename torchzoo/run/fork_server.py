@@ -24,7 +24,7 @@ import torchzoo
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import TorchzooError
 from torchzoo.record import MeasuredPeaks
-from torchzoo.run import reaper, worker
+from torchzoo.run import bus, reaper, worker
 from torchzoo.run.interrupts import Interrupts, sigint_blocked
 from torchzoo.run.lanes import Lane
 
@@ -76,10 +76,13 @@ class ForkServer:
         self.refused: dict[str, str] = {}  # what it does not load, and why
 
     def ensure_running(self) -> None:
-        """Start the server if it does not run. Ctrl-C does not reach it before it ignores it."""
+        """Start the server if it does not run. Ctrl-C does not reach it before it ignores it. The reaper knows it."""
         if self._can_fork:
             with sigint_blocked():
                 forkserver.ensure_running()
+            pid = getattr(forkserver._forkserver, "_forkserver_pid", None)  # multiprocessing tells it nowhere else
+            if pid is not None:
+                keep_alive(pid)
 
     def machine_info(self) -> MachineInfo:
         """Start the server, and ask one of its processes what the machine has.
@@ -120,6 +123,19 @@ class ForkServer:
             TorchUnusable: the device can't be used, or the process died.
         """
         found: tuple[str, int | None, MeasuredPeaks] | str = self.told(worker.tell_measured_peaks, device)
+        if isinstance(found, str):
+            raise TorchUnusable(found)
+        return found
+
+    def bus_peaks(self, devices: Sequence[str]) -> dict[str, float]:
+        """Measure the bus bandwidth between the devices in GB/s, by collective, in processes of the server.
+
+        `machine_info` must have been called before.
+
+        Raises:
+            TorchUnusable: a device can't be used, or a process died.
+        """
+        found: dict[str, float] | str = self.told(bus.tell_bus_peaks, tuple(devices))
         if isinstance(found, str):
             raise TorchUnusable(found)
         return found
@@ -211,12 +227,7 @@ def _guarded(report: Path, limit_s: float, is_late: threading.Event) -> Iterator
 
     def watch() -> None:
         seen, since_s = 0, time.monotonic()
-        is_known = False
         while not is_over.wait(0.2):
-            if not is_known:
-                for server in _servers():
-                    keep_alive(server.pid)
-                    is_known = True
             size = report.stat().st_size
             if size != seen or not size:
                 seen, since_s = size, time.monotonic()
@@ -263,6 +274,7 @@ class Reaper:
         self.server: int | None = None
         self._alive: dict[int, str] = {}  # workers, and their scratch folders
         self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.RLock()  # the runner tells, and a thread looks after it
 
     def serve(self, server: int) -> None:
         """All processes of the runs descend from this one now."""
@@ -271,25 +283,35 @@ class Reaper:
             self._tell(f"server {server}")
 
     def started(self, pid: int, scratch: str) -> None:
-        self._alive[pid] = scratch
+        with self._lock:
+            self._alive[pid] = scratch
         self._tell(f"+ {pid} {scratch}")
 
     def ended(self, pid: int) -> None:
-        self._alive.pop(pid, None)
+        with self._lock:
+            self._alive.pop(pid, None)
         self._tell(f"- {pid}")
 
     def wake(self) -> None:
-        """Let the server and the reaper go on if someone stopped them."""
+        """Let the server and the reaper go on if someone stopped them; start the reaper anew if someone killed it."""
         reaper_pid = self._process.pid if self._process is not None else None
         for pid in filter(None, (self.server, reaper_pid)):
             wake(pid)
+        with self._lock:
+            if self._process is not None and self._process.poll() is not None:
+                self._start()
 
     def _tell(self, line: str) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(line + "\n")
-                self._process.stdin.flush()
-                return
+        with self._lock:
+            if self._process is not None and self._process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    self._process.stdin.write(line + "\n")
+                    self._process.stdin.flush()
+                    return
+            self._start()
+
+    def _start(self) -> None:
+        """Start a reaper, and tell it all that is known."""
         self._process = subprocess.Popen(  # noqa: S603  our own interpreter and file
             [sys.executable, "-I", reaper.__file__],
             stdin=subprocess.PIPE,

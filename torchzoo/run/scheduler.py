@@ -29,6 +29,8 @@ DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to 
 USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
 TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
 ANSWER_TO_EXIT_S = 10.0
+#: A worker whose time is over has so long to write into its log what it does.
+STACKS_S = 1.0
 STOPPED_S = 5.0  # a turn of the loop that takes so much longer than planned: this process was stopped meanwhile
 READY_FACTOR = 2  # with those that wait for a window, so many times `jobs` workers may be alive
 
@@ -121,7 +123,7 @@ class Scheduler:
         def key(planned: PlannedCase) -> tuple[int, ...]:
             case = planned.case
             is_short = (case.backend == EAGER, case.mode is not Mode.TRAIN)
-            return (case.repeat,) if self.jobs == 1 else (case.repeat, *is_short)
+            return (case.repeat,) if self.jobs == 1 else (case.repeat, -case.world, *is_short)
 
         return sorted(plan, key=key)
 
@@ -149,11 +151,13 @@ class Scheduler:
 
     def _lane_for(self, planned: PlannedCase, *, alone: bool) -> Lane | None:
         """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty."""
-        candidates = [lane for lane in self.lanes if lane.runs(planned.case.device)]
-        assert candidates, f"no lane for {planned.case.device}"
+        candidates = [lane for lane in self.lanes if lane.runs(planned.case)]
+        assert candidates, f"no lane for {planned.case.label()}"
         if self.running and not self._host_has_room(planned):
             return None
         for lane in sorted(candidates, key=lambda lane: len(self._on(lane))):
+            if self._gang_is_in_the_way(lane):
+                continue
             on_lane = self._on(lane)
             if on_lane and (alone or any(worker.is_retry for worker in on_lane)):
                 continue
@@ -173,6 +177,14 @@ class Scheduler:
         expected = sum(worker.host_bytes for worker in self.running.values()) + self._expected_host_bytes(planned)
         is_full = expected > self.host_bytes - HOST_RESERVE_BYTES
         return not is_full and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
+
+    def _gang_is_in_the_way(self, lane: Lane) -> bool:
+        """Whether the lane or one that shares a device with it is a gang's, and is in use.
+
+        Ranks that wait for each other keep their devices busy. So a gang has its devices to itself.
+        """
+        sharing = [worker.lane for worker in self.running.values() if worker.lane.shares_devices(lane)]
+        return any(lane.devices or other.devices for other in sharing)
 
     def _on(self, lane: Lane) -> list[Running]:
         return [worker for worker in self.running.values() if worker.lane == lane]
@@ -223,6 +235,7 @@ class Scheduler:
         match message:
             case Stage():
                 worker.stage = message
+                worker.told_stacks_s = None
                 worker.deadline_s = self.now_s() + self.limits.of(message)
                 if message is Stage.WAIT:
                     self.windows.ask(ticket)
@@ -254,13 +267,26 @@ class Scheduler:
                 worker.deadline_s += lost_s
 
     def _kill_late(self) -> None:
-        for worker in self.running.values():
-            if worker.paused_at_s is None and worker.outcome is None and self.now_s() >= worker.deadline_s:
-                text = f"{worker.stage} took longer than {self.limits.of(worker.stage):g} s and was killed"
-                if worker.stage is Stage.WAIT:
-                    text = f"it did not begin within {ANSWER_TO_OPENING_S:g} s when its window opened, and was killed"
-                worker.outcome = Failed(kind=FailureKind.TIMEOUT, stage=worker.stage, message=text, log=str(worker.log))
-                worker.deadline_s = -math.inf
+        """End the workers whose time is over: what they did is in their logs then, and in the outcome."""
+        for ticket, worker in self.running.items():
+            if worker.paused_at_s is not None or worker.outcome is not None or self.now_s() < worker.deadline_s:
+                continue
+            if worker.told_stacks_s is None:
+                self.workers.tell_stacks(ticket)
+                worker.told_stacks_s = self.now_s()
+                worker.deadline_s = self.now_s() + STACKS_S
+                continue
+            text = f"{worker.stage} took longer than {self.limits.of(worker.stage):g} s and was killed"
+            if worker.stage is Stage.WAIT:
+                text = f"it did not begin within {ANSWER_TO_OPENING_S:g} s when its window opened, and was killed"
+            worker.outcome = Failed(
+                kind=FailureKind.TIMEOUT,
+                stage=worker.stage,
+                message=text,
+                traceback=_tail(worker.log, 8000),
+                log=str(worker.log),
+            )
+            worker.deadline_s = -math.inf
 
     def _finish(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[tuple[PlannedCase, Record]]:
         """The records of the workers that have an outcome and have ended, or had their time to end."""

@@ -89,7 +89,7 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     found = {case: best_batch(curve) for case, curve in curves.items()}
     planned = plan.make_plan(models, axes, lacking, tuned_here, found)
     settings = with_jobs(request.settings, request.jobs, axes.devices, cases=len(planned))
-    lanes = lanes_for(axes.devices, request.device_indices, settings, machine)
+    lanes = lanes_for(axes.devices, request.device_indices, settings, machine, axes.worlds)
     manifest = make_manifest(request, settings, machine, models, planned)
     manifest = msgspec.structs.replace(
         manifest,
@@ -152,7 +152,8 @@ def resumed_run(run: Run, *, retry_failed: bool) -> Session:
     machine = server.machine_info()
     check_same_machine(run, machine.environment)
     devices = list(dict.fromkeys(case.device for case in cases))
-    lanes = lanes_for(devices, manifest.device_indices, manifest.settings, machine)
+    worlds = [case.world for case in cases]
+    lanes = lanes_for(devices, manifest.device_indices, manifest.settings, machine, worlds)
     by_name = {model.name if isinstance(model, ModelSpec) else model[0]: model for model in models}
     lacking = missing(models, [case.backend for case in cases])
     left = tuple(plan.plan_case(case, by_name[case.model], lacking) for case in cases)
