@@ -97,7 +97,10 @@ def test_a_model_that_generates_there_has_a_prompt_and_a_cache() -> None:
 @pytest.mark.parametrize(
     ("name", "reads_all_weights"),
     [
+        ("hf:LlamaForCausalLM:3.2-1b", True),
+        ("hf:Gemma2ForCausalLM:2b", True),
         ("hf:Qwen3ForCausalLM:0.6b", True),
+        ("hf:MistralForCausalLM:7b", True),
         ("hf:Gemma3ForConditionalGeneration:4b", False),  # the part that sees images has no token to read
         ("hf:GptOssForCausalLM:20b", False),  # a token goes to 4 experts of 32
     ],

@@ -129,7 +129,7 @@ differences:
   - names: [wide, "deep:*"]
     skips: [{{device: [cuda], reason: too wide}}]
     unchanged_parameters: {{network.*.bias: it is a bias}}
-    limits: [roi_align_bf16]
+    limits: [static_cache_autocast]
   - names: [w*]
     paper: https://example.org/wide
     syncs: {{eval: it looks at its width}}
@@ -138,7 +138,7 @@ differences:
     narrow, wide, deep = (found.spec(name) for name in ("narrow", "wide", "deep:2"))
     assert (narrow.skips, narrow.syncs, narrow.unchanged_parameters) == ((), {}, {})
     assert wide.skips[0].reason == deep.skips[0].reason == "too wide"
-    assert "roi_align" in wide.skips[1].reason
+    assert "static cache" in wide.skips[1].reason
     assert (wide.paper, deep.paper) == ("https://example.org/wide", "https://example.org")
     assert (wide.syncs, deep.syncs) == ({Mode.EVAL: "it looks at its width"}, {})
     assert wide.unchanged_parameters == {"network.*.bias": "it is a bias"}
