@@ -131,7 +131,8 @@ class Facts:
             loss = model.compute_loss(model.forward(), model.batch.targets)
         if loss.ndim:
             raise ValueError(f"the loss has {loss.ndim} dimensions")
-        self.unused = unused_parameters(model.network, loss)
+        with waits(device), fused(device):
+            self.unused = unused_parameters(model.network, loss)
         sizes = [*saved.sizes(model.network), *(one.nbytes for one in tensors(model.batch))]
         model.network.eval()
         with waits(device) as seen_in_evaluation, fused(device):
@@ -201,6 +202,9 @@ def unused_parameters(network: nn.Module, loss: Tensor) -> list[str]:
             to_see += [source for source, _ in node.next_functions]
     parameters = {name: one for name, one in network.named_parameters() if one.requires_grad}
     unused = {name for name, one in parameters.items() if id(one) not in used}
+    if unused and attempt(loss.backward) is None:  # a function with a backward pass of its own, such as Reformer's
+        unused = {name for name in unused if parameters[name].grad is None}  # layers, hides what it uses
+        network.zero_grad()
     found = {}
     for name in sorted(unused):
         glob = re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
