@@ -205,7 +205,7 @@ def unused_parameters(network: nn.Module, loss: Tensor) -> list[str]:
     if unused and attempt(loss.backward) is None:  # a function with a backward pass of its own, such as Reformer's
         unused = {name for name in unused if parameters[name].grad is None}  # layers, hides what it uses
         network.zero_grad()
-    found = {}
+    found: dict[str, None] = {}
     for name in sorted(unused):
         glob = re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
         found[glob if set(fnmatch.filter(parameters, glob)) <= unused else name] = None

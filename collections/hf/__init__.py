@@ -151,7 +151,7 @@ class SpeechToText(FromConfig, Seq2SeqLM):
 
 
 #: The task base by the end of a class's name. The first one that fits counts.
-TASKS: dict[str, type[LanguageModel]] = {
+TASKS: dict[str, type] = {
     "ForSequenceClassification": SequenceClassifier,
     "ForTokenClassification": TokenClassifier,
     "ForQuestionAnswering": QuestionAnswerer,
