@@ -51,7 +51,10 @@ HUNGRY = frozenset({"Background_Matting", "demucs", "fambench_xlmr", "hf_Bert_la
 CONTRACT = (
     *(f"torchzoo/{name}.py" for name in ("__init__", "bounds", "case", "data", "errors", "files", "model", "tasks")),
     *(f"torchzoo/zoo/{name}" for name in ("__init__.py", "catalog.py", "contract.py", "folders.py", "requirements.py")),
-    *(f"torchzoo/zoo/{name}" for name in ("rules.py", "spec.py", "limits.yaml", "suites/__init__.py")),
+    *(
+        f"torchzoo/zoo/{name}"
+        for name in ("collections.py", "rules.py", "spec.py", "limits.yaml", "suites/__init__.py")
+    ),
     "torchzoo/networks",
     "tests/zoo/test_contract.py",
     "constraints.txt",

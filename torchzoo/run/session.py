@@ -152,7 +152,7 @@ def rest_of(run: Run, *, retry_failed: bool) -> Rest:
     have_record = {record.case for record in done}
     cases = tuple(case for case in run.manifest.cases if case not in have_record)
     catalog = find_models(map(Path, run.manifest.models_dirs))
-    gone = sorted({case.model for case in cases} - set(catalog.folders))
+    gone = sorted({case.model for case in cases if case.model not in catalog})
     if gone:
         raise StoreError(f"{run.path} needs models that are no longer there: {', '.join(gone)}")
     models = read_models(catalog, list(dict.fromkeys(case.model for case in cases)))
