@@ -21,7 +21,10 @@ from torchzoo.store import read_run
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'torchzoo[ray]'")
 
-pytestmark = pytest.mark.xdist_group("spread")
+pytestmark = [
+    pytest.mark.xdist_group("spread"),
+    pytest.mark.skipif("TORCHZOO_CLUSTER_TESTS" not in os.environ, reason="takes minutes: set TORCHZOO_CLUSTER_TESTS"),
+]
 
 SMOKE = ("--suite", "smoke", "-t", "train,eval", "-d", "cpu", "--bs", "smoke", "--time-limit", "0.2", "-q")
 

@@ -21,6 +21,7 @@ pytest.importorskip("submitit", reason="submitit is not installed: pip install '
 
 pytestmark = [
     pytest.mark.xdist_group("spread"),
+    pytest.mark.skipif("TORCHZOO_CLUSTER_TESTS" not in os.environ, reason="takes minutes: set TORCHZOO_CLUSTER_TESTS"),
     pytest.mark.skipif(why_not() is not None, reason=f"Slurm: {why_not()}"),
 ]
 
