@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from torchzoo.bounds import Amount, Count, Int64, PositiveAmount, PositiveCount, PositiveSeconds, Seconds
 from torchzoo.case import Case, Domain, Precision, ResultKind
+from torchzoo.host import Host
 from torchzoo.settings import CacheMode, Settings, Stage
 
 SCHEMA_VERSION = 1
@@ -383,6 +384,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     )
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
+    hosts: tuple[Host, ...] = ()  # of a run that was spread; `environment` is that of the first one
 
 
 class MeasuredPeaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -112,6 +112,25 @@ def test_a_folder_for_temporary_files_that_is_too_long_for_a_socket_is_one_line(
         ForkServer([]).machine_info()
 
 
+def test_a_server_that_imports_ends_with_its_runner_though_the_reaper_is_gone(tmp_path: Path, temporary: Path) -> None:
+    flag = tmp_path / "flag"
+    (tmp_path / "strange_hangs.py").write_text(f"open({str(flag)!r}, 'w').close()\n{HANGS}")
+    make_folder(tmp_path / "zoo", "hangs", code=f"import strange_hangs\n{TINY}")
+    command = [sys.executable, str(ROOT / "run.py"), "hangs", "-d", "cpu", "-q", "-o", str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(temporary)}
+    with subprocess.Popen([*command, "--models-dir", str(tmp_path / "zoo")], env=environment) as runner:
+        deadline = time.monotonic() + 100
+        while not flag.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        children = psutil.Process(runner.pid).children(recursive=True)
+        (the_reaper,) = (child for child in children if "reaper.py" in " ".join(child.cmdline()))
+        the_reaper.kill()
+        runner.kill()
+    _, alive = psutil.wait_procs(children, timeout=15)
+    assert alive == []
+
+
 def test_a_server_that_is_stopped_while_it_imports_goes_on(tmp_path: Path, temporary: Path) -> None:
     stops = "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n"
     (tmp_path / "strange_stops.py").write_text(stops)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from torchzoo.case import Mode
 from torchzoo.networks.generation import CachedNetwork, weight_bytes_read
@@ -31,6 +32,8 @@ class CausalLM(LanguageModel):
     betas: ClassVar[tuple[float, float]] = (0.9, 0.95)
     epsilon: ClassVar[float] = 1e-5
     weight_decay: ClassVar[float] = 0.1
+    #: Whether training keeps only the inputs of layers, and computes what is inside of them again in the backward pass.
+    checkpoints_layers: ClassVar[bool] = False
 
     prompt_length: ClassVar[int] = 1024
     cache_length: ClassVar[int] = 2048
@@ -49,6 +52,8 @@ class CausalLM(LanguageModel):
 
     def build(self) -> None:
         super().build()
+        if self.mode is Mode.TRAIN and self.checkpoints_layers:
+            checkpoint_layers(self.network)  # type: ignore[arg-type]
         if not self.mode.generates:
             return
         self.sample_unit = "tokens"
@@ -96,3 +101,13 @@ class CausalLM(LanguageModel):
         with self.autocast():
             logits: Tensor = self.network(**self.batch.inputs)  # type: ignore[arg-type]
         return logits
+
+
+def checkpoint_layers(network: PreTrainedModel) -> None:
+    """Keep only the inputs of `network`'s layers in training, by `torch.utils.checkpoint`. It must have no dropout."""
+    network.config.use_cache = False
+    name = "activation_checkpointing_enable"
+    enable = getattr(network, name if hasattr(network, name) else "gradient_checkpointing_enable")  # transformers 5.17
+    enable({"use_reentrant": False, "preserve_rng_state": False})
+    # It made the embedding's output need a gradient. Only reentrant checkpoints want that; it breaks Dynamo's graph.
+    network.disable_input_require_grads()  # type: ignore[no-untyped-call]

@@ -41,7 +41,7 @@ class CachedNetwork(nn.Module):
         **others: Tensor,
     ) -> None:
         super().__init__()
-        self.network = network
+        self.network: PreTrainedModel = network.eval()  # type: ignore[no-untyped-call]
         self.cache = StaticCache(config=network.config, max_cache_len=length) if cache is None else cache
         self.cached = cached
         takes = inspect.signature(network.forward).parameters

@@ -27,6 +27,11 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None  # of the device, where known
     jobs: int | None = None  # how many workers may be alive on this lane; None: as many as the run allows
     devices: tuple[str, ...] = ()  # of a lane for cases with several ranks: one for each rank, the first is `device`
+    host: str = ""  # where the device is, in a run that is spread over several hosts
+
+    @property
+    def name(self) -> str:
+        return f"{self.host}/{self.device}" if self.host else self.device
 
     def runs(self, case: Case) -> bool:
         """Whether a case can run here. One on `cuda` can run on any cuda lane for so many ranks."""

@@ -45,6 +45,7 @@ class Scheduler:
         limits: the time limit of each stage; `_kill_late` enforces them.
         log_path: the file for what the worker of a case prints.
         on_stage: called when a worker begins a stage.
+        more: asked in each turn for cases that have come since; None means that no more will come.
         now_s: a monotonic clock.
     """
 
@@ -57,6 +58,7 @@ class Scheduler:
         limits: StageLimits,
         log_path: Callable[[PlannedCase], Path],
         on_stage: Callable[[Case, Lane, Stage], None] = lambda *_: None,
+        more: Callable[[], Plan | None] = lambda: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.workers = workers
@@ -65,6 +67,7 @@ class Scheduler:
         self.limits = limits
         self.log_path = log_path
         self.on_stage = on_stage
+        self.more = more
         self.now_s = now_s
         self.running: dict[int, Running] = {}
         self.windows = Windows(workers, self.running, now_s)
@@ -85,7 +88,7 @@ class Scheduler:
     def run_planned(self, plan: Plan) -> Generator[tuple[PlannedCase, Record]]:
         """The same, with what was planned."""
         queue: deque[tuple[PlannedCase, bool]] = deque()
-        for planned in self._in_order(plan):
+        for planned in in_order(plan, jobs=self.jobs):
             if planned.resolved is None:
                 queue.append((planned, False))
             else:
@@ -94,11 +97,12 @@ class Scheduler:
                 yield planned, record
         seen_s = self.now_s()
         try:
-            while queue or self.running:
+            while (came := self.more()) is not None or queue or self.running:
+                queue.extend((planned, False) for planned in came or ())
                 self.windows.update()
                 if not self.windows.in_epoch:
                     self._start(queue)
-                wait_s = self._time_left_s()
+                wait_s = self._time_left_s() if self.running else STOPPED_S
                 for ticket, message in self.workers.wait(wait_s):
                     if ticket in self.running:
                         self._note(ticket, message)
@@ -111,21 +115,6 @@ class Scheduler:
             for ticket in list(self.running):
                 self.workers.kill(ticket)
             self.running.clear()
-
-    def _in_order(self, plan: Plan) -> list[PlannedCase]:
-        """The order in which cases start: first every case once, then every case again.
-
-        So a drift in the course of the run lies between the repeats of a case, not within them. With one job, each
-        round has the plan's order. With several jobs, long cases come first (compiling before eager, training before
-        evaluation): a long case that starts last would run alone at the end.
-        """
-
-        def key(planned: PlannedCase) -> tuple[int, ...]:
-            case = planned.case
-            is_short = (case.backend == EAGER, case.mode is not Mode.TRAIN)
-            return (case.repeat,) if self.jobs == 1 else (case.repeat, -case.world, *is_short)
-
-        return sorted(plan, key=key)
 
     # --- starting ---
 
@@ -306,7 +295,7 @@ class Scheduler:
                 outcome=worker.outcome,
                 started_at=worker.started_at,
                 finished_at=timestamp(),
-                lane=worker.lane.device,
+                lane=worker.lane.name,
                 paused_s=worker.paused_s,
             )
             yield worker.planned, record
@@ -324,6 +313,22 @@ class Scheduler:
             self.learned_bytes[key] = max(float(taken), self.learned_bytes.get(key, 0.0))
             resident = max(m.host_uss_bytes or 0 for m in memories)
             self.learned_host_bytes[key] = max(float(resident), self.learned_host_bytes.get(key, 0.0))
+
+
+def in_order(plan: Plan, *, jobs: int) -> list[PlannedCase]:
+    """The order in which cases start: first every case once, then every case again.
+
+    So a drift in the course of the run lies between the repeats of a case, not within them. With one job, each round
+    has the plan's order. With several jobs, long cases come first (compiling before eager, training before evaluation):
+    a long case that starts last would run alone at the end.
+    """
+
+    def key(planned: PlannedCase) -> tuple[int, ...]:
+        case = planned.case
+        is_short = (case.backend == EAGER, case.mode is not Mode.TRAIN)
+        return (case.repeat,) if jobs == 1 else (case.repeat, -case.world, *is_short)
+
+    return sorted(plan, key=key)
 
 
 def _weights_bytes(planned: PlannedCase) -> float:
