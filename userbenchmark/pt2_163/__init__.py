@@ -68,6 +68,8 @@ def report(run: Run) -> list[str]:
         lines += [f"## {backend}: beside the claim", "", *_beside_the_claim(of_backend, samples), ""]
         lines += [f"## {backend}: by collection", "", *_by_collection(of_backend, samples), ""]
         lines += [f"## {backend}: what does not pass, and why", "", *_not_passing(of_backend), ""]
+    if not lines:
+        return ["No case of this run has a backend beside eager: run it with `--backend inductor`."]
     return [*lines, READING]
 
 
