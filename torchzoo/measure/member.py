@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 import torch
+import torch._inductor.config
 
 from torchzoo.case import Case, Mode, Parallel
 from torchzoo.measure.clock import DeviceClock
@@ -123,13 +124,20 @@ class Member(Participant):
     def values(self, kind: str, steps: int) -> list[float]:
         """Numbers of the first steps of a new model: the loss and the norm of the gradients, or that of the outputs.
 
-        (An optimizer such as Adam hides a factor that all gradients have, so losses alone say too little.)
+        (An optimizer such as Adam hides a factor that all gradients have, so losses alone say too little.) Nothing is
+        dropped out, and compiled code draws the random numbers that eager draws.
 
         `kind` is `reference` (see `torchzoo.measure.check.ranks`), `eager` or `candidate`.
         """
+        with torch._inductor.config.patch(fallback_random=True):
+            return self._values(kind, steps)
+
+    def _values(self, kind: str, steps: int) -> list[float]:
+        from torchzoo.measure.check.randomness import seed_everything, without_dropout
         from torchzoo.measure.check.ranks import average_gradients, value_of
 
         self.build()
+        without_dropout(self.model)
         mesh = self.mesh
         if kind == "reference":
             self.mesh = None
@@ -144,14 +152,15 @@ class Member(Participant):
             name = CANDIDATE_VARIANT
             self.inspect()
             self.build()
+            without_dropout(self.model)
             calls = self.inspection
             self.prepare()
             self.inspection = calls
             self.add_candidate()
         self.variants[name].select()
-        torch.manual_seed(self.case.seed + self.model.shard)
         found = []
-        for _ in range(steps):
+        for index in range(steps):
+            seed_everything(self.case.seed + steps * self.model.shard + index)
             found.append(value_of(self.variants[name].step()))
             if self.case.mode is Mode.TRAIN:
                 networks = self.model.networks().values()

@@ -131,6 +131,7 @@ def _follow(request: Request, number: int, device: str, line: Connection) -> Non
     from torchzoo.measure.gang import Line, follow
     from torchzoo.measure.member import new_member
 
+    _limit_compile_processes(request)
     follow(new_member(request.case, request.spec, device, _threads(request), number), Line(line))
 
 
@@ -148,6 +149,16 @@ def _threads(request: Request) -> int | None:
     return threads
 
 
+def _limit_compile_processes(request: Request) -> None:
+    """Let inductor use this worker's part of the cores. No other case prepares on a gang's devices: it has them all."""
+    from torchzoo.measure.compilation import set_compile_processes
+
+    count = request.settings.compile_threads
+    if count is not None:
+        cores = request.lane.cores or usable_cores()
+        set_compile_processes(count if request.case.world == 1 else max(count, len(cores) // request.case.world))
+
+
 def _measure(
     request: Request,
     tell: Callable[[Stage], None],
@@ -156,11 +167,9 @@ def _measure(
     ranks: Sequence[Rank] = (),
 ) -> Measured:
     from torchzoo.measure.case import measure_case
-    from torchzoo.measure.compilation import set_compile_processes
     from torchzoo.measure.gang import Line
 
-    if request.settings.compile_threads is not None:
-        set_compile_processes(request.settings.compile_threads)
+    _limit_compile_processes(request)
     return measure_case(
         request.case,
         request.spec,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -138,7 +139,7 @@ def test_a_node_that_comes_back_joins_the_run() -> None:
 def test_whatever_dies_each_of_a_thousand_cases_has_exactly_one_row(seed: int) -> None:
     nodes = FakeNodes(
         {f"n{n}": FakeNode(f"h{n}", lanes=1 + n % 4) for n in range(30)},
-        case_s=lambda case: 3.0 + hash(case.model) % 40,
+        case_s=lambda case: 3.0 + crc32(case.model.encode()) % 40,  # hash() differs between processes
         kills=[f"m{seed * 7}", "m999"],
         says_lost=seed % 2 == 0,
     )
@@ -148,7 +149,10 @@ def test_whatever_dies_each_of_a_thousand_cases_has_exactly_one_row(seed: int) -
     assert Counter(one.case for one in ran.records) == Counter(one.case for one in plan)
     failed = {one.case.model for one in ran.records if isinstance(one.outcome, Failed)}
     assert {f"m{seed * 7}", "m999"} <= failed
-    assert len(failed) <= 6  # who was twice where a node died
+    ran_where_a_node_died = Counter(
+        case.model for node in nodes.nodes.values() if node.is_dead for case in node.busy.values()
+    )
+    assert failed == {model for model, times in ran_where_a_node_died.items() if times == 2}
 
 
 def test_the_repeats_of_a_case_stay_on_one_kind_of_machine_when_kinds_are_mixed() -> None:
