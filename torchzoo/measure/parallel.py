@@ -43,6 +43,7 @@ def parallelize(model: Model, how: Parallel, mesh: DeviceMesh) -> None:
         NotRunnable: there is no plan for this model; the message says why.
     """
     network = _parallel_network(model)
+    _refuse_what_pytorch_can_not(model, network, how)
     before = dict(network.named_parameters())
     match how:
         case Parallel.DDP:
@@ -72,6 +73,17 @@ def _parallel_network(model: Model) -> nn.Module:
     elif len(networks) != 1:
         raise NotRunnable(f"its step has {len(networks)} networks: there is a plan for one only")
     return networks[0]
+
+
+def _refuse_what_pytorch_can_not(model: Model, network: nn.Module, how: Parallel) -> None:
+    if how is Parallel.TP and model.scaler is not None:
+        raise NotRunnable(
+            "its loss is scaled, and PyTorch can't unscale sharded and other gradients together: take amp_bf16"
+        )
+    has_sparse = any(getattr(module, "sparse", False) for module in network.modules())
+    if model.mode is Mode.TRAIN and has_sparse and (how is Parallel.FSDP2 or model.device.type == "cuda"):
+        other = "fully_shard" if how is Parallel.FSDP2 else "NCCL"
+        raise NotRunnable(f"its embeddings have sparse gradients, which {other} can't average")
 
 
 def _data_parallel(network: nn.Module, device: torch.device, mesh: DeviceMesh) -> DataParallel:

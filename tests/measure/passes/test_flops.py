@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from measuring import measure
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from torchzoo.case import Mode
 from torchzoo.measure.passes.flops import computes_much, count_work
@@ -278,6 +281,26 @@ def test_a_sparse_gradient_counts_its_rows() -> None:
     work = count_work(lambda: table(WHICH).sum().backward())
     assert work.bytes_moved is not None
     assert work.bytes_moved < 1000 * 40
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    """Of two ranks. There is only one: a collective returns at once."""
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield init_device_mesh("cpu", (2,))
+    distributed.destroy_process_group()
+
+
+def test_a_rank_counts_its_own_part_of_a_layer(mesh: DeviceMesh) -> None:
+    """The first layer's columns and the second one's rows are divided between two ranks."""
+    network = nn.Sequential(nn.Linear(8, 16, bias=False), nn.Linear(16, 8, bias=False), nn.Linear(8, 3, bias=False))
+    whole = count_work(lambda: network(torch.ones(4, 8)).sum().backward())
+    parallelize_module(network, mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
+    own = count_work(lambda: network(torch.ones(4, 8)).sum().backward())
+    shared, alone = 2 * 4 * 8 * 16, 2 * 4 * 8 * 3
+    assert whole.total == (2 + 3) * shared + 3 * alone  # the first layer's data needs no gradient
+    assert own.total == (2 + 3) * shared // 2 + 3 * alone
+    assert own.without_formula == {}
 
 
 @pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
