@@ -1,4 +1,7 @@
-"""Which tests run: `gpu` ones on a CUDA device, `slow` ones once a week, kept passes not again, the longest first."""
+"""Which tests run: `gpu` ones where there is a CUDA device, `slow` ones where `-m` names them, kept passes not again.
+
+The longest come first.
+"""
 
 from __future__ import annotations
 
@@ -77,10 +80,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     place = {name: number for number, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: place.get(item.nodeid, len(place)))
-    if "TORCHZOO_WEEKLY" not in os.environ and "slow" not in config.option.markexpr:
+    if "slow" not in config.getoption("-m"):
         for item in items:
             if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="slow: runs once a week (TORCHZOO_WEEKLY=1), and with -m slow"))
+                item.add_marker(pytest.mark.skip(reason="takes long: run it with -m slow"))
     if torch.cuda.is_available():
         return
     for item in items:

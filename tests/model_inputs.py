@@ -14,7 +14,10 @@ from torchzoo.zoo.spec import ModelSpec
 CONTRACT = (
     *(f"torchzoo/{name}.py" for name in ("__init__", "bounds", "case", "data", "errors", "files", "model", "tasks")),
     *(f"torchzoo/zoo/{name}" for name in ("__init__.py", "catalog.py", "contract.py", "folders.py", "requirements.py")),
-    *(f"torchzoo/zoo/{name}" for name in ("rules.py", "spec.py", "limits.yaml", "suites/__init__.py")),
+    *(
+        f"torchzoo/zoo/{name}"
+        for name in ("collections.py", "rules.py", "spec.py", "limits.yaml", "suites/__init__.py")
+    ),
     "torchzoo/networks",
     "torchzoo/measure/passes/flops.py",
     *(f"tests/{name}.py" for name in ("counting", "model_inputs", "pinned_work", "zoo/test_contract")),

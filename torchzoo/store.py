@@ -67,10 +67,42 @@ def write_whole(path: Path, content: bytes) -> None:
     unfinished.replace(path)
 
 
-class RunStore:
-    """Writes one run. Use it as a context manager: inside, a lock keeps other runners out of the folder.
+def lock_folder(
+    folder: Path,
+    *,
+    subfolder: str = "",
+    owner: str = "torchzoo",
+    advice: str = "name another folder with -o",
+) -> FileLock:
+    """Keep other processes from a folder until the lock is released. The folder is made if it does not exist.
 
     The lock belongs to this process. It ends with the process, however that ends, and no worker inherits it.
+
+    Args:
+        folder: the folder. Its file `.lock` is locked, and stays.
+        subfolder: a folder in it that is made, too.
+        owner: who is at work there if it is locked.
+        advice: what to do if it can't be written.
+
+    Raises:
+        StoreError: the folder can't be written, or another process works there.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / ".lock")
+    try:
+        (folder / subfolder).mkdir(parents=True, exist_ok=True)
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        message = f"another {owner} is at work on {folder}: wait for it, or name another folder"
+        raise StoreError(message) from error
+    except OSError as error:
+        raise StoreError(f"can't write to {folder}: {error.strerror or error}; {advice}") from error
+    return lock
+
+
+class RunStore:
+    """Writes one run. Use it as a context manager: inside, a lock keeps other runners out of the folder.
 
     Args:
         path: the run's folder.
@@ -89,20 +121,9 @@ class RunStore:
         self._lock: FileLock | None = None
 
     def __enter__(self) -> RunStore:
-        from filelock import FileLock, Timeout
-
         if self.resume and not (self.path / "run.json").is_file():
             raise StoreError(f"no run in {self.path}: there is no file run.json")
-        lock = FileLock(self.path / ".lock")
-        try:
-            self.logs.mkdir(parents=True, exist_ok=True)
-            lock.acquire(blocking=False)
-        except Timeout as error:
-            message = f"another torchzoo is at work on {self.path}: wait for it, or name another folder"
-            raise StoreError(message) from error
-        except OSError as error:
-            message = f"can't write to {self.path}: {error.strerror or error}; name another folder with -o"
-            raise StoreError(message) from error
+        lock = lock_folder(self.path, subfolder=self.logs.name)
         if not self.resume and (self.path / "run.json").exists():
             lock.release()
             raise StoreError(

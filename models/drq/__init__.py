@@ -4,7 +4,9 @@ A train step is one full update: `batch_size` transitions are drawn, on the devi
 resident there, and shifted by random numbers of pixels; the soft Bellman target is averaged over two shifts of the next
 observation (K) and regressed on from two of the observation (M); then actor, temperature and target networks follow.
 The authors do the last three in every second step only; here a step is always the one that has them. The convolutions
-learn from the critic alone, and the actor reads their features.
+learn from the critic alone, and the actor reads their features. As in the authors' code (github.com/denisyarats/drq,
+commit dd040f1, `drq.py`), actor and critic encode what they see themselves, with the same convolutions: the actor's
+update runs them twice on the same images, a whole step eight times with those of the target network.
 
 The environment is not simulated in the step: the memory is filled at build time with episodes of random frames, one of
 125 steps per sample of the batch. It keeps every frame once, as bytes; three in a row make an observation. An eval step
@@ -106,10 +108,8 @@ class Model(SoftActorCritic):
         """Returns the loss and the log-densities (B,) of the actions drawn, both detached."""
         self.actor_optimizer.zero_grad()
         with self.autocast():
-            with torch.no_grad():
-                features = self.encoder(observation)
-            action, log_density = self.act(features)
-            value = torch.minimum(*self.critic(features, action))
+            action, log_density = self.act(self.encoder(observation).detach())
+            value = torch.minimum(*self.critic(self.encoder(observation).detach(), action))
             loss = (self.temperature().detach() * log_density - value).mean()
         self.backward(loss)  # the gradients that reach the critic are cleared before its next update
         self.step(self.actor_optimizer)

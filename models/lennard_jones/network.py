@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.func import jacrev, vmap
 
@@ -22,7 +23,7 @@ class Config:
 
 
 class EnergyAndForce(nn.Module):
-    """Distances (B, 1) to energies (B, 1) and forces (B, 1) along the line between the atoms."""
+    """Vectors from one atom to the other (B, 3) to energies (B, 1) and forces (B, 3)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -32,11 +33,8 @@ class EnergyAndForce(nn.Module):
             layers += [nn.Linear(inputs, outputs), nn.Tanh()]
         self.energy = nn.Sequential(*layers, nn.Linear(sizes[-1], 1))
 
-    def forward(self, distances: Tensor) -> tuple[Tensor, Tensor]:
-        slopes, energies = vmap(jacrev(self._energy_twice, has_aux=True))(distances)  # (B, 1, 1), (B, 1)
-        return energies, -slopes.squeeze(-1)
-
-    def _energy_twice(self, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """The energy (1,) of one pair: once to be differentiated, once to be kept."""
-        energy = self.energy(distance)
-        return energy, energy
+    def forward(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        distances = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+        energies = self.energy(distances)
+        slopes = vmap(jacrev(self.energy))(distances).squeeze(-1)  # (B, 1), by a forward pass of their own
+        return energies, -slopes * vectors / distances

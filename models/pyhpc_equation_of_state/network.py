@@ -7,12 +7,15 @@ international thermodynamic equation of seawater", manual 56, appendices A.30 an
     N = a0 + a1 p + a2 p^2 + a3 p^3        D = b0 + 2 b1 p + b2 p^2
 
 Dynamic enthalpy H (Young, 2010, doi:10.1175/2009JPO4294.1) is specific volume N / D integrated from the surface to p.
-Dividing N by D leaves a quotient (q0 + a3 p) / b2 and a remainder r0 + r1 p, so with s^2 = b1^2 - b0 b2
+Dividing N by D leaves a quotient (q0 + a3 p) / b2, where q0 = a2 - 2 a3 b1 / b2, and a remainder r0 + r1 p. With
+s^2 = b1^2 - b0 b2
 
-    H = (q0 + a3 p / 2) p / b2 + r1 / (2 b2) ln(D / b0) + (r0 - r1 b1 / b2) artanh(s p / (b0 + b1 p)) / s
+    H = (q0 + a3 p / 2) p / b2 + r1 / (2 b2) ln(1 + u) + (r0 b2 - r1 b1) / (2 b2 s) ln(1 + x)
+    u = D / b0 - 1 = (2 b1 + b2 p) p / b0        x = 2 b2 p s / ((b1 - s) (b1 + s + b2 p))
 
-and the network returns dH/dT by the product rule. A name that ends in `_t` is the derivative with respect to
-temperature of the name without it.
+and the network returns dH/dT. A name that ends in `_t` is the derivative with respect to temperature of the name
+without it. Each is written out as the product rule gives it, in terms of the seven polynomials: to share products and
+factors among the terms would be a third less work than the original's.
 
 Shapes: X, Y the horizontal grid, Z the levels; every point is computed by itself.
 """
@@ -70,52 +73,68 @@ class Config:
 
 
 class EnthalpySlope(nn.Module):
-    """Salinity (g/kg), temperature (degrees C) and pressure (dbar), each (X, Y, Z), to dH/dT in J/(kg K), (X, Y, Z)."""
+    """Salinity (g/kg) and temperature (degrees C), both (X, Y, Z), to dH/dT in J/(kg K), (X, Y, Z).
 
-    def __init__(self, config: Config) -> None:
+    Args:
+        pressure: in dbar, broadcast to (X, Y, Z).
+    """
+
+    pressure: Tensor
+
+    def __init__(self, config: Config, pressure: Tensor) -> None:
         super().__init__()
         self.terms: tuple[Rows, ...] = dataclasses.astuple(config)
         self.slope_terms = tuple(tuple(_derivative(row) for row in rows) for rows in self.terms)
+        self.register_buffer("pressure", pressure)
 
-    def forward(self, salinity: Tensor, temperature: Tensor, pressure: Tensor) -> Tensor:
-        p = pressure
+    def forward(self, salinity: Tensor, temperature: Tensor) -> Tensor:
+        p, whole, half = self.pressure, PASCALS_PER_DECIBAR, 0.5 * PASCALS_PER_DECIBAR
         powers = (salinity, salinity * salinity.sqrt(), salinity * salinity)
         a0, a1, a2, a3, b0, two_b1, b2 = [_evaluate(rows, powers, temperature) for rows in self.terms]
         a0_t, a1_t, a2_t, a3_t, b0_t, two_b1_t, b2_t = [
             _evaluate(rows, powers, temperature) for rows in self.slope_terms
         ]
-
-        # N / D = (q0 + a3 p) / b2 + (r0 + r1 p) / D, all divided by b2 as they come
-        inverse = 1 / b2
-        a3, a3_t = a3 * inverse, (a3_t - a3 * inverse * b2_t) * inverse
-        q0 = (a2 - two_b1 * a3) * inverse
-        q0_t = (a2_t - two_b1_t * a3 - two_b1 * a3_t - q0 * b2_t) * inverse
-        r0, r0_t = a0 - b0 * q0, a0_t - b0_t * q0 - b0 * q0_t
-        r1, r1_t = a1 - b0 * a3 - two_b1 * q0, a1_t - b0_t * a3 - b0 * a3_t - two_b1_t * q0 - two_b1 * q0_t
-
-        quotient_t = (q0_t + 0.5 * a3_t * p) * p
-
-        # the logarithm: ln(D / b0), where D / b0 = 1 + u
-        u = (two_b1 + b2 * p) * p / b0
-        u_t = ((two_b1_t + b2_t * p) * p - u * b0_t) / b0
-        log, log_t = torch.log1p(u), u_t / (1 + u)
-        weight = 0.5 * r1 * inverse
-        weight_t = (0.5 * r1_t - weight * b2_t) * inverse
-        logarithm_t = weight_t * log + weight * log_t
-
-        # the hyperbolic tangent: artanh(x) / s
         b1, b1_t = 0.5 * two_b1, 0.5 * two_b1_t
-        s = (b1 * b1 - b0 * b2).sqrt()
-        s_t = (b1 * b1_t - 0.5 * (b0_t * b2 + b0 * b2_t)) / s
-        linear = b0 + b1 * p
-        x = s * p / linear
-        x_t = (s_t * p - x * (b0_t + b1_t * p)) / linear
-        tangent = torch.atanh(x) / s
-        tangent_t = (x_t / (1 - x * x) - tangent * s_t) / s
-        rest, rest_t = r0 - 2 * weight * b1, r0_t - 2 * (weight_t * b1 + weight * b1_t)
-        tangent_part_t = rest_t * tangent + rest * tangent_t
+        inverse, inverse_t = 1 / b2, -b2_t / b2.square()  # of b2
 
-        return PASCALS_PER_DECIBAR * (quotient_t + logarithm_t + tangent_part_t)
+        n0 = 2 * a3 * b0 * b1 * inverse - a2 * b0
+        n0_t = 2 * a3_t * b0 * b1 * inverse + 2 * a3 * b0_t * b1 * inverse + 2 * a3 * b0 * b1_t * inverse
+        n0_t = n0_t + 2 * a3 * b0 * b1 * inverse_t - a2_t * b0 - a2 * b0_t
+        r0, r0_t = a0 + n0 * inverse, a0_t + n0_t * inverse + n0 * inverse_t
+
+        n1 = 4 * a3 * b1.square() * inverse - a3 * b0 - 2 * a2 * b1
+        n1_t = 4 * a3_t * b1.square() * inverse + 8 * a3 * b1 * b1_t * inverse + 4 * a3 * b1.square() * inverse_t
+        n1_t = n1_t - a3_t * b0 - a3 * b0_t - 2 * a2_t * b1 - 2 * a2 * b1_t
+        r1, r1_t = a1 + n1 * inverse, a1_t + n1_t * inverse + n1 * inverse_t
+
+        # the quotient
+        q = a2 - 2 * a3 * b1 * inverse + 0.5 * a3 * p
+        q_t = a2_t - 2 * a3_t * b1 * inverse - 2 * a3 * b1_t * inverse - 2 * a3 * b1 * inverse_t + 0.5 * a3_t * p
+        quotient_t = whole * p * q_t * inverse + whole * p * q * inverse_t
+
+        # the first logarithm
+        surface, surface_t = 1 / b0, -b0_t / b0.square()  # 1 / D at p = 0
+        u = p * (two_b1 + b2 * p) * surface
+        u_t = p * (two_b1_t + b2_t * p) * surface + p * (two_b1 + b2 * p) * surface_t
+        log = torch.log1p(u)
+        first_t = half * r1_t * inverse * log + half * r1 * inverse_t * log + half * r1 * inverse * u_t / (1 + u)
+
+        # the second logarithm
+        s_squared = b1.square() - b0 * b2
+        s = s_squared.sqrt()
+        s_t = 0.5 * (2 * b1 * b1_t - b0_t * b2 - b0 * b2_t) / s
+        below, below_t = 1 / (b1 - s), b1_t - s_t
+        above, above_t = 1 / (b1 + s + b2 * p), b1_t + s_t + b2_t * p
+        x = 2 * b2 * p * s * below * above
+        x_t = 2 * b2_t * p * s * below * above + 2 * b2 * p * s_t * below * above
+        x_t = x_t - 2 * b2 * p * s * below_t * below.square() * above
+        x_t = x_t - 2 * b2 * p * s * above_t * above.square() * below
+        log = torch.log1p(x)
+        rest, rest_t = r0 * b2 - r1 * b1, r0_t * b2 + r0 * b2_t - r1_t * b1 - r1 * b1_t
+        second_t = half * rest_t * inverse * log / s + half * rest * inverse_t * log / s
+        second_t = second_t - half * rest * inverse * log * s_t / s_squared + half * rest * inverse / s * x_t / (1 + x)
+
+        return quotient_t + first_t + second_t
 
 
 def density(config: Config, salinity: Tensor, temperature: Tensor, pressure: Tensor) -> Tensor:

@@ -4,6 +4,9 @@ One step computes the mixing tensor along surfaces of constant density (Griffies
 salinity: `isoneutral_diffusion_pre` there, a kernel of the ocean model Veros (Häfner et al., 2018,
 doi:10.5194/gmd-11-3299-2018). Masks are random as there; fields are drawn so that slopes are on both sides of the one
 where mixing is tapered off. Temperature and salinity come with Veros' three time levels, of which the kernel reads one.
+
+The work is that of `isoneutral_pytorch.py` there (commit d438ef8), run without TorchScript: it calls 487 operators in a
+step, the network here 485, which move 0.7% more bytes.
 """
 
 import torch

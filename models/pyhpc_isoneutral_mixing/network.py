@@ -92,9 +92,8 @@ class IsoneutralMixing(nn.Module):
         ]
         k_east, slopes_east = self.side_faces(0, expansion, gradients, f.mask_u, f.diffusivity)
         k_north, slopes_north = self.side_faces(1, expansion, gradients, f.mask_v, f.diffusivity)
-        k_top_x, slopes_top_x = self.upper_faces(0, expansion, gradients, f.mask_w, f.diffusivity)
-        k_top_y, slopes_top_y = self.upper_faces(1, expansion, gradients, f.mask_w, f.diffusivity)
-        return Mixing(k_east, k_north, k_top_x + k_top_y, slopes_east, slopes_north, slopes_top_x, slopes_top_y)
+        k_top, slopes_top_x, slopes_top_y = self.upper_faces(expansion, gradients, f.mask_w, f.diffusivity)
+        return Mixing(k_east, k_north, k_top, slopes_east, slopes_north, slopes_top_x, slopes_top_y)
 
     def expansion(self, temperature: Tensor, mask: Tensor) -> Pair:
         """How density changes with temperature, in kg/m^3 per K, and salinity, in kg/m^3 per g/kg; at T points."""
@@ -106,8 +105,11 @@ class IsoneutralMixing(nn.Module):
 
     def gradient(self, axis: int, tracer: Tensor, mask: Tensor) -> Tensor:
         """Per m, at U (axis 0), V or W points; zero at the last ones, beyond which there is nothing."""
-        distance = (self.grid.dxu * self.grid.cost, self.grid.dyu, self.grid.dzw)[axis]
-        return mask * tracer.diff(dim=axis, append=tracer.narrow(axis, -1, 1)) / distance
+        distance = (self.grid.dxu * self.grid.cost, self.grid.dyu, self.grid.dzw)[axis].expand_as(mask)
+        gradient = torch.zeros_like(mask)
+        faces = (slice(None),) * axis + (slice(None, -1),)
+        gradient[faces] = mask[faces] * tracer.diff(dim=axis) / distance[faces]
+        return gradient
 
     def side_faces(
         self, axis: int, expansion: Pair, gradients: list[Pair], mask: Tensor, diffusivity: Tensor
@@ -115,9 +117,9 @@ class IsoneutralMixing(nn.Module):
         """The diagonal and the slopes at eastern (axis 0) or northern (axis 1) faces."""
         behind, ahead = rows(axis, slice(1, -2)), rows(axis, slice(2, -1))  # a face goes with the cell behind it
         at_tops = diffusivity[behind] + diffusivity[ahead]
-        at_bottoms = torch.cat([at_tops[..., :1], at_tops[..., :-1]], dim=-1)  # nothing below the lowest: its top again
-        mean_diffusivity = 0.25 * (at_tops + at_bottoms)
-        total = torch.zeros_like(mean_diffusivity)
+        mean_diffusivity, total = torch.zeros_like(at_tops), torch.zeros_like(at_tops)
+        mean_diffusivity[..., 1:] = 0.25 * (at_tops[..., 1:] + at_tops[..., :-1])
+        mean_diffusivity[..., 0] = 0.5 * at_tops[..., 0]  # nothing below the lowest
         slopes = mask.new_zeros(*mask.shape, 2, 2)
         for side, cell in enumerate((behind, ahead)):
             for top in (0, 1):
@@ -134,33 +136,34 @@ class IsoneutralMixing(nn.Module):
         return diagonal, slopes
 
     def upper_faces(
-        self, axis: int, expansion: Pair, gradients: list[Pair], mask: Tensor, diffusivity: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """What eastward (axis 0) or northward (axis 1) slopes add to the diagonal, and the slopes, at upper faces."""
+        self, expansion: Pair, gradients: list[Pair], mask: Tensor, diffusivity: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The diagonal, and the eastward and northward slopes, at upper faces."""
         grid, columns = self.grid, mask.shape[:2]
-        spacing = (grid.dxu, grid.dyu * grid.cosu)[axis].expand(*columns, 1)
-        width = (grid.dxt, grid.dyt * grid.cost)[axis].expand(*columns, 1)
         inside = (INSIDE, INSIDE)
         faces = (*inside, slice(None, -1))  # none above the highest cell
         water, along = mask[faces], diffusivity[faces]
-        total = torch.zeros_like(water)
-        slopes = mask.new_zeros(*mask.shape, 2, 2)
-        for side, neighbour in enumerate((rows(axis, slice(1, -3)), inside)):
-            for above, levels in enumerate((slice(None, -1), slice(1, None))):
-                across = density_gradient(expansion, (*inside, levels), gradients[axis], (*neighbour, levels))
-                upward = density_gradient(expansion, (*inside, levels), gradients[2], faces)
-                slope, taper = self.slope(across, upward)
-                total += spacing[neighbour] * along * taper * slope.square() * water
-                slopes[(*faces, side, above)] = taper * slope * water
+        totals = [torch.zeros_like(water) for _ in range(2)]
+        slopes = [mask.new_zeros(*mask.shape, 2, 2) for _ in range(2)]
+        for above, levels in enumerate((slice(None, -1), slice(1, None))):
+            upward = density_gradient(expansion, (*inside, levels), gradients[2], faces)
+            for axis, spacing in enumerate((grid.dxu, grid.dyu * grid.cosu)):
+                for side, neighbour in enumerate((rows(axis, slice(1, -3)), inside)):
+                    across = density_gradient(expansion, (*inside, levels), gradients[axis], (*neighbour, levels))
+                    slope, taper = self.slope(across, upward)
+                    distance = spacing.expand(*columns, 1)[neighbour]
+                    totals[axis] += distance * along * taper * slope.square() * water
+                    slopes[axis][(*faces, side, above)] = taper * slope * water
         diagonal = torch.zeros_like(mask)
-        diagonal[faces] = total / (4.0 * width[inside])
-        return diagonal, slopes
+        depth = grid.dyt * grid.cost
+        diagonal[faces] = totals[0] / (4.0 * grid.dxt[INSIDE]) + totals[1] / (4.0 * depth[:, INSIDE])
+        return diagonal, slopes[0], slopes[1]
 
     def slope(self, across: Tensor, upward: Tensor) -> tuple[Tensor, Tensor]:
         """Slopes, and how much of the mixing remains there; none remains where the water is not stably stratified."""
         c = self.config
         slope = -across / (upward.clamp(max=0.0) - c.tiny)
-        taper = 0.5 * (1.0 + ((c.slope_limit - slope.abs()) / c.slope_scale).tanh())
+        taper = 0.5 * (1.0 + ((-slope.abs() + c.slope_limit) / c.slope_scale).tanh())
         return slope, taper
 
 

@@ -3,8 +3,11 @@
 One step is one time step of the closure of Gaspar et al. (1990): `integrate_tke` there, a kernel of the ocean model
 Veros (Häfner et al., 2018, doi:10.5194/gmd-11-3299-2018). Masks and the depth of the sea floor are random as there;
 velocities, energies and lengths are drawn from ranges as they are found in the ocean, so that the system of vertical
-mixing can be solved without pivoting. Variables come with Veros' three time levels; the step gives the new ones and
-leaves those it read as they are.
+mixing can be solved without pivoting. Variables come with Veros' three time levels; the step works on a copy of those
+that it changes.
+
+The work is that of `tke_pytorch.py` there (commit d438ef8), run without TorchScript and with these copies, as in
+TorchBench: it calls 592 operators in a step, the network here 585, which move 1.0% fewer bytes.
 """
 
 import torch

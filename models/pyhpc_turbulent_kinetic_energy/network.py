@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from torchzoo.networks.ocean import Grid
 
@@ -54,8 +53,8 @@ class Fields(NamedTuple):
 
 
 class Step(NamedTuple):
-    energy: Tensor  # (X, Y, Z) at the new time
-    tendency: Tensor  # (X, Y, Z) of now
+    energy: Tensor  # (X, Y, Z, 3) with that of the new time
+    tendency: Tensor  # (X, Y, Z, 3) with that of now
     surface_correction: Tensor  # (X, Y) m^3/s^3, energy flux added to keep the surface's energy from being negative
 
 
@@ -69,91 +68,107 @@ class TurbulentKineticEnergy(nn.Module):
 
     def forward(self, *fields: Tensor) -> Step:
         f = Fields(*fields)
+        f = f._replace(energy=f.energy.clone(), tendency=f.tendency.clone())  # the work is in place from here on
         dt, ab = self.config.time_step_s, self.config.adams_bashforth
-        now = f.energy[..., NOW]
+        new = f.energy[..., NEXT]
 
         mixed, water = self.mix_vertically(f)
-        mixed = torch.where(water, mixed, f.energy[(*INNER, slice(None), NEXT)])
-        mixed, correction = self.keep_surface_positive(mixed)
-        mixed = mixed + dt * f.mask_w[INNER] * self.lateral_mixing(now, f.mask_u, f.mask_v)
-        energy, tendency = f.energy[..., NEXT].clone(), f.tendency[..., NOW].clone()
-        energy[INNER] = mixed
-        tendency[INNER] = self.advection(f)
-        energy += dt * ((1.5 + ab) * tendency - (0.5 + ab) * f.tendency[..., BEFORE])
-        return Step(energy, tendency, F.pad(correction, (2, 2, 2, 2)))
+        new[INNER] = torch.where(water, mixed, new[INNER])
+        correction = self.keep_surface_positive(new)
+        new[INNER] += dt * f.mask_w[INNER] * self.lateral_mixing(f)
+        self.advect(f)
+        f.energy[..., NEXT] += dt * ((1.5 + ab) * f.tendency[..., NOW] - (0.5 + ab) * f.tendency[..., BEFORE])
+        return Step(f.energy, f.tendency, correction)
 
     def mix_vertically(self, f: Fields) -> tuple[Tensor, Tensor]:
         """Energy (X - 4, Y - 4, Z) after vertical mixing, dissipation and forcing, and where it is so: in the water."""
-        c, dt, heights = self.config, self.config.time_step_s, self.heights()
-        now, viscosity = f.energy[(*INNER, slice(None), NOW)], f.viscosity[INNER]
-        lowest = f.bottom[INNER][..., None] - 1
-        level = torch.arange(now.shape[-1], device=now.device)
-        water = (lowest >= 0) & (level >= lowest)
-        at_floor = (lowest >= 0) & (level == lowest)
+        c, dt, dzt, dzw = self.config, self.config.time_step_s, self.grid.dzt, self.grid.dzw
+        viscosity, length = f.viscosity[INNER], f.mixing_length[INNER]
+        root = f.energy[..., NOW].clamp(min=0.0).sqrt()[INNER]
+        exchange, lower, diagonal, upper, right = (torch.zeros_like(length) for _ in range(5))
 
         # m, what each point exchanges with the one above it
-        exchange = dt * c.implicitness * 0.5 * (viscosity[..., :-1] + viscosity[..., 1:]) / self.grid.dzt[..., 1:]
-        above = F.pad(exchange, (0, 1)) / heights
-        below = torch.where(at_floor, 0.0, F.pad(exchange, (1, 0)) / heights)
-        loss = dt * c.dissipation * now.clamp(min=0.0).sqrt() / f.mixing_length[INNER]
-        right = now + dt * f.forcing[INNER]
-        right[..., -1] += dt * f.surface_forcing[INNER] / heights[..., -1]
-        solution = solve_tridiagonal(
-            -below * water, torch.where(water, 1.0 + above + below + loss, 1.0), -above * water, right * water
-        )
-        return solution, water
+        exchange[..., :-1] = dt / dzt[..., 1:] * c.implicitness * 0.5 * (viscosity[..., :-1] + viscosity[..., 1:])
+        for levels, below, height in self.levels_above_the_lowest():
+            lower[..., levels] = -exchange[..., below] / height
+            mixing = (exchange[..., levels] + exchange[..., below]) / height
+            diagonal[..., levels] = 1.0 + mixing + dt * c.dissipation * root[..., levels] / length[..., levels]
+        diagonal_at_floor = 1.0 + exchange / dzw + dt * c.dissipation / length * root
+        upper[..., :-1] = -exchange[..., :-1] / dzw[..., :-1]
+        right[...] = f.energy[(*INNER, slice(None), NOW)] + dt * f.forcing[INNER]
+        right[..., -1] += dt * f.surface_forcing[INNER] / (0.5 * dzw[..., -1])
 
-    def keep_surface_positive(self, energy: Tensor) -> tuple[Tensor, Tensor]:
-        """Energy with what is negative at the surface set to zero, and the flux (X - 4, Y - 4) that this takes."""
-        surface = energy[..., -1:]
-        correction = (-surface).clamp(min=0.0) * self.heights()[..., -1:] / self.config.time_step_s
-        return torch.cat([energy[..., :-1], surface.clamp(min=0.0)], dim=-1), correction.squeeze(-1)
+        lowest = f.bottom[INNER][..., None] - 1
+        level = torch.arange(length.shape[-1], device=length.device)
+        has_water = lowest >= 0
+        water, at_floor = has_water & (level >= lowest), has_water & (level == lowest)
+        diagonal = torch.where(at_floor, diagonal_at_floor, torch.where(water, diagonal, 1.0))
+        return solve_tridiagonal(water * lower * ~at_floor, diagonal, water * upper, water * right), water
 
-    def lateral_mixing(self, energy: Tensor, mask_u: Tensor, mask_v: Tensor) -> Tensor:
+    def keep_surface_positive(self, energy: Tensor) -> Tensor:
+        """Sets energy (X, Y, Z) that is negative at the surface to zero; returns the flux (X, Y) that this takes."""
+        surface, height = energy[(*INNER, -1)], 0.5 * self.grid.dzw[..., -1]
+        correction = torch.zeros_like(energy[..., -1])
+        correction[INNER] = torch.where(surface < 0.0, -surface * height / self.config.time_step_s, 0.0)
+        energy[(*INNER, -1)] = surface.clamp(min=0.0)
+        return correction
+
+    def lateral_mixing(self, f: Fields) -> Tensor:
         """The tendency (X - 4, Y - 4, Z) by diffusion along the levels."""
-        grid = self.grid
-        fluxes = []
-        for axis, mask, metric in ((0, mask_u, 1.0 / (grid.cost * grid.dxu)), (1, mask_v, grid.cosu / grid.dyu)):
-            _, here, ahead, _ = windows(energy, axis)
-            face = FACES[axis]
-            difference = (ahead - here) * metric.expand_as(mask)[face] * mask[face]
-            fluxes.append(self.config.lateral_diffusivity * difference)
-        return self.divergence(*fluxes)
+        grid, now, diffusivity = self.grid, f.energy[..., NOW], self.config.lateral_diffusivity
+        east, north = torch.zeros_like(f.mask_u), torch.zeros_like(f.mask_v)
+        east[:-1] = diffusivity * now.diff(dim=0) / (grid.cost * grid.dxu[:-1]) * f.mask_u[:-1]
+        north[:, :-1] = diffusivity * now.diff(dim=1) / grid.dyu[:, :-1] * f.mask_v[:, :-1] * grid.cosu[:, :-1]
+        return self.divergence(east, north)
 
-    def advection(self, f: Fields) -> Tensor:
-        """The tendency (X - 4, Y - 4, Z) by advection along all axes."""
-        grid, energy = self.grid, f.energy[..., NOW]
+    def advect(self, f: Fields) -> None:
+        """Puts the tendency by advection along all axes into that of now."""
+        grid, tendency = self.grid, f.tendency[..., NOW]
         velocities = (f.u[..., NOW], grid.cosu * f.v[..., NOW], f.w[..., NOW])
         distances = (grid.cost * grid.dxt, grid.cost * grid.dyt, grid.dzw)
         east, north, top = (
-            self.superbee_flux(axis, velocity[FACES[axis]], energy, f.mask_w, distance.expand_as(energy)[FACES[axis]])
+            self.superbee_flux(axis, velocity, f.energy[..., NOW], f.mask_w, distance)
             for axis, (velocity, distance) in enumerate(zip(velocities, distances, strict=True))
         )
-        vertical = F.pad(top, (1, 1)).diff(dim=2) / self.heights()
-        return -f.mask_w[INNER] * self.divergence(east, north) - vertical
+        tendency[INNER] = -f.mask_w[INNER] * self.divergence(east, north)
+        tendency[..., 0] += -top[..., 0] / grid.dzw[..., 0]
+        for levels, below, height in self.levels_above_the_lowest():
+            tendency[..., levels] += -(top[..., levels] - top[..., below]) / height
 
     def superbee_flux(self, axis: int, velocity: Tensor, energy: Tensor, mask: Tensor, distance: Tensor) -> Tensor:
-        """The flux through faces: second order where energy is smooth, upwind where it is not."""
-        tiny = self.config.tiny
-        mask_behind, mask_here, mask_ahead, _ = windows(both_sides(mask, axis), axis)
+        """The flux (X, Y, Z) through the faces next to the inside: second order where energy is smooth, else upwind."""
+        flux, face, tiny = torch.zeros_like(mask), FACES[axis], self.config.tiny
+        mask, distance = both_sides(mask, axis), distance.expand_as(mask)[face]
+        if axis == 2:
+            velocity, energy, mask = (with_zero_ends(field) for field in (velocity, energy, mask))
+        velocity = windows(velocity, axis)[1]
+        mask_behind, mask_here, mask_ahead, _ = windows(mask, axis)
         behind, here, ahead, beyond = windows(energy, axis)
+
         step = (ahead - here) * mask_here
         upwind_step = torch.where(velocity > 0.0, (here - behind) * mask_behind, (beyond - ahead) * mask_ahead)
         ratio = upwind_step / torch.where(step.abs() < tiny, tiny, step)
         limiter = torch.maximum((2.0 * ratio).clamp(max=1.0), ratio.clamp(max=2.0)).clamp(min=0.0)
         courant = (velocity * self.config.time_step_s / distance).abs()
         central = velocity * (ahead + here) * 0.5
-        return central - velocity.abs() * (1.0 - limiter + courant * limiter) * step * 0.5
+        flux[face] = central - velocity.abs() * (1.0 - limiter + courant * limiter) * step * 0.5
+        return flux
 
     def divergence(self, east: Tensor, north: Tensor) -> Tensor:
-        """Of fluxes through eastern (X - 3, Y - 4, Z) and northern (X - 4, Y - 3, Z) faces, per m."""
+        """Of fluxes (X, Y, Z) through eastern and northern faces, per m: (X - 4, Y - 4, Z)."""
         cost, dxt, dyt = self.grid.cost[:, INSIDE], self.grid.dxt[INSIDE], self.grid.dyt[:, INSIDE]
-        return east.diff(dim=0) / (cost * dxt) + north.diff(dim=1) / (cost * dyt)
+        return east[FACES[0]].diff(dim=0) / (cost * dxt) + north[FACES[1]].diff(dim=1) / (cost * dyt)
 
-    def heights(self) -> Tensor:
-        """(1, 1, Z) of the cells around W points; the surface cuts the uppermost in half."""
+    def levels_above_the_lowest(self) -> tuple[tuple[slice, slice, Tensor], ...]:
+        """Levels, those below them, and the heights of the cells around the levels' W points.
+
+        The uppermost level is apart: the surface cuts its cell in half.
+        """
         dzw = self.grid.dzw
-        return torch.cat([dzw[..., :-1], 0.5 * dzw[..., -1:]], dim=-1)
+        return (
+            (slice(1, -1), slice(None, -2), dzw[..., 1:-1]),
+            (slice(-1, None), slice(-2, -1), 0.5 * dzw[..., -1:]),
+        )
 
 
 # The faces between a point and the next along an axis, of which the inside has two.
@@ -165,35 +180,40 @@ FACES: tuple[Index, ...] = (
 
 
 def windows(field: Tensor, axis: int) -> list[Tensor]:
-    """The field behind, here, ahead and beyond, for each of FACES: the two points that it parts and the two next.
-
-    Below the floor and above the surface there is zero.
-    """
-    if axis == 2:
-        field = F.pad(field, (1, 1))
+    """The field behind, here, ahead and beyond, for each of FACES: the two points that it parts and the two next."""
     count = field.shape[axis] - 3
     inside = [slice(None) if other in (axis, 2) else INSIDE for other in range(3)]
     return [field[tuple(inside)].narrow(axis, shift, count) for shift in range(4)]
 
 
+def with_zero_ends(field: Tensor) -> Tensor:
+    """(X, Y, Z) to (X, Y, Z + 2): below the floor and above the surface there is zero."""
+    x, y, z = field.shape
+    longer = field.new_zeros(x, y, z + 2)
+    longer[..., 1:-1] = field
+    return longer
+
+
 def both_sides(mask: Tensor, axis: int) -> Tensor:
     """1 where a point and the next along an axis are water; 0 at the last."""
     count = mask.shape[axis] - 1
-    both = mask.narrow(axis, 0, count) * mask.narrow(axis, 1, count)
-    return F.pad(both, (0, 0) * (2 - axis) + (0, 1))
+    both = torch.zeros_like(mask)
+    both.narrow(axis, 0, count)[...] = mask.narrow(axis, 0, count) * mask.narrow(axis, 1, count)
+    return both
 
 
 def solve_tridiagonal(lower: Tensor, diagonal: Tensor, upper: Tensor, right: Tensor) -> Tensor:
-    """Thomas' algorithm along the last dimension, for diagonally dominant systems; all arguments have one shape."""
-    ratio = value = torch.zeros_like(right[..., 0])
-    eliminated = []
-    for a, b, c, d in zip(*(each.unbind(-1) for each in (lower, diagonal, upper, right)), strict=True):
-        pivot = b - a * ratio
-        ratio, value = c / pivot, (d - a * value) / pivot
-        eliminated.append((ratio, value))
-    solution = torch.zeros_like(value)
-    solutions = []
-    for ratio, value in reversed(eliminated):
-        solution = value - ratio * solution
-        solutions.append(solution)
-    return torch.stack(solutions[::-1], dim=-1)
+    """Thomas' algorithm along the last dimension, for diagonally dominant systems; all arguments have one shape.
+
+    It overwrites `diagonal` and `right`.
+    """
+    count = right.shape[-1]
+    for k in range(1, count):
+        factor = lower[..., k] / diagonal[..., k - 1]
+        diagonal[..., k] += -factor * upper[..., k - 1]
+        right[..., k] += -factor * right[..., k - 1]
+    solution = torch.empty_like(right)
+    solution[..., -1] = right[..., -1] / diagonal[..., -1]
+    for k in reversed(range(count - 1)):
+        solution[..., k] = (right[..., k] - upper[..., k] * solution[..., k + 1]) / diagonal[..., k]
+    return solution

@@ -5,7 +5,11 @@ The batch is counted in tokens, as that example's buckets are: `batch_size` toke
 be a multiple of 20. A train step minimises the negative log-likelihood of the sentences, by the inside algorithm, with
 the paper's Adam and clipping to a norm of 3. An eval step finds the most probable parse of each sentence (Viterbi).
 
-The network is grammar and chart together, so that what is compiled or counted holds the dynamic programme.
+The network is grammar and chart together, so that what is compiled or counted holds the dynamic programme. Its work is
+that of Torch-Struct's CKY (github.com/harvardnlp/pytorch-struct, commit f4e374e, `torch_struct/cky.py`), installed
+alone as in the example: sums over rules apart for each kind of children, each taken element by element in logarithms,
+not by matrix products of exponentials, which its extension genbmm would allow. Forward and backward, the chart moves as
+many bytes (0.1% fewer). The sentences of a batch have one length here; there they may differ.
 """
 
 import torch

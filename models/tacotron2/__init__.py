@@ -1,10 +1,15 @@
 """Tacotron 2 (Shen et al., 2017, arXiv:1712.05884) turning text into mel spectrograms, teacher-forced.
 
-Texts of 150 symbols and spectrograms of up to 700 frames (8 s at 22,050 Hz and a hop of 256). The texts of a batch have
-the same length, as in a batch bucketed by it, so that the encoder's LSTM and the attention need neither packing nor
-masks; the utterances end after 600 to 700 frames, and the loss leaves out what follows. The decoder is one network that
-is called once per frame, and not the loop around it, so that a compiler is given what it can compile: unrolled, the
-loop is one graph of tens of thousands of operators.
+Texts are padded to 165 symbols and spectrograms to 863 frames (10 s at 22,050 Hz and a hop of 256): what 64 random
+clips of LJ Speech are padded to, in the median of 4,000 draws. (The training code in use, github.com/NVIDIA/tacotron2,
+makes batches of 64 clips without sorting them by length. Its list of 12,500 texts has 100 symbols in the mean and at
+most 187; the longest of 64 has 152 to 182 in 90% of the draws. The durations of all 13,100 clips, `alignments.zip` in
+github.com/xcmyz/FastSpeech, are 567 frames in the mean and at most 870; the longest of 64 has 841 to 870.) Here lengths
+are uniform with the same means. Attention is masked, and the loss leaves out what follows an utterance's end. The
+encoder's LSTM goes over the padding; the training code packs its input, which saves 40% of 1% of the operations.
+
+The decoder is one network that is called once per frame, and not the loop around it, so that a compiler is given what
+it can compile: unrolled, the loop is one graph of tens of thousands of operators.
 
 A train step is the paper's: squared errors and stop token, Adam with L2 regularisation; and gradients are clipped to a
 norm of 1, as the training code in use does. An eval step is the same forward pass: fed the true frames too, so that its
@@ -28,9 +33,10 @@ from .network import Config, Decoder, Encoder, Postnet, State
 class Model(torchzoo.model.Model):
     sample_unit = "utterances"
     config = Config()
-    text_length = 150
-    frame_count = 700
-    shortest_frame_count = 600
+    text_length = 165
+    shortest_text_length = 35
+    frame_count = 863
+    shortest_frame_count = 270
 
     def build(self) -> None:
         self.encoder = Encoder(self.config)
@@ -38,12 +44,18 @@ class Model(torchzoo.model.Model):
         self.postnet = Postnet(self.config)
         self.batch = {
             "text": self.data.tokens(self.batch_size, self.text_length, self.config.symbols),
+            "padding": self.end_texts(),
             "mels": self.data.normal(self.batch_size, self.config.mel_channels, self.frame_count),
         }
         if self.mode is Mode.TRAIN:
             self.batch |= self.end_utterances(self.batch["mels"])
             parameters = chain.from_iterable(network.parameters() for network in self.networks().values())
             self.optimizer = torch.optim.Adam(parameters, lr=1e-3, eps=1e-6, weight_decay=1e-6)
+
+    def end_texts(self) -> Tensor:
+        """Where the texts have ended, after random lengths: (B, T)."""
+        lengths = self.data.integers(self.shortest_text_length, self.text_length + 1, self.batch_size, 1)
+        return torch.arange(self.text_length) >= lengths
 
     def end_utterances(self, mels: Tensor) -> dict[str, Tensor]:
         """Spectrograms that end after random lengths, and the stop targets and masks (B, F) to go with them."""
@@ -66,7 +78,7 @@ class Model(torchzoo.model.Model):
         previous_frames = F.pad(self.batch["mels"], (1, -1)).permute(2, 0, 1).contiguous()  # (F, B, M)
         frames, stop_logits = [], []
         for previous_frame in previous_frames:
-            frame, stop_logit, state = self.decoder(previous_frame, memory, keys, state)
+            frame, stop_logit, state = self.decoder(previous_frame, memory, keys, self.batch["padding"], state)
             frames.append(frame)
             stop_logits.append(stop_logit)
         before = torch.stack(frames, dim=2)  # (B, M, F)

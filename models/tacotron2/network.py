@@ -104,7 +104,10 @@ class State(NamedTuple):
 
 
 class Decoder(nn.Module):
-    """One step: the frame before (B, M) and the state to the next frame (B, M), its stop logit (B,), the new state."""
+    """One step: the frame before (B, M) and the state to the next frame (B, M), its stop logit (B,), the new state.
+
+    `padding` (B, T) is true where a text has ended.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -117,12 +120,14 @@ class Decoder(nn.Module):
         self.frame = nn.Linear(c.decoder_width + c.encoder_width, c.mel_channels)
         self.stop = nn.Linear(c.decoder_width + c.encoder_width, 1)
 
-    def forward(self, frame: Tensor, memory: Tensor, keys: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+    def forward(
+        self, frame: Tensor, memory: Tensor, keys: Tensor, padding: Tensor, state: State
+    ) -> tuple[Tensor, Tensor, State]:
         s = state
         x = torch.cat([self.prenet(frame), s.context], dim=1)
         attention_hidden, attention_cell = self.attention_lstm(x, (s.attention_hidden, s.attention_cell))
         attention_hidden = self.dropout(attention_hidden)
-        weights = self.attention(attention_hidden, keys, s.weights, s.cumulative_weights)
+        weights = self.attention(attention_hidden, keys, padding, s.weights, s.cumulative_weights)
         context = torch.bmm(weights.unsqueeze(1), memory).squeeze(1)  # (B, E)
 
         x = torch.cat([attention_hidden, context], dim=1)
@@ -167,12 +172,14 @@ class LocationSensitiveAttention(nn.Module):
         self.location = nn.Linear(c.location_filters, c.attention_size, bias=False)
         self.energy = nn.Linear(c.attention_size, 1, bias=False)
 
-    def forward(self, hidden: Tensor, keys: Tensor, weights: Tensor, cumulative_weights: Tensor) -> Tensor:
+    def forward(
+        self, hidden: Tensor, keys: Tensor, padding: Tensor, weights: Tensor, cumulative_weights: Tensor
+    ) -> Tensor:
         query = self.query(hidden).unsqueeze(1)  # (B, 1, A)
         history = torch.stack([weights, cumulative_weights], dim=1)  # (B, 2, T)
         location = self.location(self.location_convolution(history).transpose(1, 2))  # (B, T, A)
         energies = self.energy(torch.tanh(query + keys + location)).squeeze(2)  # (B, T)
-        new_weights: Tensor = energies.softmax(dim=1)
+        new_weights: Tensor = energies.masked_fill(padding, float("-inf")).softmax(dim=1)
         return new_weights
 
 

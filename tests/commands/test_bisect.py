@@ -54,7 +54,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def use(monkeypatch: pytest.MonkeyPatch, judge: FakeJudge) -> FakeJudge:
     def make_judge(asked: Asked, folder: Path) -> FakeJudge:
         assert asked.versions == VERSIONS
-        assert folder.is_dir()
+        assert folder.name == "records"
         return judge
 
     monkeypatch.setattr(bisect, "make_judge", make_judge)
@@ -118,7 +118,7 @@ def test_it_goes_on_after_an_interrupt(
     assert main([*words, "--resume", str(folder)]) == bisect.FOUND  # the whole command again
     assert third.asks == []
     assert main([*words, "--metric", "host_memory", "--resume", str(folder)]) == 2
-    assert "began with another metric: leave out all but --resume" in capsys.readouterr().err
+    assert "began with another kind: leave out all but --resume" in capsys.readouterr().err
     assert main(["bisect", "--resume", str(folder), "--threads", "3"]) == 2
     assert "leave out --threads" in capsys.readouterr().err
 

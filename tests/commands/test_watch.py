@@ -1,83 +1,22 @@
-"""`torchzoo watch` without models: planted changes in a generated repository, quiet nights, kills, gh."""
+"""`torchzoo watch` without models: planted changes in a generated repository, quiet nights, wrong usage."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from watched_suite import Planted, Suite
 
 from fake_lab import FakeLab, Repository, eval_case, latency
-from kept_nights import MIB
-from kept_runs import failed
 from torchzoo.case import Case
 from torchzoo.cli import main
-from torchzoo.history import nights, watch
+from torchzoo.history import nights
 from torchzoo.history.nights import NightStatus, finished_nights
 from torchzoo.history.proposals import Kind
 from torchzoo.store import read_run
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
-    """Six commits, one for each quiet night, then a day with ten."""
-    made = Repository(tmp_path_factory.mktemp("src") / "timm")
-    made.commit(16)
-    return made
-
-
-class Planted:
-    """From the commit `culprit` on, some models are slower, larger, fail or leak."""
-
-    def __init__(self, repository: Repository, culprit: int = 11, second: int = 99) -> None:
-        self.repository = repository
-        self.culprit = culprit
-        self.second = second
-        self.fails = False
-
-    def __call__(self, spec: str, case: Case, noise: float) -> Any:
-        number = self.repository.number(spec)
-        seconds, size = 0.02, 300 * MIB
-        if case.model == "slower" and number >= self.culprit:
-            seconds *= 1.1
-        if case.model == "larger" and number >= self.culprit:
-            size = int(size * 1.2)
-        if case.model == "later" and number >= self.second:
-            seconds *= 1.3
-        if case.model == "fails" and number >= self.culprit:
-            return failed("no kernel for this shape")
-        return latency(seconds * noise, memory=size)
-
-
-class Suite:
-    """Calls `torchzoo watch` night after night."""
-
-    def __init__(self, root: Path, repository: Repository, *models: str) -> None:
-        self.root = root
-        self.repository = repository
-        self.models = models
-
-    def spec(self, number: int) -> str:
-        return f"timm@{self.repository.folder}:main~{len(self.repository.commits) - 1 - number}"
-
-    def night(self, number: int, *options: str) -> int:
-        words = ["-d", "cpu", "-q", "--software", self.spec(number)]
-        return main(["watch", str(self.root), *self.models, *words, *options])
-
-    def quiet(self, count: int = 6) -> None:
-        for number in range(count):
-            assert self.night(number) == 0
-
-    @property
-    def last(self) -> nights.Night:
-        return finished_nights(self.root)[-1]
-
-    @property
-    def folder(self) -> Path:
-        return self.root / "nights" / self.last.stamp
 
 
 def test_a_planted_step_is_proposed_confirmed_bisected_and_an_issue_is_written(
@@ -247,20 +186,6 @@ def test_the_same_software_is_not_measured_again(
     assert "the software is the same, so the change can't be the software's" in capsys.readouterr().out
 
 
-def test_without_bisecting_the_issue_names_both_ends(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower")
-    suite.quiet(4)
-    assert suite.night(15, "--no-bisect") == 1
-    assert suite.last.blamed == ()
-    issue = (suite.folder / "issue-1.md").read_text()
-    assert "The first bad version is not known. The change lies between" in issue
-    assert repository.spec(3) in issue
-    assert repository.spec(15) in issue
-
-
 def test_this_environment_is_held_against_its_old_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,25 +217,6 @@ def test_this_environment_is_held_against_its_old_packages(
     assert (asked["base"], asked["candidate"]) == ("timm==1.0.10", "this")
 
 
-def test_an_environment_that_changed_while_the_night_was_cut_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = FakeLab(lambda *given: latency(0.02 * given[2])).install(monkeypatch)
-    command = ["watch", str(tmp_path), "slower", "-d", "cpu", "-q"]
-    for _ in range(4):
-        assert main(command) == 0
-    lab.packages = {"timm": "1.0.20"}
-    lab.plan = lambda *given: latency(0.03 * given[2])
-    lab.dies_at = len(lab.measured) + 1
-    assert main(command) == 130
-    lab.packages = {"timm": "1.0.21"}
-    lab.dies_at = -1
-    assert main(command) == 0
-    night = finished_nights(tmp_path)[-1]
-    assert night.status is NightStatus.UNDECIDED
-    assert "the environment changed after the run of this night: timm was 1.0.20, is 1.0.21" in night.remarks[0]
-
-
 def test_an_environment_that_cannot_be_made_leaves_the_night_undecided(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -327,141 +233,6 @@ def test_an_environment_that_cannot_be_made_leaves_the_night_undecided(
     assert len(finished_nights(tmp_path)) == len(list((tmp_path / "nights").iterdir())) == 5
     lab.cannot_make = set()
     assert suite.night(15) == 1  # what could not be decided is proposed again
-
-
-def test_killed_at_any_moment_the_next_call_goes_on_and_nothing_is_measured_twice(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    FakeLab(Planted(repository)).install(monkeypatch)
-    quiet = Suite(tmp_path / "quiet", repository, "slower", "same")
-    quiet.quiet(4)
-
-    def on_a_copy(name: str) -> tuple[FakeLab, Suite]:
-        shutil.copytree(quiet.root, tmp_path / name)
-        return FakeLab(Planted(repository)).install(monkeypatch), Suite(tmp_path / name, repository, *quiet.models)
-
-    lab, suite = on_a_copy("whole")
-    assert suite.night(15) == 1
-    count, expected = len(lab.measured), suite.last
-    for dies_at in sorted({*range(0, count, 11), count - 1}):
-        lab, suite = on_a_copy(str(dies_at))
-        lab.dies_at = dies_at
-        assert suite.night(15) == 130
-        assert "the same command goes on with this night" in capsys.readouterr().err
-        lab.dies_at = -1
-        assert suite.night(15) == 1
-        assert len(lab.measured) == len(set(lab.measured)) == count
-        assert [one.specs for one in suite.last.blamed] == [one.specs for one in expected.blamed]
-        assert len(finished_nights(suite.root)) == 5
-
-
-@pytest.mark.parametrize("step", ["propose", "decide", "explain", "write_issues", "finish"])
-def test_killed_between_two_steps(
-    step: str, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower")
-    suite.quiet(4)
-
-    def die(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(watch, step, die)
-        assert suite.night(15) == 130
-    assert suite.night(15) == 1
-    assert len(lab.measured) == len(set(lab.measured))
-    assert suite.last.blamed[0].specs == (repository.spec(11),)
-
-
-def test_a_night_that_was_cut_short_keeps_its_commit(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lab = FakeLab(Planted(repository)).install(monkeypatch)
-    repository_of_today = Repository(tmp_path / "moving")
-    repository_of_today.commit(2)
-    lab.plan = lambda *given: latency(0.02 * given[2])
-    command = ["watch", str(tmp_path / "w"), "a", "b", "-d", "cpu", "-q", "--software", repository_of_today.head]
-    lab.dies_at = 1
-    assert main(command) == 130
-    repository_of_today.commit()
-    lab.dies_at = -1
-    assert main(command) == 0
-    assert [one.software for one in finished_nights(tmp_path / "w")] == [repository_of_today.spec(1)]
-    assert main(command) == 0
-    assert finished_nights(tmp_path / "w")[-1].software == repository_of_today.spec(2)
-    lab.dies_at = len(lab.measured) + 1
-    assert main(command) == 130
-    lab.dies_at = -1
-    assert main([*command, "-t", "train"]) == 0
-    assert "it was begun with other models, options or software" in capsys.readouterr().out
-    assert [one.status for one in finished_nights(tmp_path / "w")][-2:] == [NightStatus.UNDECIDED, NightStatus.GOOD]
-
-
-GH = """#!/bin/sh
-echo "$@" >> {log}
-for word; do case $word in *.md) cat "$word" >> {log};; esac; done
-{end}
-"""
-
-
-def fake_gh(folder: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> Path:
-    """A program `gh` before all others on the path; the file that it writes its words to."""
-    folder.mkdir(exist_ok=True)
-    (folder / "gh").write_text(GH.format(log=folder / "log", end=end))
-    (folder / "gh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    return folder / "log"
-
-
-def test_an_issue_is_posted_once(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    FakeLab(Planted(repository)).install(monkeypatch)
-    log = fake_gh(tmp_path / "bin", monkeypatch, "echo https://github.com/o/n/issues/7")
-    suite = Suite(tmp_path / "w", repository, "slower")
-    suite.quiet(4)
-    with monkeypatch.context() as patch:
-        patch.setattr(watch, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert suite.night(15, "--issue", "github", "--repo", "o/n") == 130
-    assert suite.night(15, "--issue", "github", "--repo", "o/n") == 1
-    text = log.read_text()
-    assert text.count("issue create --repo o/n --title slower eval cpu eager bs4: latency 1.10x since timm") == 1
-    assert "# slower" not in text
-    assert "First bad version" in text
-    assert suite.last.issues == ("https://github.com/o/n/issues/7",)
-    assert "1 issue posted" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("end", "message"),
-    [("echo 'HTTP 401: Bad credentials' >&2; exit 1", "gh failed: HTTP 401: Bad credentials"), ("", "not installed")],
-)
-def test_gh_that_fails_or_is_missing_costs_one_line(
-    end: str,
-    message: str,
-    repository: Repository,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path / "w", repository, "slower")
-    suite.quiet(4)
-    if end:
-        fake_gh(tmp_path / "bin", monkeypatch, end)
-    else:
-        (tmp_path / "bin").mkdir()
-        git = next(Path(one, "git") for one in os.environ["PATH"].split(os.pathsep) if Path(one, "git").exists())
-        (tmp_path / "bin" / "git").symlink_to(git)
-        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    capsys.readouterr()
-    assert suite.night(15, "--issue", "github") == 1
-    shown = capsys.readouterr()
-    (line,) = [line for line in shown.out.splitlines() if "was not posted" in line]
-    assert message in line
-    assert suite.last.issues == ("issue-1.md",)
-    assert (suite.folder / "issue-1.md").is_file()
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from torchzoo.analysis.findings import Metric
 from torchzoo.case import EAGER, Mode
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Evidence, Verdict
 from torchzoo.history.culprits import Follower, Result, Step, evidence_text
+from torchzoo.history.proposals import Kind
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -28,7 +28,7 @@ REQUEST = RunRequest(
 def asked(count: int = 71, lanes: int = 1) -> Asked:
     versions = tuple(f"timm==1.{number}" for number in range(count))
     good, bad = versions[0], versions[-1]
-    return Asked(good=good, bad=bad, versions=versions, request=REQUEST, metric=Metric.LATENCY, lanes=lanes)
+    return Asked(good=good, bad=bad, versions=versions, request=REQUEST, kind=Kind.LATENCY, lanes=lanes)
 
 
 class FakeJudge:

@@ -10,7 +10,14 @@ import pytest
 from made_packages import PIP
 from torchzoo.errors import TorchzooError
 from torchzoo.history import installers
-from torchzoo.history.installers import Installer, essential_line, find_installer, pip_settings, uv_variables
+from torchzoo.history.installers import (
+    Installer,
+    essential_line,
+    find_installer,
+    is_conflict,
+    pip_settings,
+    uv_variables,
+)
 
 
 def test_settings_of_pip_reach_uv_unless_uv_has_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -69,3 +76,10 @@ def test_uv_is_taken_where_it_is_and_what_is_not_there_is_an_error(monkeypatch: 
 )
 def test_the_line_that_says_what_went_wrong(output: str, line: str) -> None:
     assert essential_line(output, 1) == line
+
+
+def test_a_version_that_does_not_exist_is_no_conflict() -> None:
+    missing = "  x No solution found when resolving dependencies:\n  `-> Because there is no version of\n"
+    assert not is_conflict(missing + "      torch==9.9.9 and you require torch==9.9.9, we can conclude ...")
+    other = "  x No solution found when resolving dependencies:\n  `-> Because there is no version of\n"
+    assert is_conflict(other + "      triton==3.0 and torch==2.13.0 depends on triton==3.0, we can conclude ...")

@@ -7,18 +7,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from examples import CASE, record
 from kept_nights import eager_s
 from kept_runs import failed, keep
-from torchzoo.analysis.findings import Metric
 from torchzoo.history import judge as judging
 from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Verdict
 from torchzoo.history.environments import Environment, EnvironmentNotMade
-from torchzoo.history.judge import AbJudge, GoodFails
+from torchzoo.history.judge import AbJudge, GoodFails, make_judge
+from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import Place
 from torchzoo.run.agents import AgentError
 from torchzoo.run.plan import Axes
@@ -75,11 +76,11 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
     return made
 
 
-def judge(folder: Path, good: str = "lib==1", bad: str = "lib==4", metric: Metric = Metric.LATENCY) -> AbJudge:
+def judge(folder: Path, good: str = "lib==1", bad: str = "lib==4", kind: Kind = Kind.LATENCY) -> AbJudge:
     request = RunRequest(
         patterns=("tiny",), axes=Axes(modes=(CASE.mode,), devices=(), backends=()), settings=Settings()
     )
-    asked = Asked(good=good, bad=bad, versions=(good, bad), request=request, words=(), metric=metric, lanes=1)
+    asked = Asked(good=good, bad=bad, versions=(good, bad), request=request, words=(), kind=kind, lanes=1)
     return AbJudge(asked, folder)
 
 
@@ -132,3 +133,22 @@ def test_without_the_good_version_nothing_can_be_judged(tmp_path: Path, good: st
 def test_another_judge_of_the_same_folder_knows_the_change(tmp_path: Path) -> None:
     judge(tmp_path).judge("lib==1", [("lib==4", 1)])
     assert verdicts(judge(tmp_path).judge("lib==1", [("lib==3", 1)])) == [Verdict.BAD]
+
+
+def test_what_becomes_of_a_case_is_judged_too(tmp_path: Path, measuring: Measuring) -> None:
+    asked = msgspec.structs.replace(judge(tmp_path, bad="lib==fails").asked, kind=Kind.FAILING)
+    under_test = make_judge(asked, tmp_path)
+    found = under_test.judge("lib==1", [("lib==2", 1), ("lib==fails", 1)])
+    assert verdicts(found) == [Verdict.GOOD, Verdict.BAD]
+    assert measuring.asked == [(["lib==1", "lib==2", "lib==fails"], 2)]
+
+
+@pytest.mark.usefixtures("measuring")
+def test_the_runs_of_a_version_are_those_of_the_most_effort(tmp_path: Path) -> None:
+    under_test = judge(tmp_path)
+    under_test.judge("lib==1", [("lib==3", 1), ("lib==4", 1)])
+    under_test.judge("lib==1", [("lib==3", 2)])
+    runs = under_test.runs("lib==1", "lib==3")
+    assert runs is not None
+    assert [len(one.records) for one in runs] == [2 * judging.REPEATS] * 2
+    assert under_test.runs("lib==1", "lib==2") is None

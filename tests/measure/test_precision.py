@@ -42,7 +42,7 @@ def case(backend: Backend, mode: Mode, scope: CompileScope = CompileScope.NETWOR
     return Case(model="tiny", mode=mode, device="cpu", backend=backend, batch_size=4, compile_scope=scope)
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
 @pytest.mark.parametrize("precision", [p for p in Precision if p is not Precision.TF32])
 def test_the_dtype_of_the_label_is_really_there(tmp_path: Path, precision: Precision, mode: Mode) -> None:
     expected = {
@@ -75,6 +75,20 @@ def test_training_still_updates_the_weights_after_a_cast(tmp_path: Path) -> None
     before = [parameter.detach().clone() for parameter in model.network.parameters()]
     model.train_step()
     assert all(not torch.equal(a, b) for a, b in zip(before, model.network.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.AMP_FP16])
+def test_several_optimizers_make_the_update_of_one(tmp_path: Path, precision: Precision) -> None:
+    one, several = tiny(tmp_path / "one"), tiny(tmp_path / "several")
+    weights, biases = ([p for p in several.network.parameters() if (p.ndim > 1) is large] for large in (True, False))
+    for model, groups in ((one, [[*one.network.parameters()]]), (several, [weights, biases])):
+        apply_precision(model, precision)
+        with model.autocast():
+            loss = model.compute_loss(model.forward(), model.batch.targets)
+        model.backward(loss)
+        model.step(*(torch.optim.SGD(group, lr=0.1) for group in groups), max_grad_norm=1e-2)
+    for parameter, other in zip(one.network.parameters(), several.network.parameters(), strict=True):
+        torch.testing.assert_close(parameter, other, rtol=0, atol=0)
 
 
 def test_fp32_turns_tf32_off_everywhere(tmp_path: Path) -> None:

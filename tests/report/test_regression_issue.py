@@ -51,3 +51,12 @@ def test_what_is_not_known_is_said() -> None:
 def test_a_long_title_is_cut() -> None:
     many = tuple(msgspec.structs.replace(issue().effects[0], what="x" * 300) for _ in range(3))
     assert len(regression_issue.title(issue(effects=many))) == regression_issue.LONGEST_TITLE
+
+
+def test_the_part_of_inductor_is_named_with_what_leaves_it_out() -> None:
+    text = regression_issue.body(issue(inside=("the lowering of an operator: relu", "TORCH_BISECT_MAX=1")))
+    assert (
+        "- in inductor: the lowering of an operator: relu\n- without that part of inductor: `TORCH_BISECT_MAX=1`"
+        in text
+    )
+    assert "without that part" not in regression_issue.body(issue(inside=("not looked into", "")))

@@ -15,6 +15,16 @@ GOOD = METADATA.replace("parameters: 72", "parameters: 74")
 BUILD = "\n    def build(self):\n        super().build()\n        "
 TRAIN = "\n    def train_step(self):\n        loss = super().train_step()\n        "
 EVAL = "\n    def eval_step(self):\n        outputs = super().eval_step()\n        "
+OPTIMIZER = """
+    def build_optimizer(self):
+        return Waiting(self.network.parameters())
+
+
+class Waiting(torch.optim.Adam):
+    def step(self):
+        torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (1,), check_invariants=False).coalesce()
+        super().step()
+"""
 #: From 1 to 2, and never the same twice. (A clock's seconds are too coarse in fp32.)
 RANDOM = "torch.tensor(1 + time.perf_counter_ns() % 1_000_003 / 1_000_003)"
 
@@ -40,16 +50,17 @@ def test_a_folder_may(tmp_path: Path, code: str, metadata: str) -> None:
 
 
 def test_a_limit_that_nobody_knows_is_an_error_with_the_nearest_one(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"unknown limit 'roi_align': did you mean roi_align_bf16\?"):
-        read_spec(make_folder(tmp_path, "tiny", metadata=GOOD + "limits: [roi_align]\n"))
+    with pytest.raises(SpecError, match=r"unknown limit 'int_8': did you mean int8\?"):
+        read_spec(make_folder(tmp_path, "tiny", metadata=GOOD + "limits: [int_8]\n"))
 
 
 def test_a_models_own_rules_come_before_those_of_its_limits(tmp_path: Path) -> None:
-    metadata = GOOD + "limits: [roi_align_bf16, proposals_sync]\nskips: [{reason: mine}]\nsyncs: {eval: mine}\n"
+    metadata = GOOD + "limits: [int8]\nskips: [{reason: mine}]\nsyncs: {eval: mine}\n"
     spec = read_spec(make_folder(tmp_path, "tiny", metadata=metadata))
-    assert [rule.precision for rule in spec.skips] == [(), (Precision.BF16,)]
+    assert len(spec.skips) > 2
     assert spec.skips[0].reason == spec.syncs[Mode.EVAL] == "mine"
-    assert "proposals" in spec.syncs[Mode.TRAIN]
+    assert Precision.FP16 in spec.skips[-1].precision
+    assert "fake quantization" in spec.syncs[Mode.TRAIN]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +123,7 @@ def test_a_models_own_rules_come_before_those_of_its_limits(tmp_path: Path) -> N
             GOOD,
             ["train: a step waits for the device by aten::_"],
         ),
+        (TINY + OPTIMIZER, GOOD, ["train: a step waits for the device by aten::_coalesce"]),
         (
             TINY + EVAL + "return outputs[outputs < 9]\n",
             GOOD,

@@ -1,6 +1,7 @@
 """The contract: one test for each model folder, at its smoke batch size, in both modes, on the CPU.
 
-Folders that are too large for that are built and stepped on the meta device here, and fully on a GPU.
+Folders that are too large for that are built and stepped on the meta device here, and fully on a GPU. Detectors among
+them take their steps on the CPU too, on small images.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from examples import ROOT
 from kept_passes import KeptPasses
 from model_inputs import CONTRACT, TABLE, contained, inputs_of, installed
 from pinned_work import Batch
+from small_detectors import on_small_images
 from torchzoo.case import Domain, Mode
 from torchzoo.commands import describe
 from torchzoo.store import read_run
@@ -112,6 +114,20 @@ def test_a_model_keeps_the_contract(
         freed_memory_is_kept()
         assert broken == []
         assert pinned_work.differences(spec, Batch.SMOKE, work, PINNED) == []
+
+
+@pytest.mark.parametrize(
+    "spec", [pytest.param(spec, id=spec.name) for spec in SPECS if spec.large and "proposals_sync" in spec.limits]
+)
+def test_a_large_detector_keeps_the_contract_on_small_images(spec: ModelSpec, kept_passes: KeptPasses) -> None:
+    """Its steps compute values there, with its own network, on fewer regions of smaller images."""
+    skip_without_its_libraries(spec)
+    with kept_passes.unless_unchanged(f"small-{spec.name}", inputs_of(spec, more=("tests/small_detectors.py",))):
+        broken = []
+        for mode in spec.modes():
+            model = on_small_images(spec, mode, regions=32)
+            broken += contract.check_build(model, spec) + contract.check_step(model, spec)
+        assert broken == []
 
 
 @pytest.mark.gpu

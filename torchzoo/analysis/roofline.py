@@ -82,6 +82,25 @@ def achieved(measured: Measured, variant: str, peaks: Peaks) -> Achieved | None:
     )
 
 
+class ReadRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a step reads its weights and caches, at least; `share` of the memory's peak is None if none is known."""
+
+    bytes_per_s: Estimate
+    share: Estimate | None
+
+
+def read_rate(measured: Measured, variant: str, peaks: Peaks) -> ReadRate | None:
+    """The bytes that a step must read over its time; None where a model does not say them.
+
+    A step that generates one token does little with what it reads, so the memory's peak bounds it.
+    """
+    if measured.bytes_read_per_step is None:
+        return None
+    latency_s, size = stats.latency_s(measured.blocks, variant), measured.bytes_read_per_step
+    share = None if peaks.memory is None else _divided(size / peaks.memory.per_s, latency_s)
+    return ReadRate(bytes_per_s=_divided(size, latency_s), share=share)
+
+
 def _divided(amount: float, by: Estimate) -> Estimate:
     return Estimate(
         value=amount / by.value,
@@ -181,7 +200,7 @@ def _idle_share(result: VariantResult, latency_s: float) -> float | None:
     """
     if result.breakdown is None or not result.breakdown.steps:
         return None
-    busy_s = median(step.active_s + step.movement_s for step in result.breakdown.steps)
+    busy_s = median(step.active_s + step.movement_s + step.communication_s for step in result.breakdown.steps)
     return max(0.0, 1 - busy_s / latency_s)
 
 

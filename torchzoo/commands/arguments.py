@@ -111,6 +111,14 @@ def indices(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(number for number in found if number is not None))
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """Numbers of ranks such as 1,2,4. Each is kept once."""
+    found = [whole_number(word, 1, MOST_DEVICES) for word in text.split(",")]
+    if None in found:
+        raise argparse.ArgumentTypeError(f"expected numbers from 1 on such as 1,2,4, found '{text}'")
+    return tuple(dict.fromkeys(number for number in found if number is not None))
+
+
 def size_in_bytes(text: str) -> int:
     """A number with or without KiB, MiB or GiB, in bytes: from 1 to 2**63 - 1."""
     for suffix, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("", 1)):
@@ -164,18 +172,18 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def batch_sizes(text: str | None) -> tuple[int | str | None, ...]:
-    """Batch sizes: numbers, `smoke`, `default` or `auto`. Each is kept once. None stands for no batch size."""
+    """Batch sizes: numbers, or words such as `smoke`. Each is kept once. None stands for no batch size."""
     if text is None:
         return (None,)
     return tuple(_batch_size(word) for word in words(text)) or (_batch_size(text),)
 
 
 def _batch_size(word: str) -> int | str:
-    if word in (plan.SMOKE, plan.DEFAULT, plan.AUTO):
+    if word in plan.BATCH_WORDS:
         return word
     size = whole_number(word, 1, MOST_SAMPLES)
     if size is None:
-        kinds = f"a whole number of at least 1 (below 2**63), '{plan.DEFAULT}', '{plan.AUTO}' or '{plan.SMOKE}'"
+        kinds = f"a whole number of at least 1 (below 2**63) or one of {', '.join(plan.BATCH_WORDS)}"
         raise UsageError(f"the batch size must be {kinds}: found '{word}'")
     return size
 

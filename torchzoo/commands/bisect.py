@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from torchzoo.analysis.findings import Metric
 from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, usable_path
 from torchzoo.commands.run_options import add_options, run_request
 from torchzoo.errors import UsageError
@@ -19,12 +18,18 @@ from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Judge
 from torchzoo.history.candidates import about_commit, candidates, short_name
 from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_text, ratio_text
-from torchzoo.history.judge import AbJudge
+from torchzoo.history.environments import using
+from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
+from torchzoo.history.judge import AbJudge, make_judge
+from torchzoo.history.proposals import Kind
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.settings import Pass
 from torchzoo.zoo.catalog import find_models
 
 FOUND, NOT_FOUND = 0, 1
+#: What a run must do to see these changes.
+PASS_OF = {Kind.INCORRECT: Pass.CHECK, Kind.LEAKING: Pass.LEAK_CHECK}
 
 #: The options of `torchzoo run` that choose and limit one case, by their destinations.
 OF_RUN = (
@@ -37,6 +42,8 @@ OF_RUN = (
     "memory_format",
     "compile_scope",
     "bs",
+    "world",
+    "parallel",
     "batch_file",
     "seed",
     "threads",
@@ -65,9 +72,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--bad", metavar="SPEC", help="a newer version of the same package, with the change")
     parser.add_argument(
         "--metric",
-        choices=[metric.value for metric in Metric],
-        default=Metric.LATENCY.value,
-        help="what changed (default: latency)",
+        choices=[kind.value for kind in Kind],
+        default=Kind.LATENCY.value,
+        help="what changed: a metric, or what becomes of the case (default: latency)",
     )
     parser.add_argument(
         "--threshold",
@@ -109,24 +116,37 @@ def run(arguments: argparse.Namespace) -> int:
     asked = _asked(arguments) if arguments.resume is None else None
     with BisectLog(folder, resume=asked is None) as log:
         asked = _asked_before(arguments, log) if asked is None else asked
-        judge = make_judge(asked, folder)
+        judge = make_judge(asked, folder / "records")
         if arguments.resume is None:
             log.begin(asked)
         _say_known(log)
         terminal.show_line(f"{len(asked.versions)} versions from {asked.versions[0]} to {asked.versions[-1]}")
         try:
             result = Follower(asked=asked, log=log, judge=judge, show=_shower(asked)).follow()
+            insides = _insides(result, asked, judge, folder)
         except KeyboardInterrupt:
             terminal.say(f"torchzoo: all verdicts are kept; go on with: torchzoo bisect --resume {folder}")
             raise
-    for line in _result_lines(result, asked):
+    for line in _result_lines(result, insides, asked):
         terminal.show_line(line)
     return FOUND if any(culprit.is_exact for culprit in result.culprits) else NOT_FOUND
 
 
-def make_judge(asked: Asked, folder: Path) -> Judge:
-    """What measures versions beside the good one, and keeps their records below `folder`."""
-    return AbJudge(asked, folder / "records")
+def _insides(result: Result, asked: Asked, judge: Judge, folder: Path) -> list[Inside | None]:
+    """For each culprit the part of inductor that did it, where inductor's own bisector can tell."""
+    found: list[Inside | None] = []
+    good = asked.versions[0]
+    for number, culprit in enumerate(result.culprits, start=1):
+        inside, bad = None, culprit.specs[-1]
+        runs = judge.runs(good, bad) if culprit.is_exact and isinstance(judge, AbJudge) else None
+        case = runs[1].manifest.cases[0] if runs is not None else None
+        if runs is not None and case is not None and applies_to(asked.kind, case):
+            terminal.say(f"torchzoo: inductor's own bisector looks into {bad}: it compiles the case many times")
+            with using(bad) as environment:
+                inside = look_inside(asked.kind, case, *runs, environment, folder / f"{number}-{INSIDE}")
+        found.append(inside)
+        good = bad
+    return found
 
 
 # --- what is asked ---
@@ -146,9 +166,14 @@ def _asked(arguments: argparse.Namespace) -> Asked:
 def _asked_without_versions(arguments: argparse.Namespace) -> Asked:
     if arguments.good is None or arguments.bad is None:
         raise UsageError("name both versions: --good SPEC --bad SPEC")
+    kind = Kind(arguments.metric)
     request = run_request(arguments)
+    if kind in PASS_OF:
+        settings = msgspec.structs.replace(request.settings, passes=(PASS_OF[kind],))
+        request = msgspec.structs.replace(request, settings=settings)
     axes = request.axes
-    parts = (axes.modes, axes.devices, axes.backends, axes.precisions, axes.memory_formats, axes.batch_sizes)
+    parts = [axes.modes, axes.devices, axes.backends, axes.precisions, axes.memory_formats, axes.batch_sizes]
+    parts.append(axes.gangs())
     models = find_models(arguments.models_dir).select(request.patterns)
     if len(models) != 1 or any(len(part) > 1 for part in parts):
         raise UsageError("a bisection follows one case: name one model, and one value of each axis")
@@ -158,7 +183,7 @@ def _asked_without_versions(arguments: argparse.Namespace) -> Asked:
         versions=(),
         request=request,
         words=tuple(_words(arguments)),
-        metric=Metric(arguments.metric),
+        kind=kind,
         threshold=arguments.threshold,
         lanes=arguments.lanes or 1,
         nightly_index=arguments.nightly_index,
@@ -186,7 +211,7 @@ def _asked_before(arguments: argparse.Namespace, log: BisectLog) -> Asked:
 
 
 def _words(arguments: argparse.Namespace) -> Iterable[str]:
-    """The words that ask for the same case: the model, and the options of `OF_RUN` that are not the defaults."""
+    """The words that ask for the same case: the model, the options of `OF_RUN` that are not the defaults, the pass."""
     yield from arguments.models
     for action in arguments.parser._actions:
         value = getattr(arguments, action.dest, None)
@@ -195,6 +220,8 @@ def _words(arguments: argparse.Namespace) -> Iterable[str]:
         for one in value if isinstance(value, list) else [value]:
             yield action.option_strings[-1]
             yield ",".join(map(str, one)) if isinstance(one, tuple) else str(one)
+    if (needed := PASS_OF.get(Kind(arguments.metric))) is not None:
+        yield f"--{needed.replace('_', '-')}"
 
 
 # --- what is shown ---
@@ -226,9 +253,9 @@ def _percent(probability: float) -> str:
     return f"{math.floor(min(probability, 0.999) * 100)}%"
 
 
-def _result_lines(result: Result, asked: Asked) -> Iterable[str]:
-    for culprit in result.culprits:
-        yield from _culprit_lines(culprit, asked)
+def _result_lines(result: Result, insides: Sequence[Inside | None], asked: Asked) -> Iterable[str]:
+    for culprit, inside in zip(result.culprits, insides, strict=True):
+        yield from _culprit_lines(culprit, inside, asked)
     bad = asked.bad
     reason = f": {result.reason}" if result.reason else ""
     if result.culprits:
@@ -245,11 +272,11 @@ def _result_lines(result: Result, asked: Asked) -> Iterable[str]:
         some = f"{result.left[0]} to {result.left[-1]}"
         yield f"Nothing was found: the verdicts contradict each other. The first bad version is probably in {some}"
     else:
-        yield f"Nothing was found: {asked.metric.replace('_', ' ')} of {bad} does not differ from {asked.good}"
+        yield f"Nothing was found: {asked.kind.words} of {bad} does not differ from {asked.good}"
 
 
-def _culprit_lines(culprit: Culprit, asked: Asked) -> Iterable[str]:
-    name = asked.metric.replace("_", " ")
+def _culprit_lines(culprit: Culprit, inside: Inside | None, asked: Asked) -> Iterable[str]:
+    name = asked.kind.words
     figure = f"{name} {ratio_text(culprit.ratio)}" if culprit.ratio is not None else name
     sure = f"{_percent(culprit.probability)} sure"
     last = culprit.specs[-1]
@@ -262,5 +289,9 @@ def _culprit_lines(culprit: Culprit, asked: Asked) -> Iterable[str]:
         yield f"The first bad version is one of {len(culprit.specs)}: {figure} ({sure})"
         yield f"  {', '.join(culprit.specs)}"
         yield f"  All of them but {last} could not be judged"
+    if inside is not None:
+        yield f"  in inductor: {inside.words}"
+    if inside is not None and inside.without_it:
+        yield f"  without that part: {inside.without_it}"
     command = ["torchzoo", "ab", "--base", culprit.before, "--candidate", last, *asked.words]
     yield f"  reproduce: {shlex.join(command)}"

@@ -34,7 +34,7 @@ Written by `torchzoo describe`. Batches are the default ones, inputs those of th
 are of matrix products, convolutions, attentions and recurrent layers in one step (in training with its backward
 passes), a multiply-add counted as two. They are counted on the meta device, without data; those marked `*` depend on
 data (random, as in every run), or can't be had there, and were counted in a real step of a measured run. Where
-train and eval differ, they are given in this order.
+the modes differ, they are given in the order train, eval, prefill, decode.
 """
 NOT_COUNTED = "something in the step needs data, and no run was given that counted it at this batch"
 
@@ -87,7 +87,7 @@ def count_step(model: Model) -> Flops:
     """The FLOPs of one step of a model."""
     from torchzoo.measure.passes.flops import count_work
 
-    return count_work(model.train_step if model.mode is Mode.TRAIN else model.eval_step)
+    return count_work(model.measured_step)
 
 
 def describe(specs: Iterable[ModelSpec], counted: Counted, *, sources: Sequence[str] = ()) -> str:

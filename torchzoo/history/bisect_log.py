@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchzoo.analysis.findings import Metric
 from torchzoo.errors import attempt, one_line
 from torchzoo.files import FileError, read_file, to_json
 from torchzoo.history.bisection import Evidence
+from torchzoo.history.proposals import Kind
 from torchzoo.run.request import RunRequest
 from torchzoo.stats import Estimate
-from torchzoo.store import StoreError, write_whole
+from torchzoo.store import StoreError, lock_folder, write_whole
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -39,7 +39,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     bad: str
     versions: tuple[str, ...]  # SPECs in order; the first is the good one, the last the bad one
     request: RunRequest  # one model, and one value of each axis
-    metric: Metric
+    kind: Kind  # what changed: a metric, or what becomes of the case
     threshold: float | None = None  # the least difference that matters: 0.07 for 7%; None: what the noise allows
     lanes: int = 1
     words: tuple[str, ...] = ()  # of the command line: they ask for the same case
@@ -75,21 +75,10 @@ class BisectLog:
         self._lock: FileLock | None = None
 
     def __enter__(self) -> BisectLog:
-        from filelock import FileLock, Timeout
-
         asked = self.path / "bisect.json"
         if self.resume and not asked.is_file():
             raise StoreError(f"no bisection in {self.path}: there is no file bisect.json")
-        lock = FileLock(self.path / ".lock")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock.acquire(blocking=False)
-        except Timeout as error:
-            message = f"another torchzoo is at work on {self.path}: wait for it, or name another folder"
-            raise StoreError(message) from error
-        except OSError as error:
-            message = f"can't write to {self.path}: {error.strerror or error}; name another folder with -o"
-            raise StoreError(message) from error
+        lock = lock_folder(self.path)
         if not self.resume and asked.exists():
             lock.release()
             raise StoreError(

@@ -12,21 +12,21 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.analysis.compare import Change, RunComparison
-from torchzoo.analysis.findings import Metric
+from torchzoo.analysis.compare import RunComparison
 from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, UsageError, one_line
 from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Answer, Evidence, Judge, Verdict
+from torchzoo.history.bisection import Answer
 from torchzoo.history.candidates import NothingBetween, about_commit, candidates
 from torchzoo.history.confirm import Decided, changes_for_the_worse, compare, measure_pair
 from torchzoo.history.culprits import Culprit, Follower, Result, Step
-from torchzoo.history.judge import AbJudge
+from torchzoo.history.environments import using
+from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
+from torchzoo.history.judge import make_judge
 from torchzoo.history.nights import Blamed, Confirmed
-from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import OnRecord, ignore
 from torchzoo.run.request import RunRequest
-from torchzoo.store import read_run
+from torchzoo.store import Run
 
 #: The most bisections of a night.
 MOST_BISECTIONS = 3
@@ -49,38 +49,6 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     found: tuple[Found, ...] = ()
     left: tuple[Confirmed, ...] = ()  # no version was found for these
     remarks: tuple[str, ...] = ()  # why not
-
-
-class StatusJudge(AbJudge):
-    """Judges versions by what becomes of the case: whether it fails, is incorrect, is unsteady or leaks.
-
-    Args:
-        kind: what became of it in the bad version.
-        asked: see `AbJudge`.
-        folder: see `AbJudge`.
-        on_record: see `AbJudge`.
-    """
-
-    def __init__(self, kind: Kind, asked: Asked, folder: Path, on_record: OnRecord = ignore) -> None:
-        super().__init__(asked, folder, on_record)
-        self._kind = kind
-
-    def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:
-        base, candidate = Path(comparison.base), Path(comparison.candidate)
-        changes = changes_for_the_worse(comparison, read_run(base), read_run(candidate), night="")
-        skipped = next((one for one in comparison.changes if one.change is Change.NEWLY_SKIPPED), None)
-        if skipped is not None:
-            return Evidence(verdict=Verdict.SKIPPED, reason=skipped.candidate, records=str(folder))
-        is_bad = any(one.kind is self._kind for one in changes)
-        reason = next((one.words for one in changes if one.kind is self._kind), "")
-        return Evidence(verdict=Verdict.BAD if is_bad else Verdict.GOOD, reason=reason, records=str(folder))
-
-
-def make_judge(kind: Kind, asked: Asked, folder: Path, on_record: OnRecord) -> Judge:
-    """What judges versions for a change of this kind, and keeps its records in `folder`."""
-    if kind.metric is None:
-        return StatusJudge(kind, asked, folder, on_record)
-    return AbJudge(asked, folder, on_record)
 
 
 def clearest(confirmed: Sequence[Confirmed]) -> Confirmed:
@@ -106,6 +74,8 @@ def request_of(case: Case, request: RunRequest) -> RunRequest:
         memory_formats=(case.memory_format,),
         compile_scope=case.compile_scope,
         batch_sizes=(case.batch_size,),
+        worlds=(case.world,),
+        parallels=(case.parallel,),
         seed=case.seed,
         repeats=1,
     )
@@ -202,10 +172,10 @@ def _bisected(work: _Work, target: Confirmed, versions: tuple[str, ...], folder:
                 bad=versions[-1],
                 versions=versions,
                 request=request_of(target.case, work.request),
-                metric=target.kind.metric or Metric.LATENCY,
+                kind=target.kind,
             )
             log.begin(asked)
-        judge = make_judge(target.kind, asked, folder / "records", work.on_record)
+        judge = make_judge(asked, folder / "records", work.on_record)
         return Follower(asked=asked, log=log, judge=judge, show=work.on_step).follow()
 
 
@@ -222,8 +192,17 @@ def _examined(work: _Work, culprit: Culprit, target: Confirmed, folder: Path) ->
         probability=culprit.probability,
         about=about_commit(culprit.specs[-1]),
         explains=tuple(one for one in confirmed if one is target or (one.case, one.kind) in worse),
+        inside=_inside(target, culprit, base, candidate, folder),
     )
     return Found(blamed=blamed, comparison=comparison)
+
+
+def _inside(target: Confirmed, culprit: Culprit, base: Run, candidate: Run, folder: Path) -> Inside | None:
+    """Which part of inductor it is; None where the culprit is not one version, or this does not apply."""
+    if not (culprit.is_exact and applies_to(target.kind, target.case)):
+        return None
+    with using(culprit.specs[0]) as environment:
+        return look_inside(target.kind, target.case, base, candidate, environment, folder / INSIDE)
 
 
 def _why_none(target: Confirmed, result: Result) -> str:

@@ -166,6 +166,11 @@ def entries(cache: Path) -> list[Entry]:
     return sorted(found, key=lambda entry: -entry.used_s)
 
 
+def made_venvs(cache: Path) -> list[Path]:
+    """The folders of all environments that are complete."""
+    return [Path(made.python).parent.parent for key in _keys(cache) if (made := read_made(cache, key)) is not None]
+
+
 def _keys(cache: Path) -> list[str]:
     names = [path.name for path in cache.iterdir() if path.is_dir()] if cache.is_dir() else []
     return sorted(name for name in names if re.fullmatch(f"[0-9a-f]{{{KEY_LETTERS}}}", name))

@@ -26,12 +26,14 @@ import msgspec
 import torchzoo
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file
+from torchzoo.history.bytecode import compile_command, take_over_bytecode
 from torchzoo.history.cache import (
     KEY_LETTERS,
     Made,
     cache_folder,
     in_use,
     locked,
+    made_venvs,
     read_made,
     remove_leftovers,
     touch_used,
@@ -263,7 +265,7 @@ def _make(plan: _Plan, cache: Path, run: Run, installer: Installer) -> Made:
         remove_leftovers(cache, plan.key)
         log = folder / "install.log"
         terminal.say(f"torchzoo: making the environment {plan.spec.text} with {installer.name}; its log: {log}")
-        builder = _Builder(plan=plan, venv=venv, log=log, run=run, installer=installer)
+        builder = _Builder(plan=plan, cache=cache, venv=venv, log=log, run=run, installer=installer)
         made = builder.build(began_s)
         write_whole(folder / "environment.json", msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
     except OSError as error:
@@ -279,6 +281,7 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of making one environment."""
 
     plan: _Plan
+    cache: Path
     venv: Path
     log: Path
     run: Run
@@ -293,6 +296,9 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
         try:
             asked = self._asked(sources)
             requirements = self._install(asked, variables)
+            if not self.installer.compiles:
+                take_over_bytecode(self.venv, made_venvs(self.cache))
+                self.run(compile_command(self.venv), variables, self.log)  # some libraries have files that can't be
         finally:
             shutil.rmtree(sources, ignore_errors=True)
         python = str(self.venv / "bin" / "python")

@@ -67,7 +67,7 @@ def bisect_inductor(
             should take 80% of eager's time, and takes 95%. None: the case's results are wrong.
         models_dirs: more folders of models.
         python: the Python with the torch to look into. It needs what torchzoo needs.
-        variables: more environment variables for it.
+        variables: more environment variables for it; with another Python also the PYTHONPATH that has torchzoo.
         limit_s: seconds for the whole search.
 
     Raises:
@@ -82,8 +82,8 @@ def bisect_inductor(
         task_file.write_bytes(to_json(task))
         environment = {
             **os.environ,
-            **(variables or {}),
             "PYTHONPATH": os.pathsep.join(filter(None, [_root(), os.environ.get("PYTHONPATH")])),
+            **(variables or {}),
             "TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "cache")),
             "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",  # a graph of one try is no answer for the next
             "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",

@@ -108,7 +108,6 @@ def compiled_over_eager(case: Case, model_class: type[Model], device: torch.devi
     """How many times as long as eager's the compiled step takes: the median of some pairs that are timed in turns."""
     import torch
 
-    from torchzoo.case import Mode
     from torchzoo.measure.clock import DeviceClock
     from torchzoo.measure.latency import quiet_python, timed_step_s
     from torchzoo.measure.precision import apply_memory_format, apply_precision, inspect_step
@@ -117,7 +116,7 @@ def compiled_over_eager(case: Case, model_class: type[Model], device: torch.devi
     assert case.batch_size is not None
     torch._dynamo.reset()
     model = model_class(case.mode, device, case.batch_size, seed=case.seed)
-    step = model.train_step if case.mode is Mode.TRAIN else model.eval_step
+    step = model.measured_step
     apply_precision(model, case.precision)
     apply_memory_format(model, case.memory_format)
     eager = eager_variant(model, step)

@@ -60,8 +60,12 @@ class Installer(msgspec.Struct, frozen=True, kw_only=True):
             pre = ["--pre"] if has_prereleases else []
             return [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-input", *pre, *arguments]
         pre = ["--prerelease", "allow"] if has_prereleases else []
-        # pip compiles all files when it installs them. Without this, the first import would, in some measurement.
-        return [self.uv, "pip", "install", "--compile-bytecode", "--python", str(python), *pre, *arguments]
+        return [self.uv, "pip", "install", "--python", str(python), *pre, *arguments]
+
+    @property
+    def compiles(self) -> bool:
+        """Whether installing compiles the bytecode. Where it does not, the first import would, in some measurement."""
+        return self.uv is None
 
     def variables(self, extra: Mapping[str, str]) -> dict[str, str]:
         """The environment variables of these commands. Pip's own settings, such as its indexes, reach uv as well.
@@ -161,4 +165,6 @@ def essential_line(output: str, status: int) -> str:
 
 def is_conflict(output: str) -> bool:
     """Whether an installer says that versions don't fit together. (Then some might fit that are not kept.)"""
+    if re.search(r"there is no version of (\S+) and you require\s+\1", " ".join(output.split())):
+        return False  # what is asked for does not exist
     return "No solution found" in output or "ResolutionImpossible" in output or "conflicting dependencies" in output

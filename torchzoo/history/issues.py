@@ -47,6 +47,7 @@ def _issue_of_culprit(night: str, found: Found) -> Issue:
         sure=f"{math.floor(100 * blamed.probability)}%" if blamed.probability < 1 else "",
         about=blamed.about,
         others=blamed.specs[:-1],
+        inside=() if blamed.inside is None else (blamed.inside.words, blamed.inside.without_it),
         comparison=found.comparison,
     )
 

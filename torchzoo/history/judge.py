@@ -14,19 +14,20 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.analysis.compare import RunComparison, compare_runs
+from torchzoo.analysis.compare import Change, RunComparison, compare_runs
 from torchzoo.analysis.findings import Finding
 from torchzoo.analysis.findings import Verdict as Compared
 from torchzoo.errors import TorchzooError, UsageError, one_line
 from torchzoo.files import safe_name
 from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
-from torchzoo.history.bisection import Evidence, Verdict
+from torchzoo.history.bisection import Evidence, Judge, Verdict
+from torchzoo.history.confirm import changes_for_the_worse
 from torchzoo.history.environments import Environment, EnvironmentNotMade, using
 from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.provenance import DifferenceKind
 from torchzoo.run.agents import AgentError
-from torchzoo.store import read_run
+from torchzoo.store import Run, read_run
 
 #: Processes of each version in a first judgement. An inconclusive version is judged with twice as many each time.
 REPEATS = 5
@@ -41,13 +42,15 @@ class AbJudge:
     """A `bisection.Judge` that measures.
 
     Args:
-        asked: the case, its metric and the versions.
+        asked: the case, the kind of change and the versions.
         folder: its records are kept below it. What was measured there before is not measured again.
         on_record: is told of each record.
     """
 
+    repeats = REPEATS
+
     def __init__(self, asked: Asked, folder: Path, on_record: OnRecord = ignore) -> None:
-        self._asked = asked
+        self.asked = asked
         self._folder = folder
         self._on_record = on_record
 
@@ -93,8 +96,8 @@ class AbJudge:
         found: dict[str, Evidence],
     ) -> None:
         """Measure all, but for versions in which torchzoo can't even begin: `found` says so of them."""
-        axes = msgspec.structs.replace(self._asked.request.axes, repeats=REPEATS * effort)
-        request = msgspec.structs.replace(self._asked.request, axes=axes)
+        axes = msgspec.structs.replace(self.asked.request.axes, repeats=self.repeats * effort)
+        request = msgspec.structs.replace(self.asked.request, axes=axes)
         while environments:
             places = {GOOD: Place(environment=good, folder=folder / GOOD)}
             for midpoint, environment in environments.items():
@@ -112,8 +115,9 @@ class AbJudge:
 
     def _compared(self, folder: Path, midpoint: str) -> RunComparison:
         base, candidate = read_run(folder / GOOD), read_run(folder / _short(midpoint))
-        threshold = self._asked.threshold
-        metrics = (self._asked.metric,)
+        threshold = self.asked.threshold
+        metric = self.asked.kind.metric
+        metrics = (metric,) if metric is not None else ()
         return compare_runs(base, candidate, threshold=threshold, across=frozenset(DifferenceKind), metrics=metrics)
 
     def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:
@@ -124,7 +128,7 @@ class AbJudge:
                 "unsteady" if comparison.unsteady else "neither version could be measured",
             )
             return Evidence(verdict=Verdict.SKIPPED, reason=reason, records=str(folder))
-        bad = self._asked.versions[-1]
+        bad = self.asked.versions[-1]
         change = None if midpoint == bad else self._change(good, bad)
         verdict = _verdict_of_bad(finding) if change is None else _beside_half(finding, change)
         return Evidence(verdict=verdict, ratio=finding.ratio, reason=finding.remark, records=str(folder))
@@ -132,19 +136,47 @@ class AbJudge:
     def _change(self, good: str, bad: str) -> float | None:
         """The logarithm of the ratio of the bad version to this good one, from the judgement with the most effort."""
         found = None
-        for folder in self._folders(good):
-            if (folder / _short(bad) / "run.json").is_file() and (folder / GOOD / "run.json").is_file():
-                findings = self._compared(folder, bad).findings
-                if findings and findings[0].ratio.value > 0:
-                    found = math.log(findings[0].ratio.value)
+        for folder in self._folders(good, bad):
+            findings = self._compared(folder, bad).findings
+            if findings and findings[0].ratio.value > 0:
+                found = math.log(findings[0].ratio.value)
         return found
 
-    def _folders(self, good: str) -> Iterator[Path]:
-        """The folders of judgements beside `good`, those with the most effort last."""
-        yield from sorted(self._folder.glob(f"{_short(good)}/*"), key=lambda path: int(path.name.partition("-")[0]))
+    def runs(self, good: str, version: str) -> tuple[Run, Run] | None:
+        """The runs of both from their judgement with the most effort, if there is one."""
+        folders = list(self._folders(good, version))
+        return (read_run(folders[-1] / GOOD), read_run(folders[-1] / _short(version))) if folders else None
+
+    def _folders(self, good: str, version: str) -> Iterator[Path]:
+        """The folders of judgements of a version beside `good`, those with the most effort last."""
+        some = sorted(self._folder.glob(f"{_short(good)}/*"), key=lambda path: int(path.name.partition("-")[0]))
+        yield from (one for one in some if all((one / side / "run.json").is_file() for side in (GOOD, _short(version))))
 
     def _folder_of(self, good: str, midpoints: Sequence[str], effort: int) -> Path:
         return self._folder / _short(good) / f"{effort}-{_short(' '.join(midpoints))}"
+
+
+class StatusJudge(AbJudge):
+    """Judges versions by what becomes of the case: whether it fails, is incorrect, is unsteady or leaks."""
+
+    repeats = 2  # this is no matter of noise; one process could be killed by something else
+
+    def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:
+        base, candidate = Path(comparison.base), Path(comparison.candidate)
+        changes = changes_for_the_worse(comparison, read_run(base), read_run(candidate), night="")
+        skipped = next((one for one in comparison.changes if one.change is Change.NEWLY_SKIPPED), None)
+        if skipped is not None:
+            return Evidence(verdict=Verdict.SKIPPED, reason=skipped.candidate, records=str(folder))
+        kind = self.asked.kind
+        is_bad = any(one.kind is kind for one in changes)
+        reason = next((one.words for one in changes if one.kind is kind), "")
+        return Evidence(verdict=Verdict.BAD if is_bad else Verdict.GOOD, reason=reason, records=str(folder))
+
+
+def make_judge(asked: Asked, folder: Path, on_record: OnRecord = ignore) -> Judge:
+    """What judges versions for the kind of change that is asked for, and keeps its records in `folder`."""
+    kind = StatusJudge if asked.kind.metric is None else AbJudge
+    return kind(asked, folder, on_record)
 
 
 def _verdict_of_bad(finding: Finding) -> Verdict:

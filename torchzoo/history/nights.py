@@ -27,10 +27,11 @@ import msgspec
 from torchzoo.case import Case
 from torchzoo.errors import attempt, one_line
 from torchzoo.files import read_file, to_json
+from torchzoo.history.into_inductor import Inside
 from torchzoo.history.proposals import Kind, Proposal
 from torchzoo.run.request import RunRequest
 from torchzoo.stats import Estimate
-from torchzoo.store import Run, StoreError, read_run, write_whole
+from torchzoo.store import Run, StoreError, lock_folder, read_run, write_whole
 
 NIGHTS, RUN = "nights", "run"
 ASKED, NIGHT = "asked.json", "night.json"
@@ -76,6 +77,7 @@ class Blamed(msgspec.Struct, frozen=True, kw_only=True):
     probability: float  # 1 where the version follows the good one directly
     about: str  # of a commit: who made it, when, and its subject
     explains: tuple[Confirmed, ...]
+    inside: Inside | None = None  # the part of inductor that did it, where that was looked for
 
 
 class Night(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,16 +100,7 @@ def locked(root: Path) -> Iterator[None]:
     Raises:
         StoreError: it can't be written, or another process works there.
     """
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(root / ".lock")
-    try:
-        (root / NIGHTS).mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
-    except Timeout as error:
-        raise StoreError(f"another torchzoo watch is at work on {root}: wait for it, or name another folder") from error
-    except OSError as error:
-        raise StoreError(f"can't write to {root}: {error.strerror or error}; name another folder") from error
+    lock = lock_folder(root, subfolder=NIGHTS, owner="torchzoo watch", advice="name another folder")
     try:
         yield
     finally:

@@ -35,6 +35,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     sure: str = ""  # `97%`
     about: str = ""  # of a commit: who made it, when, and its subject
     others: tuple[str, ...] = ()  # SPECs that could not be judged: one of them may be the first bad one
+    inside: tuple[str, ...] = ()  # the part of inductor that did it, and variables that leave it out (or "")
     remarks: tuple[str, ...] = ()
     comparison: RunComparison  # of both sides, over all cases that were measured
 
@@ -100,4 +101,8 @@ def _since(issue: Issue) -> Sequence[str]:
     lines = [f"- {first}: {code(issue.candidate)}{sure}"]
     lines += [f"  {escape(issue.about)}"] if issue.about else []
     lines += [f"- could not be judged: {code(other)}" for other in issue.others]
+    if issue.inside:
+        words, without_it = issue.inside
+        lines.append(f"- in inductor: {escape(words)}")
+        lines += [f"- without that part of inductor: {code(without_it)}"] if without_it else []
     return [*lines, f"- last good version: {code(issue.base)}"]

@@ -8,10 +8,11 @@ from typing import IO, Any
 from torchzoo.analysis.bound import case_bound
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
+from torchzoo.case import Mode
 from torchzoo.record import Check, Failed, Measured, Record
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks, remarks_of, what_failed
-from torchzoo.report.sections import breakdown, compilation, growth, sweep, work
+from torchzoo.report.sections import breakdown, compilation, generation, growth, scaling, sweep, work
 
 FIGURES = ("eager", "candidate", "speedup", "bound by", "memory")
 HEADINGS = ("model", "mode", "device", "backend", "precision", "batch", *FIGURES, "note")
@@ -79,11 +80,15 @@ def _check_lines(check: Check | None) -> list[str]:
     ]
 
 
+#: What the latency of a step is called where it has a name of its own.
+LATENCIES = {Mode.PREFILL: "time to the first token", Mode.DECODE: "time of a token"}
+
+
 def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> list[tuple[str, list[str]]]:
     """A label and a cell for each of `columns`. Lines of which no cell is known are left out."""
     measured = figures.measured
     lines = [
-        ("latency of a step", [units.latency(c.latency_s) for c in columns]),
+        (LATENCIES.get(figures.record.case.mode, "latency of a step"), [units.latency(c.latency_s) for c in columns]),
         ("throughput", [units.rate(figures.samples_per_s(c), measured.sample_unit) for c in columns]),
         ("device works", ["-" if c.device_share is None else f"{c.device_share:.0%}" for c in columns]),
         ("first step", [units.seconds(c.raw.first_step_s) for c in columns]),
@@ -157,7 +162,8 @@ def terminal_table(results: Sequence[CaseResult]) -> Any:
     (_, *headings), rows_used = used_columns(("case", *FIGURES), rows) if rows else (("case",), [])
     table = [terminal.CaseTable(headings, rows_used, right={"memory"})] if rows else []
     notes = [f"note: {remark}: {', '.join(labels)}" for remark, labels in cases_by_remark.items()]
-    return Group(*table, *terminal.texts([*sweep.lines(results), *notes, *unmeasured]))
+    more = [line for section in (generation, scaling, sweep) for line in section.lines(results)]
+    return Group(*table, *terminal.texts([*more, *notes, *unmeasured]))
 
 
 def write_markdown(data: ReportData, file: IO[str]) -> None:
@@ -168,6 +174,10 @@ def write_markdown(data: ReportData, file: IO[str]) -> None:
         "",
         *markdown.table(HEADINGS, map(_markdown_cells, data.cases)),
     ]
+    if generating := generation.rows(data.cases):
+        lines += ["", "## Generation", "", *markdown.table(generation.HEADINGS, generating)]
+    if scaled := scaling.rows(data.cases):
+        lines += ["", "## Scaling", "", *markdown.table(scaling.HEADINGS, scaled)]
     file.write("\n".join(lines) + "\n")
 
 

@@ -36,6 +36,7 @@ SYNCHRONISING = frozenset(
         "aten::bincount",
         "aten::equal",
         "aten::repeat_interleave.Tensor",
+        "aten::_coalesce",  # of a sparse tensor: how many different indices there are
         "torchvision::nms",
         "aten::_ctc_loss",  # on CUDA it copies the lengths from the host
         "aten::_fused_moving_avg_obs_fq_helper",  # on CUDA it reads its switch and checks zero points on the host
@@ -43,11 +44,13 @@ SYNCHRONISING = frozenset(
 )
 #: They wait where an index is a mask.
 INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
+#: It waits unless all is in bfloat16: for other dtypes CUDA has no kernel, and the host reads where each group ends.
+GROUPED_PRODUCT = "aten::_grouped_mm"
 
 
 def take_step(model: Model) -> Any:
     """One step in the mode that the model was built for. Returns the loss, or the outputs."""
-    return model.train_step() if model.mode is Mode.TRAIN else model.eval_step()
+    return model.measured_step()
 
 
 def check_model(spec: ModelSpec, device: str = "", step: Callable[[Model], Any] = take_step) -> list[str]:
@@ -70,6 +73,10 @@ def check_model(spec: ModelSpec, device: str = "", step: Callable[[Model], Any] 
         broken += check_batch(model, spec)
         broken += check_step(model, spec, step)
         del model
+    small = load_model_class(spec).small() if device == "meta" else None
+    if small is not None:  # of a step on the meta device only the shapes are known
+        for mode in spec.modes():
+            broken += [f"small, {what}" for what in check_step(small(mode, "cpu", spec.smoke_batch_size), spec)]
     return broken
 
 
@@ -112,7 +119,22 @@ def check_build(model: Model, spec: ModelSpec) -> list[str]:
         broken.append("example_inputs are not in model.batch")
     if model.samples_per_step <= 0:
         broken.append(f"samples_per_step is {model.samples_per_step}")
+    if model.mode.generates:
+        broken += _check_lengths(model, spec)
     return [f"{model.mode}: {what}" for what in broken]
+
+
+def _check_lengths(model: Model, spec: ModelSpec) -> list[str]:
+    """The prompts and the cache are as long as `metadata.yaml` says. A model may have a cache without a length."""
+    assert spec.tokens is not None
+    broken = []
+    tokens = model.batch_size * (spec.tokens.prompt if model.mode is Mode.PREFILL else 1)
+    if model.samples_per_step != tokens:
+        broken.append(f"a step reads {model.samples_per_step} tokens; metadata.yaml's tokens mean {tokens}")
+    length = getattr(model, "cache_length", spec.tokens.cache)
+    if length != spec.tokens.cache:
+        broken.append(f"cache_length is {length}; metadata.yaml says {spec.tokens.cache}")
+    return broken
 
 
 def without_equal(models: dict[Mode, Model]) -> dict[Mode, dict[str, Tensor]]:
@@ -228,9 +250,10 @@ def _check_outputs(model: Model, outputs: Any) -> list[str]:
 
 
 class SynchronisingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Collects the names of the operators that would make a GPU step wait. Optimizers are left out.
+    """Collects the names of the operators that would make a GPU step wait.
 
-    (On the CPU, an optimizer's step counters are CPU tensors, as they are on a GPU. To read those costs no wait there.)
+    What an optimizer reads as a number is left out: its step counters are CPU tensors on a GPU, too, where to read them
+    costs no wait.
     """
 
     def __init__(self) -> None:
@@ -239,12 +262,14 @@ class SynchronisingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call
         self.in_optimizer = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not self.in_optimizer:
-            name = func._schema.name
+        name = func._schema.name
+        if not (self.in_optimizer and name == "aten::_local_scalar_dense"):
             if name in SYNCHRONISING or f"{name}.{func._overloadname}" in SYNCHRONISING:
                 self.seen.add(name)
             if name in INDEXING and any(is_mask(index) for index in args[1]):
                 self.seen.add(f"{name} by a mask")
+            if name == GROUPED_PRODUCT and any(operand.dtype is not torch.bfloat16 for operand in args[:2]):
+                self.seen.add(name)
         return func(*args, **(kwargs or {}))
 
 

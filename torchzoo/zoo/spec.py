@@ -18,19 +18,33 @@ LARGEST_BATCH, MOST_PARAMETERS = 2**31 - 1, 10**15
 BatchSize = Annotated[int, Meta(ge=1, le=LARGEST_BATCH)]
 
 
+class Tokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The lengths of a model that generates."""
+
+    prompt: Annotated[int, Meta(ge=1, le=2**31)]
+    cache: Annotated[int, Meta(ge=1, le=2**31)]
+
+
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model folder's `metadata.yaml`.
 
     Batch sizes go up to 2**31 - 1, parameters to 10**15, texts to 1,000 characters.
 
     - `parameters` counts the elements of all parameters of `Model.networks()`, with frozen networks and target copies.
-    - `batch_size` has an entry for each mode that the model runs in. A mode without one needs a skip that says why.
+    - `batch_size` has an entry for each mode that the model runs in. Without one for `train` or `eval`, a skip must say
+      why. Only models that generate have `prefill` and `decode`.
+    - `serving_batch_size` has the batch of a busy server for these two (`--bs serving`).
+    - `tokens` has the length of the prompts that `prefill` reads, and how many tokens are in the cache of a sequence at
+      the end of a `decode` step.
     - `limits` names limits of `limits.yaml`. `read_spec` adds their rules to `skips` and their reasons to `syncs`.
     - `device_memory_gib` says how much memory a case at the default batch size needs. It is given where
       that is more than 8.
     - `large` says why a CPU has too little memory or is too slow for the contract's test. Such a model is tested on the
       meta device, and fully on a GPU.
     - `detection_rows` says that an eval step returns detections: for each image, rows of x1, y1, x2, y2, score, class.
+    - `preload` names more to import once for all cases, as `module:attribute`, which the files' imports don't name.
+
+    `read_spec` fills `name` and `folder`. `collection` is the name of a model's collection; a folder's has none.
     """
 
     domain: Domain
@@ -43,6 +57,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     parameters: Annotated[int, Meta(ge=0, le=MOST_PARAMETERS)]
     batch_size: dict[Mode, BatchSize]
     smoke_batch_size: BatchSize
+    serving_batch_size: dict[Mode, BatchSize] = {}
+    tokens: Tokens | None = None
     limits: tuple[str, ...] = ()
     skips: tuple[SkipRule, ...] = ()
     native_dtype: NativeDtype = NativeDtype.FP32
@@ -52,8 +68,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     unchanged_parameters: dict[str, str] = {}  # globs of `network.parameter` that a train step does not change, and why
     tolerances: tuple[ToleranceRule, ...] = ()
     detection_rows: bool = False
+    preload: tuple[Line, ...] = ()
     name: str = ""
     folder: str = ""
+    collection: str = ""
 
     def modes(self) -> tuple[Mode, ...]:
         return tuple(mode for mode in Mode if mode in self.batch_size)
@@ -75,7 +93,17 @@ def read_spec(folder: Path) -> ModelSpec:
         spec = read_yaml(path, ModelSpec)
     except FileError as error:
         raise SpecError(str(error)) from error
-    spec = _with_limits(msgspec.structs.replace(spec, name=written(folder.name), folder=str(folder)), path)
+    spec = msgspec.structs.replace(spec, name=written(folder.name), folder=str(folder), collection="")
+    return completed(spec, path)
+
+
+def completed(spec: ModelSpec, path: Path) -> ModelSpec:
+    """`spec` with the rules of the limits that it names, and checked.
+
+    Raises:
+        SpecError: there is no such limit, or what it says does not fit together; the message begins with `path`.
+    """
+    spec = _with_limits(spec, path)
     _check(spec, path)
     return spec
 
@@ -95,7 +123,12 @@ def _check(spec: ModelSpec, path: Path) -> None:
     for rule in spec.tolerances:
         if not (0 <= rule.tolerance < 1 and rule.reason.strip()):
             raise SpecError(f"{path}: an entry of tolerances needs a reason and a tolerance in [0, 1)")
-    for mode in Mode:
+    generates = any(mode.generates for mode in spec.batch_size)
+    if generates != (spec.tokens is not None):
+        raise SpecError(f"{path}: models with a prefill or decode batch, and no others, have tokens: prompt and cache")
+    if not set(spec.serving_batch_size) <= {mode for mode in spec.batch_size if mode.generates}:
+        raise SpecError(f"{path}: serving_batch_size has a mode that is no prefill or decode, or has no batch_size")
+    for mode in (Mode.TRAIN, Mode.EVAL):
         has_reason = any(rule.holds_for_all(mode) for rule in spec.skips)
         if mode not in spec.batch_size and not has_reason:
             raise SpecError(f"{path}: batch_size has no '{mode}', and no entry of skips says why")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from measuring import measure
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from torchzoo.case import Mode
 from torchzoo.measure.passes.flops import computes_much, count_work, moved_bytes
@@ -127,6 +130,27 @@ PRODUCTS = [
 @pytest.mark.parametrize(("step", "operations"), PRODUCTS)
 def test_smaller_products(step: Callable[[], Tensor], operations: int) -> None:
     assert count_work(step).total == operations
+
+
+def test_a_grouped_product_counts_each_row_once_whatever_the_number_of_groups() -> None:
+    rows, inputs, outputs, groups = 12, 16, 8, 3
+    x = torch.randn(rows, inputs, requires_grad=True)
+    weights = torch.randn(groups, inputs, outputs, requires_grad=True)
+    ends = torch.tensor([4, 4, 12], dtype=torch.int32)  # one group is empty
+
+    def step() -> None:
+        F.grouped_mm(x, weights, offs=ends).backward(torch.ones(rows, outputs))
+
+    assert by_operator(step) == {"aten::_grouped_mm": 3 * 2 * rows * inputs * outputs}  # and the two gradients
+    three, two = torch.randn(groups, 4, inputs), torch.randn(inputs, rows)
+    assert by_operator(lambda: F.grouped_mm(three, two, offs=ends)) == {"aten::_grouped_mm": 2 * 4 * inputs * rows}
+
+
+@pytest.mark.parametrize("unitriangular", [False, True])
+def test_a_triangular_system_takes_half_of_a_product(*, unitriangular: bool) -> None:
+    a, b = torch.eye(16).expand(5, 16, 16), torch.randn(5, 16, 7)
+    work = by_operator(lambda: torch.linalg.solve_triangular(a, b, upper=False, unitriangular=unitriangular))
+    assert work == {"aten::linalg_solve_triangular": 5 * 7 * 16 * (15 if unitriangular else 16)}
 
 
 def test_a_deformable_convolution() -> None:
@@ -271,7 +295,27 @@ def test_a_sparse_gradient_counts_its_rows() -> None:
     assert work.bytes_moved < 1000 * 40
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    """Of two ranks. There is only one: a collective returns at once."""
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield init_device_mesh("cpu", (2,))
+    distributed.destroy_process_group()
+
+
+def test_a_rank_counts_its_own_part_of_a_layer(mesh: DeviceMesh) -> None:
+    """The first layer's columns and the second one's rows are divided between two ranks."""
+    network = nn.Sequential(nn.Linear(8, 16, bias=False), nn.Linear(16, 8, bias=False), nn.Linear(8, 3, bias=False))
+    whole = count_work(lambda: network(torch.ones(4, 8)).sum().backward())
+    parallelize_module(network, mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
+    own = count_work(lambda: network(torch.ones(4, 8)).sum().backward())
+    shared, alone = 2 * 4 * 8 * 16, 2 * 4 * 8 * 3
+    assert whole.total == (2 + 3) * shared + 3 * alone  # the first layer's data needs no gradient
+    assert own.total == (2 + 3) * shared // 2 + 3 * alone
+    assert own.without_formula == {}
+
+
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
 def test_a_case_counts_its_step_in_eager(tmp_path: Path, mode: Mode) -> None:
     flops = measure(tmp_path, mode=mode, ask=(Pass.FLOPS,)).flops
     assert flops is not None

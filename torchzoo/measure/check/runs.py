@@ -163,7 +163,7 @@ class Runs:
             _perturb_weights(model, PERTURBATIONS[self.arithmetic], perturbation_seed)
         trains = case.mode is Mode.TRAIN
         before = {name: p.detach().to("cpu", copy=True) for name, p in named_parameters(model)} if trains else {}
-        step: _Step = model.train_step if trains else model.eval_step
+        step: _Step = model.measured_step
         if inspection is not None:
             with _buffers_kept(model):
                 variant = candidate_variant(model, step, case, inspection.take_calls())

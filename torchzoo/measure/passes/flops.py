@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from math import prod
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -33,7 +35,9 @@ LIGHT = re.compile(
 )
 
 #: Libraries whose operators are known. They compute a few operations per element, except those of HEAVY.
-KNOWN_LIBRARIES = frozenset({"aten", "prim", "prims", "profiler", "quantized", "inductor"})
+KNOWN_LIBRARIES = frozenset({"aten", "prim", "prims", "profiler", "quantized", "inductor"}) | {
+    *("c10d", "c10d_functional", "_c10d_functional", "_dtensor", "fsdp", "symm_mem")  # of torch.distributed
+}
 #: Operators of other libraries that select or interpolate, with a few operations per element.
 LIGHT_ELSEWHERE = frozenset(
     f"torchvision::{name}"
@@ -102,6 +106,10 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if _are_distributed(types):
+            return NotImplemented  # it runs as operators on this rank's own tensors, which come here next
+        if any(issubclass(one, FakeTensor) for one in types):
+            return func(*args, **kwargs)  # torch.distributed asks for the shapes of all ranks together
         is_higher_order = isinstance(func, torch._ops.HigherOrderOperator)
         packet = func if is_higher_order else func._overloadpacket
         if not is_higher_order and packet not in self._formulas and func.namespace != "prim":
@@ -127,6 +135,11 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.without_formula[name] += 1
         if operations:
             self.flops[name][_dtype(args)] += operations
+
+
+def _are_distributed(types: Iterable[type]) -> bool:
+    distributed = sys.modules.get("torch.distributed.tensor")
+    return distributed is not None and any(issubclass(one, distributed.DTensor) for one in types)
 
 
 def computes_much(name: str) -> bool:
@@ -166,6 +179,20 @@ def _product(a: Tensor, b: Tensor, *_args: Any, **_: Any) -> int:
 
 def _add_product(_bias: Tensor, a: Tensor, b: Tensor, *_args: Any, **_: Any) -> int:
     return 2 * a.numel() * b.shape[-1]
+
+
+def _grouped_product(a: Tensor, b: Tensor, *_args: Any, **_: Any) -> int:
+    """Rows of a, columns of b, or what is summed over is divided into groups, each with its own matrix of the other."""
+    if a.ndim == 3 and b.ndim == 2:
+        return 2 * a[0].numel() * b.shape[-1]
+    return 2 * a.numel() * b.shape[-1]
+
+
+def _solve_triangular(a: Tensor, _b: Tensor, *, unitriangular: bool = False, out_val: Tensor, **_: Any) -> int:
+    """Each unknown takes a multiply-add for each one found before it, and a division."""
+    unknowns = a.shape[-1]
+    right_hand_sides = out_val.numel() // unknowns
+    return right_hand_sides * unknowns * (unknowns - 1 + (not unitriangular))
 
 
 def _trilinear(
@@ -259,6 +286,8 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.addbmm_: _add_product,
     aten._addmm_activation: _add_product,
     aten._int_mm: _product,
+    aten._grouped_mm: _grouped_product,
+    aten.linalg_solve_triangular: _solve_triangular,
     aten._trilinear: _trilinear,
     aten.convolution_backward: _convolution_backward,
     aten._cudnn_rnn: _cudnn_rnn,

@@ -1,22 +1,42 @@
-"""How much a step computes, how fast, and what bounds it, as lines of one case's table."""
+"""How much a step computes and reads, how fast, and what bounds it, as lines of one case's table."""
 
 from __future__ import annotations
 
-from torchzoo.analysis.peaks import PeaksFileError
-from torchzoo.analysis.roofline import Achieved, achieved, known_peaks
+from torchzoo.analysis.peaks import Peaks, PeaksFileError
+from torchzoo.analysis.roofline import Achieved, achieved, known_peaks, read_rate
 from torchzoo.case import Case
 from torchzoo.record import Measured
 from torchzoo.report import units
 
 
 def lines(case: Case, measured: Measured) -> list[tuple[str, list[str]]]:
-    """A label and a cell for each variant; no lines if operations were not counted."""
-    if measured.flops is None:
+    """A label and a cell for each variant; no lines if neither operations nor bytes were counted."""
+    if measured.flops is None and measured.bytes_read_per_step is None:
         return []
     try:
         peaks = known_peaks(case, measured)
     except PeaksFileError as error:
         return [("share of peak (MFU)", [str(error), *[""] * (len(measured.variants) - 1)])]
+    return [*_read_lines(measured, peaks), *_operation_lines(measured, peaks)]
+
+
+def _read_lines(measured: Measured, peaks: Peaks) -> list[tuple[str, list[str]]]:
+    rates = [rate for name in measured.variants if (rate := read_rate(measured, name, peaks)) is not None]
+    if not rates:
+        return []
+    size = units.size(measured.bytes_read_per_step)
+    peak = "not known" if peaks.memory is None else f"{units.size(int(peaks.memory.per_s))}/s ({peaks.memory.source})"
+    return [
+        ("weights and caches read", [size if i == 0 else "the same" for i in range(len(rates))]),
+        ("read at least at", [f"{units.size(int(rate.bytes_per_s.value))}/s" for rate in rates]),
+        ("peak of the memory", [peak if i == 0 else "the same" for i in range(len(rates))]),
+        ("share of that peak", ["-" if rate.share is None else f"{rate.share.value:.1%}" for rate in rates]),
+    ]
+
+
+def _operation_lines(measured: Measured, peaks: Peaks) -> list[tuple[str, list[str]]]:
+    if measured.flops is None:
+        return []
     found = [reached for name in measured.variants if (reached := achieved(measured, name, peaks)) is not None]
     if not measured.flops.total:
         return [("operations of a step", ["none that count", *[""] * (len(found) - 1)])]

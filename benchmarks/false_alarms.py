@@ -1,0 +1,84 @@
+"""How often an A/B of one software with itself raises an alarm.
+
+    python benchmarks/false_alarms.py -d cpu -o /tmp/false-alarms --rounds 10
+    python benchmarks/false_alarms.py --count /tmp/false-alarms
+
+Each round is one `torchzoo ab` of this environment with itself (`--repeats 5`, the setting TORCHZOO_SIDE differs and
+nothing reads it), over some small models in both modes. A case of a round is one comparison. It is an alarm if a
+verdict says that one of its figures differs. Rounds that are in the folder count, too: an hour today and an hour
+tomorrow add up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from torchzoo.analysis.findings import Metric
+from torchzoo.history.ab import Side
+from torchzoo.history.confirm import compare
+from torchzoo.store import read_run
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = (
+    "lennard_jones soft_actor_critic phlippe_resnet squeezenet1_1 shufflenet_v2_x1_0 resnet18 mnasnet1_0 tts_angular "
+    "functorch_dp_cifar10 drq maml_omniglot nanogpt_shakespeare"
+)
+
+
+def main() -> None:
+    """Measure the rounds and count."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=MODELS.split())
+    parser.add_argument("-d", "--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--time-limit", type=float, default=0.5)
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--count", type=Path, metavar="DIR", help="count what is there, and measure nothing")
+    arguments = parser.parse_args()
+    folder: Path | None = arguments.count or arguments.output
+    if folder is None:
+        parser.error("name a folder: -o DIR, or --count DIR")
+    if arguments.count is None:
+        for _ in range(arguments.rounds):
+            measure(arguments, folder / f"round-{len(list(folder.glob('round-*'))) + 1:03d}")
+            print("\n".join(counts(folder)), flush=True)
+    else:
+        print("\n".join(counts(folder)))
+
+
+def measure(arguments: argparse.Namespace, folder: Path) -> None:
+    """One round."""
+    command = [sys.executable, "-m", "torchzoo", "ab", "--base", "TORCHZOO_SIDE=a", "--candidate", "TORCHZOO_SIDE=b"]
+    command += [*arguments.models, "-t", "train,eval", "-d", arguments.device, "--repeats", "5", "-q"]
+    command += ["--time-limit", str(arguments.time_limit), "-o", str(folder)]
+    command += ["--bs", "smoke", "--threads", "1"] if arguments.device == "cpu" else ["--bs", "default"]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+
+
+def counts(folder: Path) -> list[str]:
+    """How many comparisons there were, and each alarm."""
+    cases, verdicts, alarms = 0, Counter[tuple[Metric, str]](), list[str]()
+    for one in sorted(folder.glob("round-*")):
+        if not all((one / side / "run.json").is_file() for side in Side):
+            continue
+        comparison = compare(read_run(one / Side.BASE), read_run(one / Side.CANDIDATE))
+        cases += len({finding.case for finding in comparison.findings})
+        verdicts.update((finding.metric, finding.verdict) for finding in comparison.findings)
+        alarms += [
+            f"  {one.name}: {finding.case.label()}: {finding.metric} {finding.verdict}, {finding.ratio.value:.3f}"
+            for finding in comparison.findings
+            if finding.is_notable
+        ]
+        alarms += [f"  {one.name}: {change.case.label()}: {change.change}" for change in comparison.changes]
+    shown = ", ".join(f"{metric} {verdict} {count}" for (metric, verdict), count in sorted(verdicts.items()))
+    return [f"{cases} comparisons of a case with itself, {len(alarms)} alarms ({shown})", *alarms]
+
+
+if __name__ == "__main__":
+    main()

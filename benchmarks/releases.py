@@ -1,0 +1,193 @@
+"""What changed for the zoo's models from one release of PyTorch to the next, measured side by side on this machine.
+
+    python benchmarks/releases.py 2.11.0 2.12.1 2.13.0 --models resnet18,hf_DistilBert -d cpu -o /tmp/releases
+    python benchmarks/releases.py --document /tmp/releases > docs/results/DATE-cpu-releases.md
+
+All releases are measured in turns, process by process: no release has a better hour of the day. Each release is then
+compared with the one before it. What differs by `--confirm-from` (10%) or more, or newly fails, is measured again by
+an A/B of these two releases alone. What is in the folder already is not measured again, so that a killed study goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+from torchzoo.analysis.compare import Change, RunComparison
+from torchzoo.analysis.findings import Finding, Metric
+from torchzoo.case import Case, Mode
+from torchzoo.commands.arguments import backends_of, choices, seconds
+from torchzoo.history import turns
+from torchzoo.history.confirm import compare, measure_pair
+from torchzoo.history.environments import using
+from torchzoo.history.turns import Place
+from torchzoo.record import Record
+from torchzoo.report import markdown
+from torchzoo.report.history import value_text
+from torchzoo.report.run_comparison import NAMES
+from torchzoo.run.plan import DEFAULT, SMOKE, Axes
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Settings
+from torchzoo.store import Run, read_run
+
+#: The document shows the means of these.
+OF_MEANS = (Metric.LATENCY, Metric.HOST_MEMORY, Metric.COMPILE_TIME)
+
+
+def main() -> None:
+    """Measure, confirm, print the document."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("releases", nargs="*", help="versions of torch, in their order")
+    parser.add_argument("--models", default="", help="names or globs, with commas")
+    parser.add_argument("-t", "--mode", default="train,eval")
+    parser.add_argument("-d", "--device", default="cpu")
+    parser.add_argument("--backend", default="eager")
+    parser.add_argument("--bs", choices=(SMOKE, DEFAULT), default=SMOKE)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--time-limit", type=seconds, default=1.0)
+    parser.add_argument("--confirm-from", type=float, default=0.10, metavar="SHARE")
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--document", type=Path, metavar="DIR", help="print the document of a finished study")
+    arguments = parser.parse_args()
+    folder: Path | None = arguments.document or arguments.output
+    if folder is None or (arguments.document is None and len(arguments.releases) < 2):
+        parser.error("name two releases or more and a folder: -o DIR; or a finished study: --document DIR")
+    if arguments.document is None:
+        measure(arguments, folder)
+    print(document(folder), end="")
+
+
+def measure(arguments: argparse.Namespace, folder: Path) -> None:
+    """All releases in turns, then an A/B for what differs."""
+    axes = Axes(
+        modes=choices(arguments.mode, Mode, "mode"),
+        devices=(arguments.device,),
+        backends=backends_of(arguments.backend),
+        batch_sizes=(arguments.bs,),
+        repeats=arguments.repeats,
+    )
+    settings = Settings(time_limit_s=arguments.time_limit, threads=arguments.threads)
+    request = RunRequest(patterns=tuple(arguments.models.split(",")), axes=axes, settings=settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "study.json").write_text(
+        json.dumps({"releases": arguments.releases, "command": sys.argv, "confirm_from": arguments.confirm_from})
+    )
+    with contextlib.ExitStack() as stack:
+        places = {
+            release: Place(environment=stack.enter_context(using(f"torch=={release}")), folder=folder / release)
+            for release in arguments.releases
+        }
+        turns.measure(request, places, on_record=_show)
+    for base, candidate in pairwise(arguments.releases):
+        cases = to_confirm(compare(read_run(folder / base), read_run(folder / candidate)), arguments.confirm_from)
+        if cases:
+            print(f"{base} and {candidate}: {len(cases)} cases are measured again", file=sys.stderr, flush=True)
+            specs = f"torch=={base}", f"torch=={candidate}"
+            measure_pair(*specs, cases, request, _confirmation(folder, base, candidate), _show)
+
+
+def to_confirm(comparison: RunComparison, share: float) -> list[Case]:
+    """The cases with a figure that differs by that share or more, and those that work in one of the releases only."""
+    some = [one.case for one in comparison.findings if one.is_notable and is_large(one, share)]
+    kinds = (Change.NEWLY_FAILING, Change.NEWLY_PASSING)
+    return list(dict.fromkeys([*some, *(one.case for one in comparison.changes if one.change in kinds)]))
+
+
+def is_large(finding: Finding, share: float) -> bool:
+    """Whether a figure became larger or smaller by that share."""
+    return abs(math.log(finding.ratio.value)) >= math.log1p(share)
+
+
+def _confirmation(folder: Path, base: str, candidate: str) -> Path:
+    return folder / f"confirm-{base}-{candidate}"
+
+
+def _show(name: str, record: Record, done: int, total: int) -> None:
+    print(f"[{done}/{total}] {name} {record.case.label()}", file=sys.stderr, flush=True)
+
+
+# --- the document ---
+
+
+def document(folder: Path) -> str:
+    """The whole study as Markdown."""
+    study: dict[str, Any] = json.loads((folder / "study.json").read_text())
+    releases: list[str] = study["releases"]
+    runs = {release: read_run(folder / release) for release in releases}
+    lines = [f"# torch {releases[0]} to {releases[-1]}: what changed between releases", ""]
+    lines += [line for release in releases for line in markdown.provenance(runs[release].manifest)]
+    lines += [*_totals(runs), ""]
+    for base, candidate in pairwise(releases):
+        lines += [f"## {base} to {candidate}", ""]
+        lines += [*_changes(folder, runs[base], runs[candidate], base, candidate, study["confirm_from"]), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _totals(runs: dict[str, Run]) -> list[str]:
+    """The geometric mean of the ratio to the release before, of all cases that both measured."""
+    rows = []
+    for (base, before), (candidate, after) in pairwise(runs.items()):
+        comparison = compare(before, after)
+        for metric in OF_MEANS:
+            by_axes: dict[str, list[float]] = {}
+            for one in comparison.findings:
+                if one.metric is metric and one.ratio.value > 0:
+                    by_axes.setdefault(f"{one.case.mode} {one.case.axes_label()}", []).append(one.ratio.value)
+            for axes, ratios in sorted(by_axes.items()):
+                rows.append(
+                    (f"{base} to {candidate}", NAMES[metric], axes, f"{geometric_mean(ratios):.3f}", len(ratios))
+                )
+    headings = ("releases", "figure", "mode and backend", "geometric mean of the ratio", "cases")
+    table = markdown.table(headings, [tuple(map(str, row)) for row in rows])
+    return ["", "Ratios are the newer release over the older one: below 1 is faster or less.", "", *table]
+
+
+def _changes(folder: Path, before: Run, after: Run, base: str, candidate: str, share: float) -> Iterator[str]:
+    """What differs between two releases, with what the second measurement said of the large differences."""
+    comparison = compare(before, after)
+    confirmation = _confirmation(folder, base, candidate)
+    again: dict[tuple[Case, Metric], Finding] = {}
+    if confirmation.is_dir():
+        second = compare(read_run(confirmation / "base"), read_run(confirmation / "candidate"))
+        again = {(one.case, one.metric): one for one in second.findings}
+    rows = [
+        (
+            one.case.label(),
+            NAMES[one.metric],
+            value_text(one.metric, one.base),
+            value_text(one.metric, one.candidate),
+            _ratio(one),
+            _again(one, again.get((one.case, one.metric))) if is_large(one, share) else "",
+        )
+        for one in sorted(comparison.findings, key=lambda each: -abs(math.log(each.ratio.value)))
+        if one.is_notable
+    ]
+    headings = ("case", "figure", base, candidate, "ratio", f"{share:.0%} or more: measured again")
+    yield from markdown.table(headings, rows) if rows else ["No figure differs by more than what its noise allows."]
+    for change in comparison.changes:
+        words = f"{change.case.label()}: {change.change}: {change.base} -> {change.candidate}"
+        yield f"- {markdown.escape(words)}"
+
+
+def _ratio(finding: Finding) -> str:
+    return f"{finding.ratio.value:.3f} [{finding.ratio.low:.3f}, {finding.ratio.high:.3f}]"
+
+
+def _again(first: Finding, second: Finding | None) -> str:
+    """What the second measurement says of a difference."""
+    if second is None:
+        return "could not be measured again"
+    return f"{_ratio(second)}: {'confirmed' if second.verdict is first.verdict else second.verdict}"
+
+
+if __name__ == "__main__":
+    main()

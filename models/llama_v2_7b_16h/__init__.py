@@ -1,0 +1,42 @@
+"""Llama 2 7B (Touvron et al., 2023, arXiv:2307.09288) with 16 of its 32 layers, predicting next tokens.
+
+Sizes: transformers' defaults for Llama, which are those of the published 7B weights (width 4,096, 32 heads, inner width
+11,008, vocabulary 32,000). TorchBench (https://github.com/pytorch/benchmark at 0e83c44) halved the number of layers,
+not of heads, so that training fits its GPUs: 3,500,281,856 of 6,738,415,616 parameters are left. Its lengths and its
+optimizer are taken over: 128 tokens and plain SGD at 1e-3 in training, 512 tokens in evaluation, where the logits of
+all are computed at once. (`llama3_2_1b` generates.)
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from torchzoo.tasks import LanguageModel
+
+
+class Model(LanguageModel):
+    train_length = 128
+    sizes: ClassVar[dict[str, Any]] = {
+        "vocab_size": 32_000,
+        "hidden_size": 4096,
+        "intermediate_size": 11_008,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "max_position_embeddings": 2048,
+        "use_cache": False,
+    }
+    small_sizes: ClassVar[dict[str, Any]] = {
+        "vocab_size": 1000,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+
+    def build_network(self) -> nn.Module:
+        return LlamaForCausalLM(LlamaConfig(**self.sizes))
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.network.parameters(), lr=1e-3)

@@ -1,0 +1,278 @@
+"""Verdicts on a case's latency, memory and compile time: shifts are found, noise is left alone."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from examples import CASE, INDUCTOR, measured, record, run_of, variant_result
+from repeated_runs import LOOP_S, STEADY, process, records, times
+from torchzoo.analysis.compare import compare_runs
+from torchzoo.analysis.findings import Metric, Verdict
+from torchzoo.record import BackToBack, Block, Compilation, Measured, Memory, Record
+from torchzoo.report import run_comparison as shown
+from torchzoo.settings import CacheMode
+
+
+def verdict(base: Iterable[Record], candidate: Iterable[Record], metric: Metric = Metric.LATENCY) -> Verdict:
+    [found] = [one for one in compare_runs(run_of(base), run_of(candidate)).findings if one.metric is metric]
+    return found.verdict
+
+
+# --- latency ---
+
+
+def device_bound(step_s: float) -> Measured:
+    quick = variant_result(back_to_back=(BackToBack(3, 3 * step_s, 3 * step_s, 0.1 * step_s),) * 6)
+    return process(step_s, variants={"eager": quick})
+
+
+@pytest.mark.parametrize(
+    ("factor", "found"),
+    [
+        (1.10, Verdict.SLOWER),
+        (1 / 1.10, Verdict.FASTER),
+        (1.0, Verdict.SAME),
+        (1.03, Verdict.SLOWER),
+        (1.005, Verdict.SAME),  # known, but too small to matter
+        (3.0, Verdict.SLOWER),  # no overlap at all
+    ],
+)
+def test_a_known_shift_is_found_and_a_small_one_is_none(factor: float, found: Verdict) -> None:
+    assert verdict(records(STEADY), records(times(factor))) is found
+
+
+def test_a_fixed_threshold_is_kept_however_quiet_the_runs_are() -> None:
+    runs = [run_of(records(STEADY)), run_of(records(times(1.03)))]
+    (finding,) = compare_runs(*runs, threshold=0.07, metrics=[Metric.LATENCY]).findings
+    assert finding.verdict is Verdict.SAME
+    assert finding.sees == pytest.approx(0.07)
+
+
+def test_by_default_a_case_tells_what_its_noise_lets_it_see() -> None:
+    def seen(spread: float) -> tuple[float, Verdict]:
+        base = [0.1 * (1 + spread * step) for step in (-2, -1, 0, 1, 2)]
+        runs = [run_of(records(base)), run_of(records(1.03 * one for one in base))]
+        (finding,) = compare_runs(*runs, metrics=[Metric.LATENCY]).findings
+        assert finding.sees is not None
+        return finding.sees, finding.verdict
+
+    assert seen(0.0001) == (pytest.approx(0.01), Verdict.SLOWER)  # never below 1%
+    sees, found = seen(0.005)
+    assert (0.01 < sees < 0.03, found) == (True, Verdict.SLOWER)
+    sees, found = seen(0.02)
+    assert (sees > 0.03, found) == (True, Verdict.INCONCLUSIVE)
+    single = compare_runs(run_of(records([0.1])), run_of(records([0.103])), metrics=[Metric.LATENCY])
+    assert single.findings[0].sees is None or single.findings[0].sees >= 0.07  # one process shows no noise
+
+
+def test_unsteady_cases_are_named_and_not_compared() -> None:
+    late = {"eager": variant_result(), "candidate": variant_result(compilation=Compilation(graphs=3, late_graphs=1))}
+    other = msgspec.structs.replace(CASE, model="shapes")
+    unsteady = [
+        msgspec.structs.replace(one, case=other, outcome=msgspec.structs.replace(one.outcome, variants=late))
+        for one in records([0.1])
+    ]
+    comparison = compare_runs(run_of([*records(STEADY)]), run_of([*records(times(1.2))]))
+    assert comparison.unsteady == ()
+    both = compare_runs(run_of([*records(STEADY), *unsteady]), run_of([*records(STEADY), *unsteady]))
+    assert both.unsteady == (other,)
+    assert {finding.case for finding in both.findings} == {CASE}
+    assert any("shapes" in line and "not compared" in line for line in shown.summary(both))
+
+
+def test_ties_are_the_same() -> None:
+    assert verdict(records([0.1] * 3), records([0.1] * 3)) is Verdict.SAME
+    assert verdict(records([0.1] * 3), records([0.12] * 3)) is Verdict.SLOWER
+
+
+def test_a_shift_within_what_processes_differ_by_is_inconclusive() -> None:
+    noisy = (0.08, 0.12, 0.10, 0.13, 0.09)
+    assert verdict(records(noisy), records(step_s * 1.1 for step_s in noisy)) is Verdict.INCONCLUSIVE
+    assert verdict(records(noisy), records(noisy)) is Verdict.INCONCLUSIVE  # not known to be the same either
+
+
+def test_drift_over_the_processes_is_noise_not_a_regression() -> None:
+    rising = [0.1 * 1.04**position for position in range(5)]
+    assert verdict(records(rising), records([*rising[1:], 0.1 * 1.04**5])) is Verdict.INCONCLUSIVE
+
+
+def test_two_processes_a_side_are_too_few_unless_far_apart() -> None:
+    assert verdict(records((0.100, 0.103)), records((0.110, 0.113))) is Verdict.INCONCLUSIVE
+    assert verdict(records((0.100, 0.1001)), records((0.200, 0.2001))) is Verdict.SLOWER
+
+
+def test_one_process_a_side_judges_only_large_differences_and_says_why() -> None:
+    base = run_of([record(process(0.1))])
+    for factor, found in ((1.15, Verdict.INCONCLUSIVE), (2.0, Verdict.SLOWER)):
+        [finding] = [
+            one
+            for one in compare_runs(base, run_of([record(process(0.1 * factor))])).findings
+            if one.metric is Metric.LATENCY
+        ]
+        assert finding.verdict is found
+        assert "one process each, assumed to differ by 10%" in finding.remark
+    lines = shown.summary(compare_runs(base, base))
+    assert any("run both with --repeats 5" in line for line in lines)
+
+
+def test_steps_bound_by_the_device_differ_less_between_processes() -> None:
+    base, slower, same = (record(device_bound(step_s)) for step_s in (0.1, 0.115, 0.101))
+    assert verdict([base], [slower]) is Verdict.SLOWER
+    assert verdict([base], [same]) is Verdict.SAME
+
+
+def test_one_side_with_repeats_lends_its_noise_to_the_other() -> None:
+    assert verdict(records(STEADY), [record(process(0.12))]) is Verdict.SLOWER
+    assert verdict(records((0.08, 0.12, 0.1)), [record(process(0.12))]) is Verdict.INCONCLUSIVE
+
+
+def test_a_single_sample_tells_nothing() -> None:
+    once = measured(blocks=(Block("eager", (20.0,)),), host_loop_s=LOOP_S)
+    assert verdict([record(once)], [record(process(90.0))]) is Verdict.INCONCLUSIVE
+
+
+def test_what_the_hosts_own_speed_explains_is_no_regression() -> None:
+    slow_host = [
+        record(process(step_s * 1.25, loop_s=(0.00125, 0.00125)), repeat=repeat) for repeat, step_s in enumerate(STEADY)
+    ]
+    assert verdict(records(STEADY), slow_host) is Verdict.INCONCLUSIVE
+    worse = [
+        record(process(step_s * 1.5, loop_s=(0.00125, 0.00125)), repeat=repeat) for repeat, step_s in enumerate(STEADY)
+    ]
+    assert verdict(records(STEADY), worse) is Verdict.SLOWER
+    unknown = [record(process(step_s * 1.5, loop_s=()), repeat=repeat) for repeat, step_s in enumerate(STEADY)]
+    assert verdict(records(STEADY), unknown) is Verdict.INCONCLUSIVE
+
+
+def many(generator: random.Random, spread: float, *, cases: int, heavy: bool) -> list[Record]:
+    """Cases of five processes whose medians differ by `spread`; where `heavy`, one process in ten by 30%."""
+    found = []
+    for number in range(cases):
+        for repeat in range(5):
+            center = 0.1 * generator.lognormvariate(0.0, spread)
+            center *= 1.3 if heavy and generator.random() < 0.1 else 1.0
+            found.append(record(process(center), model=f"m{number}", repeat=repeat))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spread", "heavy"), [(0.005, False), (0.02, False), (0.05, False), (0.15, False), (0.02, True)]
+)
+def test_twenty_cases_of_no_change_give_a_false_alarm_in_at_most_one_comparison_of_twenty(
+    *, spread: float, heavy: bool
+) -> None:
+    generator = random.Random(3)
+    trials, alarms = 60, 0
+    for _ in range(trials):
+        base, candidate = (run_of(many(generator, spread, cases=20, heavy=heavy)) for _ in range(2))
+        findings = compare_runs(base, candidate, metrics=[Metric.LATENCY]).findings
+        alarms += any(one.verdict in (Verdict.SLOWER, Verdict.FASTER) for one in findings)
+    assert alarms / trials <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
+
+
+def test_without_the_correction_for_many_cases_there_would_be_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = random.Random(3)
+    monkeypatch.setattr("torchzoo.analysis.findings.holm", list)
+    alarms = 0
+    for _ in range(60):
+        base, candidate = (run_of(many(generator, 0.15, cases=20, heavy=False)) for _ in range(2))
+        findings = compare_runs(base, candidate, metrics=[Metric.LATENCY]).findings
+        alarms += any(one.verdict in (Verdict.SLOWER, Verdict.FASTER) for one in findings)
+    assert alarms >= 6
+
+
+PLANTED = {"m3", "m7", "m11"}
+
+
+def test_a_plant_of_ten_percent_in_three_of_twenty_is_found_exactly() -> None:
+    generator = random.Random(4)
+    for _ in range(10):
+        base = run_of(many(generator, 0.01, cases=20, heavy=False))
+        planted = [
+            msgspec.structs.replace(one, outcome=slower(one.outcome, 1.1)) if one.case.model in PLANTED else one
+            for one in many(generator, 0.01, cases=20, heavy=False)
+        ]
+        found = compare_runs(base, run_of(planted), metrics=[Metric.LATENCY]).findings
+        assert {one.case.model for one in found if one.verdict is Verdict.SLOWER} == PLANTED
+
+
+def slower(outcome: Any, factor: float) -> Measured:
+    blocks = tuple(Block(b.variant, tuple(s * factor for s in b.samples_s)) for b in outcome.blocks)
+    return msgspec.structs.replace(outcome, blocks=blocks)
+
+
+# --- memory and compile time ---
+
+
+def with_memory(device_mib: int | None, host_mib: int = 300, **changes: Any) -> Record:
+    memory = Memory(
+        device_peak_allocated_bytes=None if device_mib is None else device_mib * 2**20,
+        host_peak_rss_bytes=host_mib * 2**20,
+    )
+    return record(process(0.1, variants={"eager": variant_result(memory=memory)}), **changes)
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "found"),
+    [
+        ([100], [110], Verdict.MORE),
+        ([110], [100], Verdict.LESS),
+        ([100], [106], Verdict.SAME),
+        ([1], [2], Verdict.MORE),
+        ([100, 101], [110, 111], Verdict.MORE),
+        ([100, 120], [110, 121], Verdict.SAME),  # medians 110 and 115.5
+        ([100, 112], [111, 130], Verdict.INCONCLUSIVE),  # the ranges meet
+    ],
+)
+def test_memory_is_judged_by_the_threshold_and_the_repeats(
+    base: list[int], candidate: list[int], found: Verdict
+) -> None:
+    sides = [[with_memory(size, repeat=number) for number, size in enumerate(side)] for side in (base, candidate)]
+    assert verdict(*sides, metric=Metric.DEVICE_MEMORY) is found
+
+
+def test_a_few_kilobytes_are_no_regression() -> None:
+    small, larger = (
+        record(process(0.1, variants={"eager": variant_result(memory=Memory(device_peak_allocated_bytes=size))}))
+        for size in (10_000, 20_000)
+    )
+    assert verdict([small], [larger], metric=Metric.DEVICE_MEMORY) is Verdict.SAME
+
+
+def test_host_memory_of_runs_of_other_models_is_inconclusive() -> None:
+    base, candidate = [with_memory(None, 300)], [with_memory(None, 400)]
+    assert verdict(base, candidate, metric=Metric.HOST_MEMORY) is Verdict.MORE
+    assert verdict(base, [*candidate, record(model="b")], metric=Metric.HOST_MEMORY) is Verdict.INCONCLUSIVE
+
+
+def test_a_metric_that_one_run_lacks_is_left_out() -> None:
+    found = compare_runs(run_of([with_memory(100)]), run_of([with_memory(None)])).findings
+    assert {one.metric for one in found} == {Metric.LATENCY, Metric.HOST_MEMORY}
+
+
+def compiled(cpu_s: float, repeat: int = 0, cache: CacheMode = CacheMode.COLD) -> Record:
+    quad = [Block("eager", (0.2,)), Block("candidate", (0.1,)), Block("candidate", (0.1,)), Block("eager", (0.2,))]
+    candidate = variant_result(first_step_cpu_s=cpu_s, compilation=Compilation(graphs=1, cache=cache))
+    variants = {"eager": variant_result(), "candidate": candidate}
+    return record(
+        measured(blocks=tuple(quad * 8), variants=variants, host_loop_s=LOOP_S), backend=INDUCTOR, repeat=repeat
+    )
+
+
+def test_compile_time_is_tested_between_processes() -> None:
+    base = [compiled(cpu_s, repeat) for repeat, cpu_s in enumerate((10.0, 10.2, 9.9, 10.1))]
+    worse = [compiled(cpu_s, repeat) for repeat, cpu_s in enumerate((12.0, 12.2, 11.9, 12.1))]
+    assert verdict(base, worse, metric=Metric.COMPILE_TIME) is Verdict.SLOWER
+    assert verdict(base[:1], worse[:1], metric=Metric.COMPILE_TIME) is Verdict.INCONCLUSIVE
+    assert verdict(base, base) is Verdict.SAME
+
+
+def test_compile_times_with_other_caches_are_not_compared() -> None:
+    found = compare_runs(run_of([compiled(10.0)]), run_of([compiled(1.0, cache=CacheMode.WARM)])).findings
+    assert Metric.COMPILE_TIME not in {one.metric for one in found}

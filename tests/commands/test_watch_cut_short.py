@@ -1,0 +1,102 @@
+"""A night of `torchzoo watch` that was cut short: the next call goes on with it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from watched_suite import Planted, Suite
+
+from fake_lab import FakeLab, Repository, latency
+from torchzoo.cli import main
+from torchzoo.history import watch
+from torchzoo.history.nights import NightStatus, finished_nights
+
+
+def test_killed_at_any_moment_the_next_call_goes_on_and_nothing_is_measured_twice(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    quiet = Suite(tmp_path / "quiet", repository, "slower", "same")
+    quiet.quiet(4)
+
+    def on_a_copy(name: str) -> tuple[FakeLab, Suite]:
+        shutil.copytree(quiet.root, tmp_path / name)
+        return FakeLab(Planted(repository)).install(monkeypatch), Suite(tmp_path / name, repository, *quiet.models)
+
+    lab, suite = on_a_copy("whole")
+    assert suite.night(15) == 1
+    count, expected = len(lab.measured), suite.last
+    for dies_at in sorted({*range(0, count, 11), count - 1}):
+        lab, suite = on_a_copy(str(dies_at))
+        lab.dies_at = dies_at
+        assert suite.night(15) == 130
+        assert "the same command goes on with this night" in capsys.readouterr().err
+        lab.dies_at = -1
+        assert suite.night(15) == 1
+        assert len(lab.measured) == len(set(lab.measured)) == count
+        assert [one.specs for one in suite.last.blamed] == [one.specs for one in expected.blamed]
+        assert len(finished_nights(suite.root)) == 5
+
+
+@pytest.mark.parametrize("step", ["propose", "decide", "explain", "write_issues", "finish"])
+def test_killed_between_two_steps(
+    step: str, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(4)
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, step, die)
+        assert suite.night(15) == 130
+    assert suite.night(15) == 1
+    assert len(lab.measured) == len(set(lab.measured))
+    assert suite.last.blamed[0].specs == (repository.spec(11),)
+
+
+def test_a_night_that_was_cut_short_keeps_its_commit(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    repository_of_today = Repository(tmp_path / "moving")
+    repository_of_today.commit(2)
+    lab.plan = lambda *given: latency(0.02 * given[2])
+    command = ["watch", str(tmp_path / "w"), "a", "b", "-d", "cpu", "-q", "--software", repository_of_today.head]
+    lab.dies_at = 1
+    assert main(command) == 130
+    repository_of_today.commit()
+    lab.dies_at = -1
+    assert main(command) == 0
+    assert [one.software for one in finished_nights(tmp_path / "w")] == [repository_of_today.spec(1)]
+    assert main(command) == 0
+    assert finished_nights(tmp_path / "w")[-1].software == repository_of_today.spec(2)
+    lab.dies_at = len(lab.measured) + 1
+    assert main(command) == 130
+    lab.dies_at = -1
+    assert main([*command, "-t", "train"]) == 0
+    assert "it was begun with other models, options or software" in capsys.readouterr().out
+    assert [one.status for one in finished_nights(tmp_path / "w")][-2:] == [NightStatus.UNDECIDED, NightStatus.GOOD]
+
+
+def test_an_environment_that_changed_while_the_night_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = FakeLab(lambda *given: latency(0.02 * given[2])).install(monkeypatch)
+    command = ["watch", str(tmp_path), "slower", "-d", "cpu", "-q"]
+    for _ in range(4):
+        assert main(command) == 0
+    lab.packages = {"timm": "1.0.20"}
+    lab.plan = lambda *given: latency(0.03 * given[2])
+    lab.dies_at = len(lab.measured) + 1
+    assert main(command) == 130
+    lab.packages = {"timm": "1.0.21"}
+    lab.dies_at = -1
+    assert main(command) == 0
+    night = finished_nights(tmp_path)[-1]
+    assert night.status is NightStatus.UNDECIDED
+    assert "the environment changed after the run of this night: timm was 1.0.20, is 1.0.21" in night.remarks[0]

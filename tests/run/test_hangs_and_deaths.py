@@ -1,0 +1,123 @@
+"""Workers that hang or die, on a fake clock: limits of stages, and what a death is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fake_workers import GOOD, FakeWorkers, Script, entries, outcomes, scheduler
+
+from examples import measured
+from torchzoo.record import Failed, FailureKind
+from torchzoo.run.scheduler import STACKS_S, died
+from torchzoo.run.windows import ANSWER_TO_OPENING_S
+from torchzoo.run.workers import Exited, Garbled, Message
+from torchzoo.settings import Stage
+
+# --- limits ---
+
+
+@pytest.mark.parametrize(
+    ("script", "stage", "limit_s"),
+    [
+        ([(1, Stage.BUILD)], Stage.BUILD, 60),
+        ([(1, Stage.COMPILE)], Stage.COMPILE, 100),
+        ([(1, Stage.WAIT), (0, Stage.MEASURE)], Stage.MEASURE, 30),
+    ],
+)
+def test_a_stage_that_hangs_is_killed_at_its_limit_and_named(script: Script, stage: Stage, limit_s: float) -> None:
+    workers = FakeWorkers({"hangs": [script]})
+    (record,) = scheduler(workers).run(entries("hangs"))
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.kind, record.outcome.stage) == (FailureKind.TIMEOUT, stage)
+    assert workers.told_stacks == [1]
+    assert workers.now_s == pytest.approx(1 + limit_s + STACKS_S)
+    assert workers.did("kill") == [(workers.now_s, "hangs@cpu")]
+
+
+def test_a_hang_in_the_window_frees_those_it_stopped() -> None:
+    hangs: Script = [(1, Stage.WAIT), (0, Stage.MEASURE)]
+    workers = FakeWorkers({"hangs": [hangs], "good": [GOOD]})
+    found = outcomes(list(scheduler(workers).run(entries("hangs", "good"))))
+    assert found["hangs"].kind is FailureKind.TIMEOUT
+    assert found["good"] == measured()
+
+
+def test_time_spent_stopped_or_waiting_does_not_count_against_a_limit() -> None:
+    # The slow one compiles for 90 of its 100 s, and is stopped for 4 x 25 s meanwhile.
+    quick: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (25, measured()), (0, Exited(0))]
+    slow: Script = [(1, Stage.COMPILE), (90, Stage.WAIT), (0, Stage.MEASURE), (1, measured()), (0, Exited(0))]
+    workers = FakeWorkers({"slow": [slow], **{name: [quick] for name in "abcd"}})
+    found = outcomes(list(scheduler(workers, jobs=5).run(entries("slow", *"abcd"))))
+    assert found["slow"] == measured()
+
+
+def test_time_in_which_the_runner_was_stopped_counts_for_no_limit() -> None:
+    workers = FakeWorkers(
+        {"a": [[(1, Stage.BUILD), (50, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]]}
+    )
+    under_test = scheduler(workers)
+    wait = workers.wait
+
+    def stopped_once(timeout_s: float) -> list[tuple[int, Message]]:
+        messages = wait(min(timeout_s, 10.0))
+        if workers.now_s == 11.0:  # in the build, of whose 60 s ten are over
+            workers.now_s += 1000.0
+        return messages
+
+    workers.wait = stopped_once  # type: ignore[method-assign]
+    (record,) = under_test.run(entries("a"))
+    assert record.outcome == measured()
+
+
+def test_a_worker_that_has_answered_but_does_not_end_is_killed_and_its_answer_kept() -> None:
+    workers = FakeWorkers({"lingers": [[(1, Stage.WAIT), (0, Stage.MEASURE), (1, measured())]], "good": [GOOD]})
+    found = outcomes(list(scheduler(workers).run(entries("lingers", "good"))))
+    assert found == {"lingers": measured(), "good": measured()}
+
+
+def test_a_worker_that_does_not_begin_when_its_window_opens_is_late() -> None:
+    silent: Script = [(1, Stage.BUILD), (1, Stage.WAIT)]
+    workers = FakeWorkers({"a": [silent], "b": [GOOD]})
+    records = list(scheduler(workers).run(entries("a", "b")))
+    found = outcomes(records)
+    assert (found["a"].kind, found["a"].stage) == (FailureKind.TIMEOUT, Stage.WAIT)
+    assert found["b"] == measured()
+    assert workers.did("kill")[0] == (2 + ANSWER_TO_OPENING_S + STACKS_S, "a@cpu")
+
+
+# --- deaths ---
+
+
+def test_a_worker_that_sends_garbage_fails_in_the_stage_it_was_in_and_the_others_go_on() -> None:
+    garbled: Script = [(1, Stage.BUILD), (1, Garbled("it sent what is no message"))]
+    workers = FakeWorkers({"a": [garbled], "b": [GOOD]})
+    found = outcomes(list(scheduler(workers).run(entries("a", "b"))))
+    assert (found["a"].kind, found["a"].stage) == (FailureKind.CRASHED, Stage.BUILD)
+    assert "no message" in found["a"].message
+    assert found["b"] == measured()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(-11, "SIGSEGV in compile"), (-9, "SIGKILL in compile; the kernel does so"), (3, "status 3 in compile")],
+)
+def test_a_death_is_a_crash_with_the_end_of_its_log(tmp_path: Path, code: int, words: str) -> None:
+    log = tmp_path / "log"
+    log.write_text("x" * 5000 + "last words")
+    outcome = died(code, Stage.COMPILE, log)
+    assert outcome.kind is FailureKind.CRASHED
+    assert words in outcome.message
+    assert outcome.traceback.endswith("last words")
+    assert len(outcome.traceback) == 4000
+
+
+def test_of_a_large_log_only_the_end_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.seek(10 * 2**30)  # a hole: it takes no space
+        file.write("\nSegmentation fault é".encode())
+    failed = died(1, Stage.BUILD, log)
+    assert failed.traceback is not None
+    assert failed.traceback.endswith("Segmentation fault é")
+    assert len(failed.traceback) <= 4000

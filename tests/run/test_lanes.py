@@ -1,0 +1,73 @@
+"""Lanes: the devices asked for, and the cores that each has to itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchzoo.environment import Accelerator, physical_cores
+from torchzoo.run.lanes import make_lanes, split_cores
+
+
+def singles(count: int) -> list[tuple[int, ...]]:
+    """So many physical cores of one logical core each."""
+    return [(core,) for core in range(count)]
+
+
+def test_a_bare_accelerator_is_spread_over_the_devices_asked_for() -> None:
+    both = [Accelerator(memory_bytes=80), Accelerator(memory_bytes=90)]
+    lanes = make_lanes(["cuda"], (0, 1), both, physical=singles(6))
+    assert [(lane.device, lane.memory_bytes, lane.cores) for lane in lanes] == [
+        ("cuda:0", 80, (1, 2)),
+        ("cuda:1", 90, (3, 4)),
+    ]
+    (one,) = make_lanes(["cuda"], None, both, physical=singles(4))
+    assert (one.device, one.cores) == ("cuda:0", (1, 2, 3))  # core 0 is the runner's
+    cpu, gpu = make_lanes(["cpu", "cuda:1"], None, both, physical=singles(4), cpu_jobs=2)
+    assert cpu.shares_cores(gpu)
+    assert (cpu.jobs, gpu.memory_bytes) == (2, 90)
+
+
+def test_no_two_lanes_and_not_the_runner_share_a_physical_core() -> None:
+    physical = [(core, core + 8) for core in range(8)]
+    runners, for_lanes = split_cores(physical)
+    assert runners == (0, 8)
+    lanes = make_lanes(["cuda"], (0, 1, 2), [], physical=physical)
+    assert [lane.cores for lane in lanes] == [(1, 2, 9, 10), (3, 4, 11, 12), (5, 6, 13, 14)]
+    assert {core for lane in lanes for core in lane.cores or ()} <= {core for pair in for_lanes for core in pair}
+    assert split_cores(singles(3)) == (None, tuple(singles(3)))
+
+
+def test_the_system_tells_which_hyperthreads_share_a_core(tmp_path: Path) -> None:
+    for core in range(4):
+        folder = tmp_path / f"cpu{core}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{core % 2},{core % 2 + 2}\n")
+    assert physical_cores(range(4), tmp_path) == ((0, 2), (1, 3))
+    assert physical_cores((1, 2), tmp_path) == ((1,), (2,))
+    assert physical_cores((7, 8), tmp_path) == ((7,), (8,))  # not told
+
+
+@pytest.mark.parametrize(
+    ("near", "cores"),
+    [
+        ([(5, 6, 7, 8), (1, 2, 3, 4)], [(5, 6, 7, 8), (1, 2, 3, 4)]),  # a node each
+        ([(1, 2, 3, 4), (1, 2, 3, 4)], [(1, 2), (3, 4)]),  # one node for both
+        ([None, None], [(1, 2, 3, 4), (5, 6, 7, 8)]),  # not known
+        ([(1, 2, 3, 4, 5), (5, 6, 7, 8)], [(1, 2, 3, 4), (5, 6, 7, 8)]),  # nodes that overlap say nothing
+        ([(9, 10), (0, 1)], [(1, 2, 3, 4), (5, 6, 7, 8)]),  # a node this process may not use
+    ],
+)
+def test_devices_get_the_cores_of_their_numa_node(near: list[Any], cores: list[tuple[int, ...]]) -> None:
+    lanes = make_lanes(["cuda"], (0, 1), [Accelerator(near_cores=one) for one in near], physical=singles(9))
+    assert [lane.cores for lane in lanes] == cores
+    are_apart = near == [(5, 6, 7, 8), (1, 2, 3, 4)]
+    assert [lane.near_cores for lane in lanes] == (cores if are_apart else [None, None])
+
+
+def test_fewer_cores_than_devices_are_shared() -> None:
+    lanes = make_lanes(["cuda"], (0, 1), [], physical=singles(1))
+    assert [lane.cores for lane in lanes] == [None, None]
+    assert lanes[0].shares_cores(lanes[1])

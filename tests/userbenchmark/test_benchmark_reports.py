@@ -1,0 +1,281 @@
+"""Reports of userbenchmarks: known figures from synthetic records, and foreign text that stays text."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from benchmark_runs import NAMES, NASTY, module, report, run_of, table
+
+from examples import INDUCTOR, manifest, measured, variant_result
+from examples import record as example
+from torchzoo import userbenchmark
+from torchzoo.analysis.cases import read_report_data
+from torchzoo.case import EAGER, Backend, Domain, Mode
+from torchzoo.record import (
+    ApiSurface,
+    Block,
+    Breakdown,
+    Check,
+    CheckStatus,
+    Compilation,
+    Failed,
+    FailureKind,
+    Flops,
+    Measured,
+    Memory,
+    Record,
+    StepTime,
+)
+from torchzoo.report.formats import FORMATS
+from torchzoo.settings import Stage
+from torchzoo.store import RunStore
+
+
+def broken_down(active_s: float, movement_s: float, **changes: Any) -> Measured:
+    steps = (StepTime(0.5, active_s / 2, movement_s / 2), StepTime(0.5, active_s / 2, movement_s / 2))
+    return measured(variants={"eager": variant_result(breakdown=Breakdown(steps=steps, kernels=()))}, **changes)
+
+
+def test_breakdown_gives_shares_per_model_and_means_per_domain() -> None:
+    run = run_of(
+        [
+            example(broken_down(0.9, 0.05), model="nlp_one", mode=Mode.TRAIN),
+            example(broken_down(0.5, 0.15), model="nlp_two", mode=Mode.TRAIN),
+            example(broken_down(0.1, 0.0), model="speech", mode=Mode.TRAIN),
+            example(broken_down(0.2, 0.4), model="speech"),
+        ]
+    )
+    text = report("breakdown", run)
+    means = {row[0]: row[1:] for row in table(text, "domain")}
+    assert means["nlp"] == ["70.0% [50.0% to 90.0%]", "10.0%", "20.0%", "2", "", "", "", "0"]
+    assert means["all"] == ["50.0% [10.0% to 90.0%]", "6.7%", "43.3%", "3", "20.0%", "40.0%", "40.0%", "1"]
+    assert list(means) == ["nlp", "speech", "all"]
+    assert [row[:5] for row in table(text, "model")] == [
+        ["nlp_one", "4", "90.0%", "5.0%", "5.0%"],
+        ["nlp_two", "4", "50.0%", "15.0%", "35.0%"],
+        ["speech", "4", "10.0%", "0.0%", "90.0%"],
+    ]
+
+
+def test_breakdown_bars_are_as_long_as_the_shares() -> None:
+    breakdown = module("breakdown")
+    assert breakdown.bar(breakdown.Shares(0.4, 0.2, 0.4)) == "█" * 10 + "▒" * 5 + "·" * 10
+    assert len(breakdown.bar(breakdown.Shares(0.333, 0.333, 0.334))) == breakdown.BAR_WIDTH
+
+
+def test_breakdown_has_rates_and_says_what_the_profiler_could_not_tell() -> None:
+    flops = Flops(total=10**12, by_operator={})
+    problem = measured(
+        variants={"eager": variant_result(breakdown=Breakdown(steps=(), kernels=(), problem="events were lost"))}
+    )
+    text = report("breakdown", run_of([example(broken_down(0.5, 0, flops=flops)), example(problem, model="speech")]))
+    (row,) = table(text, "model")
+    assert float(row[-1]) == pytest.approx(1 / 0.1005, rel=1e-2)  # TFLOP/s at 100.5 ms
+    assert "events were lost" in text
+
+
+def compared_with(ratio: float, host: float = 1.0, device: float = 1.0, **changes: Any) -> Measured:
+    """Eager takes 0.2 s and 1 GiB of each memory, the candidate `ratio` times that time and so on."""
+    quad = [("eager", 0.2), ("candidate", 0.2 * ratio), ("candidate", 0.2 * ratio), ("eager", 0.2)]
+    memory = [
+        Memory(host_peak_rss_bytes=round(factor * 2**30), device_peak_allocated_bytes=round(other * 2**30))
+        for factor, other in ((1.0, 1.0), (host, device))
+    ]
+    return measured(
+        blocks=tuple(Block(name, (time_s,)) for name, time_s in quad * 8),
+        variants={
+            "eager": variant_result(memory=memory[0]),
+            "candidate": variant_result(memory=memory[1], first_step_s=20.5, compilation=Compilation(graphs=1)),
+        },
+        **changes,
+    )
+
+
+def test_compilers_gives_ratios_geometric_means_and_pass_rates() -> None:
+    crashed = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no")
+    wrong = Check(status=CheckStatus.INCORRECT, reason="outputs differ")
+    run = run_of(
+        [
+            example(model="nlp_one"),  # eager alone is no candidate
+            example(compared_with(0.5, 1.2, 0.8), model="nlp_one", backend=INDUCTOR),
+            example(compared_with(2.0, 1.2, 0.8), model="nlp_two", backend=INDUCTOR),
+            example(crashed, model="speech", backend=INDUCTOR),
+            example(compared_with(0.01, check=wrong), model="tiny", backend=INDUCTOR),
+        ]
+    )
+    text = report("compilers", run)
+    means = {row[0]: row[1:] for row in table(text, "domain")}
+    assert means["nlp"][0].startswith("1.000 [0.500, 2.000]")
+    assert [cell.split()[0] for cell in means["nlp"]] == ["1.000", "1.200", "0.800", "2/2,"]
+    assert means["speech"] == ["", "", "", "0/1, 0%"]
+    assert means["all"][0].startswith("1.000")  # the wrong one is not in it
+    assert means["all"][3] == "2/4, 50%"
+    rows = {row[0]: row for row in table(text, "model")}
+    assert list(rows) == ["tiny", "nlp_one", "nlp_two"]
+    assert rows["nlp_one"][2:6] == ["0.500 [0.500, 0.500]", "1.20", "0.80", "20.5 s"]
+    assert "wrong" in rows["tiny"][-1]
+    assert "FAILED (error in compile): no" in text
+
+
+def uneven(model: str, mode: Mode, quads: int) -> Record:
+    """Eager and a candidate whose ratio is another one in each quad, with memory of the model's own."""
+    random = Random(f"{model} {mode}")
+    times = [(0.2, 0.2 * random.uniform(0.3, 1.3)) for _ in range(quads)]
+    made = compared_with(1.0, host=random.uniform(0.9, 1.4), device=random.uniform(0.5, 1.1))
+    blocks = tuple(
+        Block(name, (eager_s if name == "eager" else candidate_s,))
+        for eager_s, candidate_s in times
+        for name in ("eager", "candidate", "candidate", "eager")
+    )
+    return example(msgspec.structs.replace(made, blocks=blocks), model=model, mode=mode, backend=INDUCTOR)
+
+
+def test_compilers_and_report_have_the_same_t_cm_and_gm_for_each_domain_and_mode(tmp_path: Path) -> None:
+    models = {"nlp_one": 2, "nlp_two": 8, "speech": 5, "of_no_domain": 6}  # an even number of quads: a median of two
+    wrong = Check(status=CheckStatus.INCORRECT, reason="outputs differ")
+    records = [uneven(model, mode, quads) for mode in Mode for model, quads in models.items()]
+    records += [example(compared_with(0.01, check=wrong), model="tiny", mode=mode, backend=INDUCTOR) for mode in Mode]
+    both_modes = {row[0]: row[1:] for row in table(report("compilers", run_of(records)), "domain")}
+    assert list(both_modes) == ["nlp", "speech", "all"]
+    for place, mode in enumerate(Mode):
+        path = tmp_path / mode
+        of_mode = run_of([one for one in records if one.case.mode is mode], path)
+        with RunStore(path) as store:
+            store.begin(of_mode.manifest)
+            for one in of_mode.records:
+                store.append(one)
+        data = read_report_data([path])
+        markdown, document = io.StringIO(), io.StringIO()
+        FORMATS["md"].write(data, markdown)
+        FORMATS["json"].write(data, document)
+        rows = {row[0].removeprefix("domain "): row for row in table(markdown.getvalue(), "group")}
+        exact = {
+            total["name"]: [total[f"{name}_ratio"] for name in ("time", "host_memory", "device_memory")]
+            for total in json.loads(document.getvalue())["summary"]["sections"][0]["totals"]
+        }
+        for domain, cells in both_modes.items():
+            ratios = exact[domain]
+            assert rows[domain][-3:] == [f"{ratio['value']:.2f}" for ratio in ratios]
+            found = [cell.partition(" (at")[0] for cell in cells[4 * place : 4 * place + 3]]
+            assert found == [
+                f"{ratio['value']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+                if ratio["count"] > 1
+                else f"{ratio['value']:.2f}"
+                for ratio in ratios
+            ]
+
+
+def test_compilers_keeps_backends_apart_and_says_where_there_is_none() -> None:
+    other = Backend("cudagraphs")
+    run = run_of([example(compared_with(0.5), backend=INDUCTOR), example(compared_with(0.25), backend=other)])
+    text = report("compilers", run)
+    assert "## inductor: means" in text
+    assert "## cudagraphs: means" in text
+    assert "No case of this run has a backend" in report("compilers", run_of([example()]))
+
+
+def touching(functions: str, operators: str) -> Measured:
+    return measured(api=ApiSurface(functions=tuple(functions.split()), operators=tuple(operators.split())))
+
+
+def test_api_coverage_counts_unions_and_their_ratio() -> None:
+    run = run_of(
+        [
+            example(touching("relu", "aten::mm aten::relu"), model="resnet50"),  # of both sets
+            example(touching("relu", "aten::mm_backward"), model="resnet50", mode=Mode.TRAIN),
+            example(touching("linear stft", "aten::fft aten::mm aten::rare"), model="demucs"),
+            example(touching("only_mlperf", "aten::conv3d"), model="unet3d"),
+        ],
+    )
+    run = msgspec.structs.replace(
+        run, manifest=msgspec.structs.replace(run.manifest, domains={"resnet50": Domain.NLP, "demucs": Domain.SPEECH})
+    )
+    text = report("api_coverage", run)
+    rows = {row[0]: row[1:] for row in table(text, "set")}
+    assert rows["torchbench"] == ["2 of 84", "3", "5"]
+    assert rows["mlperf"] == ["2 of 6", "2", "4"]
+    assert rows["ratio of what ran (the paper: 2.3)"] == ["", "1.50", "1.25"]
+    assert "<summary>2 functions in torchbench and not in mlperf</summary>\n\n`linear`, `stft`" in text
+    assert "<summary>1 operators in mlperf and not in torchbench</summary>\n\n`aten::conv3d`" in text
+    assert "Without a surface in this run, of mlperf: dlrm" in text
+    domains = {row[0]: row[1:] for row in table(text, "domain")}
+    assert domains["speech"] == ["1", "2", "2", "3", "2"]  # aten::mm is touched elsewhere too
+    assert domains["all"] == ["3", "4", "", "6", ""]
+    assert ["aten::mm", "demucs, resnet50"] in table(text, "operator")
+
+
+def test_compile_modes_has_eager_first_and_says_when_compiling_pays() -> None:
+    quick = compared_with(0.5)  # 0.1 s won a step; the first step costs 20 s more
+    run = run_of(
+        [
+            example(compared_with(1.1), backend=Backend("inductor", "max-autotune")),
+            example(quick, backend=INDUCTOR),
+            example(measured(), backend=EAGER),
+        ],
+    )
+    rows = table(report("compile_modes", run), "backend")
+    assert [row[0] for row in rows] == ["eager", "inductor:max-autotune", "inductor"]
+    assert rows[2][3] == "20.5 s"
+    assert rows[2][8] == "2.000x [2.000, 2.000]"
+    assert rows[2][9] == "201 steps"
+    assert rows[1][9] == "never, or not known"
+    alone = table(report("compile_modes", run_of([example(quick, backend=INDUCTOR)])), "backend")
+    assert alone[0][0] == "eager (beside inductor)"
+
+
+def test_compile_modes_warns_where_cases_shared_the_cores() -> None:
+    settings = msgspec.structs.replace(manifest().settings, jobs=4)
+    assert "4 cases prepared at once" in report("compile_modes", run_of([example()], settings=settings))
+    assert "prepared at once" not in report("compile_modes", run_of([example()]))
+
+
+@pytest.mark.parametrize("name", ["api_coverage", "breakdown", "compile_modes", "compilers", "pt2_163"])
+def test_foreign_text_breaks_no_table(name: str) -> None:
+    outcome = broken_down(0.5, 0.1, api=ApiSurface(functions=(NASTY,), operators=(NASTY,)))
+    failed = Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message=NASTY)
+    records = [
+        example(outcome, model=NASTY),
+        example(compared_with(0.5), model=NASTY, backend=INDUCTOR),
+        example(failed, model=f"{NASTY}2"),
+    ]
+    text = report(name, run_of(records, command=("torchzoo", NASTY)))
+    assert not any(line.startswith("# heading") for line in text.splitlines())
+    assert "<i>" not in re.sub(r"(?<!\\)`[^`\n]*`", "", text)  # code spans apart
+    columns = 0
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            columns = 0
+            continue
+        bars = line.replace("\\|", "").count("|")
+        assert bars == (columns or bars), line
+        columns = bars
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_or_partial_run_says_what_is_missing(name: str, tmp_path: Path) -> None:
+    skipped = example(Failed(kind=FailureKind.TIMEOUT, stage=Stage.BUILD, message="too slow"))
+    run = run_of([skipped], tmp_path)
+    run = msgspec.structs.replace(
+        run, manifest=msgspec.structs.replace(run.manifest, cases=(*run.manifest.cases, example(model="other").case))
+    )
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "pairs.json").write_text("{}")
+    text = report(name, run)
+    assert "2 cases: 0 measured, 1 skipped or failed (at the end), 1 not run yet" in text
+    assert "No case of this run" in text
+    assert "## Measured on" in text
+    assert "a CPU, 2 cores" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_report_says_how_it_misleads_and_cites_its_source(name: str) -> None:
+    benchmark = userbenchmark.load(name)
+    assert "https://" in benchmark.doc or "arXiv:" in benchmark.doc
+    assert "## How to read it, and where it can mislead" in module(name).READING

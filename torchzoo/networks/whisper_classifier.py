@@ -1,0 +1,39 @@
+"""What the models have in common whose network is transformers' `WhisperForAudioClassification`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchzoo.case import Mode
+from torchzoo.tasks import Batch, SupervisedModel
+
+
+class WhisperClassifier(SupervisedModel):
+    """Log-mel spectrograms (B, M, F) of 30 seconds to logits (B, K); the network's own cross entropy, Adam at 1e-3."""
+
+    sample_unit = "clips"
+    mel_channels: ClassVar[int] = 80
+    frames: ClassVar[int] = 3000
+    num_classes: ClassVar[int] = 2
+
+    def build_batch(self) -> Batch:
+        inputs = {"input_features": self.data.normal(self.batch_size, self.mel_channels, self.frames)}
+        if self.mode is Mode.TRAIN:
+            inputs["labels"] = self.data.labels(self.batch_size, self.num_classes)
+        return Batch(inputs)
+
+    def compute_loss(self, outputs: Any, targets: None) -> Tensor:
+        loss: Tensor = outputs.loss
+        return loss
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.network.parameters(), lr=1e-3)
+
+    @torch.no_grad()
+    def eval_step(self) -> Tensor:
+        with self.autocast():
+            logits: Tensor = self.forward().logits
+        return logits
