@@ -124,17 +124,23 @@ class Model(abc.ABC):
         """Compute the gradients of `loss`. They are scaled if autocast runs at fp16."""
         (loss if self.scaler is None else self.scaler.scale(loss)).backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
 
-    def step(self, optimizer: torch.optim.Optimizer, *, max_grad_norm: float | None = None) -> None:
-        """Make one update. `max_grad_norm` clips the norm of all gradients of the optimizer, unscaled."""
+    def step(self, *optimizers: torch.optim.Optimizer, max_grad_norm: float | None = None) -> None:
+        """Make one update by each optimizer, after one backward pass.
+
+        `max_grad_norm` clips the norm of all gradients of the optimizers, unscaled.
+        """
         if max_grad_norm is not None:
             if self.scaler is not None:
-                self.scaler.unscale_(optimizer)
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        if self.scaler is None:
-            optimizer.step()
-        else:
-            self.scaler.step(optimizer)
+                for optimizer in optimizers:
+                    self.scaler.unscale_(optimizer)
+            groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+            nn.utils.clip_grad_norm_([parameter for group in groups for parameter in group["params"]], max_grad_norm)
+        for optimizer in optimizers:
+            if self.scaler is None:
+                optimizer.step()
+            else:
+                self.scaler.step(optimizer)
+        if self.scaler is not None:
             self.scaler.update()
 
 

@@ -32,6 +32,7 @@ class FailureKind(enum.StrEnum):
     OOM_HOST = "oom_host"
     TIMEOUT = "timeout"
     CRASHED = "crashed"
+    NOT_FINITE = "not_finite"  # NaN or infinity in training, by the backend alone: eager stays finite
     ERROR = "error"
 
 

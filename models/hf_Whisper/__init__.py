@@ -16,7 +16,7 @@ from torchzoo.networks.whisper_classifier import WhisperClassifier
 
 class Model(WhisperClassifier):
     def build_network(self) -> nn.Module:
-        config = WhisperConfig(
+        config = WhisperConfig(  # type: ignore[call-arg]  # num_labels is of all configurations
             num_mel_bins=self.mel_channels,
             d_model=384,
             encoder_layers=4,

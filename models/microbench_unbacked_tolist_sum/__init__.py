@@ -20,7 +20,7 @@ class TolistSum(nn.Module):
     def forward(self, factors: Tensor, indices: Tensor, numbers: Tensor) -> Tensor:
         """Factors (B,), indices (N,) and numbers (N,) to (B,): each factor times the weight and the sum."""
         picked = indices.tolist()
-        total = 0
+        total: int | float = 0
         for index in picked:
             torch._check(index >= 0)
             torch._check(index < numbers.size(0))

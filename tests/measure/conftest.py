@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Iterator
 
 import pytest
+import torch._dynamo
+
+from torchzoo.measure.compilation import CompilationWatch
 
 
 @pytest.fixture(autouse=True)
@@ -14,3 +18,14 @@ def _cheap_collections() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def dynamo_as_it_was() -> Iterator[None]:
+    """Nothing that a test compiled, and nobody who counts it, is there in the next."""
+    yield
+    torch._dynamo.reset()
+    for name in list(logging.Logger.manager.loggerDict):
+        logger = logging.getLogger(name)
+        for handler in [one for one in logger.handlers if isinstance(one, CompilationWatch)]:
+            logger.removeHandler(handler)

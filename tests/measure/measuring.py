@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchzoo.case import Backend, Case, Mode
+from torchzoo.case import Backend, Case, Mode, Precision
 from torchzoo.measure import case as case_module
 from torchzoo.measure import passes
 from torchzoo.record import Measured
@@ -26,13 +26,14 @@ def measure(
     *,
     mode: Mode = Mode.TRAIN,
     backend: str = "eager",
+    precision: Precision = Precision.DEFAULT,
     ask: tuple[Pass, ...] = (),
     tell: Callable[[Stage], None] = lambda _: None,
     window: Callable[[], Any] = lambda: None,
 ) -> Measured:
     """Measure a model with this code on the CPU; its folder is made in `zoo`."""
     make_folder(zoo, "tiny", code)
-    case = Case(model="tiny", mode=mode, device="cpu", backend=Backend(backend), batch_size=4)
+    case = Case(model="tiny", mode=mode, device="cpu", backend=Backend(backend), precision=precision, batch_size=4)
     settings = Settings(time_limit_s=SETTINGS.time_limit_s, min_time_s=SETTINGS.min_time_s, passes=ask)
     return case_module.measure_case(case, find_models([zoo]).spec("tiny"), "cpu", settings, tell, window)
 

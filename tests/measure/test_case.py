@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch._dynamo
 from measuring import measure, spy
 from torch.utils._pytree import tree_leaves
 
@@ -20,22 +17,13 @@ from torchzoo.cli import build_parser
 from torchzoo.commands.run_options import run_request
 from torchzoo.measure import case as case_module
 from torchzoo.measure.check import check as check_module
-from torchzoo.measure.compilation import CompilationWatch
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.record import Check, CheckStatus
 from torchzoo.settings import Pass, Stage
 from user_models import TINY
 
-
-@pytest.fixture(autouse=True)
-def _dynamo_as_it_was() -> Iterator[None]:
-    yield
-    torch._dynamo.reset()
-    for name in list(logging.Logger.manager.loggerDict):
-        logger = logging.getLogger(name)
-        for handler in [one for one in logger.handlers if isinstance(one, CompilationWatch)]:
-            logger.removeHandler(handler)
+pytestmark = pytest.mark.usefixtures("dynamo_as_it_was")
 
 
 def note(monkeypatch: pytest.MonkeyPatch, events: list[str], names: list[str]) -> None:
@@ -57,7 +45,9 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
     before = ["apply_precision", "warm_up", "inspect_step", "check_precision", "watch_compilation", "candidate_variant"]
     timed = ["count_compiled", "measure_memory", "step_until_steady", "measure_latency", "measure_throughput"]
     note(
-        monkeypatch, events, [*before, *timed, "energy_of", "breakdown_of", "growth_of", "flops_and_api_of", "check_of"]
+        monkeypatch,
+        events,
+        [*before, *timed, "energy_of", "breakdown_of", "_require_finite", "growth_of", "flops_and_api_of", "check_of"],
     )
     measured = measure(
         tmp_path,
@@ -94,6 +84,7 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
         "breakdown_of eager",  # after all energy: the profiler leaves its hooks in the process
         "breakdown_of candidate",
         "EXAMINE",
+        "_require_finite",
         "growth_of eager",
         "growth_of candidate",
         "flops_and_api_of",

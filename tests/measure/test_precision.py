@@ -77,6 +77,20 @@ def test_training_still_updates_the_weights_after_a_cast(tmp_path: Path) -> None
     assert all(not torch.equal(a, b) for a, b in zip(before, model.network.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.AMP_FP16])
+def test_several_optimizers_make_the_update_of_one(tmp_path: Path, precision: Precision) -> None:
+    one, several = tiny(tmp_path / "one"), tiny(tmp_path / "several")
+    weights, biases = ([p for p in several.network.parameters() if (p.ndim > 1) is large] for large in (True, False))
+    for model, groups in ((one, [[*one.network.parameters()]]), (several, [weights, biases])):
+        apply_precision(model, precision)
+        with model.autocast():
+            loss = model.compute_loss(model.forward(), model.batch.targets)
+        model.backward(loss)
+        model.step(*(torch.optim.SGD(group, lr=0.1) for group in groups), max_grad_norm=1e-2)
+    for parameter, other in zip(one.network.parameters(), several.network.parameters(), strict=True):
+        torch.testing.assert_close(parameter, other, rtol=0, atol=0)
+
+
 def test_fp32_turns_tf32_off_everywhere(tmp_path: Path) -> None:
     torch.set_float32_matmul_precision("high")
     flags = apply_precision(tiny(tmp_path), Precision.FP32)

@@ -136,3 +136,13 @@ def test_a_server_does_not_get_ctrl_c_before_its_first_line(temporary: Path) -> 
         _, stderr = run.communicate(timeout=100)
     assert run.returncode == 0
     assert "Traceback" not in stderr
+
+
+def test_a_library_that_replaces_a_function_of_torch_is_seen() -> None:
+    """As torch_geometric does: a server that keeps it would change the function for all models."""
+    code = (
+        "import torch; from torchzoo.run.preload import Inherited; before = Inherited(); print(before.changes());"
+        "torch.select = torch.Tensor.relu = torch.nn.functional.gelu = print; print(before.changes())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stderr.splitlines() == ["()", "('torch.select', 'torch.nn.functional.gelu', 'torch.Tensor.relu')"]

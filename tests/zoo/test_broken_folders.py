@@ -15,6 +15,16 @@ GOOD = METADATA.replace("parameters: 72", "parameters: 74")
 BUILD = "\n    def build(self):\n        super().build()\n        "
 TRAIN = "\n    def train_step(self):\n        loss = super().train_step()\n        "
 EVAL = "\n    def eval_step(self):\n        outputs = super().eval_step()\n        "
+OPTIMIZER = """
+    def build_optimizer(self):
+        return Waiting(self.network.parameters())
+
+
+class Waiting(torch.optim.Adam):
+    def step(self):
+        torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (1,), check_invariants=False).coalesce()
+        super().step()
+"""
 #: From 1 to 2, and never the same twice. (A clock's seconds are too coarse in fp32.)
 RANDOM = "torch.tensor(1 + time.perf_counter_ns() % 1_000_003 / 1_000_003)"
 
@@ -112,6 +122,7 @@ def test_a_models_own_rules_come_before_those_of_its_limits(tmp_path: Path) -> N
             GOOD,
             ["train: a step waits for the device by aten::_"],
         ),
+        (TINY + OPTIMIZER, GOOD, ["train: a step waits for the device by aten::_coalesce"]),
         (
             TINY + EVAL + "return outputs[outputs < 9]\n",
             GOOD,

@@ -32,6 +32,10 @@ class NotRunnable(Exception):
     """A case can't run here as its label says, and nobody is at fault: it is skipped, and the message is the reason."""
 
 
+class NotFiniteByBackend(Exception):
+    """Training is not finite with the backend, and is finite in eager. The case fails."""
+
+
 _DYNAMO_SCOPES = tuple(CompileScope)
 _DYNAMO = ("torch._dynamo", "torch._functorch.aot_autograd")
 _INDUCTOR = (

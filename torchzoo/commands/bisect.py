@@ -208,7 +208,7 @@ def _asked_before(arguments: argparse.Namespace, log: BisectLog) -> Asked:
 
 
 def _words(arguments: argparse.Namespace) -> Iterable[str]:
-    """The words that ask for the same case: the model, and the options of `OF_RUN` that are not the defaults."""
+    """The words that ask for the same case: the model, the options of `OF_RUN` that are not the defaults, the pass."""
     yield from arguments.models
     for action in arguments.parser._actions:
         value = getattr(arguments, action.dest, None)
@@ -217,6 +217,8 @@ def _words(arguments: argparse.Namespace) -> Iterable[str]:
         for one in value if isinstance(value, list) else [value]:
             yield action.option_strings[-1]
             yield ",".join(map(str, one)) if isinstance(one, tuple) else str(one)
+    if (needed := PASS_OF.get(Kind(arguments.metric))) is not None:
+        yield f"--{needed.replace('_', '-')}"
 
 
 # --- what is shown ---

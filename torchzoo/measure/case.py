@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 import torch
 
 from torchzoo import environment
-from torchzoo.case import EAGER, Backend, Case
+from torchzoo.case import EAGER, Backend, Case, Mode
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
+from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, why_not_measured
 from torchzoo.measure.global_state import GlobalState
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.idle import device_probe, wait_until_idle
 from torchzoo.measure.latency import Latency, measure_latency, measure_throughput, quiet_python, steps_in
-from torchzoo.measure.memory import measure_memory
+from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision, inspect_step
 from torchzoo.measure.stages import Stages, Tell
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
@@ -59,6 +61,10 @@ def measure_case(
     cases are prepared at the same time. `undisturbed_loop_s` is what `environment.host_loop_s` takes on a host that
     does nothing else; if it is None, nothing is measured again when the host is slow. `cores` are those that the case
     may use while it is measured; it is kept to the fast ones among them. None: all cores, fast or slow.
+
+    Raises:
+        NotRunnable: the case can't run as its label says, or its training is not finite in eager.
+        NotFiniteByBackend: its training is not finite, and is finite in eager.
     """
     stages = Stages(tell)
     device = _use_device(device_name, settings.threads)
@@ -67,7 +73,14 @@ def measure_case(
     model_class = load_model_class(spec)
     put_back = before.put_back()
     gate = HostGate(undisturbed_loop_s, time.perf_counter_ns, cores)
-    measured = _measure_model(model_class, case, spec, device, settings, stages, window, gate)
+    not_finite: NotFinite | None = None
+    try:
+        measured = _measure_model(model_class, case, spec, device, settings, stages, window, gate)
+    except NotFinite as error:
+        not_finite = error.with_traceback(None)  # its frames hold the model
+    if not_finite is not None:
+        free_memory(device)
+        raise why_not_measured(not_finite, case, partial(_prepared_model, model_class, case, device))
     check = passes.check_of(case, spec, model_class, device, settings)  # the measured model is gone: it builds its own
     stages.close()
     return msgspec.structs.replace(
@@ -92,21 +105,26 @@ def _measure_model(
     """Everything but the check.
 
     Eager is warmed up, and its memory is read, before anything is compiled: what a compiler keeps is not eager's.
+
+    Raises:
+        NotFinite: training is not finite after a variant's warm-up, or after the window.
     """
     stages.enter(Stage.BUILD)
-    assert case.batch_size is not None
-    model = model_class(case.mode, device, case.batch_size, seed=case.seed)
+    model = _model(model_class, case, device)
     step = model.measured_step
 
     stages.enter(Stage.PREPARE)
     flags = apply_precision(model, case.precision)
     apply_memory_format(model, case.memory_format)
+    finite = FiniteWatch(model)
 
     stages.enter(Stage.WARM_UP)
     clock = DeviceClock(device)
     patient = PatientClock(device)
     eager = _warmed_up(eager_variant(model, step), patient, device, settings)
+    finite.require(eager.steps, loss_is_finite=eager.warm.result_is_finite, candidate_stepped=False)
     inspection = inspect_step(model, step)
+    eager.steps += 1
     check_precision(model, case.precision, spec.native_dtype, inspection)
     runs = [eager]
 
@@ -115,6 +133,8 @@ def _measure_model(
         watch = watch_compilation()
         candidate = candidate_variant(model, step, case, inspection.take_calls())
         runs.append(_warmed_up(candidate, patient, device, settings, backend=case.backend, watch=watch))
+        steps = sum(run.steps for run in runs)
+        finite.require(steps, loss_is_finite=runs[1].warm.result_is_finite, candidate_stepped=True)
 
     with quiet_python():
         stages.enter(Stage.WAIT)
@@ -133,6 +153,8 @@ def _measure_model(
         run.count_late_graphs(settings)
 
     stages.enter(Stage.EXAMINE)
+    if case.mode is Mode.TRAIN:
+        _require_finite(finite, runs, timing.latency)
     for run in runs:
         run.growth = passes.growth_of(run.variant, settings, device, run.step_s)
     eager.variant.select()
@@ -168,6 +190,19 @@ def _measure_model(
     )
 
 
+def _model(model_class: type[Model], case: Case, device: torch.device) -> Model:
+    assert case.batch_size is not None
+    return model_class(case.mode, device, case.batch_size, seed=case.seed)
+
+
+def _prepared_model(model_class: type[Model], case: Case, device: torch.device) -> Model:
+    """The model of a case as it is before its first step."""
+    model = _model(model_class, case, device)
+    apply_precision(model, case.precision)
+    apply_memory_format(model, case.memory_format)
+    return model
+
+
 def _use_device(name: str, threads: int | None) -> torch.device:
     device = torch.device(name)
     if threads is not None:
@@ -192,6 +227,7 @@ class _VariantRun:
     breakdown: Breakdown | None = None
     device_time: Callable[[], float | None] = lambda: None
     growth: Growth | None = None
+    steps: int  # that it has taken before its blocks were timed
 
     @property
     def step_s(self) -> float:
@@ -231,8 +267,25 @@ def _warmed_up(
     """Warm a variant up, count what the watch (of a candidate) saw, and read the variant's memory."""
     warm = warm_up(variant, clock, settings) if watch is None else warm_up(variant, clock, settings, watch.graphs)
     compilation = count_compiled(watch, backend, settings.cache) if watch is not None else None
-    memory = measure_memory(variant.step, memory_steps(settings, warm), device)
-    return _VariantRun(variant=variant, warm=warm, memory=memory, watch=watch, compilation=compilation)
+    steps = memory_steps(settings, warm)
+    memory = measure_memory(variant.step, steps, device)
+    return _VariantRun(
+        variant=variant, warm=warm, memory=memory, watch=watch, compilation=compilation, steps=warm.steps + steps
+    )
+
+
+def _require_finite(finite: FiniteWatch, runs: Sequence[_VariantRun], latency: Latency) -> None:
+    """The window has left everything finite, and so is the loss of one more step of each variant.
+
+    The steps that were taken are rather over- than underestimated: some of the passes do not count theirs.
+    """
+    steps = sum(run.steps + (run.energy.steps if run.energy else 0) for run in runs)
+    steps += sum(len(block.samples_s) for block in (*latency.blocks, *latency.redone))
+    steps += sum(one.steps for run in runs for one in run.back_to_back)
+    for run in runs:
+        run.variant.select()
+        loss = run.variant.step()
+        finite.require(steps + steps // 5, loss_is_finite=is_finite(loss), candidate_stepped=len(runs) > 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +306,7 @@ def _time_in_turns(
     """Wait until the device is idle and the host is fast, step until steps are steady, and time blocks in turns."""
     wait_s, is_idle = wait_until_idle(device_probe(device), clock) if clock.is_asynchronous else (None, True)
     for run in runs:
-        step_until_steady(run.variant, clock, run.step_s)
+        run.steps += step_until_steady(run.variant, clock, run.step_s)
     gate.wait()
     state_before, host_before_s = environment.device_state(device), environment.host_loop_s()
     steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from collections.abc import Callable
@@ -35,6 +36,13 @@ def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) ->
         host_peak_is_of_pass=is_of_pass,
         host_uss_bytes=psutil.Process().memory_full_info().uss,
     )
+
+
+def free_memory(device: torch.device) -> None:
+    """Collect garbage, and give the device's cached blocks back."""
+    gc.collect()
+    if device.type != "cpu":
+        torch.accelerator.empty_cache()
 
 
 def _reset_host_peak() -> bool:

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch.utils._pytree import tree_leaves
-
 from torchzoo.measure.clock import Clock
+from torchzoo.measure.finite import is_finite
 from torchzoo.measure.latency import timed_step_s
 from torchzoo.measure.stages import cpu_time_s
 from torchzoo.measure.variant import Variant
@@ -24,6 +22,11 @@ class WarmUp:
     first_step_cpu_s: float
     steps_s: tuple[float, ...]  # of the steps after it, until they are steady
     result_is_finite: bool  # of the last step
+
+    @property
+    def steps(self) -> int:
+        """How many steps it took, the first one included."""
+        return 1 + len(self.steps_s)
 
     @property
     def steady_s(self) -> float:
@@ -69,30 +72,28 @@ def warm_up(variant: Variant, clock: Clock, settings: Settings, graphs: Callable
         first_step_s=first_step_s,
         first_step_cpu_s=first_step_cpu_s,
         steps_s=tuple(steps_s),
-        result_is_finite=_is_finite(result),
+        result_is_finite=is_finite(result),
     )
 
 
-def step_until_steady(variant: Variant, clock: Clock, usual_s: float, *, limit_s: float = 2.0) -> None:
+def step_until_steady(variant: Variant, clock: Clock, usual_s: float, *, limit_s: float = 2.0) -> int:
     """Step until a step is within 10% of the one before it (the first: of the usual time), or for `limit_s`.
 
     The device may have rested since the warm-up, or may still be busy with the last work of a worker that was stopped.
+    Returns the number of steps.
     """
     variant.select()
-    spent_s, before_s = 0.0, usual_s
+    spent_s, before_s, steps = 0.0, usual_s, 0
     while spent_s < limit_s:
         now_s = timed_step_s(variant.step, clock)
+        steps += 1
         if abs(now_s - before_s) <= 0.1 * before_s:
-            return
+            break
         before_s = now_s
         spent_s += now_s
+    return steps
 
 
 def memory_steps(settings: Settings, warm: WarmUp, *, budget_s: float = 2.0) -> int:
     """The number of steps of the memory pass: that of the settings, or fewer (at least one) to keep to `budget_s`."""
     return max(1, min(settings.memory_steps, int(budget_s / warm.steady_s)))
-
-
-def _is_finite(result: Any) -> bool:
-    floating = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
-    return all(bool(tensor.isfinite().all()) for tensor in floating)

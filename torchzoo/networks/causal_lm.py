@@ -20,7 +20,16 @@ class CausalLM(LanguageModel):
       cache is full. Its latency is the time of a token. The cache holds random keys and values.
 
     The cache has room for `cache_length` tokens in both. Every step begins with the same number of cached tokens.
+
+    Training has the optimizer of Llama 2 (Touvron et al., 2023, arXiv:2307.09288, section 2.2), which many followed:
+    AdamW, gradients clipped to a norm of 1. Here, vectors (biases, normalisations) are not decayed.
     """
+
+    max_grad_norm = 1.0
+    learning_rate: ClassVar[float] = 3e-4
+    betas: ClassVar[tuple[float, float]] = (0.9, 0.95)
+    epsilon: ClassVar[float] = 1e-5
+    weight_decay: ClassVar[float] = 0.1
 
     prompt_length: ClassVar[int] = 1024
     cache_length: ClassVar[int] = 2048
@@ -52,6 +61,14 @@ class CausalLM(LanguageModel):
         vocabulary_size: int = self.network.config.get_text_config().vocab_size  # type: ignore[union-attr, operator]
         length = self.prompt_length if self.mode is Mode.PREFILL else 1
         return Batch({"input_ids": self.data.tokens(self.batch_size, length, vocabulary_size)})
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+        groups = [
+            {"params": [one for one in trained if one.ndim >= 2], "weight_decay": self.weight_decay},
+            {"params": [one for one in trained if one.ndim < 2], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=self.learning_rate, betas=self.betas, eps=self.epsilon)
 
     @property
     def samples_per_step(self) -> int:

@@ -32,15 +32,19 @@ _PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 
 
 class Inherited:
-    """What workers would inherit: settings, threads of Python, open files, child processes."""
+    """What workers would inherit: settings, functions of torch, threads of Python, open files, child processes."""
 
     def __init__(self) -> None:
         self._settings = GlobalState()
+        self._functions = _functions_of_torch()
         self._threads = threading.active_count()
         self._files = _open_files()
 
     def changes(self) -> tuple[str, ...]:
         found = list(self._settings.changes())
+        now = _functions_of_torch()
+        replaced = [name for name, function in self._functions.items() if now.get(name) is not function]
+        found += [name for name in replaced if not _is_torchs(now.get(name))]
         if threading.active_count() != self._threads:
             found.append("the threads")
         if self._files - _open_files():
@@ -73,6 +77,24 @@ def _tell(report: Path | None, line: Loaded) -> None:
         if report is not None and report.exists():  # not there any more: a server that was started again
             with report.open("ab", buffering=0) as file:
                 file.write(msgspec.json.encode(line) + b"\n")
+
+
+def _functions_of_torch() -> dict[str, object]:
+    """What stands under the names that models call. A library that replaces one changes it for all models."""
+    import torch
+
+    places = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor}
+    return {
+        f"{place}.{name}": function
+        for place, holder in places.items()
+        for name in dir(holder)
+        if not name.startswith("__") and callable(function := getattr(holder, name))
+    }
+
+
+def _is_torchs(function: object) -> bool:
+    """Whether PyTorch itself put it there, as Dynamo does when it is imported."""
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
 
 
 def _open_files() -> set[str]:

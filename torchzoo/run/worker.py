@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.backends import NotRunnable
+from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import EAGER, Case
 from torchzoo.environment import MachineInfo, host_loop_s, pin, pin_this_thread, usable_cores
 from torchzoo.errors import attempt, written
@@ -243,4 +243,6 @@ def _kind(error: BaseException) -> FailureKind:
     refusals = ("can't allocate memory", "cannot allocate memory", "bad_alloc")
     if any(isinstance(link, MemoryError) or any(words in str(link).lower() for words in refusals) for link in chain):
         return FailureKind.OOM_HOST
+    if isinstance(error, NotFiniteByBackend):
+        return FailureKind.NOT_FINITE
     return FailureKind.ERROR

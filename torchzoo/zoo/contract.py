@@ -36,6 +36,7 @@ SYNCHRONISING = frozenset(
         "aten::bincount",
         "aten::equal",
         "aten::repeat_interleave.Tensor",
+        "aten::_coalesce",  # of a sparse tensor: how many different indices there are
         "torchvision::nms",
         "aten::_ctc_loss",  # on CUDA it copies the lengths from the host
         "aten::_fused_moving_avg_obs_fq_helper",  # on CUDA it reads its switch and checks zero points on the host
@@ -245,9 +246,10 @@ def _check_outputs(model: Model, outputs: Any) -> list[str]:
 
 
 class SynchronisingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Collects the names of the operators that would make a GPU step wait. Optimizers are left out.
+    """Collects the names of the operators that would make a GPU step wait.
 
-    (On the CPU, an optimizer's step counters are CPU tensors, as they are on a GPU. To read those costs no wait there.)
+    What an optimizer reads as a number is left out: its step counters are CPU tensors on a GPU, too, where to read them
+    costs no wait.
     """
 
     def __init__(self) -> None:
@@ -256,8 +258,8 @@ class SynchronisingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call
         self.in_optimizer = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not self.in_optimizer:
-            name = func._schema.name
+        name = func._schema.name
+        if not (self.in_optimizer and name == "aten::_local_scalar_dense"):
             if name in SYNCHRONISING or f"{name}.{func._overloadname}" in SYNCHRONISING:
                 self.seen.add(name)
             if name in INDEXING and any(is_mask(index) for index in args[1]):

@@ -25,7 +25,8 @@ from torchzoo.measure.check.judging import Judge
 from torchzoo.measure.check.randomness import RecordRandomDraws
 from torchzoo.measure.check.reference import Reference, l2_norm
 from torchzoo.measure.check.results import CanNotCompare, Results
-from torchzoo.measure.check.runs import Runs, flags_kept, free_memory
+from torchzoo.measure.check.runs import Runs, flags_kept
+from torchzoo.measure.memory import free_memory
 from torchzoo.model import Model
 from torchzoo.record import Check, CheckStatus, ResultComparison
 from torchzoo.zoo.spec import ModelSpec

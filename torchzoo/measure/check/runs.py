@@ -11,7 +11,6 @@ for.
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from torchzoo.measure.check.reference import l2_norm
 from torchzoo.measure.check.results import Results, collect_outputs, collect_training, named_parameters, on_host
 from torchzoo.measure.check.tolerances import PERTURBATIONS
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
+from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
@@ -191,13 +191,6 @@ def _gradients_are_finite(results: Results) -> bool:
 def changes_after_first_step(backend: Backend) -> bool:
     """Whether later steps run other code than the first: CUDA graphs, TorchScript's profiling executor."""
     return backend.name in ("cudagraphs", "torchscript") or backend.option in ("reduce-overhead", "max-autotune")
-
-
-def free_memory(device: torch.device) -> None:
-    """Collect garbage, and give the device's cached blocks back."""
-    gc.collect()
-    if device.type != "cpu":
-        torch.accelerator.empty_cache()
 
 
 @contextlib.contextmanager

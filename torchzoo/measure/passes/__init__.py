@@ -21,7 +21,6 @@ A function here must not have the name of a module of this package: importing th
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,6 +31,7 @@ import torch
 from torchzoo.case import Case
 from torchzoo.files import safe_name
 from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.memory import free_memory
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.record import ApiSurface, Breakdown, Check, Energy, Flops, Growth
@@ -110,9 +110,7 @@ def check_of(
         return None
     from torchzoo.measure.check.check import check_case
 
-    gc.collect()
-    if device.type != "cpu":
-        torch.accelerator.empty_cache()
+    free_memory(device)
     return check_case(case, spec, model_class, device)
 
 

@@ -1,0 +1,100 @@
+"""Whether training stays finite. A step that computes with NaN or infinity is not the work that its label names.
+
+The rule is the same for every model, precision and backend, and is found by running. Only training is looked at: the
+outputs of an evaluation may have infinities by nature, such as the -inf of a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from torchzoo.backends import NotFiniteByBackend, NotRunnable
+from torchzoo.case import EAGER, Case, Mode
+from torchzoo.model import Model
+
+
+class NotFinite(Exception):
+    """The loss, a parameter or a buffer of a model in training is not finite.
+
+    Args:
+        what: which of them.
+        steps: how many steps the model has taken, at most.
+        candidate_stepped: whether some of them were the candidate's.
+    """
+
+    def __init__(self, what: str, steps: int, *, candidate_stepped: bool) -> None:
+        super().__init__(f"not finite within {steps:,} training steps: {what}")
+        self.steps = steps
+        self.candidate_stepped = candidate_stepped
+
+
+class FiniteWatch:
+    """Looks at the parameters of a model and at those of its buffers that are finite now, before the first step.
+
+    (A mask of -inf or the empty range of an observer is not finite by nature.) Only floating tensors are looked at.
+    Nothing large is allocated: a tensor is reduced to its extremes, which are not finite if one of its elements is not.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._is_training = model.mode is Mode.TRAIN
+        self._buffers = {name for name, buffer in _buffers(model) if self._is_training and is_finite(buffer)}
+
+    def not_finite(self) -> str | None:
+        """The first parameter or buffer that is not finite, in words: `parameter network.conv1.weight`."""
+        for name, parameter in _parameters(self._model):
+            if not is_finite(parameter):
+                return f"parameter {name}"
+        for name, buffer in _buffers(self._model):
+            if name in self._buffers and not is_finite(buffer):
+                return f"buffer {name}"
+        return None
+
+    def require(self, steps: int, *, loss_is_finite: bool, candidate_stepped: bool) -> None:
+        """Raise `NotFinite` if the loss or something of the model is not finite after so many steps. Not in eval."""
+        if self._is_training:
+            what = self.not_finite() if loss_is_finite else "the loss"
+            if what is not None:
+                raise NotFinite(what, steps, candidate_stepped=candidate_stepped)
+
+
+def is_finite(tree: Any) -> bool:
+    """Whether all floating tensors in a nesting of containers are finite."""
+    leaves = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    return all(bool(torch.stack(leaf.detach().aminmax()).isfinite().all()) for leaf in leaves if leaf.numel())
+
+
+def why_not_measured(found: NotFinite, case: Case, build: Callable[[], Model]) -> NotRunnable | NotFiniteByBackend:
+    """Why a case whose training is not finite can't be measured. Whoever asks holds its model no longer.
+
+    Eager steps alone, on a new model, as often as the case did, and is looked at after each step. If it is not finite
+    either, the case is skipped, and the reason names what is not finite first. If it is, the backend is to blame. (If
+    eager was alone already, and this time it stays finite, chance has a part in it. It is skipped all the same.)
+    """
+    model = build()
+    watch = FiniteWatch(model)
+    for step in range(1, found.steps + 1):
+        what = "the loss" if not is_finite(model.train_step()) else watch.not_finite()
+        if what is not None:
+            return NotRunnable(f"not finite after {step:,} training step{'s' * (step > 1)}: {what}")
+    if not found.candidate_stepped:
+        return NotRunnable(str(found))
+    assert case.backend != EAGER
+    return NotFiniteByBackend(f"{case.backend}: {found}; eager alone stays finite for as many from the same start")
+
+
+def _parameters(model: Model) -> Iterator[tuple[str, Tensor]]:
+    for network_name, network in model.networks().items():
+        for name, parameter in network.named_parameters():
+            yield f"{network_name}.{name}", parameter
+
+
+def _buffers(model: Model) -> Iterator[tuple[str, Tensor]]:
+    for network_name, network in model.networks().items():
+        for name, buffer in network.named_buffers():
+            yield f"{network_name}.{name}", buffer
