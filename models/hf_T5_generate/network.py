@@ -28,7 +28,8 @@ class CachedT5(CachedNetwork):
         own = StaticCache(config=network.config, max_cache_len=length)
         looked_up = StaticCache(config=network.config, max_cache_len=source.shape[1])
         self.caches = EncoderDecoderCache(own, looked_up)
-        self.cache = SimpleNamespace(layers=[*own.layers, *looked_up.layers])  # what the base moves, casts and rewinds
+        layers = [*own.layers, *looked_up.layers]
+        self.cache = SimpleNamespace(layers=layers)  # type: ignore[assignment]  # what the base moves, casts and rewinds
         self.cached = 0
         with torch.no_grad():
             self(source[:, :1], source)
