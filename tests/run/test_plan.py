@@ -21,7 +21,9 @@ def axes(**changes: Any) -> Axes:
 
 
 def test_every_combination_is_a_case_with_the_models_own_batch() -> None:
-    plan = make_plan([SPEC], axes(modes=tuple(Mode), backends=(EAGER, INDUCTOR), precisions=(Precision.FP32,)), {})
+    plan = make_plan(
+        [SPEC], axes(modes=(Mode.TRAIN, Mode.EVAL), backends=(EAGER, INDUCTOR), precisions=(Precision.FP32,)), {}
+    )
     assert [(e.case.mode, e.case.backend, e.case.batch_size) for e in plan] == [
         (Mode.TRAIN, EAGER, 8),
         (Mode.TRAIN, INDUCTOR, 8),
@@ -118,7 +120,7 @@ def test_backend_options_are_checked_where_they_are_known() -> None:
 
 def test_a_tuned_batch_is_used_in_evaluation_unless_the_batch_is_given() -> None:
     tuned = {"cpu": {"tiny": 64}}
-    both = tuple(Mode)
+    both = (Mode.TRAIN, Mode.EVAL)
 
     def batches(asked: int | str | None) -> list[int | None]:
         return [entry.case.batch_size for entry in make_plan([SPEC], axes(modes=both, batch_sizes=(asked,)), {}, tuned)]
@@ -141,3 +143,17 @@ def test_a_rule_holds_for_all_cases_of_a_mode_only_without_other_axes() -> None:
     assert not on_cuda.holds_for_all(Mode.EVAL)
     assert not on_cuda.holds_for_all(Mode.EVAL, "cpu")
     assert not SkipRule(reason="because", precision=(Precision.BF16,)).holds_for_all(Mode.EVAL)
+
+
+def test_a_model_that_does_not_generate_is_skipped_in_these_modes() -> None:
+    (entry,) = make_plan([SPEC], axes(modes=(Mode.DECODE,), backends=(EAGER,)), {})
+    assert entry.resolved == Skipped(reason="tiny has no decode step: it does not generate")
+
+
+def test_the_batch_of_a_server_is_for_modes_that_generate() -> None:
+    spec = msgspec.structs.replace(
+        SPEC, batch_size={Mode.EVAL: 4, Mode.PREFILL: 1, Mode.DECODE: 1}, serving_batch_size={Mode.DECODE: 64}
+    )
+    modes = (Mode.EVAL, Mode.PREFILL, Mode.DECODE)
+    plan = make_plan([spec], axes(modes=modes, backends=(EAGER,), batch_sizes=("serving",)), {})
+    assert [entry.case.batch_size for entry in plan] == [4, 1, 64]
