@@ -1,4 +1,7 @@
-"""Which tests run: `gpu` ones where there is a CUDA device, kept passes not again, the longest first."""
+"""Which tests run: `gpu` ones where there is a CUDA device, `slow` ones where `-m` names them, kept passes not again.
+
+The longest come first.
+"""
 
 from __future__ import annotations
 
@@ -72,11 +75,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     import torch
 
     place = {name: number for number, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: place.get(item.nodeid, len(place)))
+    if "slow" not in config.getoption("-m"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="takes long: run it with -m slow"))
     if torch.cuda.is_available():
         return
     for item in items:

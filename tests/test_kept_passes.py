@@ -30,6 +30,17 @@ def test_a_pass_is_kept_for_the_same_inputs_only(tmp_path: Path) -> None:
     assert not runs(kept, "two")
 
 
+def test_a_model_of_a_collection_keeps_a_pass_of_its_own(tmp_path: Path) -> None:
+    kept = KeptPasses(tmp_path / "passes")
+    assert runs(kept, "one", test="contract-timm:resnet18")
+    assert runs(kept, "two", test="contract-timm_resnet18")
+    assert not runs(kept, "one", test="contract-timm:resnet18")
+    assert not runs(kept, "two", test="contract-timm_resnet18")
+    write_committed(tmp_path / "passes", tmp_path / "committed.txt")
+    here = KeptPasses(tmp_path / "here", read_committed(tmp_path / "committed.txt"))
+    assert not runs(here, "one", test="contract-timm:resnet18")
+
+
 def test_a_session_that_runs_everything_keeps_its_passes(tmp_path: Path) -> None:
     everything = KeptPasses(tmp_path, runs_all=True)
     assert runs(everything, "one")

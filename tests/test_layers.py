@@ -18,7 +18,7 @@ from torchzoo import tasks
 #: (`errors`, `bounds`, `case` and `settings` come first: they import nothing but what stands before them.)
 LAYERS = (
     ("errors", "bounds"),
-    ("case", "settings", "files"),
+    ("case", "host", "settings", "files"),
     ("record",),
     ("decoding",),
     ("store", "stats", "environment", "data"),
@@ -116,7 +116,8 @@ def test_every_module_has_a_layer() -> None:
 def test_model_folders_import_only_what_is_for_them() -> None:
     found = {
         f"{path.relative_to(ROOT)}: {target}"
-        for path in sorted((ROOT / "models").rglob("*.py"))
+        for folder in ("models", "collections")
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for target in imported(path)
         if layer(target) not in FOR_MODELS
     }
@@ -142,18 +143,21 @@ def test_list_answers_without_torch() -> None:
     code = """
 import sys
 from torchzoo.cli import main
-assert main(["list"]) == main(["list", "--json"]) == 0
-sys.exit("torch" in sys.modules)
+assert main(["list"]) == main(["list", "--json"]) == main(["list", "timm:resnet*", "--suite", "pt2_163"]) == 0
+sys.exit(bool({"torch", "timm", "transformers"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "resnet18" in done.stdout
+    assert "timm:resnet18" in done.stdout
+    assert "hf:LongformerForMaskedLM:base" in done.stdout
+    assert "models of the collection timm: torchzoo list 'timm:*'" in done.stderr
 
 
 def test_one_broad_except_in_the_whole_project() -> None:
     broad = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
-        for folder in ("torchzoo", "models", "userbenchmark")
+        for folder in ("torchzoo", "models", "collections", "userbenchmark")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if (isinstance(node, ast.ExceptHandler) and is_broad(node.type))
@@ -179,7 +183,7 @@ def test_no_file_is_long() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("no git checkout: git knows which files belong to the project")
     paths = tracked(ROOT)
-    assert {"benchmarks", "install.py", "models", "run.py", "tests", "torchzoo", "userbenchmark"} <= {
+    assert {"benchmarks", "collections", "install.py", "models", "run.py", "tests", "torchzoo", "userbenchmark"} <= {
         path.relative_to(ROOT).parts[0] for path in paths
     }
     lines = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
@@ -189,7 +193,7 @@ def test_no_file_is_long() -> None:
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
 def test_paths_in_documents_exist(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
-    paths = re.findall(r"`((?:torchzoo|tests|docs|benchmarks|userbenchmark|models)/[\w./-]*)`", text)
+    paths = re.findall(r"`((?:torchzoo|tests|docs|benchmarks|userbenchmark|models|collections)/[\w./-]*)`", text)
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 

@@ -51,6 +51,44 @@ BROKEN_STEPS = {
 }
 
 
+#: A collection of tiny models: `wide` and so on have as many channels as the table says in a column of its own.
+COLLECTION = """
+domain: other
+task: testing
+paper: https://example.org
+source: torchzoo's tests
+requirements: []
+batch_size: {train: 4, eval: 8}
+smoke_batch_size: 2
+"""
+TABLE = """name,parameters,channels,train,eval,task
+narrow,38,1,,,
+wide,146,4,,2,testing more
+deep:2,74,2,16,,
+"""
+FACTORY = (
+    TINY.replace("class Model(SupervisedModel):", "class Tiny(SupervisedModel):\n    channels = 2\n").replace(
+        "nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))  # 74 parameters",
+        "nn.Conv2d(3, self.channels, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * self.channels, 2))",
+    )
+    + """
+
+def model_class(name):
+    channels = {"narrow": 1, "wide": 4, "deep:2": 2}[name]
+    return type("Model", (Tiny,), {"__module__": __name__, "channels": channels})
+"""
+)
+
+
+def make_collection(
+    root: Path, name: str = "tiny", code: str = FACTORY, table: str = TABLE, metadata: str = COLLECTION
+) -> Path:
+    """A collection's folder. A test names `root` in TORCHZOO_COLLECTIONS_PATH."""
+    folder = make_folder(root, name, code, metadata)
+    (folder / "models.csv").write_text(table)
+    return folder
+
+
 def make_folder(root: Path, name: str, code: str = TINY, metadata: str = METADATA) -> Path:
     folder = root / name
     folder.mkdir(parents=True)
@@ -59,12 +97,17 @@ def make_folder(root: Path, name: str, code: str = TINY, metadata: str = METADAT
     return folder
 
 
-def make_broken(root: Path, name: str) -> Path:
+def make_broken(root: Path, name: str, flag: Path | None = None) -> Path:
+    """A model whose eval step is broken; with a `flag`, its building ends when that file is there."""
     step = f"\n    def eval_step(self):\n        {BROKEN_STEPS[name]}\n"
-    return make_folder(root, name, TINY + step)
+    return make_folder(root, name, TINY + step + (_build_waits(flag) if flag else ""))
 
 
 def make_waiting(root: Path, name: str, flag: Path) -> Path:
     """A model whose building ends when `flag` is there."""
+    return make_folder(root, name, TINY + _build_waits(flag))
+
+
+def _build_waits(flag: Path) -> str:
     wait = f"while not os.path.exists({str(flag)!r}):\n            time.sleep(0.05)"
-    return make_folder(root, name, TINY + f"\n    def build(self):\n        {wait}\n        super().build()\n")
+    return f"\n    def build(self):\n        {wait}\n        super().build()\n"

@@ -1,5 +1,6 @@
 """`torchzoo`, `python -m torchzoo` and `run.py` start here."""
 
+import atexit
 import signal
 import sys
 
@@ -13,7 +14,10 @@ def main(*first: str) -> int:
     """The command line, with the arguments `first` before those of this process. Returns the exit status."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return command_line([*first, *sys.argv[1:]])
+    try:
+        return command_line([*first, *sys.argv[1:]])
+    finally:  # Ctrl-C while Python ends: registered last, this comes before what multiprocessing does then
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

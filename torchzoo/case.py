@@ -47,6 +47,15 @@ class CompileScope(enum.StrEnum):
     STEP = "step"  # the whole step: loss, backward and optimizer too
 
 
+class Parallel(enum.StrEnum):
+    """How the ranks of a case share its step."""
+
+    NONE = "none"  # there is one rank
+    DDP = "ddp"  # DistributedDataParallel: each has all weights and its own batch
+    FSDP2 = "fsdp2"  # fully_shard: each has a part of the weights and its own batch
+    TP = "tp"  # tensor parallelism: each has a part of the weights, all have the same batch
+
+
 class Domain(enum.StrEnum):
     COMPUTER_VISION = "computer_vision"
     NLP = "nlp"
@@ -99,7 +108,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     memory_format: MemoryFormat = MemoryFormat.CONTIGUOUS
     compile_scope: CompileScope = CompileScope.NETWORK
     #: None only where nothing can run: no metadata, or a mode that the model does not have.
-    batch_size: PositiveCount | None
+    batch_size: PositiveCount | None  # of each rank; with tensor parallelism, of all together
+    world: PositiveCount = 1  # how many ranks, each a process with a device of its own
+    parallel: Parallel = Parallel.NONE
     seed: Int64 = 0
     repeat: Count = 0  # counted from 0: the same case may be measured in several processes
 
@@ -121,7 +132,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(self.memory_format)
         if self.compile_scope is not CompileScope.NETWORK:
             parts.append(f"scope={self.compile_scope}")
+        if self.world > 1:
+            parts.append(self.gang_label())
         return " ".join(parts)
+
+    def gang_label(self) -> str:
+        """`ddp x4`: how many ranks there are, and what they share."""
+        return f"{self.parallel} x{self.world}"
 
     @property
     def device_type(self) -> str:

@@ -25,7 +25,7 @@ class _Versioned(msgspec.Struct):
 
 class _Gpu(msgspec.Struct):
     name: str
-    driver: str
+    driver: str = ""
     memory_bytes: Count = 0
 
 

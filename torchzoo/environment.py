@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Libraries whose versions are recorded beside torch's.
 PACKAGES = ("torchvision", "timm", "transformers", "diffusers", "opacus", "triton", "numpy")
 #: The environment variables that are recorded begin so: they can change how PyTorch and its libraries compute.
-VARIABLE_PREFIXES = ("TORCH", "PYTORCH_", "CUDA_", "CUDNN_", "NVIDIA_TF32", "OMP_", "MKL_", "KMP_", "CUBLAS_")
+VARIABLE_PREFIXES = ("TORCH", "PYTORCH_", "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "NVIDIA_TF32", "OMP_", "MKL_", "KMP_")
 
 
 class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,10 +128,21 @@ def collect_environment() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
         "cudnn": _cudnn_version(),
+        "nccl": _nccl_version(),
         "packages": {name: version for name, version in versions.items() if version},
         "gpus": _gpus(),
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLE_PREFIXES)},
     }
+
+
+def _nccl_version() -> str | None:
+    import torch
+    from torch import distributed
+    from torch.cuda import nccl
+
+    if not (torch.cuda.is_available() and distributed.is_available() and distributed.is_nccl_available()):
+        return None
+    return ".".join(map(str, nccl.version()))  # type: ignore[no-untyped-call]
 
 
 def _cudnn_version() -> int | None:

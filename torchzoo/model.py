@@ -5,14 +5,17 @@ from __future__ import annotations
 import abc
 import contextlib
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
 from torchzoo.data import SyntheticData
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
 
 Inputs = tuple[Any, ...] | dict[str, Any]
 
@@ -34,6 +37,8 @@ class Model(abc.ABC):
         device: where networks and batch are.
         batch_size: the size of what the model's `metadata.yaml` counts as its batch, at least 1.
         seed: the seed of weights and data.
+        shard: which part of a batch that several processes share this one has, counted from 0. Each part has data of
+            its own; the weights are the same in all.
     """
 
     sample_unit: str = "samples"  # what `samples_per_step` counts
@@ -41,14 +46,18 @@ class Model(abc.ABC):
     #: All data that a step reads, except the networks: any nesting of tuples, lists, dicts and tensors.
     batch: Any
 
-    def __init__(self, mode: Mode | str, device: torch.device | str, batch_size: int, *, seed: int = 0) -> None:
+    def __init__(
+        self, mode: Mode | str, device: torch.device | str, batch_size: int, *, seed: int = 0, shard: int = 0
+    ) -> None:
         self.mode = Mode(mode)
         self.device = torch.device(device)
         self.batch_size = batch_size
         self.seed = seed
-        self.data = SyntheticData(self.device, seed)
+        self.shard = shard
+        self.data = SyntheticData(self.device, seed, shard)
         self.autocast_dtype: torch.dtype | None = None  # set by torchzoo.measure.precision
         self.scaler: torch.amp.GradScaler | None = None  # set there, too, for autocast at fp16
+        self.before_update: Callable[[list[nn.Parameter]], None] | None = None  # set by torchzoo.measure.check
         torch.manual_seed(seed)
         with self.device:
             self.build()
@@ -95,6 +104,13 @@ class Model(abc.ABC):
         """
         return None
 
+    def tensor_parallel_plan(self) -> dict[str, ParallelStyle] | None:
+        """How `parallelize_module` shards the network: by the path of a module (`*` for any name), its style.
+
+        None where there is no plan.
+        """
+        return None
+
     @property
     def measured_step(self) -> Callable[[], Any]:
         """The step of this model's mode."""
@@ -129,12 +145,15 @@ class Model(abc.ABC):
 
         `max_grad_norm` clips the norm of all gradients of the optimizers, unscaled.
         """
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        if self.before_update is not None:
+            self.before_update(parameters)
         if max_grad_norm is not None:
             if self.scaler is not None:
                 for optimizer in optimizers:
                     self.scaler.unscale_(optimizer)
-            groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-            nn.utils.clip_grad_norm_([parameter for group in groups for parameter in group["params"]], max_grad_norm)
+            clip_norm(parameters, max_grad_norm)
         for optimizer in optimizers:
             if self.scaler is None:
                 optimizer.step()
@@ -142,6 +161,28 @@ class Model(abc.ABC):
                 self.scaler.step(optimizer)
         if self.scaler is not None:
             self.scaler.update()
+
+
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """The norm of all gradients, whole ones and those that are sharded over processes."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    kinds = {type(gradient) for gradient in gradients}
+    norms = [nn.utils.get_total_norm([one for one in gradients if type(one) is kind]) for kind in kinds]
+    whole: list[Tensor] = [one.full_tensor() if hasattr(one, "full_tensor") else one for one in norms]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(whole))
+    return norm
+
+
+def clip_norm(parameters: list[nn.Parameter], max_norm: float) -> None:
+    """Clip the norm of all gradients. Some may be sharded over processes (`DTensor`) and some not."""
+    kinds = {type(parameter.grad) for parameter in parameters if parameter.grad is not None}
+    if len(kinds) < 2:
+        nn.utils.clip_grad_norm_(parameters, max_norm)
+        return
+    norm = gradient_norm(parameters)
+    for kind in kinds:
+        alike = [one for one in parameters if type(one.grad) is kind]
+        nn.utils.clip_grads_with_norm_(alike, max_norm, norm)
 
 
 def __getattr__(name: str) -> Any:

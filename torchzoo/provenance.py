@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -49,12 +50,35 @@ def machine_differences(base: Manifest, candidate: Manifest) -> tuple[Difference
     These are another machine, other software, or other settings of the measurement.
     """
     packages = {*_packages(base), *_packages(candidate)}
-    facts = [_facts(manifest, gpus=_gpus_present(manifest)) for manifest in (base, candidate)]
+    facts = [_facts(manifest, gpus=_gpus_present(manifest.environment)) for manifest in (base, candidate)]
     return tuple(
         difference
         for difference in _differences(*facts, cores_matter=True)
         if difference.kind is not DifferenceKind.OTHER or difference.name in {*_REQUIRED, *packages}
     )
+
+
+#: What must be equal on all machines of a run: names of facts, and what they are.
+MachineKind = tuple[tuple[str, str], ...]
+
+
+def machine_kind(environment: dict[str, Any]) -> MachineKind:
+    """The kind of a machine with its software: the facts by which `machine_differences` tells machines apart."""
+    facts = _machine_facts(environment, gpus=_gpus_present(environment))
+    packages = environment.get("packages") or {}
+    return tuple(
+        (name, str(value))
+        for (kind, name), value in facts.items()
+        if value not in (None, "") and (kind is not DifferenceKind.OTHER or name in {*_REQUIRED, *packages})
+    )
+
+
+def differences_of_kinds(kinds: Sequence[MachineKind]) -> list[str]:
+    """Of each kind, the facts that are not the same for all of them; all of one kind alone are `the same`."""
+    every = [dict(kind) for kind in kinds]
+    names = [name for name in dict.fromkeys(name for kind in every for name in kind)]  # noqa: C416  in their order
+    unlike = [name for name in names if len({kind.get(name) for kind in every}) > 1]
+    return [", ".join(f"{name} {kind.get(name, 'none')}" for name in unlike) or "the same" for kind in every]
 
 
 def hardware_text(manifest: Manifest, gpu: str | None) -> str:
@@ -74,12 +98,12 @@ def hardware_text(manifest: Manifest, gpu: str | None) -> str:
 
 def gpu_names(manifest: Manifest) -> str:
     """The names of the machine's GPUs, each once; `unknown GPU` if none is known."""
-    return ", ".join(sorted({gpu["name"] for gpu in _gpus(manifest)})) or "unknown GPU"
+    return ", ".join(sorted({gpu["name"] for gpu in _gpus(manifest.environment)})) or "unknown GPU"
 
 
 def software_facts(manifest: Manifest) -> dict[str, str]:
     """What a run was measured with beside its hardware, by name: torch, packages, driver, threads, variables."""
-    facts = _facts(manifest, gpus=_gpus_present(manifest))
+    facts = _facts(manifest, gpus=_gpus_present(manifest.environment))
     return {name: value for (kind, name), value in facts.items() if kind is not DifferenceKind.HARDWARE}
 
 
@@ -106,17 +130,17 @@ def _gpus_used(run: Run) -> str | None:
         for record in run.records
         if isinstance(record.outcome, Measured) and record.case.device != "cpu"
     }
-    return ", ".join(sorted(names or {gpu["name"] for gpu in _gpus(run.manifest)}))
+    return ", ".join(sorted(names or {gpu["name"] for gpu in _gpus(run.manifest.environment)}))
 
 
-def _gpus_present(manifest: Manifest) -> str | None:
+def _gpus_present(environment: dict[str, Any]) -> str | None:
     """All GPUs of the machine, as `2 x NVIDIA H200 (140.4 GiB)`; None if there are none."""
-    kinds = Counter(f"{gpu['name']} ({gpu.get('memory_bytes', 0) / 2**30:.1f} GiB)" for gpu in _gpus(manifest))
+    kinds = Counter(f"{gpu['name']} ({gpu.get('memory_bytes', 0) / 2**30:.1f} GiB)" for gpu in _gpus(environment))
     return ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or None
 
 
-def _gpus(manifest: Manifest) -> list[dict[str, Any]]:
-    return manifest.environment.get("gpus") or []
+def _gpus(environment: dict[str, Any]) -> list[dict[str, Any]]:
+    return environment.get("gpus") or []
 
 
 def _packages(manifest: Manifest) -> dict[str, str]:
@@ -130,21 +154,28 @@ def _facts(manifest: Manifest, *, gpus: str | None) -> _Facts:
         manifest: of the run.
         gpus: the devices beside the CPU; None if there are none, or if they don't matter.
     """
-    kind, environment, settings = DifferenceKind, manifest.environment, manifest.settings
+    kind, settings = DifferenceKind, manifest.settings
+    facts = _machine_facts(manifest.environment, gpus=gpus)
+    facts[kind.OTHER, "threads"] = settings.threads
+    facts[kind.OTHER, "compile caches"] = settings.cache
+    facts[kind.OTHER, "workers"] = settings.jobs
+    return {key: str(value) for key, value in facts.items() if value not in (None, "")}
+
+
+def _machine_facts(environment: dict[str, Any], *, gpus: str | None) -> dict[tuple[DifferenceKind, str], Any]:
+    """Those of the machine and its software. A value may be missing."""
+    kind = DifferenceKind
     facts: dict[tuple[DifferenceKind, str], Any] = {
         (kind.HARDWARE, "CPU"): environment.get("cpu"),
         (kind.HARDWARE, "usable cores"): environment.get("cpu_usable"),
         (kind.HARDWARE, "device"): "CPU" if gpus is None else gpus,
     }
     if gpus is not None:
-        facts[kind.DRIVER, "driver"] = ", ".join(sorted({str(gpu["driver"]) for gpu in _gpus(manifest)}))
-        facts[kind.OTHER, "GPUs"] = len(_gpus(manifest))
+        facts[kind.DRIVER, "driver"] = ", ".join(sorted({str(gpu.get("driver", "")) for gpu in _gpus(environment)}))
+        facts[kind.OTHER, "GPUs"] = len(_gpus(environment))
     facts |= {(kind.TORCH, name): environment.get(name) for name in ("torch", "torch_commit", "cuda", "hip", "cudnn")}
-    facts |= {(kind.OTHER, name): version for name, version in _packages(manifest).items()}
+    facts |= {(kind.OTHER, name): version for name, version in (environment.get("packages") or {}).items()}
     facts |= {(kind.OTHER, name): environment.get(name) for name in ("python", "torchzoo", "torchzoo_commit")}
     variables = environment.get("variables") or {}
     facts |= {(kind.OTHER, name): value for name, value in variables.items() if not name.startswith("TORCHZOO_")}
-    facts[kind.OTHER, "threads"] = settings.threads
-    facts[kind.OTHER, "compile caches"] = settings.cache
-    facts[kind.OTHER, "workers"] = settings.jobs
-    return {key: str(value) for key, value in facts.items() if value not in (None, "")}
+    return facts

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from torchzoo.bounds import Amount, Count, Int64, PositiveAmount, PositiveCount, PositiveSeconds, Seconds
 from torchzoo.case import Case, Domain, Precision, ResultKind
+from torchzoo.host import Host
 from torchzoo.settings import CacheMode, Settings, Stage
 
 SCHEMA_VERSION = 1
@@ -111,6 +112,7 @@ class StepTime(msgspec.Struct, frozen=True, array_like=True):
     wall_s: PositiveSeconds
     active_s: Seconds  # the device computes (the CPU is inside operators): the union of the intervals
     movement_s: Seconds  # the device copies or sets memory, and does not compute
+    communication_s: Seconds = 0.0  # a collective runs on the device, and nothing else
 
 
 class Kernel(msgspec.Struct, frozen=True, array_like=True):
@@ -217,6 +219,23 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     judged_at: Precision | None = None  # if not the case's own precision, since there was nothing to judge by at that
 
 
+class CommunicationStep(msgspec.Struct, frozen=True, array_like=True):
+    """One profiled step of one rank."""
+
+    wall_s: PositiveSeconds
+    total_s: Seconds  # in which a collective runs
+    exposed_s: Seconds  # in which a collective runs and nothing computes
+
+
+class Collective(msgspec.Struct, frozen=True, kw_only=True):
+    """The collectives of one kind in a step, over all ranks."""
+
+    name: str  # as nccl-tests names them: all_reduce, all_gather, reduce_scatter, ...
+    calls: Count
+    bytes: Count | None  # of all calls, as nccl-tests counts them; None where the profiler did not tell
+    step_s: tuple[Seconds, ...]  # by profiled step: the sum over calls of the shortest time that a rank spent in it
+
+
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured of one variant: of eager, or of the candidate beside it."""
 
@@ -229,8 +248,9 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     device_active_s: Seconds | None = None  # time in which the device works in one step; None on the CPU, or not known
     compilation: Compilation | None = None
     breakdown: Breakdown | None = None
-    energy: Energy | None = None
+    energy: Energy | None = None  # of the devices of all ranks
     growth: Growth | None = None
+    collectives: tuple[Collective, ...] = ()  # of a case with several ranks
 
 
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,8 +272,17 @@ class HostWatch(msgspec.Struct, frozen=True, kw_only=True):
     looks_s: tuple[PositiveSeconds, ...]  # the loop's time, before and after each timed block
     waited_s: Seconds  # for the host to be fast, and for choosing cores
     fast_cores: tuple[Count, ...]  # that the case was kept to in the end; empty: all
+    matters: bool = True  # steps wait for the host; if not, nothing is measured again, however slow it is
     was_slow: bool  # the host was slow, and the time to measure again was used up: such blocks count
     redone: tuple[Block, ...] = ()  # blocks that were measured again because the host was slow; they don't count
+
+
+class RankResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank of a case that has several saw."""
+
+    step_s: dict[str, PositiveSeconds]  # by variant, the median of its own timed steps
+    memory: dict[str, Memory]  # by variant
+    communication: dict[str, tuple[CommunicationStep, ...]] = {}  # by variant
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
@@ -279,6 +308,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     device_was_busy: bool = False  # other processes still used the device when the timing began, in spite of the wait
     host_loop_s: tuple[PositiveSeconds, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
     host: HostWatch | None = None  # None in records before 2026-11-22
+    ranks: tuple[RankResult, ...] = ()  # of a case that has several; all other fields are those of rank 0
     put_back: tuple[str, ...] = ()  # settings that importing the model's libraries changed
     stage_seconds: dict[str, Seconds] = {}  # wall time by stage; the time in which the worker was stopped counts
     stage_cpu_seconds: dict[str, Seconds] = {}  # CPU time of the worker and of the compilers' processes it started
@@ -354,12 +384,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     )
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
+    hosts: tuple[Host, ...] = ()  # of a run that was spread; `environment` is that of the first one
 
 
 class MeasuredPeaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The best rates that were measured on one device, for matrix products and for a copy."""
+    """The best rates that were measured: on one device, or between several of one kind."""
 
-    tflop_per_s: dict[str, PositiveAmount]  # by arithmetic: "fp32", "tf32", "bf16", ...
-    gb_per_s: PositiveAmount  # bytes read and bytes written together
+    tflop_per_s: dict[str, PositiveAmount] = {}  # by arithmetic: "fp32", "tf32", "bf16", ...
+    gb_per_s: PositiveAmount | None = None  # bytes read and bytes written together; None: between several devices
+    bus_gb_per_s: dict[str, PositiveAmount] = {}  # between several devices, by collective: "all_reduce", ...
     torch: str
     date: str

@@ -122,6 +122,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
     active: Estimate
     movement: Estimate
+    communication: Estimate | None  # None where no collective ran
     idle: Estimate
 
 
@@ -130,10 +131,15 @@ def shares(breakdown: Breakdown) -> Shares | None:
     steps = breakdown.steps
     if not steps:
         return None
-    active, movement = [step.active_s for step in steps], [step.movement_s for step in steps]
-    idle = [step.wall_s - step.active_s - step.movement_s for step in steps]
     walls = [step.wall_s for step in steps]
-    return Shares(active=_share(active, walls), movement=_share(movement, walls), idle=_share(idle, walls))
+    communication = [step.communication_s for step in steps]
+    idle = [step.wall_s - step.active_s - step.movement_s - step.communication_s for step in steps]
+    return Shares(
+        active=_share([step.active_s for step in steps], walls),
+        movement=_share([step.movement_s for step in steps], walls),
+        communication=_share(communication, walls) if any(communication) else None,
+        idle=_share(idle, walls),
+    )
 
 
 def _share(parts: Sequence[float], walls: Sequence[float]) -> Estimate:
@@ -149,6 +155,17 @@ def step_energy_j(energy: Energy) -> Estimate:
     """
     windows = median_estimate([window.energy_j / window.steps for window in energy.windows])
     return msgspec.structs.replace(windows, value=energy.energy_j / energy.steps)
+
+
+def bus_factor(name: str, world: int) -> float:
+    """What the bytes of a collective over its time are multiplied by, to be compared with the speed of the links.
+
+    1 for those that move all bytes over one link, as a broadcast does. The formulas are those of nccl-tests:
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    """
+    if name == "all_reduce":
+        return 2 * (world - 1) / world
+    return (world - 1) / world if name in ("all_gather", "reduce_scatter", "alltoall") else 1.0
 
 
 def outlier_count(values: Sequence[float], threshold: float = 3.5) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchzoo.case import Mode
+from torchzoo.data import OBJECTS_PER_IMAGE
 from torchzoo.model import Inputs, Model
 
 
@@ -131,13 +132,21 @@ class LanguageModel(SupervisedModel):
         return type("Small", (cls,), {"sizes": cls.sizes | cls.small_sizes, "train_length": 32, "eval_length": 32})
 
     def build_batch(self) -> Batch:
-        vocabulary_size: int = self.network.config.vocab_size  # type: ignore[union-attr, assignment]
-        length = self.train_length if self.mode is Mode.TRAIN else self.eval_length
-        inputs = {"input_ids": self.data.tokens(self.batch_size, length, vocabulary_size)}
+        inputs = {"input_ids": self.tokens()}
         name = "labels" if self.mode is Mode.TRAIN else self.second_eval_input
         if name:
-            inputs[name] = self.data.tokens(self.batch_size, length, vocabulary_size)
+            inputs[name] = self.tokens()
         return Batch(inputs)
+
+    @property
+    def length(self) -> int:
+        """How many tokens a sequence has in this mode."""
+        return self.train_length if self.mode is Mode.TRAIN else self.eval_length
+
+    def tokens(self) -> Tensor:
+        """(B, T) random tokens."""
+        vocabulary_size: int = self.network.config.vocab_size  # type: ignore[union-attr, assignment]
+        return self.data.tokens(self.batch_size, self.length, vocabulary_size)
 
     #: A second input that evaluation needs, in addition to `input_ids`.
     second_eval_input: ClassVar[str | None] = None
@@ -162,20 +171,61 @@ class Seq2SeqLM(LanguageModel):
     second_eval_input = "decoder_input_ids"
 
 
+class SequenceClassifier(LanguageModel):
+    """A transformers model that puts sequences (B, T) into classes: logits (B, K)."""
+
+    def build_batch(self) -> Batch:
+        inputs = {"input_ids": self.tokens()}
+        if self.mode is Mode.TRAIN:
+            classes: int = self.network.config.num_labels  # type: ignore[union-attr, assignment]
+            inputs["labels"] = self.data.labels(self.batch_size, classes)
+        return Batch(inputs)
+
+
+class TokenClassifier(LanguageModel):
+    """A transformers model that puts each token of (B, T) into a class: logits (B, T, K)."""
+
+    def build_batch(self) -> Batch:
+        inputs = {"input_ids": self.tokens()}
+        if self.mode is Mode.TRAIN:
+            classes: int = self.network.config.num_labels  # type: ignore[union-attr, assignment]
+            inputs["labels"] = self.data.integers(0, classes, self.batch_size, self.length)
+        return Batch(inputs)
+
+
+class QuestionAnswerer(LanguageModel):
+    """A transformers model that finds an answer in tokens (B, T): logits (B, T) of its start, and of its end."""
+
+    def build_batch(self) -> Batch:
+        inputs = {"input_ids": self.tokens()}
+        if self.mode is Mode.TRAIN:
+            inputs["start_positions"] = self.data.integers(0, self.length, self.batch_size)
+            inputs["end_positions"] = self.data.integers(0, self.length, self.batch_size)
+        return Batch(inputs)
+
+    @torch.no_grad()
+    def eval_step(self) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        with self.autocast():
+            outputs = self.forward()
+        return outputs.start_logits, outputs.end_logits
+
+
 class Detector(SupervisedModel):
     """A torchvision-style detector: a list of images, in training with targets; its loss is the sum of its losses.
 
     `box_count` boxes per image, with labels in [1, `num_classes`) and, where `with_masks`, filled-box masks.
-    `initialise` gives random weights the work of trained ones. Frozen parameters are not trained.
+    `initialise` gives random weights the work of trained ones. Frozen parameters are not trained. The others are, with
+    SGD as in torchvision's references/detection/train.py.
     """
 
     sample_unit = "images"
     image_height: ClassVar[int] = 800
     image_width: ClassVar[int] = 1216
     num_classes: ClassVar[int] = 91  # background included
-    box_count: ClassVar[int] = 20
+    box_count: ClassVar[int] = OBJECTS_PER_IMAGE
     with_masks: ClassVar[bool] = False
     learning_rate: ClassVar[float] = 0.02
+    weight_decay: ClassVar[float] = 1e-4
 
     def initialise(self, image: Tensor) -> None:
         """Scale the network's random weights by its outputs on `image` (3, H, W). They may also stay as they are."""
@@ -208,4 +258,4 @@ class Detector(SupervisedModel):
         return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
 
     def build_optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.trainable(), lr=self.learning_rate, momentum=0.9)
+        return torch.optim.SGD(self.trainable(), lr=self.learning_rate, momentum=0.9, weight_decay=self.weight_decay)

@@ -4,8 +4,8 @@ Proposals and regions come from the fourth ResNet stage; the fifth is the head t
 mask.
 
 Random weights are set up to give the work of trained ones (`torchzoo/networks/detection_init.py`): of 1000 proposals,
-500 to 900 boxes enter NMS and 100 detections with masks are kept; training samples 512 regions, of which about 70 are
-objects at first.
+500 to 900 boxes enter NMS and 100 detections with masks are kept. Training samples 512 regions, of which 128 are
+objects and get masks (`torchzoo/networks/regions.py`).
 """
 
 from torchzoo.networks.rcnn import DetectronRCNN

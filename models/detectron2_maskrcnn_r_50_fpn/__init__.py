@@ -3,8 +3,8 @@
 Proposals and regions come from a feature pyramid (Lin et al., 2016, arXiv:1612.03144).
 
 Random weights are set up to give the work of trained ones (`torchzoo/networks/detection_init.py`): of 1000 proposals,
-about 900 boxes enter NMS and 100 detections with masks are kept; training samples 512 regions, of which 40 to 50 are
-objects at first.
+about 900 boxes enter NMS and 100 detections with masks are kept. Training samples 512 regions, of which 128 are objects
+and get masks (`torchzoo/networks/regions.py`).
 """
 
 from torchzoo.networks.rcnn import DetectronRCNN

@@ -12,9 +12,13 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from torchzoo.case import Mode
-from torchzoo.networks.detection import Anchors, FixedSize
+from torchzoo.networks.detection import Anchors, FixedSize, PreciseDetections
 from torchzoo.networks.detection_init import initialise_dense
 from torchzoo.tasks import Detector
+
+
+class PreciseRetinaNet(PreciseDetections, RetinaNet):  # type: ignore[misc]
+    pass
 
 
 class Model(Detector):
@@ -34,7 +38,7 @@ class Model(Detector):
             extra_blocks=LastLevelP6P7(256, 256),
         )
         sizes = tuple((size, int(size * 2 ** (1 / 3)), int(size * 2 ** (2 / 3))) for size in (32, 64, 128, 256, 512))
-        network = RetinaNet(backbone, self.num_classes, anchor_generator=Anchors(sizes, ((0.5, 1.0, 2.0),) * 5))
+        network = PreciseRetinaNet(backbone, self.num_classes, anchor_generator=Anchors(sizes, ((0.5, 1.0, 2.0),) * 5))
         network.transform = FixedSize()
         return network
 

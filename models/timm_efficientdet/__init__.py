@@ -1,10 +1,10 @@
 """EfficientDet-D1 (Tan, Pang and Le, 2019, arXiv:1911.09070) detecting objects of 90 classes at 640 x 640.
 
-Network, loss and detection are effdet's (tf_efficientdet_d1). A train step labels the anchors with the 20 boxes of each
-image (`labels.py`, the batch at once and on the device, where effdet goes image by image through the host), and takes
-focal plus Huber loss; the moving average of the weights that a training run keeps is left out. Evaluation takes the
-5000 best pairs of anchor and class of each image through NMS, as always, and keeps 100 detections; `initialisation.py`
-makes the boxes of random weights realistic.
+Network, loss and detection are effdet's (tf_efficientdet_d1). A train step labels the anchors with the boxes of each
+image, seven as in COCO (`labels.py`, the batch at once and on the device, where effdet goes image by image through the
+host), and takes focal plus Huber loss; the moving average of the weights that a training run keeps is left out.
+Evaluation takes the 5000 best pairs of anchor and class of each image through NMS, as always, and keeps 100 detections;
+`initialisation.py` makes the boxes of random weights realistic. Boxes are in fp32 under every precision (`anchors.py`).
 """
 
 import torch
@@ -12,8 +12,10 @@ from effdet import DetBenchPredict, create_model
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
+from torchzoo.data import OBJECTS_PER_IMAGE
 from torchzoo.tasks import Batch, SupervisedModel
 
+from .anchors import Fp32Anchors
 from .initialisation import initialise
 from .loss import AnchorLoss, draw_boxes
 
@@ -24,7 +26,7 @@ class Model(SupervisedModel):
     sample_unit = "images"
     image_size = 640
     num_classes = 90
-    box_count = 20
+    box_count = OBJECTS_PER_IMAGE
 
     def build_network(self) -> nn.Module:
         network = create_model("tf_efficientdet_d1", pretrained_backbone=False)
@@ -33,7 +35,9 @@ class Model(SupervisedModel):
             return network
         images = self.data.images(CALIBRATION_IMAGES, 3, self.image_size, self.image_size)
         initialise(network.to(self.device), images)
-        return DetBenchPredict(network)
+        bench = DetBenchPredict(network)
+        bench.anchors = Fp32Anchors.from_config(network.config)
+        return bench
 
     def build_batch(self) -> Batch:
         images = self.data.images(self.batch_size, 3, self.image_size, self.image_size)

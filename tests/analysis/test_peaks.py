@@ -9,8 +9,14 @@ import pytest
 import torch
 
 from torchzoo.analysis import peaks
-from torchzoo.analysis.peaks import PeaksFileError, keep_measured, peaks_of, read_measured
-from torchzoo.commands.peaks import beside_datasheet, devices_to_measure, measure_and_keep_peaks
+from torchzoo.analysis.peaks import PeaksFileError, bus_ceiling_bytes_per_s, keep_measured, peaks_of, read_measured
+from torchzoo.commands.peaks import (
+    beside_datasheet,
+    devices_alike,
+    devices_to_measure,
+    measure_and_keep_peaks,
+    worlds,
+)
 from torchzoo.environment import Accelerator, MachineInfo
 from torchzoo.measure.passes.measured_peaks import measure_peaks, median_s
 from torchzoo.record import MeasuredPeaks
@@ -209,6 +215,9 @@ class FakeServer:
         name, threads = {"cpu": ("a CPU", 2), "cuda:0": ("NVIDIA L4", None)}[device]
         return name, threads, MEASURED
 
+    def bus_peaks(self, devices: list[str]) -> dict[str, float]:
+        return {"all_reduce": 100.0 * len(devices)}
+
 
 FACTS = MachineInfo(
     devices={"cpu": 1, "cuda": 1}, dynamo_backends=(), environment={}, accelerators=(Accelerator(name="NVIDIA L4"),)
@@ -217,10 +226,27 @@ FACTS = MachineInfo(
 
 def test_what_was_measured_is_shown_and_kept(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measure_and_keep_peaks(FakeServer(), FACTS)  # type: ignore[arg-type]
-    assert read_measured(cache) == {"a CPU, 2 threads": MEASURED, "NVIDIA L4": MEASURED}
+    kept = read_measured(cache)
+    assert kept.pop("a CPU, 2 ranks").bus_gb_per_s == {"all_reduce": 200.0}
+    assert kept == {"a CPU, 2 threads": MEASURED, "NVIDIA L4": MEASURED}  # there is one GPU: no other to talk to
+    assert bus_ceiling_bytes_per_s("a CPU", 2, "all_reduce") == 200e9
+    assert bus_ceiling_bytes_per_s("a CPU", 4, "all_reduce") is None
     shown = capsys.readouterr().out
     assert "a CPU, 2 threads, torch 2.15.0" in shown
     assert f"kept in {cache}" in shown
+
+
+def test_links_are_measured_between_two_four_and_all_devices() -> None:
+    six = MachineInfo(
+        devices={"cpu": 1, "cuda": 7},
+        dynamo_backends=(),
+        environment={},
+        accelerators=(*[Accelerator(name="A")] * 6, Accelerator(name="B")),
+    )
+    assert devices_alike(six, "cuda:0") == [f"cuda:{number}" for number in range(6)]
+    assert worlds(6) == [2, 4, 6]
+    assert worlds(len(devices_alike(six, "cuda:6"))) == []
+    assert worlds(len(devices_alike(six, "cpu"))) == [2]
 
 
 def test_a_damaged_file_is_noticed_before_anything_is_measured(cache: Path) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from examples import ROOT
 from torchzoo.case import Backend
 from torchzoo.commands import arguments
 from torchzoo.commands.arguments import MOST_REPEATS, MOST_SECONDS
@@ -99,3 +102,16 @@ def test_a_path_that_a_run_keeps_is_text(tmp_path: Path) -> None:
     assert arguments.recorded_path(os.fspath(tmp_path)) == tmp_path
     with pytest.raises(argparse.ArgumentTypeError, match="no UTF-8"):
         arguments.recorded_path("\udcff")
+
+
+def test_ctrl_c_while_python_ends_prints_nothing() -> None:
+    """What is done at the end (multiprocessing removes its folder) was interrupted with a traceback."""
+    code = (
+        "import atexit, os, signal, sys; import torchzoo.__main__ as m;"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT);"
+        "sys.argv = ['torchzoo', 'list', 'smoke-nothing']; sys.exit(m.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1

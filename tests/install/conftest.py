@@ -20,6 +20,7 @@ from torchzoo import install
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "checkout"
     (root / "models").mkdir(parents=True)
+    (root / "collections").mkdir()
     (root / "pyproject.toml").write_text('[project]\nname = "torchzoo"\ndependencies = []\n')
     monkeypatch.setattr(torchzoo, "__file__", str(root / "torchzoo" / "__init__.py"))
     monkeypatch.setattr(install, "_require_usable_pip", lambda: None)

@@ -149,6 +149,7 @@ def test_a_models_dir_that_is_none_is_a_usage_error(pip: FakePip, capsys: pytest
 
 def test_from_a_wheel_only_the_models_libraries_are_installed(checkout: Path, pip: FakePip) -> None:
     bundled = checkout / "torchzoo" / "_bundled" / "models"
+    (bundled.parent / "collections").mkdir(parents=True)
     add_model(bundled, "one", "fakevision")
     add_model(bundled, "plain")
     assert install.main(["plain"], run=pip) == 0

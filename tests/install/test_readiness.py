@@ -120,6 +120,7 @@ def test_from_a_wheel_torchzoo_needs_what_the_wheel_says_but_no_extras(
     checkout: Path, pip: FakePip, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_model(checkout / "torchzoo" / "_bundled" / "models", "one")
+    (checkout / "torchzoo" / "_bundled" / "collections").mkdir()
     with (pip.site / "torchzoo-1.0.dist-info" / "METADATA").open("a") as file:
         file.write("Requires-Dist: fakespec\nRequires-Dist: fakedev; extra == 'dev'\n")
     importlib.invalidate_caches()

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from torchzoo.case import Mode
 from torchzoo.cli import build_parser
 from torchzoo.commands.run_options import run_request
-from torchzoo.measure import case as case_module
+from torchzoo.measure import member
 from torchzoo.measure.check import check as check_module
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
@@ -98,7 +98,7 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_inspections_tensors_are_gone_when_the_candidates_memory_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inspect_step = case_module.inspect_step
+    inspect_step = member.inspect_step
     tensors: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
 
@@ -108,7 +108,7 @@ def test_the_inspections_tensors_are_gone_when_the_candidates_memory_is_read(
         tensors.extend(weakref.ref(leaf) for leaf in tree_leaves(calls) if isinstance(leaf, torch.Tensor))
         return inspection
 
-    monkeypatch.setattr(case_module, "inspect_step", inspected)
+    monkeypatch.setattr(member, "inspect_step", inspected)
     spy(monkeypatch, "measure_memory", lambda *_: alive.append(sum(tensor() is not None for tensor in tensors)))
     measure(tmp_path, backend="aot_eager")
     assert len(tensors) == 1  # the images

@@ -10,7 +10,7 @@ from fake_clock import FakeClock
 
 from torchzoo import stats
 from torchzoo.measure.host import LOOKS, SLOW, HostGate
-from torchzoo.measure.latency import Latency, measure_latency
+from torchzoo.measure.latency import Latency, host_share, measure_latency
 from torchzoo.record import StopReason
 from torchzoo.settings import Settings
 
@@ -178,3 +178,22 @@ def test_without_a_known_speed_the_host_is_never_slow() -> None:
     gate = HostGate(None, clock.now_ns, look_s=lambda: 100.0)
     assert gate.wait()
     assert not gate.is_slow()
+
+
+def test_a_step_that_waits_for_the_device_is_not_measured_again_on_a_slow_host() -> None:
+    host = Host(lambda _: True)
+    host.gate.matters = False
+    latency = host.measure()
+    assert (latency.redone, latency.host_was_slow) == ((), False)
+    assert min(host.gate.looks_s) == pytest.approx(SLOWDOWN * LOOP_S)  # what the host did is recorded all the same
+
+
+@pytest.mark.parametrize(("host_s", "device_s", "share"), [(0.001, 0.009, 0.1), (0.004, 0.0, 1.0)])
+def test_the_share_of_a_step_in_which_the_host_drives_it(host_s: float, device_s: float, share: float) -> None:
+    clock = FakeClock()
+
+    def step() -> None:
+        clock.time_ns += round(host_s * 1e9)
+        clock.pending_ns += round(device_s * 1e9)
+
+    assert host_share(step, clock) == pytest.approx(share)

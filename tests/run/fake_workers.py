@@ -41,6 +41,7 @@ class FakeWorkers:
         self.journal: list[tuple[float, str, str]] = []
         self.measuring: set[int] = set()
         self.most_alive = 0
+        self.told_stacks: list[int] = []
         self.available_bytes = 100 * 2**30
 
     def say(self, what: str, ticket: int) -> None:
@@ -86,6 +87,9 @@ class FakeWorkers:
 
     def resume(self, ticket: int) -> None:
         self.paused.discard(ticket)
+
+    def tell_stacks(self, ticket: int) -> None:
+        self.told_stacks.append(ticket)
 
     def kill(self, ticket: int) -> None:
         self.say("kill", ticket)

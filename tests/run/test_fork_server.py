@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -67,7 +68,9 @@ def test_a_library_costs_only_the_models_that_import_it(tmp_path: Path, temporar
     assert plain.precision_flags["cudnn_benchmark"] == "False"
     assert (plain.threads, settings.threads) == (1, 1)
     assert plain.put_back == ()
-    assert {"threads", "default dtype", "float32 matmul precision", "environment"} <= set(settings.put_back)
+    assert {"threads", "default dtype", "float32 matmul precision", "environment (TORCH_LOGS)"} <= set(
+        settings.put_back
+    )
     assert {"cudnn.benchmark", "time.perf_counter_ns"} <= set(settings.put_back)
 
     assert isinstance(found["leaves"], Measured)
@@ -109,6 +112,25 @@ def test_a_folder_for_temporary_files_that_is_too_long_for_a_socket_is_one_line(
         ForkServer([]).machine_info()
 
 
+def test_a_server_that_imports_ends_with_its_runner_though_the_reaper_is_gone(tmp_path: Path, temporary: Path) -> None:
+    flag = tmp_path / "flag"
+    (tmp_path / "strange_hangs.py").write_text(f"open({str(flag)!r}, 'w').close()\n{HANGS}")
+    make_folder(tmp_path / "zoo", "hangs", code=f"import strange_hangs\n{TINY}")
+    command = [sys.executable, str(ROOT / "run.py"), "hangs", "-d", "cpu", "-q", "-o", str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(temporary)}
+    with subprocess.Popen([*command, "--models-dir", str(tmp_path / "zoo")], env=environment) as runner:
+        deadline = time.monotonic() + 100
+        while not flag.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        children = psutil.Process(runner.pid).children(recursive=True)
+        (the_reaper,) = (child for child in children if "reaper.py" in " ".join(child.cmdline()))
+        the_reaper.kill()
+        runner.kill()
+    _, alive = psutil.wait_procs(children, timeout=15)
+    assert alive == []
+
+
 def test_a_server_that_is_stopped_while_it_imports_goes_on(tmp_path: Path, temporary: Path) -> None:
     stops = "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n"
     (tmp_path / "strange_stops.py").write_text(stops)
@@ -146,3 +168,30 @@ def test_a_library_that_replaces_a_function_of_torch_is_seen() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stderr.splitlines() == ["()", "('torch.select', 'torch.nn.functional.gelu', 'torch.Tensor.relu')"]
+
+
+def tell_third(connection: Connection, folder: Path) -> None:
+    """The first process is killed, the second one is stopped, and then killed."""
+    number = len(list(folder.iterdir()))
+    (folder / str(number)).touch()
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if number < 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    connection.send(number)
+
+
+def tell_never(connection: Connection, folder: Path) -> None:
+    (folder / str(len(list(folder.iterdir())))).touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+    connection.send(None)
+
+
+def test_a_process_that_tells_something_is_started_again_when_somebody_kills_it(tmp_path: Path) -> None:
+    assert ForkServer([]).told(tell_third, tmp_path) == 2
+
+
+def test_it_is_one_line_when_somebody_kills_it_again_and_again(tmp_path: Path) -> None:
+    with pytest.raises(TorchUnusable, match=r"the process for tell_never .* died 3 times"):
+        ForkServer([]).told(tell_never, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3

@@ -9,7 +9,7 @@ from fake_workers import GOOD, FakeWorkers, Script, entries, outcomes, scheduler
 
 from examples import measured
 from torchzoo.record import Failed, FailureKind
-from torchzoo.run.scheduler import died
+from torchzoo.run.scheduler import STACKS_S, died
 from torchzoo.run.windows import ANSWER_TO_OPENING_S
 from torchzoo.run.workers import Exited, Garbled, Message
 from torchzoo.settings import Stage
@@ -30,7 +30,8 @@ def test_a_stage_that_hangs_is_killed_at_its_limit_and_named(script: Script, sta
     (record,) = scheduler(workers).run(entries("hangs"))
     assert isinstance(record.outcome, Failed)
     assert (record.outcome.kind, record.outcome.stage) == (FailureKind.TIMEOUT, stage)
-    assert workers.now_s == pytest.approx(1 + limit_s)
+    assert workers.told_stacks == [1]
+    assert workers.now_s == pytest.approx(1 + limit_s + STACKS_S)
     assert workers.did("kill") == [(workers.now_s, "hangs@cpu")]
 
 
@@ -82,7 +83,7 @@ def test_a_worker_that_does_not_begin_when_its_window_opens_is_late() -> None:
     found = outcomes(records)
     assert (found["a"].kind, found["a"].stage) == (FailureKind.TIMEOUT, Stage.WAIT)
     assert found["b"] == measured()
-    assert workers.did("kill")[0] == (2 + ANSWER_TO_OPENING_S, "a@cpu")
+    assert workers.did("kill")[0] == (2 + ANSWER_TO_OPENING_S + STACKS_S, "a@cpu")
 
 
 # --- deaths ---

@@ -18,6 +18,8 @@ import psutil
 import pytest
 
 from examples import CASE, ROOT, SPEC
+from torchzoo.run import processes
+from torchzoo.run.fork_server import TorchUnusable
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
@@ -112,6 +114,33 @@ def test_a_worker_that_could_not_be_started_does_not_hide_why(scratch: Path) -> 
 
     with pytest.raises(OSError, match="no process to be had"):
         run_one_case(process, scratch)
+
+
+class Refusing(FakeProcess):
+    """The server is killed while it starts the first workers."""
+
+    times = 0
+
+    def start(self) -> None:
+        type(self).times -= 1
+        if self.times >= 0:
+            os.close(self.ours)
+            raise EOFError("unexpected EOF")
+        super().start()
+
+
+def test_a_worker_is_started_again_if_the_server_is_killed_meanwhile(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Refusing, "times", processes.STARTS - 1)
+    monkeypatch.setattr(Refusing, "moments", ("start",))  # it has started: that is enough
+    with pytest.raises(KeyboardInterrupt):
+        run_one_case(Refusing, scratch)
+    assert Refusing.times == -1
+    monkeypatch.setattr(Refusing, "times", processes.STARTS)
+    with pytest.raises(TorchUnusable, match="was killed 3 times"):
+        run_one_case(Refusing, scratch)
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -10,8 +10,9 @@ from examples import CASE, INDUCTOR, SPEC, measured, variant_result
 from torchzoo.case import Mode
 from torchzoo.record import Failed, FailureKind, Memory, Skipped
 from torchzoo.run.lanes import Lane
-from torchzoo.run.plan import PlannedCase
-from torchzoo.run.workers import Exited
+from torchzoo.run.plan import Plan, PlannedCase
+from torchzoo.run.scheduler import STOPPED_S
+from torchzoo.run.workers import Exited, Message
 from torchzoo.settings import Stage
 
 OOM = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.BUILD, message="out of memory")
@@ -191,3 +192,37 @@ def test_host_memory_is_promised_only_once() -> None:
     assert workers.most_alive == 2  # 1.2 * 30 and a small one fit in 58, two of 36 do not
     starts = [when for when, name in workers.did("start") if name == "a@cpu"]
     assert starts[-1] > starts[-2]
+
+
+def test_cases_may_come_while_it_runs_until_no_more_will() -> None:
+    workers = FakeWorkers({name: [GOOD] for name in "abc"})
+    feed = [entries("a"), (), entries("b"), (), (), entries("c")]
+
+    def more() -> Plan | None:
+        return feed.pop(0) if feed else None
+
+    records = list(scheduler(workers, jobs=2, more=more).run(()))
+    assert sorted(record.case.model for record in records) == ["a", "b", "c"]
+    assert all(record.outcome == measured() for record in records)
+
+
+def test_it_waits_for_cases_when_it_has_none() -> None:
+    workers = FakeWorkers({"a": [GOOD]})
+    waits: list[float] = []
+
+    def wait(timeout_s: float) -> list[tuple[int, Message]]:
+        if not workers.left:
+            waits.append(timeout_s)
+            return []
+        return FakeWorkers.wait(workers, timeout_s)
+
+    workers.wait = wait  # type: ignore[method-assign]
+    feed: list[Plan] = [(), (), entries("a")]
+    assert len(list(scheduler(workers, more=lambda: feed.pop(0) if feed else None).run(()))) == 1
+    assert waits == [STOPPED_S, STOPPED_S]
+
+
+def test_the_lane_of_a_record_names_its_host() -> None:
+    workers = FakeWorkers({"a": [GOOD]})
+    (record,) = scheduler(workers, lanes=(Lane(device="cpu", host="node7"),)).run(entries("a"))
+    assert record.lane == "node7/cpu"

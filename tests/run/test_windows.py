@@ -92,3 +92,28 @@ def test_a_case_whose_first_agent_fails_is_measured_by_the_other() -> None:
     workers = FakeWorkers({"a": [crash, GOOD]})
     found = [(one.agent, type(record.outcome)) for one, record in scheduler(workers).run_planned(plan)]
     assert found == [("base", Failed), ("candidate", Measured)]
+
+
+def ready_for(seconds: float) -> Script:
+    """A case that is ready after a second, and is measured for so long."""
+    return [(1, Stage.WAIT), (0, Stage.MEASURE), (seconds, measured()), (1, Exited(0))]
+
+
+def test_a_lane_that_has_measured_its_share_goes_on_while_another_one_measures() -> None:
+    seconds = {"a": 30.0, "b": 5.0, "c": 5.0, "d": 5.0}
+    workers = FakeWorkers({name: [ready_for(s)] for name, s in seconds.items()})
+    plan = (*entries("a", device="cuda:0"), *entries("b", "c", "d", device="cuda:1"))
+    records = list(scheduler(workers, jobs=4, lanes=two_lanes()).run(plan))
+    assert len(records) == 4
+    assert [when for when, _ in workers.did("measure")] == pytest.approx([1, 1, 6, 11])
+    assert workers.now_s == pytest.approx(1 + 30 + 1)
+
+
+def test_an_epoch_ends_when_the_shares_are_measured_however_much_is_ready() -> None:
+    """d and c are measured beside g. When g is done, f must wait although d is still measured: others prepare."""
+    seconds = {"a": 5.0, "d": 20.0, "b": 5.0, "c": 5.0, "f": 5.0, "g": 8.0}
+    workers = FakeWorkers({name: [ready_for(s)] for name, s in seconds.items()})
+    lanes = (*two_lanes(), Lane(device="cuda:2", cores=(4, 5)))
+    plan = [entries(*names, device=lane.device) for names, lane in zip(("ad", "bcf", "g"), lanes, strict=True)]
+    list(scheduler(workers, jobs=6, lanes=lanes).run(tuple(case for some in plan for case in some)))
+    assert [when for when, _ in workers.did("measure")] == pytest.approx([1, 1, 1, 6, 6, 26])

@@ -14,7 +14,7 @@ from torchzoo.record import Record
 from torchzoo.store import Run
 from torchzoo.userbenchmark import document
 
-NAMES = ("api_coverage", "breakdown", "compile_modes", "compilers", "optim")
+NAMES = ("api_coverage", "breakdown", "compile_modes", "compilers", "optim", "pt2_163")
 NASTY = "a|b<i>`\n# heading"
 
 

@@ -236,7 +236,7 @@ def test_compile_modes_warns_where_cases_shared_the_cores() -> None:
     assert "prepared at once" not in report("compile_modes", run_of([example()]))
 
 
-@pytest.mark.parametrize("name", ["api_coverage", "breakdown", "compile_modes", "compilers"])
+@pytest.mark.parametrize("name", ["api_coverage", "breakdown", "compile_modes", "compilers", "pt2_163"])
 def test_foreign_text_breaks_no_table(name: str) -> None:
     outcome = broken_down(0.5, 0.1, api=ApiSurface(functions=(NASTY,), operators=(NASTY,)))
     failed = Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message=NASTY)

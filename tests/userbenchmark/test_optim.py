@@ -25,7 +25,7 @@ from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.folders import import_folder
 from torchzoo.zoo.requirements import is_installed
 from torchzoo.zoo.spec import read_spec
-from user_models import make_folder
+from user_models import make_collection, make_folder
 
 # --- its report ---
 
@@ -84,6 +84,20 @@ def optim_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     request = userbenchmark.load("optim").plan(choice)
     assert sorted(request.patterns) == sorted(find_models(map(Path, request.models_dirs)).select(["*@tiny"]))
     return base / "models"
+
+
+def test_an_optimizer_steps_over_the_parameters_of_a_collections_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHZOO_COLLECTIONS_PATH", str(tmp_path / "collections"))
+    make_collection(tmp_path / "collections")
+    choice = Choice(patterns=("tiny:wide", "tiny:deep:2"), models_dirs=(), folder=tmp_path)
+    catalog = find_models(map(Path, userbenchmark.load("optim").plan(choice).models_dirs))
+    for source, parameters in (("tiny:wide", 146), ("tiny:deep:2", 74)):
+        spec = catalog.spec(f"adam-foreach@{source}")
+        model = load_model_class(spec)(Mode.TRAIN, "cpu", 1)
+        assert sum(p.numel() for p in model.networks()["network"].parameters()) == spec.parameters == parameters
+        assert model.measured_step().isfinite().all()
 
 
 def folders() -> list[str]:

@@ -25,7 +25,7 @@ from torchzoo.zoo.catalog import CatalogError
 # --- finding and listing ---
 
 
-def test_five_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["userbenchmark"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(NAMES)
@@ -139,7 +139,7 @@ assert 'torch' not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["api_coverage", "breakdown", "compile_modes", "compilers"])
+@pytest.mark.parametrize("name", ["api_coverage", "breakdown", "compile_modes", "compilers", "pt2_163"])
 def test_named_models_replace_the_plans_own(name: str, tmp_path: Path) -> None:
     plan = userbenchmark.load(name).plan
     assert plan(Choice(folder=tmp_path)).suites
@@ -162,6 +162,9 @@ def test_what_is_asked_of_each_case(tmp_path: Path) -> None:
         "inductor:max-autotune-no-cudagraphs",
     ]
     assert request["optim"].axes.modes == (Mode.TRAIN,)
+    claim = request["pt2_163"]
+    assert (claim.axes.modes, claim.axes.precisions) == ((Mode.TRAIN,), (Precision.FP32, Precision.AMP))
+    assert claim.settings.passes == (Pass.CHECK,)
 
 
 def test_the_command_line_overrides_the_plan(tmp_path: Path) -> None:

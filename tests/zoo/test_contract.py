@@ -1,6 +1,7 @@
 """The contract: one test for each model folder, at its smoke batch size, in both modes, on the CPU.
 
-Folders that are too large for that are built and stepped on the meta device here, and fully on a GPU.
+Folders that are too large for that are built and stepped on the meta device here, and fully on a GPU. Detectors among
+them take their steps on the CPU too, on small images.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from examples import ROOT
 from kept_passes import KeptPasses, fingerprint, software
 from remembered_shapes import RememberedShapes
+from small_detectors import on_small_images
 from torchzoo.case import Domain, Mode
 from torchzoo.commands import describe
 from torchzoo.store import read_run
@@ -49,7 +51,10 @@ HUNGRY = frozenset({"Background_Matting", "demucs", "fambench_xlmr", "hf_Bert_la
 CONTRACT = (
     *(f"torchzoo/{name}.py" for name in ("__init__", "bounds", "case", "data", "errors", "files", "model", "tasks")),
     *(f"torchzoo/zoo/{name}" for name in ("__init__.py", "catalog.py", "contract.py", "folders.py", "requirements.py")),
-    *(f"torchzoo/zoo/{name}" for name in ("rules.py", "spec.py", "limits.yaml", "suites/__init__.py")),
+    *(
+        f"torchzoo/zoo/{name}"
+        for name in ("collections.py", "rules.py", "spec.py", "limits.yaml", "suites/__init__.py")
+    ),
     "torchzoo/networks",
     "tests/zoo/test_contract.py",
     "constraints.txt",
@@ -137,6 +142,20 @@ def test_a_model_keeps_the_contract(
     with kept_passes.unless_unchanged(f"contract-{spec.name}", inputs_of(spec)):
         broken = contract.check_model(spec)
         freed_memory_is_kept()
+        assert broken == []
+
+
+@pytest.mark.parametrize(
+    "spec", [pytest.param(spec, id=spec.name) for spec in SPECS if spec.large and "proposals_sync" in spec.limits]
+)
+def test_a_large_detector_keeps_the_contract_on_small_images(spec: ModelSpec, kept_passes: KeptPasses) -> None:
+    """Its steps compute values there, with its own network, on fewer regions of smaller images."""
+    skip_without_its_libraries(spec)
+    with kept_passes.unless_unchanged(f"small-{spec.name}", inputs_of(spec, more=("tests/small_detectors.py",))):
+        broken = []
+        for mode in spec.modes():
+            model = on_small_images(spec, mode, regions=32)
+            broken += contract.check_build(model, spec) + contract.check_step(model, spec)
         assert broken == []
 
 

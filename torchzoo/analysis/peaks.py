@@ -65,7 +65,7 @@ def peaks_of(device_name: str, *, threads: int | None = None) -> Peaks:
     if found is not None:
         source = f"measured {found.date} with torch {found.torch}"
         compute = {path: Peak(per_s=value * 1e12, source=source) for path, value in found.tflop_per_s.items()}
-        memory = Peak(per_s=found.gb_per_s * 1e9, source=source)
+        memory = Peak(per_s=found.gb_per_s * 1e9, source=source) if found.gb_per_s is not None else None
     sheet = datasheet(device_name)
     if sheet is not None:
         for path in PATHS:
@@ -74,6 +74,17 @@ def peaks_of(device_name: str, *, threads: int | None = None) -> Peaks:
                 compute[path] = Peak(per_s=value * 1e12, source="datasheet")
         memory = Peak(per_s=sheet.gb_per_s * 1e9, source="datasheet")
     return Peaks(compute=compute, memory=memory)
+
+
+def bus_ceiling_bytes_per_s(device_name: str, world: int, collective: str) -> float | None:
+    """The measured bus bandwidth of a large collective between so many devices; None if it was not measured.
+
+    Raises:
+        PeaksFileError: the file of measured peaks can't be read.
+    """
+    found = read_measured(measured_file()).get(measured_key(device_name, None, world))
+    rate = found.bus_gb_per_s.get(collective) if found is not None else None
+    return rate * 1e9 if rate is not None else None
 
 
 def datasheet(device_name: str) -> Datasheet | None:
@@ -102,8 +113,10 @@ def _plain(name: str) -> str:
 # --- measured peaks ---
 
 
-def measured_key(device_name: str, threads: int | None) -> str:
-    """The name of a device in the file: a CPU's has the number of threads."""
+def measured_key(device_name: str, threads: int | None, world: int = 1) -> str:
+    """The name of a device in the file: a CPU's has the number of threads. Several devices have their number."""
+    if world > 1:
+        return f"{device_name}, {world} ranks"
     return device_name if threads is None else f"{device_name}, {threads} threads"
 
 

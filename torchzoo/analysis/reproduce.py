@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Iterable
 
-from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Precision
+from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Parallel, Precision
 from torchzoo.record import Failed, FailureKind, Manifest, Record
 from torchzoo.settings import CacheMode, Settings
 
@@ -28,6 +28,8 @@ def words(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | 
         "--memory-format": (str(case.memory_format), str(MemoryFormat.CONTIGUOUS)),
         "--compile-scope": (str(case.compile_scope), str(CompileScope.NETWORK)),
         "--bs": (str(case.batch_size), str(None)),
+        "--world": (str(case.world), "1"),
+        "--parallel": (str(case.parallel), str(Parallel.NONE)),
         "--seed": (str(case.seed), "0"),
         "--repeats": (str(repeats), "1"),
     }

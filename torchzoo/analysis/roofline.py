@@ -200,7 +200,7 @@ def _idle_share(result: VariantResult, latency_s: float) -> float | None:
     """
     if result.breakdown is None or not result.breakdown.steps:
         return None
-    busy_s = median(step.active_s + step.movement_s for step in result.breakdown.steps)
+    busy_s = median(step.active_s + step.movement_s + step.communication_s for step in result.breakdown.steps)
     return max(0.0, 1 - busy_s / latency_s)
 
 

@@ -46,6 +46,8 @@ def comparison_group(case: Case) -> str:
         label += f" in {case.memory_format}"
     if case.compile_scope is not CompileScope.NETWORK:
         label += f" (scope {case.compile_scope})"
+    if case.world > 1:
+        label += f" by {case.gang_label()}"
     return label
 
 

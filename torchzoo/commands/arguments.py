@@ -111,6 +111,14 @@ def indices(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(number for number in found if number is not None))
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """Numbers of ranks such as 1,2,4. Each is kept once."""
+    found = [whole_number(word, 1, MOST_DEVICES) for word in text.split(",")]
+    if None in found:
+        raise argparse.ArgumentTypeError(f"expected numbers from 1 on such as 1,2,4, found '{text}'")
+    return tuple(dict.fromkeys(number for number in found if number is not None))
+
+
 def size_in_bytes(text: str) -> int:
     """A number with or without KiB, MiB or GiB, in bytes: from 1 to 2**63 - 1."""
     for suffix, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("", 1)):

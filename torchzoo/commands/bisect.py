@@ -42,6 +42,8 @@ OF_RUN = (
     "memory_format",
     "compile_scope",
     "bs",
+    "world",
+    "parallel",
     "batch_file",
     "seed",
     "threads",
@@ -170,7 +172,8 @@ def _asked_without_versions(arguments: argparse.Namespace) -> Asked:
         settings = msgspec.structs.replace(request.settings, passes=(PASS_OF[kind],))
         request = msgspec.structs.replace(request, settings=settings)
     axes = request.axes
-    parts = (axes.modes, axes.devices, axes.backends, axes.precisions, axes.memory_formats, axes.batch_sizes)
+    parts = [axes.modes, axes.devices, axes.backends, axes.precisions, axes.memory_formats, axes.batch_sizes]
+    parts.append(axes.gangs())
     models = find_models(arguments.models_dir).select(request.patterns)
     if len(models) != 1 or any(len(part) > 1 for part in parts):
         raise UsageError("a bisection follows one case: name one model, and one value of each axis")

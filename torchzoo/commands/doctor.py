@@ -7,7 +7,9 @@ import importlib.util
 from typing import Any
 
 from torchzoo import backends
+from torchzoo.commands.executor_options import add_executor, executor_of
 from torchzoo.environment import MachineInfo
+from torchzoo.errors import UsageError
 from torchzoo.report import terminal
 from torchzoo.run.fork_server import ForkServer
 from torchzoo.zoo.catalog import find_models
@@ -22,11 +24,19 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="measure how fast matrix products and copies are at most, and keep it for reports",
     )
+    add_executor(parser)
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show devices, versions, backends and models: what can run here, and what to install for the rest."""
+    executor = executor_of(arguments)
+    if not executor.is_local:
+        from torchzoo.commands.cluster import show_cluster
+
+        if arguments.peaks:
+            raise UsageError("--peaks measures this machine: run it on a host of the kind that you use")
+        return show_cluster(executor)
     server = ForkServer([])
     machine = server.machine_info()
     if arguments.peaks:

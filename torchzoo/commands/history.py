@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchzoo.analysis.detection import P_VALUE, WINDOW
 from torchzoo.analysis.findings import Metric
 from torchzoo.analysis.series import Series
-from torchzoo.case import CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.case import CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.commands.arguments import (
     backends_of,
     choices,
@@ -98,6 +98,8 @@ def _add_axes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory-format", metavar="F[,F]", help=f"{', '.join(MemoryFormat)} (default: all)")
     parser.add_argument("--compile-scope", metavar="S[,S]", help=f"{', '.join(CompileScope)} (default: all)")
     parser.add_argument("--bs", "--batch-size", type=positive_int, metavar="N", help="the batch size (default: all)")
+    parser.add_argument("--world", type=positive_int, metavar="N", help="the number of ranks (default: all)")
+    parser.add_argument("--parallel", metavar="P[,P]", help=f"{', '.join(Parallel)} (default: all)")
     parser.add_argument("--machine", metavar="TEXT", help="kinds of machine with this in their name, such as H200")
     _add_metric(parser)
 
@@ -328,6 +330,8 @@ def _wanted(index: Index, arguments: argparse.Namespace) -> dict[str, Sequence[s
         "memory_format": _values(arguments.memory_format, MemoryFormat, "memory format"),
         "compile_scope": _values(arguments.compile_scope, CompileScope, "compile scope"),
         "batch_size": None if arguments.bs is None else (arguments.bs,),
+        "world": None if arguments.world is None else (arguments.world,),
+        "parallel": _values(arguments.parallel, Parallel, "parallelism"),
         "machine": machines,
     }
 

@@ -6,30 +6,32 @@ import argparse
 from typing import Any
 
 from torchzoo.case import Domain, Mode
-from torchzoo.commands.arguments import add_suite, words
+from torchzoo.commands.arguments import add_models, words
 from torchzoo.report import terminal
 from torchzoo.report.text import json_text
 from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.collections import Collection
+from torchzoo.zoo.spec import SpecError
 
 
 def add_parser(commands: Any) -> None:
     """Add `list` to argparse's subcommands."""
     parser = commands.add_parser("list", help="list the models")
+    add_models(parser)
     parser.add_argument("--domain", choices=[domain.value for domain in Domain])
-    add_suite(parser)
     parser.add_argument("--json", action="store_true", help="all metadata as a JSON array")
     parser.set_defaults(command=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the models that were chosen, with their batch sizes by mode."""
+    """Print the models that were chosen, with their batch sizes by mode. Without a choice: the model folders."""
     catalog = find_models(arguments.models_dir)
-    specs, errors = catalog.specs()
+    suites = words(arguments.suite)
+    is_choice = bool(arguments.models or suites)
+    specs, errors = catalog.specs_of(catalog.select(arguments.models, suites) if is_choice else catalog.names)
     for error in errors:
         terminal.say(f"torchzoo: left out: {error}")
-    suites = words(arguments.suite)
-    named = set(catalog.select([], suites)) if suites else set(catalog.names)
-    chosen = [spec for spec in specs if spec.name in named and arguments.domain in (None, spec.domain)]
+    chosen = [spec for spec in specs if arguments.domain in (None, spec.domain)]
     if arguments.json:
         print(json_text(chosen, indent=1))
         return 0
@@ -46,4 +48,15 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     table = terminal.table(("model", "domain", "task", *modes, "source"), rows, right=modes)
     print("\n".join(terminal.lines(table, width=terminal.ANY_WIDTH)))  # a line for each model, however narrow
+    if not is_choice:
+        for name, collection in sorted(catalog.collections.items()):
+            terminal.say(_line_of(name, collection))
     return 0
+
+
+def _line_of(name: str, collection: Collection) -> str:
+    """How many models a collection has, and how to see them."""
+    try:
+        return f"and {len(collection.members):,} models of the collection {name}: torchzoo list '{name}:*'"
+    except SpecError as error:
+        return f"torchzoo: left out: {error}"

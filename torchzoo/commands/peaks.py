@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from importlib.metadata import version
+from pathlib import Path
+
 from torchzoo.analysis.peaks import PATHS, datasheet, keep_measured, measured_file, measured_key, read_measured
 from torchzoo.environment import MachineInfo
 from torchzoo.record import MeasuredPeaks
@@ -26,7 +30,37 @@ def measure_and_keep_peaks(server: ForkServer, machine: MachineInfo) -> None:
         keep_measured(file, key, peaks)
         print(f"\n{key}, torch {peaks.torch}: the best of several sizes, each the median of its runs")
         print("\n".join(beside_datasheet(key, peaks)))
+        alike = devices_alike(machine, device)
+        for world in worlds(len(alike)):
+            _measure_and_keep_bus(server, file, name, alike[:world])
     print(f"\nkept in {file}; reports use it for what a device's datasheet does not say")
+
+
+def devices_alike(machine: MachineInfo, device: str) -> list[str]:
+    """All devices of the name of this one. Of CPUs, two: as many processes share the host."""
+    kind, _, index = device.partition(":")
+    if not index:
+        return [device] * 2
+    name = machine.accelerators[int(index)].name
+    return [f"{kind}:{number}" for number, one in enumerate(machine.accelerators) if one.name == name]
+
+
+def worlds(count: int) -> list[int]:
+    """How many of so many devices are measured together: 2, 4, 8 and so on, and all."""
+    powers = [2**power for power in range(1, count.bit_length()) if 2**power <= count]
+    return sorted({*powers, *([count] if count > 1 else [])})
+
+
+def _measure_and_keep_bus(server: ForkServer, file: Path, name: str, devices: list[str]) -> None:
+    rates = server.bus_peaks(devices)
+    key = measured_key(name, None, len(devices))
+    keep_measured(
+        file,
+        key,
+        MeasuredPeaks(bus_gb_per_s=rates, torch=version("torch"), date=dt.datetime.now(dt.UTC).date().isoformat()),
+    )
+    told = ", ".join(f"{collective} {rate:,.4g} GB/s" for collective, rate in rates.items())
+    print(f"\n{key}: bus bandwidth (as nccl-tests counts it) {told}")
 
 
 def devices_to_measure(machine: MachineInfo) -> list[str]:

@@ -14,6 +14,8 @@ from typing import Any, TextIO
 from torchzoo.analysis.cases import Status, case_results
 from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, usable_path
+from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
+from torchzoo.commands.executor_options import add_executor, executor_of
 from torchzoo.commands.run_options import add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.record import Measured, Outcome, Record
@@ -22,7 +24,11 @@ from torchzoo.report.progress import Progress
 from torchzoo.report.remarks import not_measured_line
 from torchzoo.report.text import json_text
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.run.request import RunRequest
 from torchzoo.run.session import Session, new_run, resumed_run
+from torchzoo.run.spread.executor import Engine, Executor, open_nodes
+from torchzoo.run.spread.mailbox import recovered
+from torchzoo.run.spread.session import SpreadSession, new_spread_run, resumed_spread_run
 from torchzoo.run.tuning import ignore_tried
 from torchzoo.store import Run, RunStore, read_run
 
@@ -37,6 +43,7 @@ def add_parser(commands: Any) -> None:
         "1 a case failed, 2 wrong usage.",
     )
     add_options(parser, repeats=1)
+    add_executor(parser)
     parser.add_argument(
         "-o", "--output", type=usable_path, metavar="DIR", help="keep the run: records, logs, environment"
     )
@@ -60,18 +67,43 @@ def add_parser(commands: Any) -> None:
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
     """Resume a run, or plan a new one; then run it, show its results and sum up."""
+    executor = executor_of(arguments)
     if arguments.resume is not None:
-        obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats")
+        obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats", *EXECUTOR_OPTIONS)
         check_given(arguments, obeyed, "--resume keeps the settings that the run began with")
-        with RunStore(arguments.resume, resume=True) as run_store:
-            session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
+        with RunStore(arguments.resume, resume=True) as run_store, contextlib.ExitStack() as nodes:
+            session = _resumed(executor, run_store, nodes, retry_failed=arguments.retry_failed)
             return _execute(session, run_store, arguments, is_kept=True)
     if arguments.retry_failed:
         raise UsageError("--retry-failed goes with --resume RUN")
+    if executor.engine is Engine.SLURM and arguments.output is None:
+        raise UsageError("--executor slurm needs -o DIR: a folder that all hosts can write to")
     request = run_request(arguments)
-    with _run_store(arguments.output) as (run_store, is_kept):
-        session = new_run(request, run_store, ignore_tried if arguments.quiet else say_tried)
+    with _run_store(arguments.output) as (run_store, is_kept), contextlib.ExitStack() as nodes:
+        session = _new(executor, request, run_store, nodes, quiet=arguments.quiet)
         return _execute(session, run_store, arguments, is_kept=is_kept)
+
+
+def _new(
+    executor: Executor, request: RunRequest, run_store: RunStore, nodes: contextlib.ExitStack, *, quiet: bool
+) -> Session | SpreadSession:
+    if executor.is_local:
+        return new_run(request, run_store, ignore_tried if quiet else say_tried)
+    opened = nodes.enter_context(open_nodes(executor, request.axes.devices, run_store.path))
+    return new_spread_run(request, run_store, opened, host_kind=executor.host_kind, say=terminal.say)
+
+
+def _resumed(
+    executor: Executor, run_store: RunStore, nodes: contextlib.ExitStack, *, retry_failed: bool
+) -> Session | SpreadSession:
+    for record in recovered(run_store.path):  # what nodes of Slurm told when nobody listened any more
+        run_store.append(record)
+    run = read_run(run_store.path)
+    if executor.is_local:
+        return resumed_run(run, retry_failed=retry_failed)
+    devices = tuple(dict.fromkeys(case.device for case in run.manifest.cases))
+    opened = nodes.enter_context(open_nodes(executor, devices, run_store.path))
+    return resumed_spread_run(run, opened, retry_failed=retry_failed, host_kind=executor.host_kind, say=terminal.say)
 
 
 def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None:
@@ -83,7 +115,7 @@ def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None
         terminal.say(f"tuning {case.label()}: {not_measured_line(outcome)}")
 
 
-def follow(session: Session, run_store: RunStore, *, quiet: bool) -> Run:
+def follow(session: Session | SpreadSession, run_store: RunStore, *, quiet: bool) -> Run:
     """Run what is left of a session, its progress shown unless `quiet`. Returns the whole run, earlier records too."""
     total, records = len(session.manifest.cases), list(session.done)
     progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=quiet)
@@ -94,7 +126,9 @@ def follow(session: Session, run_store: RunStore, *, quiet: bool) -> Run:
     return Run(path=run_store.path, manifest=session.manifest, records=tuple(records))
 
 
-def _execute(session: Session, run_store: RunStore, arguments: argparse.Namespace, *, is_kept: bool) -> int:
+def _execute(
+    session: Session | SpreadSession, run_store: RunStore, arguments: argparse.Namespace, *, is_kept: bool
+) -> int:
     finished = follow(session, run_store, quiet=arguments.quiet)
     _show(finished, as_json=arguments.json, quiet=arguments.quiet)
     if arguments.compile_stats:

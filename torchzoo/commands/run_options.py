@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from torchzoo import backends
-from torchzoo.case import CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.case import CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.commands.arguments import (
     MOST_REPEATS,
     add_models,
@@ -14,6 +14,7 @@ from torchzoo.commands.arguments import (
     batch_sizes,
     choices,
     chosen_models,
+    counts,
     devices_of,
     folder,
     indices,
@@ -65,6 +66,19 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
         help="numbers; smoke; default: each model's own; serving: a busy server's, for prefill and decode; auto: the "
         "default, doubled in eager until throughput stops rising (without --bs: in evaluation the batch that "
         "`torchzoo tune-batch` found for the device, else default)",
+    )
+    parser.add_argument(
+        "--world",
+        type=counts,
+        default=(1,),
+        metavar="N[,N]",
+        help="how many ranks share a step, each with a device of its own; the batch is each rank's (default: 1)",
+    )
+    parser.add_argument(
+        "--parallel",
+        default=Parallel.DDP.value,
+        metavar="P[,P]",
+        help="what ranks do: ddp, fsdp2, or tp, where all have the same batch (default: ddp)",
     )
     parser.add_argument(
         "--batch-file",
@@ -203,6 +217,13 @@ def _cache(text: str) -> tuple[CacheMode, str | None]:
     return CacheMode.SHARED, str(folder(Path(text), "--cache"))
 
 
+def _parallels(text: str) -> tuple[Parallel, ...]:
+    found = choices(text, Parallel, "kind of parallelism")
+    if Parallel.NONE in found:
+        raise UsageError("--parallel none is --world 1")
+    return found
+
+
 def _axes(arguments: argparse.Namespace, devices: tuple[str, ...]) -> Axes:
     return Axes(
         modes=choices(arguments.mode, Mode, "mode"),
@@ -212,6 +233,8 @@ def _axes(arguments: argparse.Namespace, devices: tuple[str, ...]) -> Axes:
         memory_formats=choices(arguments.memory_format, MemoryFormat, "memory format"),
         compile_scope=CompileScope(arguments.compile_scope),
         batch_sizes=batch_sizes(arguments.bs),
+        worlds=arguments.world,
+        parallels=_parallels(arguments.parallel),
         seed=arguments.seed,
         repeats=arguments.repeats,
     )

@@ -74,6 +74,8 @@ def request_of(case: Case, request: RunRequest) -> RunRequest:
         memory_formats=(case.memory_format,),
         compile_scope=case.compile_scope,
         batch_sizes=(case.batch_size,),
+        worlds=(case.world,),
+        parallels=(case.parallel,),
         seed=case.seed,
         repeats=1,
     )

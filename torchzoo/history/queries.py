@@ -13,14 +13,15 @@ from torchzoo.analysis.cases import Status
 from torchzoo.analysis.findings import Metric
 from torchzoo.analysis.run_figures import RunFigure
 from torchzoo.analysis.series import IndexedRun, Series, SeriesPoint
-from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.history.index import Index
 
 #: Columns of the table `cases`, and the values that are wanted of each; None or no entry: any.
 Wanted = Mapping[str, Sequence[str | int] | None]
 
 _CASE = (
-    "model, mode, device, backend, backend_option, precision, memory_format, compile_scope, batch_size, seed, machine"
+    "model, mode, device, backend, backend_option, precision, memory_format, compile_scope, batch_size, "
+    "world, parallel, seed, machine"
 )
 _FIGURE = "value, low, high, confidence, processes, log_error, assumed_spread, host_loop_s, host_matters"
 
@@ -152,7 +153,8 @@ def _where(wanted: Wanted) -> tuple[str, list[str | int]]:
 
 
 def _machine_case(row: Sequence[Any]) -> MachineCase:
-    model, mode, device, backend, option, precision, memory_format, scope, batch_size, seed, machine = row
+    model, mode, device, backend, option, precision, memory_format, scope, *numbers, machine = row
+    batch_size, world, parallel, seed = numbers
     case = Case(
         model=model,
         mode=Mode(mode),
@@ -162,6 +164,8 @@ def _machine_case(row: Sequence[Any]) -> MachineCase:
         memory_format=MemoryFormat(memory_format),
         compile_scope=CompileScope(scope),
         batch_size=batch_size or None,
+        world=world,
+        parallel=Parallel(parallel),
         seed=seed,
     )
     return MachineCase(case=case, machine=machine)

@@ -87,8 +87,8 @@ def write_cases(connection: sqlite3.Connection, run_id: int, contents: Contents)
 
 
 _KEYS = {
-    "cases": "model, mode, device, backend, backend_option, precision, memory_format, compile_scope, batch_size, seed, "
-    "machine",
+    "cases": "model, mode, device, backend, backend_option, precision, memory_format, compile_scope, batch_size, "
+    "world, parallel, seed, machine",
     "series": "case_id, metric, basis",
 }
 
@@ -105,6 +105,8 @@ def case_columns(case: Case) -> tuple[str | int, ...]:
         case.memory_format.value,
         case.compile_scope.value,
         case.batch_size or 0,
+        case.world,
+        case.parallel.value,
         case.seed,
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torchzoo.errors import TorchzooError, one_line
 
-SCHEMA = 1
+SCHEMA = 2
 APPLICATION_ID = 0x747A6869  # in the file's header, so that no other database is taken for an index
 BUSY_S = 60.0  # how long a process waits while another one writes
 
@@ -29,10 +29,11 @@ CREATE TABLE cases (  -- a case on a kind of machine
     backend TEXT NOT NULL, backend_option TEXT NOT NULL,  -- '': none
     precision TEXT NOT NULL, memory_format TEXT NOT NULL, compile_scope TEXT NOT NULL,
     batch_size INTEGER NOT NULL,  -- 0: none
+    world INTEGER NOT NULL, parallel TEXT NOT NULL,
     seed INTEGER NOT NULL,
     machine TEXT NOT NULL,
-    UNIQUE (model, mode, device, backend, backend_option, precision, memory_format, compile_scope, batch_size, seed,
-            machine)
+    UNIQUE (model, mode, device, backend, backend_option, precision, memory_format, compile_scope, batch_size, world,
+            parallel, seed, machine)
 );
 CREATE TABLE results (
     run_id INTEGER NOT NULL, case_id INTEGER NOT NULL,

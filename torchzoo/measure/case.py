@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -12,22 +12,35 @@ import msgspec
 import torch
 
 from torchzoo import environment
-from torchzoo.case import EAGER, Backend, Case, Mode
+from torchzoo.case import EAGER, Backend, Case, Mode, Parallel
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, why_not_measured
-from torchzoo.measure.global_state import GlobalState
-from torchzoo.measure.host import HostGate
+from torchzoo.measure.gang import Gang, Line
+from torchzoo.measure.host import MATTERS, HostGate
 from torchzoo.measure.idle import device_probe, wait_until_idle
-from torchzoo.measure.latency import Latency, measure_latency, measure_throughput, quiet_python, steps_in
-from torchzoo.measure.memory import free_memory, measure_memory
-from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision, inspect_step
+from torchzoo.measure.latency import (
+    HOST_SHARE_STEPS,
+    Latency,
+    host_share,
+    measure_latency,
+    measure_throughput,
+    quiet_python,
+    steps_in,
+)
+from torchzoo.measure.member import Member
+from torchzoo.measure.memory import free_memory
+from torchzoo.measure.passes.communication import Communication, collectives
+from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
+from torchzoo.measure.process_group import use_device
 from torchzoo.measure.stages import Stages, Tell
-from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
+from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, step_until_steady, warm_up
 from torchzoo.model import Model
 from torchzoo.record import (
+    CANDIDATE_VARIANT,
+    EAGER_VARIANT,
     BackToBack,
     Breakdown,
     Compilation,
@@ -37,10 +50,10 @@ from torchzoo.record import (
     HostWatch,
     Measured,
     Memory,
+    RankResult,
     VariantResult,
 )
 from torchzoo.settings import Settings, Stage
-from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
 
@@ -54,34 +67,41 @@ def measure_case(
     *,
     undisturbed_loop_s: float | None = None,
     cores: tuple[int, ...] | None = None,
+    lines: Sequence[Line] = (),
 ) -> Measured:
     """Measure one case on the device of that name, and check its results where the settings ask for it.
 
     `tell` is told each stage as it begins. `window` returns when this case may be measured, alone: until then other
     cases are prepared at the same time. `undisturbed_loop_s` is what `environment.host_loop_s` takes on a host that
     does nothing else; if it is None, nothing is measured again when the host is slow. `cores` are those that the case
-    may use while it is measured; it is kept to the fast ones among them. None: all cores, fast or slow.
+    may use while it is measured; it is kept to the fast ones among them. None: all cores, fast or slow. `lines` lead to
+    the other ranks of a case that has several.
 
     Raises:
         NotRunnable: the case can't run as its label says, or its training is not finite in eager.
         NotFiniteByBackend: its training is not finite, and is finite in eager.
     """
     stages = Stages(tell)
-    device = _use_device(device_name, settings.threads)
+    device = use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
-    before = GlobalState()
-    model_class = load_model_class(spec)
-    put_back = before.put_back()
+    gang = Gang(Member(case, spec, device), lines)
+    put_back: tuple[str, ...] = gang.everywhere("load")[0]
+    model_class = gang.member.model_class
     gate = HostGate(undisturbed_loop_s, time.perf_counter_ns, cores)
     not_finite: NotFinite | None = None
     try:
-        measured = _measure_model(model_class, case, spec, device, settings, stages, window, gate)
+        measured = _measure_model(gang, case, spec, device, settings, stages, window, gate)
     except NotFinite as error:
         not_finite = error.with_traceback(None)  # its frames hold the model
+    gang.everywhere("release")
     if not_finite is not None:
         free_memory(device)
         raise why_not_measured(not_finite, case, partial(_prepared_model, model_class, case, device))
-    check = passes.check_of(case, spec, model_class, device, settings)  # the measured model is gone: it builds its own
+    check = (
+        passes.check_ranks_of(gang, case, settings)
+        if gang.size > 1
+        else passes.check_of(case, spec, model_class, device, settings)
+    )  # the measured model is gone: it builds its own
     stages.close()
     return msgspec.structs.replace(
         measured,
@@ -93,7 +113,7 @@ def measure_case(
 
 
 def _measure_model(
-    model_class: type[Model],
+    gang: Gang,
     case: Case,
     spec: ModelSpec,
     device: torch.device,
@@ -110,20 +130,23 @@ def _measure_model(
         NotFinite: training is not finite after a variant's warm-up, or after the window.
     """
     stages.enter(Stage.BUILD)
-    model = _model(model_class, case, device)
-    step = model.measured_step
+    member = gang.member
+    if gang.size > 1:
+        gang.meet()
+    gang.everywhere("build")
+    model = member.model
 
     stages.enter(Stage.PREPARE)
-    flags = apply_precision(model, case.precision)
-    apply_memory_format(model, case.memory_format)
-    finite = FiniteWatch(model)
+    flags = gang.everywhere("prepare")[0]
+    finite = member.finite
 
     stages.enter(Stage.WARM_UP)
-    clock = DeviceClock(device)
-    patient = PatientClock(device)
-    eager = _warmed_up(eager_variant(model, step), patient, device, settings)
+    clock = gang.clock(DeviceClock(device))
+    patient = gang.clock(PatientClock(device))
+    eager = _warmed_up(gang, EAGER_VARIANT, patient, settings)
     finite.require(eager.steps, loss_is_finite=eager.warm.result_is_finite, candidate_stepped=False)
-    inspection = inspect_step(model, step)
+    gang.everywhere("inspect")
+    inspection = member.inspection
     eager.steps += 1
     check_precision(model, case.precision, spec.native_dtype, inspection)
     runs = [eager]
@@ -131,8 +154,8 @@ def _measure_model(
     if case.backend != EAGER:
         stages.enter(Stage.COMPILE)
         watch = watch_compilation()
-        candidate = candidate_variant(model, step, case, inspection.take_calls())
-        runs.append(_warmed_up(candidate, patient, device, settings, backend=case.backend, watch=watch))
+        gang.everywhere("add_candidate")
+        runs.append(_warmed_up(gang, CANDIDATE_VARIANT, patient, settings, backend=case.backend, watch=watch))
         steps = sum(run.steps for run in runs)
         finite.require(steps, loss_is_finite=runs[1].warm.result_is_finite, candidate_stepped=True)
 
@@ -140,15 +163,19 @@ def _measure_model(
         stages.enter(Stage.WAIT)
         window()
         stages.enter(Stage.MEASURE)
+        gang.everywhere("forget_steps")
         timing = _time_in_turns(runs, clock, gate, device, settings)
+        rank_steps_s = gang.everywhere("step_medians_s")
         slowest_s = max(run.step_s for run in runs)
         for run in runs:
             run.back_to_back = measure_throughput(run.variant, clock, timing.latency.blocks, slowest_s)
         for run in runs:
-            run.energy = passes.energy_of(run.variant, settings, device, run.step_s)
+            run.energy = passes.energy_of(run.variant, settings, gang.devices(), clock, run.step_s)
         for run in runs:
-            run.breakdown = passes.breakdown_of(run.variant, case, settings, device, run.step_s)
-            run.device_time = passes.device_time_of(run.variant, run.breakdown, device)
+            run.breakdown = passes.breakdown_of(run.variant, case, settings, device, clock, run.step_s)
+            run.device_time = passes.device_time_of(run.variant, run.breakdown, device, clock)
+        for run in runs:
+            run.communication = passes.communication_of(gang, run.variant, run.step_s)
     for run in runs:
         run.count_late_graphs(settings)
 
@@ -156,14 +183,14 @@ def _measure_model(
     if case.mode is Mode.TRAIN:
         _require_finite(finite, runs, timing.latency)
     for run in runs:
-        run.growth = passes.growth_of(run.variant, settings, device, run.step_s)
+        run.growth = passes.growth_of(run.variant, settings, device, clock, run.step_s)
     eager.variant.select()
-    flops, api = passes.flops_and_api_of(step, settings)
+    flops, api = passes.flops_and_api_of(eager.variant.step, settings)
     return Measured(
         blocks=timing.latency.blocks,
         stop_reason=timing.latency.stop_reason,
         variants={run.variant.name: run.result() for run in runs},
-        samples_per_step=model.samples_per_step,
+        samples_per_step=model.samples_per_step * (1 if case.parallel is Parallel.TP else case.world),
         sample_unit=model.sample_unit,
         bytes_read_per_step=model.bytes_read_per_step,
         parameters=sum(p.numel() for network in model.networks().values() for p in network.parameters()),
@@ -180,13 +207,24 @@ def _measure_model(
         host=HostWatch(
             undisturbed_s=gate.undisturbed_s,
             fast_cores=gate.fast_cores,
-            looks_s=tuple(gate.looks_s),
+            looks_s=tuple(round(look_s, 7) for look_s in gate.looks_s),
+            matters=gate.matters,
             waited_s=gate.waited_s,
             was_slow=timing.latency.host_was_slow,
             redone=timing.latency.redone,
         ),
         flops=flops,
         api=api,
+        ranks=tuple(
+            RankResult(
+                step_s=step_s,
+                memory={run.variant.name: run.memories[rank] for run in runs},
+                communication={run.variant.name: run.communication[rank].steps for run in runs if run.communication},
+            )
+            for rank, step_s in enumerate(rank_steps_s)
+        )
+        if gang.size > 1
+        else (),
     )
 
 
@@ -203,16 +241,6 @@ def _prepared_model(model_class: type[Model], case: Case, device: torch.device) 
     return model
 
 
-def _use_device(name: str, threads: int | None) -> torch.device:
-    device = torch.device(name)
-    if threads is not None:
-        torch.set_num_threads(threads)
-    if device.type != "cpu":
-        device = torch.device(device.type, device.index or 0)
-        torch.accelerator.set_device_index(device)
-    return device
-
-
 @dataclass(kw_only=True)
 class _VariantRun:
     """One variant, and what has been measured of it so far."""
@@ -220,6 +248,7 @@ class _VariantRun:
     variant: Variant
     warm: WarmUp
     memory: Memory
+    memories: list[Memory]  # of all ranks
     watch: CompilationWatch | None = None
     compilation: Compilation | None = None  # None unless the variant has a backend behind Dynamo
     back_to_back: tuple[BackToBack, ...] = ()
@@ -227,6 +256,7 @@ class _VariantRun:
     breakdown: Breakdown | None = None
     device_time: Callable[[], float | None] = lambda: None
     growth: Growth | None = None
+    communication: list[Communication] = field(default_factory=list)  # of all ranks, if there are several
     steps: int  # that it has taken before its blocks were timed
 
     @property
@@ -252,25 +282,33 @@ class _VariantRun:
             breakdown=self.breakdown,
             energy=self.energy,
             growth=self.growth,
+            collectives=collectives(self.communication) if self.communication else (),
         )
 
 
 def _warmed_up(
-    variant: Variant,
+    gang: Gang,
+    name: str,
     clock: DeviceClock,
-    device: torch.device,
     settings: Settings,
     *,
     backend: Backend = EAGER,
     watch: CompilationWatch | None = None,
 ) -> _VariantRun:
     """Warm a variant up, count what the watch (of a candidate) saw, and read the variant's memory."""
+    variant = gang.variant(name)
     warm = warm_up(variant, clock, settings) if watch is None else warm_up(variant, clock, settings, watch.graphs)
     compilation = count_compiled(watch, backend, settings.cache) if watch is not None else None
     steps = memory_steps(settings, warm)
-    memory = measure_memory(variant.step, steps, device)
+    memories = gang.everywhere("memory", name, steps)
     return _VariantRun(
-        variant=variant, warm=warm, memory=memory, watch=watch, compilation=compilation, steps=warm.steps + steps
+        variant=variant,
+        warm=warm,
+        memory=memories[0],
+        memories=memories,
+        watch=watch,
+        compilation=compilation,
+        steps=warm.steps + steps,
     )
 
 
@@ -300,6 +338,13 @@ class _Timing:
     host_loop_s: tuple[float, ...]
 
 
+def _host_shares(runs: Sequence[_VariantRun], clock: DeviceClock) -> Iterator[float]:
+    for run in runs:
+        run.variant.select()
+        yield host_share(run.variant.step, clock)
+        run.steps += HOST_SHARE_STEPS
+
+
 def _time_in_turns(
     runs: Sequence[_VariantRun], clock: DeviceClock, gate: HostGate, device: torch.device, settings: Settings
 ) -> _Timing:
@@ -307,6 +352,8 @@ def _time_in_turns(
     wait_s, is_idle = wait_until_idle(device_probe(device), clock) if clock.is_asynchronous else (None, True)
     for run in runs:
         run.steps += step_until_steady(run.variant, clock, run.step_s)
+    if clock.is_asynchronous:
+        gate.matters = max(_host_shares(runs, clock)) > MATTERS
     gate.wait()
     state_before, host_before_s = environment.device_state(device), environment.host_loop_s()
     steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}

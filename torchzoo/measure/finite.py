@@ -64,9 +64,14 @@ class FiniteWatch:
 
 
 def is_finite(tree: Any) -> bool:
-    """Whether all floating tensors in a nesting of containers are finite."""
-    leaves = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    """Whether all floating tensors in a nesting of containers are finite; of a sharded tensor, this rank's part."""
+    leaves = [_own_part(leaf) for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     return all(bool(torch.stack(leaf.detach().aminmax()).isfinite().all()) for leaf in leaves if leaf.numel())
+
+
+def _own_part(tensor: Tensor) -> Tensor:
+    """What this rank has of it. To look at all of a sharded tensor, all ranks would have to look together."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def why_not_measured(found: NotFinite, case: Case, build: Callable[[], Model]) -> NotRunnable | NotFiniteByBackend:

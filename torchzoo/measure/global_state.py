@@ -1,7 +1,7 @@
 """What one library's import can change for all steps of a process: settings of PyTorch and Python, and the clock.
 
-A model's library may set them when it is imported. The fork server loads no library that does (`torchzoo.run.preload`),
-and a worker puts back what the import of its own model changed. So every case starts from the same state.
+A model's library may set them when it is imported. The fork server (`torchzoo.run.preload`) and every worker put back
+what an import has changed. So every case starts from the same state.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 import torch
 
 #: Environment variables that PyTorch, its compilers and its libraries read.
 PREFIXES = ("CUBLAS", "CUDA", "CUDNN", "GOMP", "KMP", "MKL", "NCCL", "OMP", "OPENBLAS", "PYTORCH", "TORCH", "TRITON")
+ENVIRONMENT = "environment"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ SETTINGS = (
     ),
     Setting("cuDNN's attention", torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
     Setting("attention of plain operators", torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
-    Setting("environment", _environment, _put_environment),
+    Setting(ENVIRONMENT, _environment, _put_environment),
     Setting("folder", _folder, _put_folder),
     *(
         _attribute(f"time.{name}", time, name)
@@ -102,20 +104,63 @@ SETTINGS = (
 )
 
 
+#: By package, what its import changed in the fork server, which has put it back. Workers inherit this.
+PUT_BACK_BY_SERVER: dict[str, tuple[str, ...]] = {}
+
+
 class GlobalState:
-    """The settings as they are when it is made."""
+    """The settings as they are when it is made.
+
+    As a context manager it watches what sets variables of the environment. PyTorch's own modules set some when they are
+    imported (the place of inductor's cache, say): that is PyTorch's state, and no change by the library that imports
+    them.
+    """
 
     def __init__(self) -> None:
         self._values = {setting.name: setting.get() for setting in SETTINGS}
+        self._putenv = os.putenv
+
+    def __enter__(self) -> Self:
+        self._putenv = os.putenv
+        os.putenv = self._watched_putenv
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.putenv = self._putenv
 
     def changes(self) -> tuple[str, ...]:
-        """The names of the settings that are not as they were."""
-        return tuple(setting.name for setting in SETTINGS if setting.get() != self._values[setting.name])
+        """The names of the settings that are not as they were, with the variables of the environment."""
+        return tuple(self._told(setting) for setting in self._changed())
 
     def put_back(self) -> tuple[str, ...]:
         """Set all settings as they were; returns the names of those that were not."""
-        changed = self.changes()
-        for setting in SETTINGS:
-            if setting.name in changed:
-                setting.put(self._values[setting.name])
-        return changed
+        changed = self._changed()
+        told = tuple(map(self._told, changed))
+        for setting in changed:
+            setting.put(self._values[setting.name])
+        return told
+
+    def _changed(self) -> list[Setting]:
+        return [setting for setting in SETTINGS if setting.get() != self._values[setting.name]]
+
+    def _told(self, setting: Setting) -> str:
+        if setting.name != ENVIRONMENT:
+            return setting.name
+        variables = {name for name, _ in self._values[ENVIRONMENT].items() ^ _environment().items()}
+        return f"{setting.name} ({', '.join(sorted(variables))})"
+
+    def _watched_putenv(self, name: Any, value: Any) -> None:
+        """`os.putenv`, which `os.environ` calls."""
+        self._putenv(name, value)
+        if (variable := os.fsdecode(name)).startswith(PREFIXES) and _is_import_of_torch(sys._getframe(1)):
+            self._values[ENVIRONMENT] = {**self._values[ENVIRONMENT], variable: os.fsdecode(value)}
+
+
+def _is_import_of_torch(frame: FrameType | None) -> bool:
+    """Whether PyTorch or Triton set a variable while Python imported them, not for a library that calls them."""
+    callers = set()
+    while frame is not None and (name := str(frame.f_globals.get("__name__")).partition(".")[0]) != "importlib":
+        callers.add(name)
+        frame = frame.f_back
+    callers -= {"os", "_collections_abc"}  # the methods of os.environ
+    return frame is not None and bool(callers) and callers <= {"torch", "triton"}

@@ -6,6 +6,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from torchzoo import stats
@@ -37,6 +38,26 @@ def timed_step_s(step: Callable[[], Any], clock: Clock) -> float:
     step()
     clock.synchronize()
     return (clock.now_ns() - start) / 1e9
+
+
+#: How many steps `host_share` takes.
+HOST_SHARE_STEPS = 3
+
+
+def host_share(step: Callable[[], Any], clock: Clock) -> float:
+    """The share of a step's wall time in which the host drives it, the median of some steps.
+
+    In the rest the host waits for the device. It is 1 on the CPU.
+    """
+    shares = []
+    for _ in range(HOST_SHARE_STEPS):
+        clock.synchronize()
+        start = clock.now_ns()
+        step()
+        returned = clock.now_ns()
+        clock.synchronize()
+        shares.append((returned - start) / (clock.now_ns() - start))
+    return median(shares)
 
 
 @dataclass(frozen=True, kw_only=True)

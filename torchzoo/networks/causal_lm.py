@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from torchzoo.case import Mode
 from torchzoo.networks.generation import CachedNetwork, weight_bytes_read
@@ -19,7 +20,8 @@ class CausalLM(LanguageModel):
     - `decode`: one token of each sequence (B, 1) is read with the `cache_length - 1` tokens before it, so that the
       cache is full. Its latency is the time of a token. The cache holds random keys and values.
 
-    The cache has room for `cache_length` tokens in both. Every step begins with the same number of cached tokens.
+    The cache has room for `cache_length` tokens in both. Every step begins with the same number of cached tokens. A
+    prompt may come with further inputs, such as images.
 
     Training has the optimizer of Llama 2 (Touvron et al., 2023, arXiv:2307.09288, section 2.2), which many followed:
     AdamW, gradients clipped to a norm of 1. Here, vectors (biases, normalisations) are not decayed.
@@ -30,9 +32,13 @@ class CausalLM(LanguageModel):
     betas: ClassVar[tuple[float, float]] = (0.9, 0.95)
     epsilon: ClassVar[float] = 1e-5
     weight_decay: ClassVar[float] = 0.1
+    #: Whether training keeps only the inputs of layers, and computes what is inside of them again in the backward pass.
+    checkpoints_layers: ClassVar[bool] = False
 
     prompt_length: ClassVar[int] = 1024
     cache_length: ClassVar[int] = 2048
+    #: A part of the network that a step of decoding does not read, such as an encoder of images.
+    not_decoded: ClassVar[str | None] = None
     #: The arguments of the network's configuration, and those that make it small enough for a test on the CPU.
     sizes: ClassVar[dict[str, Any]] = {}
     small_sizes: ClassVar[dict[str, Any]] = {}
@@ -46,6 +52,8 @@ class CausalLM(LanguageModel):
 
     def build(self) -> None:
         super().build()
+        if self.mode is Mode.TRAIN and self.checkpoints_layers:
+            checkpoint_layers(self.network)  # type: ignore[arg-type]
         if not self.mode.generates:
             return
         self.sample_unit = "tokens"
@@ -79,7 +87,7 @@ class CausalLM(LanguageModel):
         if self.mode is not Mode.DECODE:
             return None
         assert isinstance(self.network, CachedNetwork)
-        return weight_bytes_read(self.network.network) + self.network.cache_bytes()
+        return weight_bytes_read(self.network.network, without=self.not_decoded) + self.network.cache_bytes()
 
     def prefill_step(self) -> Tensor:
         return self._generate()
@@ -91,5 +99,15 @@ class CausalLM(LanguageModel):
     def _generate(self) -> Tensor:
         self.network.rewind()  # type: ignore[operator]
         with self.autocast():
-            logits: Tensor = self.network(self.batch.inputs["input_ids"])  # type: ignore[call-overload]
+            logits: Tensor = self.network(**self.batch.inputs)  # type: ignore[arg-type]
         return logits
+
+
+def checkpoint_layers(network: PreTrainedModel) -> None:
+    """Keep only the inputs of `network`'s layers in training, by `torch.utils.checkpoint`. It must have no dropout."""
+    network.config.use_cache = False
+    name = "activation_checkpointing_enable"
+    enable = getattr(network, name if hasattr(network, name) else "gradient_checkpointing_enable")  # transformers 5.17
+    enable({"use_reentrant": False, "preserve_rng_state": False})
+    # It made the embedding's output need a gradient. Only reentrant checkpoints want that; it breaks Dynamo's graph.
+    network.disable_input_require_grads()  # type: ignore[no-untyped-call]

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from torchzoo.case import Mode
 from torchzoo.model import Inputs
 from torchzoo.networks.sized import SizedModel
-from torchzoo.tasks import Batch
+from torchzoo.tasks import Batch, SupervisedModel
 
 
-class Denoiser(SizedModel):
+class Denoiser(SizedModel, SupervisedModel):
     """One denoising step on latents (B, ...), which autoencoder and text encoder (not part of it) made.
 
     Noise and times are drawn with the batch, so all steps see the same noisy latents. Training compares the network's

@@ -17,11 +17,11 @@ from torchvision.models.resnet import ResNet
 from torchvision.ops import FrozenBatchNorm2d
 
 
-def frozen_resnet(depth: int, *, dilated: bool = False) -> ResNet:
-    """A ResNet (He et al., 2015, arXiv:1512.03385) as Detectron2 has it: stem and first stage frozen.
+def detectron_resnet(depth: int, *, freezes_stem: bool = True, dilated: bool = False) -> ResNet:
+    """A ResNet (He et al., 2015, arXiv:1512.03385) as Detectron2 has it.
 
     BatchNorm is frozen everywhere (buffers, no parameters), and a stage's stride is in its first 1 x 1 convolution.
-    `dilated` gives the last stage stride 1 and dilation 2.
+    `freezes_stem` freezes the stem and the first stage; `dilated` gives the last stage stride 1 and dilation 2.
     """
     network = getattr(torchvision.models, f"resnet{depth}")(
         norm_layer=FrozenBatchNorm2d, replace_stride_with_dilation=(False, False, dilated)
@@ -30,8 +30,9 @@ def frozen_resnet(depth: int, *, dilated: bool = False) -> ResNet:
         stage[0].conv1.stride, stage[0].conv2.stride = stage[0].conv2.stride, stage[0].conv1.stride
     if dilated:  # torchvision dilates all blocks but the first
         network.layer4[0].conv2.dilation = network.layer4[0].conv2.padding = (2, 2)
-    for parameter in (*network.conv1.parameters(), *network.layer1.parameters()):
-        parameter.requires_grad = False
+    if freezes_stem:
+        for parameter in (*network.conv1.parameters(), *network.layer1.parameters()):
+            parameter.requires_grad = False
     return network
 
 
@@ -40,6 +41,18 @@ class Anchors(AnchorGenerator):  # type: ignore[misc]
 
     def set_cell_anchors(self, dtype: torch.dtype, device: torch.device) -> None:
         super().set_cell_anchors(torch.promote_types(dtype, torch.float32), device)
+
+
+class PreciseDetections:
+    """Before torchvision's RetinaNet or FCOS among the bases: detections are selected in the anchors' precision.
+
+    (torchvision's `nms` has no 16-bit kernel on the CPU, and no bf16 kernel anywhere.)
+    """
+
+    def postprocess_detections(self, head_outputs: dict[str, list[Tensor]], anchors: Any, image_shapes: Any) -> Any:
+        dtype = anchors[0][0].dtype
+        precise = {name: [level.to(dtype) for level in levels] for name, levels in head_outputs.items()}
+        return super().postprocess_detections(precise, anchors, image_shapes)  # type: ignore[misc]
 
 
 class FixedSize(nn.Module):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, StaticCache
+from transformers import Cache, PreTrainedModel, StaticCache
 
 #: So many tokens are read once to make the cache: they show its dtype, its heads and the states of recurrent layers.
 FIRST_TOKENS = 4
@@ -26,28 +26,40 @@ class CachedNetwork(nn.Module):
         prompt: (B, T) tokens; the first few are read once to make the cache.
         length: the most tokens of a sequence that the cache holds.
         cached: how many tokens of each sequence are in the cache before a call. With 0, a call is a prefill.
+        cache: another cache than a static one of `length` tokens in each layer.
+        others: what a call needs beside the tokens to make the cache.
     """
 
-    def __init__(self, network: PreTrainedModel, prompt: Tensor, *, length: int, cached: int) -> None:
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        prompt: Tensor,
+        *,
+        length: int,
+        cached: int,
+        cache: Cache | None = None,
+        **others: Tensor,
+    ) -> None:
         super().__init__()
-        self.network = network
-        self.cache = StaticCache(config=network.config, max_cache_len=length)
+        self.network: PreTrainedModel = network.eval()  # type: ignore[no-untyped-call]
+        self.cache = StaticCache(config=network.config, max_cache_len=length) if cache is None else cache
         self.cached = cached
         takes = inspect.signature(network.forward).parameters
         self._name = "cache_params" if "cache_params" in takes else "past_key_values"  # Mamba's has a name of its own
         with torch.no_grad():
-            self(prompt[:, :1].expand(-1, min(FIRST_TOKENS, length)))
+            self(prompt[:, :1].expand(-1, min(FIRST_TOKENS, length)), **others)
         self._find_lengths()
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens (B, T) to the logits (B, 1, V) of the last one."""
-        outputs = self.network(input_ids=tokens, use_cache=True, logits_to_keep=1, **{self._name: self.cache})
+    def forward(self, input_ids: Tensor, **others: Tensor) -> Tensor:
+        """Tokens (B, T) to the logits (B, 1, V) of the last one. `others` are further inputs, such as images."""
+        held = {self._name: self.cache}
+        outputs = self.network(input_ids=input_ids, use_cache=True, logits_to_keep=1, **held, **others)
         logits: Tensor = outputs.logits
         return logits
 
     def fill(self, draw: Callable[..., Tensor]) -> None:
         """Put random values into the keys and values of the cache: `draw(*shape)`."""
-        for layer in self.cache.layers:
+        for layer in self._layers():
             for name in ("keys", "values"):
                 held = getattr(layer, name, None)
                 if isinstance(held, Tensor):
@@ -57,7 +69,7 @@ class CachedNetwork(nn.Module):
         """Make the next call begin with `cached` tokens in the cache. On a device, this is one kernel."""
         if self._lengths:  # recurrent layers have none
             torch._foreach_copy_(self._lengths, self._starts)
-        for layer in self.cache.layers:
+        for layer in self._growing_layers():
             if hasattr(layer, _LENGTHS_ON_HOST):
                 setattr(layer, _LENGTHS_ON_HOST, self.cached)
             if hasattr(layer, "has_previous_state"):
@@ -80,9 +92,17 @@ class CachedNetwork(nn.Module):
         self._find_lengths()
         return self
 
+    def _growing_layers(self) -> list[Any]:
+        """The layers of the cache that a call writes its tokens to."""
+        return self.cache.layers
+
+    def _layers(self) -> list[Any]:
+        """All layers of the cache."""
+        return self._growing_layers()
+
     def _held(self) -> Iterator[tuple[Any, Any, Tensor]]:
         """Each tensor of the cache with where it is: a layer and an attribute, or a dict and a key."""
-        for layer in self.cache.layers:
+        for layer in self._layers():
             for name, value in vars(layer).items():
                 if isinstance(value, Tensor):
                     yield layer, name, value
@@ -90,17 +110,19 @@ class CachedNetwork(nn.Module):
                     yield from ((value, key, one) for key, one in value.items() if isinstance(one, Tensor))
 
     def _find_lengths(self) -> None:
-        layers = self.cache.layers
+        layers = self._growing_layers()
         self._lengths = [getattr(layer, name) for layer in layers for name in _LENGTHS if hasattr(layer, name)]
         self._starts = [torch.full_like(length, self.cached) for length in self._lengths]
 
 
-def weight_bytes_read(network: PreTrainedModel) -> int:
+def weight_bytes_read(network: PreTrainedModel, without: str | None = None) -> int:
     """The bytes of the weights that one token needs: all but a table of embeddings, of which it reads one row.
 
-    A table that is also the output layer's weight is read whole.
+    A table that is also the output layer's weight is read whole. The part of the network named `without` is not read.
     """
     weights = sum(parameter.nbytes for parameter in network.parameters())  # shared ones once
+    if without is not None:
+        weights -= sum(parameter.nbytes for parameter in network.get_submodule(without).parameters())
     table, head = network.get_input_embeddings(), network.get_output_embeddings()  # type: ignore[no-untyped-call]
     assert isinstance(table.weight, Tensor)
     return weights if head is not None and head.weight is table.weight else weights - table.weight.nbytes

@@ -5,6 +5,7 @@ models together from torchvision's parts, with their exact parameter counts and 
 - heads: 80 classes, boxes and masks for each class but the background; RoIAlign aligned to pixel centres, with as many
   samples as a region needs; masks pasted at full size, all at once;
 - proposals: their numbers before and after NMS in training and evaluation;
+- training: 512 regions per image, of which 128 are foreground, in every step (`torchzoo/networks/regions.py`);
 - C4 computes the last ResNet stage once for boxes and masks in training, a second time for the masks of detections.
 It differs where torchvision's losses do: smooth L1 (beta 1/9) for boxes instead of L1. Background is class 0, as there.
 
@@ -20,18 +21,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models._utils import IntermediateLayerGetter
-from torchvision.models.detection import _utils as detection_utils
 from torchvision.models.detection import roi_heads
 from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from torchvision.models.detection.faster_rcnn import TwoMLPHead
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
-from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 from torchvision.ops import roi_align
 
 from torchzoo.case import Mode
-from torchzoo.networks.detection import Anchors, FixedSize, frozen_resnet
+from torchzoo.networks.detection import Anchors, FixedSize, detectron_resnet
 from torchzoo.networks.detection_init import initialise_rcnn
+from torchzoo.networks.regions import RegionProposals, RoIHeads, roi_align_dtype
 from torchzoo.tasks import Detector
 
 Features = Literal["fpn", "c4", "dc5"]
@@ -39,10 +39,15 @@ ANCHOR_SIZES = (32, 64, 128, 256, 512)  # pixels
 
 
 class DetectronRCNN(Detector):
-    """One of Detectron2's baselines, with its SGD at the learning rate for a single image."""
+    """One of Detectron2's baselines, trained as its default configuration and TorchBench do it.
+
+    That is SGD at a learning rate of 1e-3 with momentum 0.9 and weight decay 1e-4 (`SOLVER`; no normalisation has
+    parameters), the stem and the first stage frozen (`MODEL.BACKBONE.FREEZE_AT: 2`).
+    """
 
     depth: ClassVar[int] = 50
     features: ClassVar[Features] = "fpn"
+    freezes_stem: ClassVar[bool] = True
     learning_rate = 1e-3
     num_classes = 81  # background included
 
@@ -50,7 +55,12 @@ class DetectronRCNN(Detector):
         initialise_rcnn(self.network, image, detecting=self.mode is Mode.EVAL)
 
     def build_network(self) -> nn.Module:
-        config = Config(depth=self.depth, num_classes=self.num_classes - 1, with_masks=self.with_masks)
+        config = Config(
+            depth=self.depth,
+            freezes_stem=self.freezes_stem,
+            num_classes=self.num_classes - 1,
+            with_masks=self.with_masks,
+        )
         network: nn.Module = {"fpn": fpn_rcnn, "c4": c4_rcnn, "dc5": dc5_rcnn}[self.features](config)
         return network
 
@@ -58,30 +68,31 @@ class DetectronRCNN(Detector):
 @dataclass(frozen=True, kw_only=True)
 class Config:
     depth: int = 50  # of the ResNet
+    freezes_stem: bool = True  # and the first stage
     num_classes: int = 80  # background left out
     with_masks: bool = False
 
 
 def fpn_rcnn(config: Config) -> GeneralizedRCNN:
     """Five pyramid levels (Lin et al., 2016, arXiv:1612.03144) of C 256, an anchor size each; two-layer head."""
+    resnet = detectron_resnet(config.depth, freezes_stem=config.freezes_stem)
     stages = {f"layer{stage}": str(stage) for stage in (1, 2, 3, 4)}
-    backbone = BackboneWithFPN(frozen_resnet(config.depth), stages, [256, 512, 1024, 2048], 256)
+    backbone = BackboneWithFPN(resnet, stages, [256, 512, 1024, 2048], 256)
     strides = (4, 8, 16, 32)
-    heads = RoIHeads(RoIPooler(7, strides), TwoMLPHead(256 * 7 * 7, 1024), BoxPredictor(1024, config.num_classes))
+    heads = DetectronHeads(RoIPooler(7, strides), TwoMLPHead(256 * 7 * 7, 1024), BoxPredictor(1024, config.num_classes))
     if config.with_masks:
         heads.mask_roi_pool = RoIPooler(14, strides)
         heads.mask_head = MaskRCNNHeads(256, (256, 256, 256, 256), dilation=1)
         heads.mask_predictor = MaskRCNNPredictor(256, 256, config.num_classes)
-    anchors = Anchors(tuple((size,) for size in ANCHOR_SIZES), ((0.5, 1.0, 2.0),) * 5)
-    before_nms, after_nms = {"training": 2000, "testing": 1000}, {"training": 1000, "testing": 1000}
-    return GeneralizedRCNN(backbone, RegionProposals(256, anchors, before_nms, after_nms), heads, FixedSize())
+    proposals = pyramid_proposals(after_nms={"training": 1000, "testing": 1000})
+    return GeneralizedRCNN(backbone, proposals, heads, FixedSize())
 
 
 def c4_rcnn(config: Config) -> GeneralizedRCNN:
     """Proposals and regions from the fourth ResNet stage (stride 16, C 1024); the fifth is the head of every region."""
-    resnet = frozen_resnet(config.depth)
+    resnet = detectron_resnet(config.depth, freezes_stem=config.freezes_stem)
     pooler = RoIPooler(14, (16,))
-    heads = RoIHeads(pooler, resnet.layer4, BoxPredictor(2048, config.num_classes))
+    heads = DetectronHeads(pooler, resnet.layer4, BoxPredictor(2048, config.num_classes))
     if config.with_masks:
         heads.mask_roi_pool, heads.mask_head = pooler, resnet.layer4
         heads.mask_predictor = MaskRCNNPredictor(2048, 256, config.num_classes)
@@ -92,9 +103,16 @@ def c4_rcnn(config: Config) -> GeneralizedRCNN:
 def dc5_rcnn(config: Config) -> GeneralizedRCNN:
     """Proposals and regions from the fifth ResNet stage, dilated (stride 16, C 2048); two-layer head."""
     assert not config.with_masks
-    backbone = IntermediateLayerGetter(frozen_resnet(config.depth, dilated=True), {"layer4": "5"})
-    heads = RoIHeads(RoIPooler(7, (16,)), TwoMLPHead(2048 * 7 * 7, 1024), BoxPredictor(1024, config.num_classes))
+    resnet = detectron_resnet(config.depth, freezes_stem=config.freezes_stem, dilated=True)
+    backbone = IntermediateLayerGetter(resnet, {"layer4": "5"})
+    heads = DetectronHeads(RoIPooler(7, (16,)), TwoMLPHead(2048 * 7 * 7, 1024), BoxPredictor(1024, config.num_classes))
     return GeneralizedRCNN(backbone, single_level_proposals(2048), heads, FixedSize())
+
+
+def pyramid_proposals(*, after_nms: dict[str, int]) -> RegionProposals:
+    """Three anchors at each place of five levels of C 256, of one size on each level."""
+    anchors = Anchors(tuple((size,) for size in ANCHOR_SIZES), ((0.5, 1.0, 2.0),) * 5)
+    return RegionProposals(256, anchors, {"training": 2000, "testing": 1000}, after_nms)
 
 
 def single_level_proposals(channels: int) -> RegionProposals:
@@ -102,35 +120,6 @@ def single_level_proposals(channels: int) -> RegionProposals:
     anchors = Anchors((ANCHOR_SIZES,), ((0.5, 1.0, 2.0),))
     before_nms, after_nms = {"training": 12000, "testing": 6000}, {"training": 2000, "testing": 1000}
     return RegionProposals(channels, anchors, before_nms, after_nms)
-
-
-class RegionProposals(RegionProposalNetwork):  # type: ignore[misc]
-    """Detectron2's region proposal network; boxes and their NMS are in the anchors' precision, at least fp32."""
-
-    def __init__(self, channels: int, anchors: Anchors, before_nms: dict[str, int], after_nms: dict[str, int]) -> None:
-        super().__init__(
-            anchors,
-            RPNHead(channels, anchors.num_anchors_per_location()[0]),
-            fg_iou_thresh=0.7,
-            bg_iou_thresh=0.3,
-            batch_size_per_image=256,
-            positive_fraction=0.5,
-            pre_nms_top_n=before_nms,
-            post_nms_top_n=after_nms,
-            nms_thresh=0.7,
-        )
-        self.box_coder: BoxCoder = BoxCoder((1.0, 1.0, 1.0, 1.0))
-
-    def filter_proposals(self, proposals: Tensor, objectness: Tensor, *shapes: Any) -> Any:
-        return super().filter_proposals(proposals, objectness.to(proposals.dtype), *shapes)
-
-
-class BoxCoder(detection_utils.BoxCoder):  # type: ignore[misc]
-    """Decodes in the precision of the reference boxes, also where the network's outputs have another one."""
-
-    def decode(self, rel_codes: Tensor, boxes: list[Tensor]) -> Tensor:
-        decoded: Tensor = super().decode(rel_codes.to(boxes[0].dtype), boxes)
-        return decoded
 
 
 class RoIPooler(nn.Module):
@@ -160,8 +149,9 @@ class RoIPooler(nn.Module):
 
     def align(self, features: Tensor, regions: Tensor, stride: int) -> Tensor:
         """RoIAlign with `ceil(region size / size)` samples in each direction of a bin."""
-        aligned: Tensor = roi_align(features, regions.to(features.dtype), self.size, 1 / stride, -1, aligned=True)
-        return aligned
+        dtype = roi_align_dtype(features.dtype)
+        aligned: Tensor = roi_align(features.to(dtype), regions, self.size, 1 / stride, -1, aligned=True)
+        return aligned.to(features.dtype)
 
 
 class BoxPredictor(nn.Module):
@@ -184,29 +174,11 @@ class BoxPredictor(nn.Module):
         return self.cls_score(features), F.pad(self.bbox_pred(features), (4, 0))
 
 
-class RoIHeads(roi_heads.RoIHeads):  # type: ignore[misc]
-    """Detectron2's box and mask heads, with torchvision's sampling, losses and selection of detections.
+class DetectronHeads(RoIHeads):
+    """Detectron2's box and mask heads.
 
     If `mask_head` is the same module as `box_head`, training uses its outputs for the boxes again.
     """
-
-    box_weights = (10.0, 10.0, 5.0, 5.0)
-
-    def __init__(self, box_roi_pool: RoIPooler, box_head: nn.Module, box_predictor: BoxPredictor) -> None:
-        super().__init__(
-            box_roi_pool,
-            box_head,
-            box_predictor,
-            fg_iou_thresh=0.5,
-            bg_iou_thresh=0.5,
-            batch_size_per_image=512,
-            positive_fraction=0.25,
-            bbox_reg_weights=self.box_weights,
-            score_thresh=0.05,
-            nms_thresh=0.5,
-            detections_per_img=100,
-        )
-        self.box_coder: BoxCoder = BoxCoder(self.box_weights)
 
     def forward(
         self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: Any, targets: Any = None
@@ -240,7 +212,6 @@ class RoIHeads(roi_heads.RoIHeads):  # type: ignore[misc]
 
     def detect(self, maps: list[Tensor], proposals: list[Tensor], image_shapes: Any) -> list[dict[str, Tensor]]:
         class_logits, box_offsets = self.box_predictor(self.box_head(self.box_roi_pool(maps, proposals)))
-        class_logits = class_logits.to(proposals[0].dtype)
         boxes, scores, labels = self.postprocess_detections(class_logits, box_offsets, proposals, image_shapes)
         results = [
             dict(zip(("boxes", "scores", "labels"), of_image, strict=True))

@@ -109,6 +109,8 @@ def _extra_info(case: Case) -> dict[str, str]:
         info["memory_format"] = case.memory_format
     if case.compile_scope is not CompileScope.NETWORK:
         info["compile_scope"] = case.compile_scope
+    if case.world > 1:
+        info["parallel"] = case.gang_label()
     return info
 
 
@@ -177,6 +179,8 @@ def _stem(case: Case) -> str:
         parts.append(case.memory_format)
     if case.compile_scope is not CompileScope.NETWORK:
         parts.append(f"scope-{case.compile_scope}")
+    if case.world > 1:
+        parts.append(case.gang_label())
     if case.seed:
         parts.append(f"seed{case.seed}")
     return re.sub(r"[^\w.=-]", "-", "_".join(parts))

@@ -7,6 +7,7 @@ import string
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
+from torchzoo.provenance import MachineKind, differences_of_kinds, machine_kind
 from torchzoo.record import Manifest
 from torchzoo.report.text import visible
 
@@ -69,7 +70,22 @@ def machine(manifest: Manifest) -> str:
     """The processor, its cores and the GPUs on which a run was made."""
     environment = manifest.environment
     gpus = ", ".join(f"{gpu['name']} (driver {gpu['driver']})" for gpu in environment.get("gpus", []))
-    return f"{environment.get('cpu')}, {environment.get('cpu_usable')} cores; {gpus or 'no GPU'}"
+    one = f"{environment.get('cpu')}, {environment.get('cpu_usable')} cores; {gpus or 'no GPU'}"
+    return f"{one}; {hosts(manifest)}" if manifest.hosts else one
+
+
+def hosts(manifest: Manifest) -> str:
+    """The hosts of a run that was spread over several; where they differ, in what."""
+    kinds: dict[MachineKind, list[str]] = {}
+    for host in manifest.hosts:
+        names = kinds.setdefault(machine_kind(host.environment), [])
+        names += [host.name] if host.name not in names else []
+    if len(kinds) == 1:
+        names = next(iter(kinds.values()))
+        return f"{len(names)} such hosts: {', '.join(names)}"
+    texts = zip(kinds.values(), differences_of_kinds(list(kinds)), strict=True)
+    told = "; ".join(f"{', '.join(names)}: {text}" for names, text in texts)
+    return f"hosts of {len(kinds)} kinds, mixed as asked: {told}"
 
 
 def software(manifest: Manifest) -> str:

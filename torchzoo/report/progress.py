@@ -15,6 +15,9 @@ from torchzoo.report.remarks import one_line
 from torchzoo.run.lanes import Lane
 from torchzoo.settings import Stage
 
+#: Of more lanes than this, the display shows no line.
+MOST_LANES = 24
+
 
 class Progress:
     """Shows each lane with what runs there, counts, failures when they happen, and about how long the rest will take.
@@ -67,7 +70,7 @@ class Progress:
 
     def stage(self, case: Case, lane: Lane, stage: Stage) -> None:
         """A worker began a stage."""
-        self._stages[lane][case] = (stage, self._now_s())
+        self._stages.setdefault(lane, {})[case] = (stage, self._now_s())  # a host may join later
         self._refresh()
 
     def done(self, record: Record) -> None:
@@ -96,7 +99,10 @@ class Progress:
             f"{self._done}/{self._total} cases: {self._counts[Measured]} measured, {self._counts[Skipped]} skipped, "
             f"{self._counts[Failed]} failed{self._rest()}"
         ]
-        lines += [f"{lane.device}: {self._lane(cases)}" for lane, cases in self._stages.items()]
+        shown = sorted(self._stages.items(), key=lambda item: not item[1])[:MOST_LANES]  # those that work come first
+        lines += [f"{lane.name}: {self._lane(cases)}" for lane, cases in shown]
+        if len(self._stages) > len(shown):
+            lines.append(f"and {len(self._stages) - len(shown)} more lanes")
         return Group(*(terminal.text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
     def _rest(self) -> str:

@@ -12,7 +12,7 @@ from torchzoo.case import Mode
 from torchzoo.record import Check, Failed, Measured, Record
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks, remarks_of, what_failed
-from torchzoo.report.sections import breakdown, compilation, generation, growth, sweep, work
+from torchzoo.report.sections import breakdown, compilation, generation, growth, scaling, sweep, work
 
 FIGURES = ("eager", "candidate", "speedup", "bound by", "memory")
 HEADINGS = ("model", "mode", "device", "backend", "precision", "batch", *FIGURES, "note")
@@ -162,7 +162,8 @@ def terminal_table(results: Sequence[CaseResult]) -> Any:
     (_, *headings), rows_used = used_columns(("case", *FIGURES), rows) if rows else (("case",), [])
     table = [terminal.CaseTable(headings, rows_used, right={"memory"})] if rows else []
     notes = [f"note: {remark}: {', '.join(labels)}" for remark, labels in cases_by_remark.items()]
-    return Group(*table, *terminal.texts([*generation.lines(results), *sweep.lines(results), *notes, *unmeasured]))
+    more = [line for section in (generation, scaling, sweep) for line in section.lines(results)]
+    return Group(*table, *terminal.texts([*more, *notes, *unmeasured]))
 
 
 def write_markdown(data: ReportData, file: IO[str]) -> None:
@@ -173,9 +174,10 @@ def write_markdown(data: ReportData, file: IO[str]) -> None:
         "",
         *markdown.table(HEADINGS, map(_markdown_cells, data.cases)),
     ]
-    generating = generation.rows(data.cases)
-    if generating:
+    if generating := generation.rows(data.cases):
         lines += ["", "## Generation", "", *markdown.table(generation.HEADINGS, generating)]
+    if scaled := scaling.rows(data.cases):
+        lines += ["", "## Scaling", "", *markdown.table(scaling.HEADINGS, scaled)]
     file.write("\n".join(lines) + "\n")
 
 

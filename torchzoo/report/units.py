@@ -11,6 +11,7 @@ Scale = tuple[tuple[str, float], ...]
 _SECONDS: Scale = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 _BYTES: Scale = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 _OPERATIONS: Scale = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("kFLOP", 1e3))
+_DECIMAL_BYTES: Scale = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _JOULES: Scale = (("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3))
 
 #: An interval is clear if its half-width is at least so many units of the last digit that is shown.
@@ -72,6 +73,11 @@ def energy_estimate(estimate_j: Estimate) -> str:
 def operations_per_s(estimate: Estimate) -> str:
     """`3.63 TFLOP/s [3.60, 3.64]`."""
     return _with_interval(estimate, _OPERATIONS, per="/s")
+
+
+def bandwidth(estimate: Estimate) -> str:
+    """`312 GB/s [300, 320]`."""
+    return _with_interval(estimate, _DECIMAL_BYTES, per="/s")
 
 
 def share(estimate: Estimate) -> str:

@@ -78,13 +78,19 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     ticket: int
 
 
+class TellStacks(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Let the worker write into its log what it does."""
+
+    ticket: int
+
+
 class Kill(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The answer is `Done`, when nothing is left of the worker."""
 
     ticket: int
 
 
-Request = Prepare | Begin | Start | OpenWindow | Pause | Resume | Kill
+Request = Prepare | Begin | Start | OpenWindow | Pause | Resume | TellStacks | Kill
 
 # --- what the agent answers ---
 
@@ -173,6 +179,9 @@ class Agent:
                 return None
             case OpenWindow():
                 self._workers.open_window(request.ticket)
+                return None
+            case TellStacks():
+                self._workers.tell_stacks(request.ticket)
                 return None
             case Pause():
                 self._workers.pause(request.ticket)

@@ -193,6 +193,9 @@ class AgentWorkers:
     def resume(self, ticket: int) -> None:
         self._of[ticket].ask(protocol.Resume(ticket=ticket), protocol.Done)
 
+    def tell_stacks(self, ticket: int) -> None:
+        self._of[ticket].tell(protocol.TellStacks(ticket=ticket))
+
     def kill(self, ticket: int) -> None:
         if (agent := self._of.pop(ticket, None)) is not None:
             with contextlib.suppress(AgentError):  # the agent is gone, and its reaper has killed the worker

@@ -24,7 +24,7 @@ import torchzoo
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import TorchzooError
 from torchzoo.record import MeasuredPeaks
-from torchzoo.run import reaper, worker
+from torchzoo.run import bus, reaper, worker
 from torchzoo.run.interrupts import Interrupts, sigint_blocked
 from torchzoo.run.lanes import Lane
 
@@ -34,6 +34,10 @@ IMPORT_LIMIT_S = 120.0
 LOOK_S = 2.0
 #: A socket's path has at most 107 characters, of which multiprocessing adds some 32.
 LONGEST_TMPDIR = 70
+#: What multiprocessing raises where someone has killed the server, or kills it meanwhile.
+SERVER_GONE = (EOFError, ConnectionError, FileNotFoundError)
+#: How often a process is started, if it or the server is killed each time.
+STARTS = 3
 
 
 class TorchUnusable(TorchzooError):
@@ -45,15 +49,15 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     library: str
     is_over: bool = False
-    changed: tuple[str, ...] = ()  # what its import changed for everything that runs after it
+    changed: tuple[str, ...] = ()  # what its import changed for everything that runs after it, and can't be put back
 
 
 class ForkServer:
     """A process that has loaded torch and libraries. A worker forked from it starts in a fraction of a second.
 
-    Each library is proved harmless while the server loads it. If one ends the server, takes too long, or changes a
-    setting, a thread, a file or a process that others would inherit, the server is started anew without it, and the
-    workers of its models import it themselves.
+    Each library is proved harmless while the server loads it. Settings that it changes are put back. If it ends the
+    server, takes too long, replaces a function of PyTorch, or changes a thread, a file or a process that others would
+    inherit, the server is started anew without it, and the workers of its models import it themselves.
 
     The server never touches a device. PyTorch initialises CUDA when it counts devices, and then no forked child can use
     CUDA; `PYTORCH_NVML_BASED_CUDA_CHECK` prevents that. On a platform without forkserver, workers are spawned and
@@ -72,10 +76,13 @@ class ForkServer:
         self.refused: dict[str, str] = {}  # what it does not load, and why
 
     def ensure_running(self) -> None:
-        """Start the server if it does not run. Ctrl-C does not reach it before it ignores it."""
+        """Start the server if it does not run. Ctrl-C does not reach it before it ignores it. The reaper knows it."""
         if self._can_fork:
             with sigint_blocked():
                 forkserver.ensure_running()
+            pid = getattr(forkserver._forkserver, "_forkserver_pid", None)  # multiprocessing tells it nowhere else
+            if pid is not None:
+                keep_alive(pid)
 
     def machine_info(self) -> MachineInfo:
         """Start the server, and ask one of its processes what the machine has.
@@ -96,7 +103,7 @@ class ForkServer:
             if culprit is not None:
                 name, reason = culprit
                 self.refused[name] = reason
-                self.preload = tuple(library for library in self.preload if library != name)
+                self.preload = tuple(library for library in self.preload if not _is_in(library, name))
             elif isinstance(answer, str):
                 raise TorchUnusable(answer)
             elif (attempts_left := attempts_left - 1) == 0:
@@ -115,7 +122,20 @@ class ForkServer:
         Raises:
             TorchUnusable: the device can't be used, or the process died.
         """
-        found: tuple[str, int | None, MeasuredPeaks] | str = self._told(worker.tell_measured_peaks, device)
+        found: tuple[str, int | None, MeasuredPeaks] | str = self.told(worker.tell_measured_peaks, device)
+        if isinstance(found, str):
+            raise TorchUnusable(found)
+        return found
+
+    def bus_peaks(self, devices: Sequence[str]) -> dict[str, float]:
+        """Measure the bus bandwidth between the devices in GB/s, by collective, in processes of the server.
+
+        `machine_info` must have been called before.
+
+        Raises:
+            TorchUnusable: a device can't be used, or a process died.
+        """
+        found: dict[str, float] | str = self.told(bus.tell_bus_peaks, tuple(devices))
         if isinstance(found, str):
             raise TorchUnusable(found)
         return found
@@ -125,19 +145,32 @@ class ForkServer:
 
         `machine_info` must have been called before. Nothing of the run may be running.
         """
-        return min(float(self._told(worker.tell_host_speed, cores)) for cores in {lane.cores for lane in lanes})
+        return min(float(self.told(worker.tell_host_speed, cores)) for cores in {lane.cores for lane in lanes})
 
-    def _told(self, tell: Callable[..., None], argument: Any) -> Any:
-        """What a process of the server sends that runs `tell(connection, argument)`."""
+    def told(self, tell: Callable[..., None], argument: Any) -> Any:
+        """What a process of the server sends that runs `tell(connection, argument)`.
+
+        Raises:
+            TorchUnusable: the process died, again and again.
+        """
+        for _ in range(STARTS):
+            with contextlib.suppress(*SERVER_GONE):
+                return self._told_once(tell, argument)
+            time.sleep(0.2)  # until the server, if it is gone, can be seen to have ended
+        raise TorchUnusable(f"the process for {tell.__name__} {argument} died {STARTS} times; see above")
+
+    def _told_once(self, tell: Callable[..., None], *arguments: Any) -> Any:
         receiver, sender = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=tell, args=(sender, argument), daemon=True)
+        process = self.context.Process(target=tell, args=(sender, *arguments), daemon=True)  # ended with this one
+        self.ensure_running()
         process.start()
         sender.close()
-        try:
-            told = receiver.recv()
-        except EOFError as error:
-            raise TorchUnusable(f"the process for {tell.__name__} {argument} died; see above") from error
-        process.join()
+        while not receiver.poll(LOOK_S):
+            wake(process.pid)
+        told = receiver.recv()
+        while process.is_alive():
+            process.join(LOOK_S)
+            wake(process.pid)
         return told
 
     def _start(self) -> tuple[MachineInfo | str | None, tuple[str, str] | None]:
@@ -160,23 +193,20 @@ class ForkServer:
             return answer, _culprit(Path(report.name), is_late=is_late.is_set())
 
     def _ask(self) -> MachineInfo | str | None:
-        receiver, sender = self.context.Pipe(duplex=False)
-        process = self.context.Process(
-            target=worker.tell_machine_info, args=(sender,), daemon=True
-        )  # ended with this one
         try:
-            self.ensure_running()
-            process.start()
-            sender.close()
-            machine: MachineInfo | str = receiver.recv()
-            process.join()
-        except (EOFError, ConnectionError):
+            machine: MachineInfo | str = self._told_once(worker.tell_machine_info)
+        except SERVER_GONE:
             return None
         except KeyboardInterrupt:
             with Interrupts():  # a second one, too
                 _kill_server()
             raise
         return machine
+
+
+def _is_in(library: str, other: str) -> bool:
+    """Whether `a.b:c` is `other`, or is in it: in `a` or `a.b`."""
+    return library == other or library.startswith((f"{other}.", f"{other}:"))
 
 
 def _culprit(report: Path, *, is_late: bool) -> tuple[str, str] | None:
@@ -197,12 +227,7 @@ def _guarded(report: Path, limit_s: float, is_late: threading.Event) -> Iterator
 
     def watch() -> None:
         seen, since_s = 0, time.monotonic()
-        is_known = False
         while not is_over.wait(0.2):
-            if not is_known:
-                for server in _servers():
-                    keep_alive(server.pid)
-                    is_known = True
             size = report.stat().st_size
             if size != seen or not size:
                 seen, since_s = size, time.monotonic()
@@ -249,6 +274,7 @@ class Reaper:
         self.server: int | None = None
         self._alive: dict[int, str] = {}  # workers, and their scratch folders
         self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.RLock()  # the runner tells, and a thread looks after it
 
     def serve(self, server: int) -> None:
         """All processes of the runs descend from this one now."""
@@ -257,27 +283,35 @@ class Reaper:
             self._tell(f"server {server}")
 
     def started(self, pid: int, scratch: str) -> None:
-        self._alive[pid] = scratch
+        with self._lock:
+            self._alive[pid] = scratch
         self._tell(f"+ {pid} {scratch}")
 
     def ended(self, pid: int) -> None:
-        self._alive.pop(pid, None)
+        with self._lock:
+            self._alive.pop(pid, None)
         self._tell(f"- {pid}")
 
     def wake(self) -> None:
-        """Let the server and the reaper go on if someone stopped them."""
+        """Let the server and the reaper go on if someone stopped them; start the reaper anew if someone killed it."""
         reaper_pid = self._process.pid if self._process is not None else None
         for pid in filter(None, (self.server, reaper_pid)):
-            with contextlib.suppress(psutil.Error, ProcessLookupError):
-                if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
-                    os.kill(pid, signal.SIGCONT)
+            wake(pid)
+        with self._lock:
+            if self._process is not None and self._process.poll() is not None:
+                self._start()
 
     def _tell(self, line: str) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(line + "\n")
-                self._process.stdin.flush()
-                return
+        with self._lock:
+            if self._process is not None and self._process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    self._process.stdin.write(line + "\n")
+                    self._process.stdin.flush()
+                    return
+            self._start()
+
+    def _start(self) -> None:
+        """Start a reaper, and tell it all that is known."""
         self._process = subprocess.Popen(  # noqa: S603  our own interpreter and file
             [sys.executable, "-I", reaper.__file__],
             stdin=subprocess.PIPE,
@@ -292,6 +326,13 @@ class Reaper:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write("".join(f"{line}\n" for line in known))
             self._process.stdin.flush()
+
+
+def wake(pid: int) -> None:
+    """Let the process go on if someone stopped it."""
+    with contextlib.suppress(psutil.Error, ProcessLookupError):
+        if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+            os.kill(pid, signal.SIGCONT)
 
 
 REAPER = Reaper()

@@ -21,9 +21,10 @@ class Interrupts:
     def came(self) -> bool:
         return self.noted.poll()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._on_signal)
+        return self
 
     def _on_signal(self, *_: object) -> None:
         if not self.came:  # one byte is enough, and a full pipe would block

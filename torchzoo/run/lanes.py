@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from torchzoo.case import Case
 from torchzoo.environment import Accelerator
 
 CPU = "cpu"
@@ -25,10 +26,20 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     near_cores: tuple[int, ...] | None = None  # what prepares may use them: those of the device's NUMA node
     memory_bytes: int | None = None  # of the device, where known
     jobs: int | None = None  # how many workers may be alive on this lane; None: as many as the run allows
+    devices: tuple[str, ...] = ()  # of a lane for cases with several ranks: one for each rank, the first is `device`
+    host: str = ""  # where the device is, in a run that is spread over several hosts
 
-    def runs(self, device: str) -> bool:
-        """Whether a case on `device` can run here. A case on `cuda` can run on any cuda lane."""
-        return self.device == device or self.device.partition(":")[0] == device
+    @property
+    def name(self) -> str:
+        return f"{self.host}/{self.device}" if self.host else self.device
+
+    def runs(self, case: Case) -> bool:
+        """Whether a case can run here. One on `cuda` can run on any cuda lane for so many ranks."""
+        is_device = self.device == case.device or self.device.partition(":")[0] == case.device
+        return is_device and max(1, len(self.devices)) == case.world
+
+    def shares_devices(self, other: Lane) -> bool:
+        return bool({self.device, *self.devices} & {other.device, *other.devices})
 
     def shares_cores(self, other: Lane) -> bool:
         if self.cores is None or other.cores is None:
@@ -91,6 +102,44 @@ def make_lanes(
             memory_bytes=known[name].memory_bytes if name in known else None,
         )
         for name in names
+    )
+
+
+def make_gang_lanes(
+    worlds: Sequence[int],
+    devices: Sequence[str],
+    indices: Sequence[int] | None,
+    accelerators: Sequence[Accelerator],
+    *,
+    physical: Sequence[PhysicalCore],
+) -> tuple[Lane, ...]:
+    """The lanes of cases with several ranks: for each number of ranks, neighbours among the accelerators.
+
+    Accelerators that are left over have no lane. Without `indices` there is one lane for each number: the first ones.
+    On the CPU, each rank has a part of the cores.
+    """
+    gangs = []
+    for world in worlds:
+        for kind in dict.fromkeys(device.partition(":")[0] for device in devices):
+            if kind == CPU:
+                gangs.append(Lane(device=CPU, devices=(CPU,) * world, jobs=1))
+                continue
+            chosen = indices or tuple(range(world))
+            alone = make_lanes([kind], chosen, accelerators, physical=physical)
+            starts = range(0, len(alone) - world + 1, world)
+            gangs += [_together(alone[start : start + world]) for start in starts]
+    return tuple(gangs)
+
+
+def _together(lanes: Sequence[Lane]) -> Lane:
+    """One lane for a case with as many ranks as there are lanes."""
+    cores = [lane.cores for lane in lanes]
+    return Lane(
+        device=lanes[0].device,
+        cores=None if None in cores else tuple(core for some in cores for core in some or ()),
+        devices=tuple(lane.device for lane in lanes),
+        memory_bytes=lanes[0].memory_bytes,
+        jobs=1,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from torchzoo import backends
-from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError, unknown
 from torchzoo.record import Failed, FailureKind, Skipped
@@ -38,8 +38,16 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True):
     memory_formats: tuple[MemoryFormat, ...] = (MemoryFormat.CONTIGUOUS,)
     compile_scope: CompileScope = CompileScope.NETWORK
     batch_sizes: tuple[int | str | None, ...] = (None,)
+    worlds: tuple[int, ...] = (1,)
+    parallels: tuple[Parallel, ...] = ()  # of the cases with several ranks
     seed: int = 0
     repeats: int = 1
+
+    def gangs(self) -> tuple[tuple[int, Parallel], ...]:
+        """How many ranks there are, and what they share: each combination once."""
+        alone = [(1, Parallel.NONE)] if 1 in self.worlds else []
+        several = [world for world in self.worlds if world > 1]
+        return (*alone, *itertools.product(several, self.parallels))
 
 
 class PlannedCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,12 +86,13 @@ def make_plan(
             axes.memory_formats,
             axes.backends,
             axes.batch_sizes,
+            axes.gangs(),
             range(axes.repeats),
         )
     )
     planned: dict[Case, PlannedCase] = {}
     for model in models:
-        for mode, device, precision, memory_format, backend, batch_size, repeat in combinations:
+        for mode, device, precision, memory_format, backend, batch_size, gang, repeat in combinations:
             name = model.name if isinstance(model, ModelSpec) else model[0]
             case = Case(
                 model=name,
@@ -96,6 +105,8 @@ def make_plan(
                 batch_size=_batch_size(model, mode, batch_size, (tuned or {}).get(device, {}))
                 if isinstance(model, ModelSpec)
                 else None,
+                world=gang[0],
+                parallel=gang[1],
                 seed=axes.seed,
                 repeat=repeat,
             )
@@ -147,6 +158,8 @@ def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | N
             return rule.reason
     if case.mode not in spec.batch_size and case.mode.generates:
         return f"{spec.name} has no {case.mode} step: it does not generate"
+    if case.parallel is Parallel.DDP and case.mode is not Mode.TRAIN:
+        return "under DDP, ranks that evaluate have nothing to do with each other"
     backend = backends.info(case.backend.name)
     if (
         case.mode not in backend.modes
@@ -185,6 +198,8 @@ def check_axes(axes: Axes, machine: MachineInfo) -> None:
         if count == 0:
             present = ", ".join(machine.devices)
             raise UsageError(f"no {kind} device: PyTorch {machine.environment.get('torch')} sees only {present} here")
+        if kind != "cpu" and max(axes.worlds) > count:
+            raise UsageError(f"--world {max(axes.worlds)}: there are {count} of {kind}")
         if index and int(index) >= count:
             raise UsageError(f"no device {device}: there are {count} of {kind}, counted from 0")
     known = {*backends.BACKENDS, *machine.dynamo_backends}

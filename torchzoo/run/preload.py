@@ -1,7 +1,7 @@
 """What the fork server does once for all workers: it imports torch, the measuring code, and the models' libraries.
 
-After each library it looks at what a worker would inherit. A library that changed something ends the server, which is
-then started without it (`torchzoo.run.fork_server`).
+After each library it looks at what a worker would inherit. Settings are put back. A library that changed something else
+ends the server, which is then started without it (`torchzoo.run.fork_server`).
 """
 
 from __future__ import annotations
@@ -17,31 +17,33 @@ import threading
 import warnings
 from functools import partial
 from importlib import import_module
+from itertools import accumulate
 from pathlib import Path
 
 import msgspec
 import psutil
 
 from torchzoo.errors import attempt
-from torchzoo.measure.global_state import GlobalState
+from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
 from torchzoo.run import reaper
 from torchzoo.run.fork_server import Loaded
 from torchzoo.run.worker import PRELOAD_VARIABLE, REPORT_VARIABLE
 
-_PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
 
 
 class Inherited:
     """What workers would inherit: settings, functions of torch, threads of Python, open files, child processes."""
 
     def __init__(self) -> None:
-        self._settings = GlobalState()
+        self.settings = GlobalState()
         self._functions = _functions_of_torch()
         self._threads = threading.active_count()
         self._files = _open_files()
 
     def changes(self) -> tuple[str, ...]:
-        found = list(self._settings.changes())
+        """What can't be put back."""
+        found = []
         now = _functions_of_torch()
         replaced = [name for name, function in self._functions.items() if now.get(name) is not function]
         found += [name for name in replaced if not _is_torchs(now.get(name))]
@@ -57,19 +59,32 @@ class Inherited:
 def load(names: list[str], report: Path | None) -> None:
     """Import libraries, each `module` or `module:attribute`. (Some import a submodule only when its attribute is read.)
 
+    A package is looked at before its modules and their attributes: if it changes something, none of them is tried.
     One that can't be imported must not end the server: the workers of its models report it.
     """
     before = Inherited()
-    for name in names:
-        _tell(report, Loaded(library=name))
-        module, _, attribute = name.partition(":")
-        imported = attempt(partial(import_module, module))
-        if attribute and not isinstance(imported, Exception):
-            attempt(partial(getattr, imported, attribute))
+    for library in dict.fromkeys(part for name in names for part in _parts(name)):
+        _tell(report, Loaded(library=library))
+        module, _, attribute = library.partition(":")
+        with before.settings:
+            imported = attempt(partial(import_module, module))
+            if attribute and not isinstance(imported, Exception):
+                attempt(partial(getattr, imported, attribute))
+        if put_back := before.settings.put_back():
+            package = module.partition(".")[0]
+            known = PUT_BACK_BY_SERVER.get(package, ())
+            PUT_BACK_BY_SERVER[package] = tuple(dict.fromkeys([*known, *put_back]))
         changed = before.changes()
-        _tell(report, Loaded(library=name, is_over=True, changed=changed))
+        _tell(report, Loaded(library=library, is_over=True, changed=changed))
         if changed:
             reaper.kill_all(os.getpid())
+
+
+def _parts(name: str) -> list[str]:
+    """Of `a.b:c`: `a`, `a.b` and `a.b:c`."""
+    module, _, attribute = name.partition(":")
+    modules = list(accumulate(module.split("."), "{}.{}".format))
+    return [*modules, name] if attribute else modules
 
 
 def _tell(report: Path | None, line: Loaded) -> None:
@@ -115,8 +130,11 @@ _server = os.getpid()
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the runner ends the others
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked until here, see `interrupts.sigint_blocked`
 os.dup2(2, 1)  # standard output is the run's: what libraries print is none of its results
-if sys.platform == "linux":  # processes that their worker leaves behind become children of this one, and are found
+if sys.platform == "linux":
+    # Processes that their worker leaves behind become children of this one, and are found.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # While it imports, it can't see that the runner is gone. Later it can, and ends its workers then.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # of those
 
 _report = os.environ.get(REPORT_VARIABLE)
@@ -135,3 +153,5 @@ if "torch._inductor.async_compile" in sys.modules:
 gc.collect()
 gc.freeze()
 atexit.register(_end_workers)
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -16,13 +17,17 @@ import psutil
 
 from torchzoo.environment import pin, usable_cores
 from torchzoo.run import reaper, worker
-from torchzoo.run.fork_server import REAPER, ForkServer, is_server, keep_alive
+from torchzoo.run.fork_server import REAPER, SERVER_GONE, STARTS, ForkServer, TorchUnusable
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
 from torchzoo.run.messages import Reader
 from torchzoo.run.plan import PlannedCase
+from torchzoo.run.ranks import RANK_NAME
 from torchzoo.run.workers import Exited, Message
 from torchzoo.settings import Settings
+
+#: A process that was told to write its stack has so long until the next one is told.
+STACK_S = 0.1
 
 
 @dataclass
@@ -31,6 +36,7 @@ class _Process:
     connection: Connection
     reader: Reader
     scratch: str
+    log: Path
     has_ended: bool = False  # `wait` has said so
     server_ended: bool = False  # the process runs on, but multiprocessing can't tell when it ends
     was_stopped: bool = False  # when `pause` was called, it was stopped already
@@ -82,16 +88,32 @@ class ForkedWorkers:
             scratch=scratch,
         )
         ours, theirs = self._context.Pipe(duplex=True)
-        process = self._context.Process(target=worker.work, args=(request, theirs))
-        self._ensure_server()  # someone may have killed it
-        process.start()
+        try:
+            process = self._started(request, theirs)
+        except TorchUnusable:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
         theirs.close()
-        self._processes[ticket] = _Process(process, ours, Reader(ours), scratch)
+        self._processes[ticket] = _Process(process, ours, Reader(ours), scratch, log)
         REAPER.started(process.pid, scratch)
-        with contextlib.suppress(psutil.NoSuchProcess):  # it may be another server than before: someone killed that one
-            parent = psutil.Process(process.pid).parent()
-            if parent is not None and is_server(parent):
-                keep_alive(parent.pid)
+        self._ensure_server()  # it may be another one than before: someone killed that one
+
+    def _started(self, request: worker.Request, connection: Connection) -> Any:
+        """A new worker, of a new server if someone killed the old one before or while it started the worker.
+
+        Raises:
+            TorchUnusable: that happened again and again.
+        """
+        for _ in range(STARTS):
+            self._ensure_server()
+            process = self._context.Process(target=worker.work, args=(request, connection))
+            try:
+                process.start()
+            except SERVER_GONE:
+                time.sleep(0.2)  # until the server can be seen to have ended
+            else:
+                return process
+        raise TorchUnusable(f"the process that starts workers was killed {STARTS} times in a row")
 
     def wait(self, timeout_s: float) -> list[tuple[int, Message]]:
         """See `torchzoo.run.scheduler.Workers`. All messages of a worker are read before its end is reported.
@@ -146,6 +168,18 @@ class ForkedWorkers:
             started.was_stopped = False
         else:
             self._signal(ticket, signal.SIGCONT)
+
+    def tell_stacks(self, ticket: int) -> None:
+        started = self._processes[ticket]
+        with contextlib.suppress(psutil.Error, OSError):  # it has just ended, or there is no log
+            own = psutil.Process(started.process.pid)
+            ranks = [child for child in own.children() if child.name().startswith(RANK_NAME)]
+            for number, one in enumerate([own, *ranks]):
+                if ranks:
+                    with started.log.open("a") as log:
+                        log.write(f"\n{one.name() if number else f'{RANK_NAME}0'}:\n")
+                one.send_signal(worker.STACKS_SIGNAL)
+                time.sleep(STACK_S)
 
     def kill(self, ticket: int) -> None:
         if ticket not in self._processes:  # `start` failed: there was no space, or no process

@@ -11,7 +11,7 @@ from torchzoo import backends
 from torchzoo.case import Backend
 from torchzoo.environment import MachineInfo, physical_cores, usable_cores
 from torchzoo.errors import UsageError
-from torchzoo.run.lanes import CPU, Lane, make_lanes, split_cores
+from torchzoo.run.lanes import CPU, Lane, make_gang_lanes, make_lanes, split_cores
 from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import Catalog, library_imports
 from torchzoo.zoo.requirements import unsatisfied
@@ -75,9 +75,13 @@ def with_jobs(settings: Settings, jobs: int | None, devices: Sequence[str], case
 
 
 def lanes_for(
-    devices: Sequence[str], indices: tuple[int, ...] | None, settings: Settings, machine: MachineInfo
+    devices: Sequence[str],
+    indices: tuple[int, ...] | None,
+    settings: Settings,
+    machine: MachineInfo,
+    worlds: Sequence[int] = (1,),
 ) -> tuple[Lane, ...]:
-    """The lanes for cases on these devices.
+    """The lanes for cases on these devices with so many ranks.
 
     Raises:
         UsageError: `--devices` has an index that the machine does not have.
@@ -90,7 +94,10 @@ def lanes_for(
     is_mixed = len({device == CPU for device in devices}) > 1
     cpu_jobs = default_jobs(settings.threads, on_cpu_only=True) if is_mixed else settings.jobs
     physical = physical_cores(usable_cores())
-    return make_lanes(devices, indices, machine.accelerators, physical=physical, cpu_jobs=cpu_jobs)
+    alone = make_lanes(devices, indices, machine.accelerators, physical=physical, cpu_jobs=cpu_jobs)
+    several = [world for world in dict.fromkeys(worlds) if world > 1]
+    gangs = make_gang_lanes(several, devices, indices, machine.accelerators, physical=physical)
+    return (*alone, *gangs) if 1 in worlds else gangs
 
 
 def own_cores() -> tuple[int, ...] | None:

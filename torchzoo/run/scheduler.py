@@ -29,6 +29,8 @@ DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to 
 USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
 TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
 ANSWER_TO_EXIT_S = 10.0
+#: A worker whose time is over has so long to write into its log what it does.
+STACKS_S = 1.0
 STOPPED_S = 5.0  # a turn of the loop that takes so much longer than planned: this process was stopped meanwhile
 READY_FACTOR = 2  # with those that wait for a window, so many times `jobs` workers may be alive
 
@@ -43,6 +45,7 @@ class Scheduler:
         limits: the time limit of each stage; `_kill_late` enforces them.
         log_path: the file for what the worker of a case prints.
         on_stage: called when a worker begins a stage.
+        more: asked in each turn for cases that have come since; None means that no more will come.
         now_s: a monotonic clock.
     """
 
@@ -55,6 +58,7 @@ class Scheduler:
         limits: StageLimits,
         log_path: Callable[[PlannedCase], Path],
         on_stage: Callable[[Case, Lane, Stage], None] = lambda *_: None,
+        more: Callable[[], Plan | None] = lambda: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.workers = workers
@@ -63,6 +67,7 @@ class Scheduler:
         self.limits = limits
         self.log_path = log_path
         self.on_stage = on_stage
+        self.more = more
         self.now_s = now_s
         self.running: dict[int, Running] = {}
         self.windows = Windows(workers, self.running, now_s)
@@ -83,7 +88,7 @@ class Scheduler:
     def run_planned(self, plan: Plan) -> Generator[tuple[PlannedCase, Record]]:
         """The same, with what was planned."""
         queue: deque[tuple[PlannedCase, bool]] = deque()
-        for planned in self._in_order(plan):
+        for planned in in_order(plan, jobs=self.jobs):
             if planned.resolved is None:
                 queue.append((planned, False))
             else:
@@ -92,11 +97,12 @@ class Scheduler:
                 yield planned, record
         seen_s = self.now_s()
         try:
-            while queue or self.running:
+            while (came := self.more()) is not None or queue or self.running:
+                queue.extend((planned, False) for planned in came or ())
                 self.windows.update()
                 if not self.windows.in_epoch:
                     self._start(queue)
-                wait_s = self._time_left_s()
+                wait_s = self._time_left_s() if self.running else STOPPED_S
                 for ticket, message in self.workers.wait(wait_s):
                     if ticket in self.running:
                         self._note(ticket, message)
@@ -109,21 +115,6 @@ class Scheduler:
             for ticket in list(self.running):
                 self.workers.kill(ticket)
             self.running.clear()
-
-    def _in_order(self, plan: Plan) -> list[PlannedCase]:
-        """The order in which cases start: first every case once, then every case again.
-
-        So a drift in the course of the run lies between the repeats of a case, not within them. With one job, each
-        round has the plan's order. With several jobs, long cases come first (compiling before eager, training before
-        evaluation): a long case that starts last would run alone at the end.
-        """
-
-        def key(planned: PlannedCase) -> tuple[int, ...]:
-            case = planned.case
-            is_short = (case.backend == EAGER, case.mode is not Mode.TRAIN)
-            return (case.repeat,) if self.jobs == 1 else (case.repeat, *is_short)
-
-        return sorted(plan, key=key)
 
     # --- starting ---
 
@@ -149,11 +140,13 @@ class Scheduler:
 
     def _lane_for(self, planned: PlannedCase, *, alone: bool) -> Lane | None:
         """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty."""
-        candidates = [lane for lane in self.lanes if lane.runs(planned.case.device)]
-        assert candidates, f"no lane for {planned.case.device}"
+        candidates = [lane for lane in self.lanes if lane.runs(planned.case)]
+        assert candidates, f"no lane for {planned.case.label()}"
         if self.running and not self._host_has_room(planned):
             return None
         for lane in sorted(candidates, key=lambda lane: len(self._on(lane))):
+            if self._gang_is_in_the_way(lane):
+                continue
             on_lane = self._on(lane)
             if on_lane and (alone or any(worker.is_retry for worker in on_lane)):
                 continue
@@ -173,6 +166,14 @@ class Scheduler:
         expected = sum(worker.host_bytes for worker in self.running.values()) + self._expected_host_bytes(planned)
         is_full = expected > self.host_bytes - HOST_RESERVE_BYTES
         return not is_full and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
+
+    def _gang_is_in_the_way(self, lane: Lane) -> bool:
+        """Whether the lane or one that shares a device with it is a gang's, and is in use.
+
+        Ranks that wait for each other keep their devices busy. So a gang has its devices to itself.
+        """
+        sharing = [worker.lane for worker in self.running.values() if worker.lane.shares_devices(lane)]
+        return any(lane.devices or other.devices for other in sharing)
 
     def _on(self, lane: Lane) -> list[Running]:
         return [worker for worker in self.running.values() if worker.lane == lane]
@@ -223,6 +224,7 @@ class Scheduler:
         match message:
             case Stage():
                 worker.stage = message
+                worker.told_stacks_s = None
                 worker.deadline_s = self.now_s() + self.limits.of(message)
                 if message is Stage.WAIT:
                     self.windows.ask(ticket)
@@ -254,13 +256,26 @@ class Scheduler:
                 worker.deadline_s += lost_s
 
     def _kill_late(self) -> None:
-        for worker in self.running.values():
-            if worker.paused_at_s is None and worker.outcome is None and self.now_s() >= worker.deadline_s:
-                text = f"{worker.stage} took longer than {self.limits.of(worker.stage):g} s and was killed"
-                if worker.stage is Stage.WAIT:
-                    text = f"it did not begin within {ANSWER_TO_OPENING_S:g} s when its window opened, and was killed"
-                worker.outcome = Failed(kind=FailureKind.TIMEOUT, stage=worker.stage, message=text, log=str(worker.log))
-                worker.deadline_s = -math.inf
+        """End the workers whose time is over: what they did is in their logs then, and in the outcome."""
+        for ticket, worker in self.running.items():
+            if worker.paused_at_s is not None or worker.outcome is not None or self.now_s() < worker.deadline_s:
+                continue
+            if worker.told_stacks_s is None:
+                self.workers.tell_stacks(ticket)
+                worker.told_stacks_s = self.now_s()
+                worker.deadline_s = self.now_s() + STACKS_S
+                continue
+            text = f"{worker.stage} took longer than {self.limits.of(worker.stage):g} s and was killed"
+            if worker.stage is Stage.WAIT:
+                text = f"it did not begin within {ANSWER_TO_OPENING_S:g} s when its window opened, and was killed"
+            worker.outcome = Failed(
+                kind=FailureKind.TIMEOUT,
+                stage=worker.stage,
+                message=text,
+                traceback=_tail(worker.log, 8000),
+                log=str(worker.log),
+            )
+            worker.deadline_s = -math.inf
 
     def _finish(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[tuple[PlannedCase, Record]]:
         """The records of the workers that have an outcome and have ended, or had their time to end."""
@@ -280,7 +295,7 @@ class Scheduler:
                 outcome=worker.outcome,
                 started_at=worker.started_at,
                 finished_at=timestamp(),
-                lane=worker.lane.device,
+                lane=worker.lane.name,
                 paused_s=worker.paused_s,
             )
             yield worker.planned, record
@@ -298,6 +313,22 @@ class Scheduler:
             self.learned_bytes[key] = max(float(taken), self.learned_bytes.get(key, 0.0))
             resident = max(m.host_uss_bytes or 0 for m in memories)
             self.learned_host_bytes[key] = max(float(resident), self.learned_host_bytes.get(key, 0.0))
+
+
+def in_order(plan: Plan, *, jobs: int) -> list[PlannedCase]:
+    """The order in which cases start: first every case once, then every case again.
+
+    So a drift in the course of the run lies between the repeats of a case, not within them. With one job, each round
+    has the plan's order. With several jobs, long cases come first (compiling before eager, training before evaluation):
+    a long case that starts last would run alone at the end.
+    """
+
+    def key(planned: PlannedCase) -> tuple[int, ...]:
+        case = planned.case
+        is_short = (case.backend == EAGER, case.mode is not Mode.TRAIN)
+        return (case.repeat,) if jobs == 1 else (case.repeat, -case.world, *is_short)
+
+    return sorted(plan, key=key)
 
 
 def _weights_bytes(planned: PlannedCase) -> float:

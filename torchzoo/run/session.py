@@ -72,7 +72,7 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     """
     catalog = find_models(map(Path, request.models_dirs))
     models = read_models(catalog, catalog.select(request.patterns, request.suites))
-    tuned = _tuned_batches(request.batch_file)
+    tuned = tuned_batches(request.batch_file)
     server = ForkServer(to_preload(models, request.axes.backends), request.settings.limits.build_s)
     machine = server.machine_info()
     axes = request.axes
@@ -89,7 +89,7 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     found = {case: best_batch(curve) for case, curve in curves.items()}
     planned = plan.make_plan(models, axes, lacking, tuned_here, found)
     settings = with_jobs(request.settings, request.jobs, axes.devices, cases=len(planned))
-    lanes = lanes_for(axes.devices, request.device_indices, settings, machine)
+    lanes = lanes_for(axes.devices, request.device_indices, settings, machine, axes.worlds)
     manifest = make_manifest(request, settings, machine, models, planned)
     manifest = msgspec.structs.replace(
         manifest,
@@ -128,6 +128,37 @@ def make_manifest(
     )
 
 
+class Rest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of a run that was cut short."""
+
+    done: tuple[Record, ...]
+    cases: tuple[Case, ...]  # without a record
+    models: Models  # of these cases
+
+    def plan(self, lacking: dict[str, str]) -> Plan:
+        """The cases, those that can't run on this machine with the reason (`resources.missing`)."""
+        by_name = {model.name if isinstance(model, ModelSpec) else model[0]: model for model in self.models}
+        return tuple(plan.plan_case(case, by_name[case.model], lacking) for case in self.cases)
+
+
+def rest_of(run: Run, *, retry_failed: bool) -> Rest:
+    """What is left of a run.
+
+    Raises:
+        StoreError: a model is no longer there.
+        CatalogError: a folder of models is no longer there.
+    """
+    done = tuple(record for record in run.records if not (retry_failed and isinstance(record.outcome, Failed)))
+    have_record = {record.case for record in done}
+    cases = tuple(case for case in run.manifest.cases if case not in have_record)
+    catalog = find_models(map(Path, run.manifest.models_dirs))
+    gone = sorted({case.model for case in cases if case.model not in catalog})
+    if gone:
+        raise StoreError(f"{run.path} needs models that are no longer there: {', '.join(gone)}")
+    models = read_models(catalog, list(dict.fromkeys(case.model for case in cases)))
+    return Rest(done=done, cases=cases, models=models)
+
+
 def resumed_run(run: Run, *, retry_failed: bool) -> Session:
     """The cases of `run` that have no record yet, under the settings that the run began with.
 
@@ -140,27 +171,20 @@ def resumed_run(run: Run, *, retry_failed: bool) -> Session:
         CatalogError, TorchUnusable: as for a new run.
     """
     manifest = run.manifest
-    done = tuple(record for record in run.records if not (retry_failed and isinstance(record.outcome, Failed)))
-    have_record = {record.case for record in done}
-    cases = [case for case in manifest.cases if case not in have_record]
-    catalog = find_models(map(Path, manifest.models_dirs))
-    gone = sorted({case.model for case in cases} - set(catalog.folders))
-    if gone:
-        raise StoreError(f"{run.path} needs models that are no longer there: {', '.join(gone)}")
-    models = read_models(catalog, list(dict.fromkeys(case.model for case in cases)))
+    rest = rest_of(run, retry_failed=retry_failed)
+    cases, models = rest.cases, rest.models
     server = ForkServer(to_preload(models, [case.backend for case in cases]), manifest.settings.limits.build_s)
     machine = server.machine_info()
     check_same_machine(run, machine.environment)
     devices = list(dict.fromkeys(case.device for case in cases))
-    lanes = lanes_for(devices, manifest.device_indices, manifest.settings, machine)
-    by_name = {model.name if isinstance(model, ModelSpec) else model[0]: model for model in models}
-    lacking = missing(models, [case.backend for case in cases])
-    left = tuple(plan.plan_case(case, by_name[case.model], lacking) for case in cases)
+    worlds = [case.world for case in cases]
+    lanes = lanes_for(devices, manifest.device_indices, manifest.settings, machine, worlds)
+    left = rest.plan(missing(models, [case.backend for case in cases]))
     looks_s = (manifest.undisturbed_loop_s, server.host_speed(lanes) if lanes else None)  # no lanes: nothing is left
     undisturbed_loop_s = min(filter(None, looks_s), default=None)
     manifest = msgspec.structs.replace(manifest, undisturbed_loop_s=undisturbed_loop_s)
     workers = _workers(server, manifest)
-    return Session(manifest=manifest, left=left, done=done, lanes=lanes, workers=workers)
+    return Session(manifest=manifest, left=left, done=rest.done, lanes=lanes, workers=workers)
 
 
 def _workers(server: ForkServer, manifest: Manifest) -> ForkedWorkers:
@@ -169,7 +193,7 @@ def _workers(server: ForkServer, manifest: Manifest) -> ForkedWorkers:
     )
 
 
-def _tuned_batches(path: str | None) -> batches.Tuned:
+def tuned_batches(path: str | None) -> batches.Tuned:
     """The batches of the file at `path`, or torchzoo's own.
 
     Raises:

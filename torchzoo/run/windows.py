@@ -1,14 +1,15 @@
 """Measuring windows. While one is open, nothing else runs: every other worker on the host is stopped.
 
 Windows come in epochs. An epoch begins when enough cases are ready. Then all workers are stopped (SIGSTOP), and each
-lane measures its ready cases, one after the other. When all lanes are done, the epoch ends and all workers go on.
-So no case is measured while another one compiles, on whatever device.
+lane measures its share of the ready cases, one after the other. A lane that is done goes on with what else is ready
+while another one still measures its share. Then the epoch ends and all workers go on. So no case is measured while
+another one compiles, on whatever device.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -34,7 +35,8 @@ class Windows:
     running: dict[int, Running]
     now_s: Callable[[], float]
     waiting: dict[int, float] = field(default_factory=dict)  # by ticket, when it asked for a window; in that order
-    chosen: deque[int] = field(default_factory=deque)  # tickets that this epoch has yet to measure
+    share: frozenset[int] = frozenset()  # tickets that this epoch measures in any case
+    chosen: deque[int] = field(default_factory=deque)  # those of them that it has yet to measure
     open: dict[Lane, int] = field(default_factory=dict)  # the ticket that is measured on each lane
     over: set[int] = field(default_factory=set)  # tickets that have been measured, or were gone before
     in_epoch: bool = False
@@ -109,16 +111,20 @@ class Windows:
                 left[lane] -= 1
                 del self.waiting[ticket]
                 self.chosen.append(ticket)
+        self.share = frozenset(self.chosen)
 
     def _open(self) -> None:
         """Open a window on each lane that has a case left and whose cores no open window uses; stop all others."""
         opening = []
         for ticket in list(self.chosen):
-            lane = self.running[ticket].lane
-            if not any(lane.shares_cores(other) for other in self.open):
+            if self._opens(ticket, self.open):
                 self.chosen.remove(ticket)
-                self.open[lane] = ticket
                 opening.append(ticket)
+        if self.share & set(self.open.values()):  # the epoch lasts anyway
+            for ticket in self._ready():
+                if self._opens(ticket, [*self.open, *(self.running[other].lane for other in self.chosen)]):
+                    del self.waiting[ticket]
+                    opening.append(ticket)
         for ticket in self.running:
             if self.open and ticket not in self.open.values():
                 self._pause(ticket)
@@ -127,6 +133,14 @@ class Windows:
             self.workers.resume(ticket)  # whoever stopped it
             self.workers.open_window(ticket)
             self.running[ticket].deadline_s = self.now_s() + ANSWER_TO_OPENING_S
+
+    def _opens(self, ticket: int, before: Iterable[Lane]) -> bool:
+        """Note that the case's window is open, unless its lane shares cores with one of the lanes `before` it."""
+        lane = self.running[ticket].lane
+        if any(lane.shares_cores(other) for other in before):
+            return False
+        self.open[lane] = ticket
+        return True
 
     def _end(self) -> None:
         self.in_epoch = False

@@ -8,8 +8,10 @@ import os
 import resource
 import signal
 import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,6 +25,7 @@ from torchzoo.errors import attempt, written
 from torchzoo.record import Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
 from torchzoo.run.lanes import Lane
+from torchzoo.run.ranks import Rank, Watch, fork_ranks, share_of
 from torchzoo.settings import CacheMode, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
@@ -31,6 +34,9 @@ PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
 
 #: The environment variable with the file in which `torchzoo.run.preload` reports on each of them.
 REPORT_VARIABLE = "TORCHZOO_PRELOAD_REPORT"
+
+#: A worker that gets it writes into its log what its threads do, and goes on.
+STACKS_SIGNAL = signal.SIGUSR2
 
 #: The message that opens a worker's measuring window.
 GO = "go"
@@ -54,6 +60,7 @@ def work(request: Request, connection: Connection) -> None:
     _close_inherited()
     _redirect_output(request.log)
     faulthandler.enable()
+    faulthandler.register(STACKS_SIGNAL)
     _limit_host_memory(request.settings.host_memory_limit_bytes)
     _set_environment(request)
     may_use = request.lane.near_cores or usable_cores()
@@ -70,32 +77,87 @@ def work(request: Request, connection: Connection) -> None:
     if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER:
         tell(Stage.PRIME)
         _prime(request)
+    ranks = _fork_ranks(request, connection)
+    own_cores = share_of(request.lane.cores, 0, request.case.world)
     go = _listen(connection)
 
     def window() -> None:
         go.wait()
-        pin(request.lane.cores or usable_cores())
+        pin(own_cores or usable_cores())
 
-    result = attempt(lambda: _measure(request, tell, window=window))
+    watch = Watch(
+        ranks,
+        died=lambda rank, code: _rank_died(rank, code, request.log),
+        send=lambda why: messages.send(connection, _outcome_line(why, stage, request.log)),
+    )
+    result = attempt(lambda: _measure(request, tell, window=window, cores=own_cores, ranks=ranks))
+    cause = watch.cause(time.monotonic()) if isinstance(result, Exception) else None
+    line = _outcome_line(cause or result, stage, request.log)
+    watch.end(lambda: messages.send(connection, line))
+
+
+def _outcome_line(result: Outcome | Exception, stage: Stage, log: str) -> bytes:
+    """The message of what came of the case in that stage."""
     outcome: Outcome
     if isinstance(result, NotRunnable):
         outcome = Skipped(reason=written(str(result)))
     elif isinstance(result, Exception):
         traceback.print_exception(result)
-        outcome = failure(result, stage, request.log)
+        outcome = failure(result, stage, log)
     else:
-        outcome = result
+        outcome = msgspec.structs.replace(result, stage=stage) if isinstance(result, Failed) else result
     line = attempt(lambda: messages.encode(outcome))
     if isinstance(line, Exception):
-        failed = failure(line, stage, request.log)
+        failed = failure(line, stage, log)
         text = f"what the model says of itself can't be recorded: {failed.message}"
         line = messages.encode(msgspec.structs.replace(failed, message=text))
-    messages.send(connection, line)
+    return line
 
 
-def _measure(request: Request, tell: Callable[[Stage], None], window: Callable[[], object]) -> Measured:
+def _fork_ranks(request: Request, connection: Connection) -> list[Rank]:
+    if request.case.world == 1:
+        return []
+    return fork_ranks(
+        request.lane.devices,
+        request.lane.cores,
+        follow=partial(_follow, request),
+        failure=lambda error: failure(error, Stage.START, request.log),
+        close=[connection],
+    )
+
+
+def _follow(request: Request, number: int, device: str, line: Connection) -> None:
+    """What a rank other than the first does."""
+    from torchzoo.measure.gang import Line, follow
+    from torchzoo.measure.member import new_member
+
+    follow(new_member(request.case, request.spec, device, _threads(request), number), Line(line))
+
+
+def _rank_died(rank: int, code: int, log: str) -> Failed:
+    how = signal.Signals(-code).name if code < 0 else f"status {code}"
+    message = f"rank {rank} ended with {how}, and said nothing"
+    return Failed(kind=FailureKind.CRASHED, stage=Stage.START, message=message, log=log)
+
+
+def _threads(request: Request) -> int | None:
+    """The threads of the CPU that each rank uses. If all ranks compute on the CPU, they divide its cores."""
+    case, threads = request.case, request.settings.threads
+    if threads is None and case.world > 1 and case.device_type == "cpu":
+        return max(1, len(usable_cores()) // case.world)
+    return threads
+
+
+def _measure(
+    request: Request,
+    tell: Callable[[Stage], None],
+    window: Callable[[], object],
+    cores: tuple[int, ...] | None = None,
+    ranks: Sequence[Rank] = (),
+) -> Measured:
     from torchzoo.measure.case import measure_case
     from torchzoo.measure.compilation import set_compile_processes
+    from torchzoo.measure.gang import Line
 
     if request.settings.compile_threads is not None:
         set_compile_processes(request.settings.compile_threads)
@@ -103,11 +165,12 @@ def _measure(request: Request, tell: Callable[[Stage], None], window: Callable[[
         request.case,
         request.spec,
         request.lane.device,
-        request.settings,
+        msgspec.structs.replace(request.settings, threads=_threads(request)),
         tell,
         window=window,
         undisturbed_loop_s=request.undisturbed_loop_s,
-        cores=request.lane.cores,
+        cores=cores,
+        lines=[Line(rank.line) for rank in ranks],
     )
 
 

@@ -48,6 +48,10 @@ class Workers(Protocol):
 
     def resume(self, ticket: int) -> None: ...
 
+    def tell_stacks(self, ticket: int) -> None:
+        """Let a worker and its ranks write into the worker's log what they are doing, as far as they can."""
+        ...
+
     def kill(self, ticket: int) -> None:
         """End a worker's whole process tree, at once, and forget it."""
         ...
@@ -70,5 +74,6 @@ class Running:
     outcome: Outcome | None = None
     paused_at_s: float | None = None  # when it was stopped; None while it runs
     paused_s: float = 0.0  # how long it was stopped before that
+    told_stacks_s: float | None = None  # when it was late, and was told to write into its log what it does
     had_siblings: bool = False
     is_retry: bool = False

@@ -45,6 +45,8 @@ SYNCHRONISING = frozenset(
 )
 #: They wait where an index is a mask.
 INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
+#: It waits unless all is in bfloat16: for other dtypes CUDA has no kernel, and the host reads where each group ends.
+GROUPED_PRODUCT = "aten::_grouped_mm"
 
 
 def check_model(spec: ModelSpec, device: str = "") -> list[str]:
@@ -265,6 +267,8 @@ class SynchronisingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call
                 self.seen.add(name)
             if name in INDEXING and any(is_mask(index) for index in args[1]):
                 self.seen.add(f"{name} by a mask")
+            if name == GROUPED_PRODUCT and any(operand.dtype is not torch.bfloat16 for operand in args[:2]):
+                self.seen.add(name)
         return func(*args, **(kwargs or {}))
 
 

@@ -42,6 +42,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     - `large` says why a CPU has too little memory or is too slow for the contract's test. Such a model is tested on the
       meta device, and fully on a GPU.
     - `detection_rows` says that an eval step returns detections: for each image, rows of x1, y1, x2, y2, score, class.
+    - `preload` names more to import once for all cases, as `module:attribute`, which the files' imports don't name.
+
+    `read_spec` fills `name` and `folder`. `collection` is the name of a model's collection; a folder's has none.
     """
 
     domain: Domain
@@ -65,8 +68,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     unchanged_parameters: dict[str, str] = {}  # globs of `network.parameter` that a train step does not change, and why
     tolerances: tuple[ToleranceRule, ...] = ()
     detection_rows: bool = False
+    preload: tuple[Line, ...] = ()
     name: str = ""
     folder: str = ""
+    collection: str = ""
 
     def modes(self) -> tuple[Mode, ...]:
         return tuple(mode for mode in Mode if mode in self.batch_size)
@@ -88,7 +93,17 @@ def read_spec(folder: Path) -> ModelSpec:
         spec = read_yaml(path, ModelSpec)
     except FileError as error:
         raise SpecError(str(error)) from error
-    spec = _with_limits(msgspec.structs.replace(spec, name=written(folder.name), folder=str(folder)), path)
+    spec = msgspec.structs.replace(spec, name=written(folder.name), folder=str(folder), collection="")
+    return completed(spec, path)
+
+
+def completed(spec: ModelSpec, path: Path) -> ModelSpec:
+    """`spec` with the rules of the limits that it names, and checked.
+
+    Raises:
+        SpecError: there is no such limit, or what it says does not fit together; the message begins with `path`.
+    """
+    spec = _with_limits(spec, path)
     _check(spec, path)
     return spec
 

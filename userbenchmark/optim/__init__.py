@@ -165,6 +165,7 @@ def write_folder(folder: Path, one: Implementation, spec: ModelSpec) -> None:
         "",
         f"class Model({one.base}):",
         f"    source = {spec.folder!r}",
+        *([f"    member = {spec.name.partition(':')[2]!r}"] if spec.collection else []),
         *(f"    {attribute} = {value}" for attribute, value in one.body.items()),
     ]
     folder.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torchzoo.case import Mode
 from torchzoo.model import Inputs, Model
 from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
+from torchzoo.zoo.collections import Collection
 from torchzoo.zoo.spec import read_spec
 
 
@@ -25,7 +26,8 @@ class ParametersOf(Model):
     """
 
     sample_unit = "parameter tensors"
-    source: ClassVar[str]  # the model's folder
+    source: ClassVar[str]  # the model's folder, or that of its collection
+    member: ClassVar[str] = ""  # the model's name in its collection
     gradient_scale: ClassVar[float] = 1e-2
 
     def build(self) -> None:
@@ -40,7 +42,8 @@ class ParametersOf(Model):
         self.build_step([self.gradient_scale * torch.randn_like(parameter) for parameter in self.trainable])
 
     def _source_networks(self) -> dict[str, nn.Module]:
-        spec = read_spec(Path(self.source))
+        folder = Path(self.source)
+        spec = Collection(folder.name, folder).spec(self.member) if self.member else read_spec(folder)
         model_class = load_model_class(spec)
         try:
             return model_class(Mode.TRAIN, "meta", spec.smoke_batch_size).networks()

@@ -17,14 +17,12 @@ from torchzoo.analysis import throttling
 from torchzoo.environment import foreign_processes
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.passes.breakdown import (
-    Activity,
-    Kind,
     breakdown,
     measure_breakdown,
     step_times,
     top_kernels,
-    union,
 )
+from torchzoo.measure.passes.profiling import Activity, Kind, union
 from torchzoo.record import Block, Breakdown, DeviceState, Kernel, StepTime
 from torchzoo.report import tables, units
 from torchzoo.report.remarks import remarks

@@ -47,7 +47,7 @@ class FakeDevice:
         return int(1e12 + 1e3 * self._power_w * ticks * self._tick_s)
 
     def measure(self, step_s: float) -> Energy | None:
-        return measure_energy(self.step, self, CPU, step_s=step_s, counter_mj=self.counter_mj)
+        return measure_energy(self.step, self, [CPU], step_s=step_s, counter_mj=self.counter_mj)
 
 
 @pytest.mark.parametrize("tick_s", [0.02, 0.1])
@@ -92,7 +92,7 @@ def test_a_counter_that_stands_still_is_none() -> None:
 
 
 def test_without_nvml_there_is_no_energy_and_no_step_is_run() -> None:
-    assert measure_energy(pytest.fail, DeviceClock(CPU), CPU, step_s=0.01) is None
+    assert measure_energy(pytest.fail, DeviceClock(CPU), [CPU], step_s=0.01) is None
 
 
 def test_a_case_shows_energy_per_step_and_per_sample() -> None:
@@ -131,7 +131,7 @@ def test_a_gpus_counter_agrees_with_its_power_draw() -> None:
         torch.mm(matrix, matrix)
         powers_w.append(pynvml.nvmlDeviceGetPowerUsage(nvml_device(device)) / 1e3)
 
-    energy = measure_energy(step, clock, device, step_s=0.03)
+    energy = measure_energy(step, clock, [device], step_s=0.03)
     if energy is None:
         pytest.skip("this device has no energy counter")
     assert len(energy.windows) == 6

@@ -129,6 +129,27 @@ def test_smaller_products(step: Callable[[], Tensor], operations: int) -> None:
     assert count_work(step).total == operations
 
 
+def test_a_grouped_product_counts_each_row_once_whatever_the_number_of_groups() -> None:
+    rows, inputs, outputs, groups = 12, 16, 8, 3
+    x = torch.randn(rows, inputs, requires_grad=True)
+    weights = torch.randn(groups, inputs, outputs, requires_grad=True)
+    ends = torch.tensor([4, 4, 12], dtype=torch.int32)  # one group is empty
+
+    def step() -> None:
+        F.grouped_mm(x, weights, offs=ends).backward(torch.ones(rows, outputs))
+
+    assert by_operator(step) == {"aten::_grouped_mm": 3 * 2 * rows * inputs * outputs}  # and the two gradients
+    three, two = torch.randn(groups, 4, inputs), torch.randn(inputs, rows)
+    assert by_operator(lambda: F.grouped_mm(three, two, offs=ends)) == {"aten::_grouped_mm": 2 * 4 * inputs * rows}
+
+
+@pytest.mark.parametrize("unitriangular", [False, True])
+def test_a_triangular_system_takes_half_of_a_product(*, unitriangular: bool) -> None:
+    a, b = torch.eye(16).expand(5, 16, 16), torch.randn(5, 16, 7)
+    work = by_operator(lambda: torch.linalg.solve_triangular(a, b, upper=False, unitriangular=unitriangular))
+    assert work == {"aten::linalg_solve_triangular": 5 * 7 * 16 * (15 if unitriangular else 16)}
+
+
 def test_a_deformable_convolution() -> None:
     ops = pytest.importorskip("torchvision.ops")
     layer = ops.DeformConv2d(4, 6, 3)

@@ -3,7 +3,8 @@
 In the window in which the case is measured alone, after the timing:
 - energy, of each variant;
 - the device's time, of each variant, or the breakdown where it was asked for. It comes after all energy, because the
-  profiler leaves its hooks in the process.
+  profiler leaves its hooks in the process;
+- the communication of each rank, of cases with several ranks.
 
 After the window, while other cases may run:
 - growth of memory (the leak check), of each variant;
@@ -21,10 +22,10 @@ A function here must not have the name of a module of this package: importing th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -38,19 +39,25 @@ from torchzoo.record import ApiSurface, Breakdown, Check, Energy, Flops, Growth
 from torchzoo.settings import Pass, Settings
 from torchzoo.zoo.spec import ModelSpec
 
+if TYPE_CHECKING:
+    from torchzoo.measure.gang import Gang
+    from torchzoo.measure.passes.communication import Communication
 
-def energy_of(variant: Variant, settings: Settings, device: torch.device, step_s: float) -> Energy | None:
-    """The energy of steps; None where it was not asked for."""
+
+def energy_of(
+    variant: Variant, settings: Settings, devices: Sequence[torch.device], clock: DeviceClock, step_s: float
+) -> Energy | None:
+    """The energy that the devices of all ranks take for steps; None where it was not asked for."""
     if Pass.ENERGY not in settings.passes:
         return None
     from torchzoo.measure.passes.energy import measure_energy
 
     variant.select()
-    return measure_energy(variant.step, DeviceClock(device), device, step_s=step_s)
+    return measure_energy(variant.step, clock, devices, step_s=step_s)
 
 
 def breakdown_of(
-    variant: Variant, case: Case, settings: Settings, device: torch.device, step_s: float
+    variant: Variant, case: Case, settings: Settings, device: torch.device, clock: DeviceClock, step_s: float
 ) -> Breakdown | None:
     """Where the wall time of steps goes; None where it was not asked for."""
     if Pass.BREAKDOWN not in settings.passes:
@@ -59,10 +66,12 @@ def breakdown_of(
 
     variant.select()
     trace = _trace_path(settings.trace_dir, case, variant)
-    return measure_breakdown(variant.step, DeviceClock(device), device, step_s=step_s, trace=trace)
+    return measure_breakdown(variant.step, clock, device, step_s=step_s, trace=trace)
 
 
-def device_time_of(variant: Variant, found: Breakdown | None, device: torch.device) -> Callable[[], float | None]:
+def device_time_of(
+    variant: Variant, found: Breakdown | None, device: torch.device, clock: DeviceClock
+) -> Callable[[], float | None]:
     """A function that gives the seconds in which the device works during a step; None where that is not known.
 
     They are from the breakdown if there is one, else from a step that is profiled now.
@@ -72,17 +81,29 @@ def device_time_of(variant: Variant, found: Breakdown | None, device: torch.devi
     if found is not None and device.type != "cpu":
         return partial(working_s, found)
     variant.select()
-    return measure_device_time(variant.step, DeviceClock(device), device)
+    return measure_device_time(variant.step, clock, device)
 
 
-def growth_of(variant: Variant, settings: Settings, device: torch.device, step_s: float) -> Growth | None:
+def communication_of(gang: Gang, variant: Variant, step_s: float) -> list[Communication]:
+    """What each rank does in its collectives; nothing where there is one rank, or the profiler can't tell."""
+    if gang.size == 1:
+        return []
+    from torchzoo.measure.passes.communication import steps_that_fit
+
+    found: list[Communication | None] = gang.everywhere("communication", variant.name, steps_that_fit(step_s))
+    return [one for one in found if one is not None]
+
+
+def growth_of(
+    variant: Variant, settings: Settings, device: torch.device, clock: DeviceClock, step_s: float
+) -> Growth | None:
     """Memory in use over many steps; None where the leak check was not asked for."""
     if Pass.LEAK_CHECK not in settings.passes:
         return None
     from torchzoo.measure.passes.leak import measure_growth
 
     variant.select()
-    return measure_growth(variant.step, DeviceClock(device), device, step_s=step_s)
+    return measure_growth(variant.step, clock, device, step_s=step_s)
 
 
 def flops_and_api_of(step: Callable[[], Any], settings: Settings) -> tuple[Flops | None, ApiSurface | None]:
@@ -112,6 +133,15 @@ def check_of(
 
     free_memory(device)
     return check_case(case, spec, model_class, device)
+
+
+def check_ranks_of(gang: Gang, case: Case, settings: Settings) -> Check | None:
+    """Whether ranks compute what one device computes; None where the check was not asked for."""
+    if Pass.CHECK not in settings.passes:
+        return None
+    from torchzoo.measure.check.ranks import check_ranks
+
+    return check_ranks(gang, case)
 
 
 def _trace_path(trace_dir: str | None, case: Case, variant: Variant) -> Path | None:

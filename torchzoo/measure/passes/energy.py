@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,12 @@ STANDSTILL_S = 1.0  # a counter that has not moved for this long under load does
 def measure_energy(
     step: Callable[[], Any],
     clock: Clock,
-    device: torch.device,
+    devices: Sequence[torch.device],
     *,
     step_s: float,
     counter_mj: Callable[[], int] | None = None,
 ) -> Energy | None:
-    """Energy of the whole device in windows of steps. Its idle draw and other processes' use are included.
+    """Energy of whole devices in windows of steps. Their idle draw and other processes' use are included.
 
     NVML's counter (in millijoules; Volta and later) moves every 20 to 100 ms. So a window begins and ends when the
     counter was seen to move. The device is synchronised after every 20 ms of steps (or one step), and then the counter
@@ -39,15 +39,15 @@ def measure_energy(
 
     Args:
         step: what is measured.
-        clock: of the device.
-        device: whose counter is read.
+        clock: of the devices.
+        devices: those whose counters are read, and added up.
         step_s: the usual time of a step.
-        counter_mj: reads the counter; by default NVML's.
+        counter_mj: reads the sum of the counters; by default NVML's.
 
     Returns:
         None where there is no such counter (no NVML, a device before Volta, a MIG slice), or where it stands still.
     """
-    read_mj = counter_mj or nvml_counter_mj(device)
+    read_mj = counter_mj or _sum_of([nvml_counter_mj(device) for device in devices])
     if read_mj is None:
         return None
     run = _Run(step, clock, read_mj, steps_per_turn=steps_in(TURN_S, step_s))
@@ -64,6 +64,11 @@ def measure_energy(
         spent_s += elapsed_s
         before = after
     return Energy(windows=tuple(windows)) if windows else None
+
+
+def _sum_of(counters: Sequence[Callable[[], int] | None]) -> Callable[[], int] | None:
+    known = [counter for counter in counters if counter is not None]
+    return (lambda: sum(read() for read in known)) if len(known) == len(counters) else None
 
 
 def nvml_counter_mj(device: torch.device) -> Callable[[], int] | None:

@@ -165,6 +165,20 @@ def _add_product(_bias: Tensor, a: Tensor, b: Tensor, *_args: Any, **_: Any) -> 
     return 2 * a.numel() * b.shape[-1]
 
 
+def _grouped_product(a: Tensor, b: Tensor, *_args: Any, **_: Any) -> int:
+    """Rows of a, columns of b, or what is summed over is divided into groups, each with its own matrix of the other."""
+    if a.ndim == 3 and b.ndim == 2:
+        return 2 * a[0].numel() * b.shape[-1]
+    return 2 * a.numel() * b.shape[-1]
+
+
+def _solve_triangular(a: Tensor, _b: Tensor, *, unitriangular: bool = False, out_val: Tensor, **_: Any) -> int:
+    """Each unknown takes a multiply-add for each one found before it, and a division."""
+    unknowns = a.shape[-1]
+    right_hand_sides = out_val.numel() // unknowns
+    return right_hand_sides * unknowns * (unknowns - 1 + (not unitriangular))
+
+
 def _trilinear(
     a: Tensor, b: Tensor, c: Tensor, expand_a: list[int], expand_b: list[int], expand_c: list[int], *_: Any, **__: Any
 ) -> int:
@@ -256,6 +270,8 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.addbmm_: _add_product,
     aten._addmm_activation: _add_product,
     aten._int_mm: _product,
+    aten._grouped_mm: _grouped_product,
+    aten.linalg_solve_triangular: _solve_triangular,
     aten._trilinear: _trilinear,
     aten.convolution_backward: _convolution_backward,
     aten._cudnn_rnn: _cudnn_rnn,

@@ -22,7 +22,7 @@ _FILTERS = {
     "precision": "Precision",
     "outcome": "Outcome",
 }
-_AXES = ("mode", "device", "backend", "precision", "memory_format", "compile_scope")
+_AXES = ("mode", "device", "backend", "precision", "memory_format", "compile_scope", "world", "parallel")
 
 
 class Cell(msgspec.Struct, frozen=True):

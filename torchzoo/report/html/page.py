@@ -22,6 +22,7 @@ from torchzoo.report.html.charts import chart_data, figures
 from torchzoo.report.html.offline import inert_json, policy, read_asset, template
 from torchzoo.report.markdown import machine, software
 from torchzoo.report.overview import TOTAL_HEADINGS, TOTALS_NOTE, notes, percent, speed_word, total_cells
+from torchzoo.report.sections import generation, scaling
 from torchzoo.report.summary import where_time_went
 from torchzoo.report.tables import used_columns
 
@@ -64,6 +65,12 @@ def page(data: ReportData) -> str:
             for one in found.outliers
         ],
         outlier_rule=OUTLIER_RULE,
+        special=[
+            {"title": title, "headings": headings, "rows": rows_used}
+            for title, section in (("Generation", generation), ("Scaling over ranks", scaling))
+            for headings, rows_used in [used_columns(section.HEADINGS, section.rows(results))]
+            if rows_used
+        ],
         filters=filters(rows),
         figures=figures(rows, found),
         columns=[Heading("Model"), *(heading for heading, _ in columns)],

@@ -9,22 +9,28 @@ from torchzoo.analysis.figures import VariantFigures
 from torchzoo.analysis.kernels import longest_kernels, profiled_step_s
 from torchzoo.record import Measured
 from torchzoo.report import terminal, units
+from torchzoo.stats import Shares
 
 KERNELS = 5
 
 
 def lines(columns: Sequence[VariantFigures], *, is_cpu: bool) -> list[tuple[str, list[str]]]:
     """A label and a cell for each variant; `-` if it was not profiled."""
-    parts = (
-        (("inside operators", "active"), ("Python and framework", "idle"))
-        if is_cpu
-        else (("device active", "active"), ("data movement", "movement"), ("device idle", "idle"))
-    )
+    names = {"active": "device active", "movement": "data movement", "idle": "device idle"}
+    if is_cpu:
+        names = {"active": "inside operators", "idle": "Python and framework"}
     shares = [figures.shares for figures in columns]
+    if any(one is not None and one.communication is not None for one in shares):
+        names["communication"] = "only collectives"
     return [
         ("profiled step, of which", [_profiled_step(figures) for figures in columns]),
-        *((label, ["-" if s is None else units.share(getattr(s, part)) for s in shares]) for label, part in parts),
+        *((label, [_cell(one, part) for one in shares]) for part, label in names.items()),
     ]
+
+
+def _cell(shares: Shares | None, part: str) -> str:
+    found = getattr(shares, part, None)
+    return "-" if found is None else units.share(found)
 
 
 def _profiled_step(figures: VariantFigures) -> str:

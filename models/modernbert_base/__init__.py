@@ -1,0 +1,55 @@
+"""ModernBERT base (Warner et al., 2024, arXiv:2412.13663) filling in masked tokens.
+
+An encoder with rotary positions and gated layers. Of three layers, one sees all tokens, and two see 64 to either side.
+Sizes: transformers' defaults, which are the configuration of the published weights. The paper's table 4 and its text
+name 22 layers and 149 million parameters. Here: 149,655,232.
+
+Training: 30% of all tokens are masked, and only these count in the loss. The optimizer is the authors': StableAdamW, a
+learning rate of 8e-4, betas of 0.9 and 0.98, an epsilon of 1e-6, a weight decay of 1e-5, not of biases and
+normalisations (https://github.com/AnswerDotAI/ModernBERT, `yamls/modernbert/modernbert-base-pretrain.yaml`).
+
+Different: sequences have 512 tokens in training (there: 1,024, in the first stage). The authors pack sequences without
+padding into one row, for Flash Attention. Here all sequences have the same length, and layers with a window compute all
+scores and mask them, in PyTorch's attention. The authors predict only at masked tokens; the published configuration
+(`sparse_prediction` is false) computes logits of all tokens. The authors train with a dropout of 0.1 behind attention;
+the published configuration has none.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+from torchzoo.case import Mode
+from torchzoo.tasks import Batch, LanguageModel
+
+from .optimizer import StableAdamW
+
+MASKED_SHARE = 0.3
+MASK = 50_284  # the tokenizer's [MASK]
+NO_TARGET = -100
+
+
+class Model(LanguageModel):
+    train_length = 512
+    eval_length = 1024
+
+    def build_network(self) -> nn.Module:
+        return ModernBertForMaskedLM(ModernBertConfig())
+
+    def build_batch(self) -> Batch:
+        if self.mode is Mode.EVAL:
+            return super().build_batch()
+        text = self.data.tokens(self.batch_size, self.train_length, ModernBertConfig().vocab_size)
+        is_masked = self.data.uniform(self.batch_size, self.train_length) < MASKED_SHARE
+        labels = text.masked_fill(~is_masked, NO_TARGET)
+        return Batch({"input_ids": text.masked_fill(is_masked, MASK), "labels": labels})
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        parameters = list(self.network.parameters())
+        groups: list[dict[str, Any]] = [
+            {"params": [one for one in parameters if one.ndim >= 2], "weight_decay": 1e-5},
+            {"params": [one for one in parameters if one.ndim < 2]},
+        ]
+        return StableAdamW(groups, lr=8e-4, betas=(0.9, 0.98), eps=1e-6)

@@ -1,0 +1,47 @@
+"""wav2vec 2.0 base (Baevski et al., 2020, arXiv:2006.11477) learning letters from 10 s of speech by CTC.
+
+Sizes are transformers' defaults, those of https://huggingface.co/facebook/wav2vec2-base-960h (95 million parameters in
+the paper). As in the paper's fine-tuning, the convolutional feature encoder is frozen, and Adam has betas of 0.9 and
+0.98 (fairseq's base_960h.yaml: 1e-5). Two random parts that the host draws in each step are left out: the masks of
+SpecAugment, with their one embedding, and LayerDrop. 150 letters are what LibriSpeech has in 10 s.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Wav2Vec2Config, Wav2Vec2ForCTC
+
+from torchzoo.case import Mode
+from torchzoo.tasks import Batch, SupervisedModel
+
+FIRST_LETTER = 5  # after padding, the ends of sentences, unknown letters and spaces
+
+
+class Model(SupervisedModel):
+    sample_unit = "utterances"
+    samples = 160_000  # 10 s at 16 kHz
+    letters = 150
+
+    def build_network(self) -> nn.Module:
+        network = Wav2Vec2ForCTC(Wav2Vec2Config(layerdrop=0.0, mask_time_prob=0.0, ctc_loss_reduction="mean"))
+        network.freeze_feature_encoder()  # type: ignore[no-untyped-call]
+        return network
+
+    def build_batch(self) -> Batch:
+        inputs = {"input_values": self.data.normal(self.batch_size, self.samples)}
+        if self.mode is Mode.TRAIN:
+            inputs["labels"] = self.data.integers(FIRST_LETTER, 32, self.batch_size, self.letters)
+        return Batch(inputs)
+
+    def compute_loss(self, outputs: Any, targets: None) -> Tensor:
+        return outputs.loss
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        trainable = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+        return torch.optim.Adam(trainable, lr=1e-5, betas=(0.9, 0.98))
+
+    @torch.no_grad()
+    def eval_step(self) -> Tensor:
+        with self.autocast():
+            return self.forward().logits

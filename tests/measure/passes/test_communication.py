@@ -1,0 +1,109 @@
+"""Collectives of a parallel step: what a trace says of them, their bytes, their times over ranks, their bandwidth."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from torchzoo.analysis.collectives import collective_figures, exposed_share
+from torchzoo.analysis.peaks import keep_measured, measured_file, measured_key
+from torchzoo.measure.passes.breakdown import step_times
+from torchzoo.measure.passes.communication import Call, Communication, call_of, collectives, measure_communication
+from torchzoo.measure.passes.profiling import Activity, Kind
+from torchzoo.record import Collective, CommunicationStep, MeasuredPeaks, StepTime
+from torchzoo.stats import bus_factor
+
+KERNEL = {
+    "cat": "kernel",
+    "name": "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "dur": 12.5,
+    "args": {"Collective name": "_allgather_base", "In msg nelems": 100, "Out msg nelems": 400, "dtype": "BFloat16"},
+}
+
+
+def test_a_kernel_of_nccl_counts_the_larger_of_what_goes_in_and_comes_out() -> None:
+    assert call_of(KERNEL, world=4) == Call("all_gather", 800, 12_500)
+
+
+def test_a_kernel_without_facts_has_no_bytes() -> None:
+    """As in the replay of a CUDA graph."""
+    assert call_of({**KERNEL, "args": {}}, world=4) == Call("unknown", None, 12_500)
+
+
+def test_an_operation_of_gloo_tells_only_what_goes_in() -> None:
+    event = {"name": "gloo:all_gather", "dur": 1, "args": {"Input Dims": [[10, 3]], "Input type": ["float"]}}
+    assert call_of(event, world=2) == Call("all_gather", 240, 1000)
+    assert call_of({**event, "name": "gloo:all_reduce"}, world=2) == Call("all_reduce", 120, 1000)
+
+
+def test_other_events_are_no_collectives() -> None:
+    assert call_of({**KERNEL, "name": "void gemm()"}, world=2) is None
+    assert call_of({**KERNEL, "cat": "cpu_op"}, world=2) is None
+    assert call_of({"name": "c10d::allreduce_", "dur": 3}, world=2) is None
+
+
+def test_each_call_takes_as_long_as_on_the_rank_that_waited_least() -> None:
+    """Rank 0 waits for rank 1 in the first call, rank 1 for rank 0 in the second. The third has another size."""
+    first = (Call("all_reduce", 8, 900), Call("all_reduce", 8, 10), Call("all_reduce", 4, 5), Call("broadcast", 2, 1))
+    second = (Call("all_reduce", 8, 20), Call("all_reduce", 8, 800), Call("all_reduce", 4, 6), Call("broadcast", 2, 1))
+    found = collectives([Communication((), (first,)), Communication((), (second,))])
+    assert found == (
+        Collective(name="all_reduce", calls=3, bytes=20, step_s=(35e-9,)),
+        Collective(name="broadcast", calls=1, bytes=2, step_s=(1e-9,)),
+    )
+
+
+def test_bytes_that_are_not_known_for_one_call_are_not_known_for_all() -> None:
+    calls = (Call("all_reduce", 8, 10), Call("all_reduce", None, 10))
+    assert collectives([Communication((), (calls,))])[0].bytes is None
+
+
+@pytest.mark.parametrize(
+    ("name", "world", "factor"),
+    [
+        ("all_reduce", 4, 1.5),
+        ("all_reduce", 2, 1.0),
+        ("all_gather", 4, 0.75),
+        ("reduce_scatter", 8, 0.875),
+        ("broadcast", 4, 1.0),
+        ("alltoall", 2, 0.5),
+    ],
+)
+def test_the_factors_are_those_of_nccl_tests(name: str, world: int, factor: float) -> None:
+    assert bus_factor(name, world) == factor
+
+
+def test_bandwidth_beside_the_measured_ceiling(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHZOO_CACHE", str(tmp_path))
+    peaks = MeasuredPeaks(bus_gb_per_s={"all_reduce": 300.0}, torch="2", date="D")
+    keep_measured(measured_file(), measured_key("a GPU", None, 4), peaks)
+    one = Collective(name="all_reduce", calls=2, bytes=10**9, step_s=(0.01, 0.005, 0.01))
+    (figures,) = collective_figures([one], 4, "a GPU")
+    assert figures.bus_bytes_per_s is not None
+    assert figures.bus_bytes_per_s.value == pytest.approx(1.5e11)
+    assert figures.bus_bytes_per_s.high == pytest.approx(3e11)
+    assert figures.ceiling_bytes_per_s == 300e9
+    (elsewhere,) = collective_figures([one], 2, "a GPU")  # two devices were not measured
+    assert elsewhere.ceiling_bytes_per_s is None
+
+
+def test_only_what_nothing_covers_is_exposed() -> None:
+    """Computing from 0 to 4 s, a collective from 3 to 8, a copy from 7 to 9: for 3 s only the collective runs."""
+    activities = [
+        Activity("gemm", Kind.COMPUTE, 0, 4 * 10**9),
+        Activity("nccl", Kind.COMMUNICATION, 3 * 10**9, 8 * 10**9),
+        Activity("Memcpy", Kind.MOVEMENT, 7 * 10**9, 9 * 10**9),
+    ]
+    assert step_times(activities, [(0, 10**10)]) == (StepTime(10.0, 4.0, 2.0, 3.0),)
+
+
+def test_the_exposed_share_has_an_interval() -> None:
+    share = exposed_share([CommunicationStep(1.0, 0.5, part / 10) for part in range(1, 8)])
+    assert share is not None
+    assert (share.value, share.low, share.high) == (0.4, 0.1, 0.7)
+    assert exposed_share([]) is None
+
+
+def test_a_device_that_the_profiler_does_not_know_has_no_figures() -> None:
+    device = torch.device("meta")
+    assert measure_communication(pytest.fail, None, device, world=2, steps=3) is None  # type: ignore[arg-type]

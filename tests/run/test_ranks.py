@@ -1,0 +1,190 @@
+"""Cases with several ranks on the CPU (gloo): they compute what one rank computes, and one bad rank is one outcome."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from examples import ROOT
+from torchzoo.analysis.cases import case_results
+from torchzoo.analysis.scaling import scalings
+from torchzoo.case import Parallel
+from torchzoo.record import CheckStatus, Failed, FailureKind, Measured, Skipped
+from torchzoo.run.ranks import share_of
+from torchzoo.store import read_run
+from user_models import METADATA, TINY, make_folder
+
+pytestmark = pytest.mark.xdist_group("run")
+
+#: A network of repeated blocks, with a plan for tensor parallelism.
+BLOCKS = '''"""Three blocks (torchzoo's tests, 2026)."""
+
+import os
+import signal
+import time
+
+from torch import nn
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+from torchzoo.tasks import Batch, SupervisedModel
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x):
+        return x + self.outer(self.inner(x).relu())
+
+
+class Model(SupervisedModel):
+    max_grad_norm = 1.0
+
+    def build_network(self):
+        return nn.Sequential(nn.Sequential(*[Block() for _ in range(3)]), nn.Linear(16, 2))
+
+    def build_batch(self):
+        return Batch((self.data.normal(self.batch_size, 16),), self.data.labels(self.batch_size, 2))
+
+    def compute_loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def tensor_parallel_plan(self):
+        return {"0.*.inner": ColwiseParallel(), "0.*.outer": RowwiseParallel()}
+'''
+BLOCK_PARAMETERS = 16 * 32 + 32 + 32 * 16 + 16
+PARAMETERS = 3 * BLOCK_PARAMETERS + 16 * 2 + 2
+
+#: What rank 1 does in its third step.
+BAD_RANKS = {
+    "raises": "raise ValueError('no such thing')",
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "hangs": "time.sleep(600)",
+}
+
+
+MARK = "TORCHZOO_TEST_OF_RANKS"
+
+
+def run(zoo: Path, *arguments: str, mark: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "run.py"), "-d", "cpu", "--threads", "1", "--time-limit", "0.2", "-q"]
+    command += ["--models-dir", str(zoo), "--world", "1,2", *arguments]
+    environment = {**os.environ, MARK: mark}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+
+
+def with_mark(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark:
+                found.append(process)
+    return found
+
+
+def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "blocks", BLOCKS, METADATA.replace("72", str(PARAMETERS)))
+    arguments = ["blocks", "-t", "train", "--parallel", "ddp,fsdp2,tp", "--bs", "4,8", "--check"]
+    done = run(tmp_path / "zoo", *arguments, "-o", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    records = read_run(tmp_path / "run").records
+    assert len(records) == 2 + 3 * 2
+    for record in records:
+        measured = record.outcome
+        assert isinstance(measured, Measured)
+        assert measured.parameters == PARAMETERS
+        assert measured.check is not None
+        assert measured.check.status is CheckStatus.CORRECT, measured.check.reason
+        if record.case.world == 2:
+            assert len(measured.ranks) == 2
+            shares_batch = record.case.parallel is Parallel.TP
+            assert measured.samples_per_step == record.case.batch_size * (1 if shares_batch else 2)
+            for rank in measured.ranks:
+                for step in rank.communication["eager"]:
+                    assert 0 < step.exposed_s <= step.total_s <= step.wall_s
+            moved = {one.name: (one.calls, one.bytes) for one in measured.variants["eager"].collectives}
+            if record.case.parallel is Parallel.DDP:
+                assert moved["all_reduce"] == (1, 4 * PARAMETERS)  # one bucket of gradients
+            if record.case.parallel is Parallel.FSDP2:
+                # each of three blocks is gathered before its forward and its backward pass, the rest once
+                assert moved["all_gather"] == (7, 4 * (PARAMETERS + 3 * BLOCK_PARAMETERS))
+    found = {
+        (one.case.parallel, one.case.batch_size): one for one in scalings(case_results(read_run(tmp_path / "run")))
+    }
+    assert found[Parallel.DDP, 4].strong is not None
+    assert found[Parallel.DDP, 8].strong is None  # 16 on one rank was not measured
+    assert found[Parallel.DDP, 8].weak is not None
+    assert found[Parallel.TP, 8].weak is None
+    assert found[Parallel.TP, 8].strong is not None
+    assert "weak scaling" in done.stdout
+    assert "all_reduce" in done.stdout
+
+
+def test_a_wrong_average_of_gradients_is_found(tmp_path: Path) -> None:
+    """Rank 1 adds something to its loss that the reference does not have."""
+    wrong = BLOCKS + (
+        "\n    def backward(self, loss):"
+        "\n        from torch.nn.parallel import DistributedDataParallel"
+        "\n        factor = 2 if isinstance(self.network, DistributedDataParallel) else 1"
+        "\n        super().backward(loss * factor)\n"
+    )
+    make_folder(tmp_path / "zoo", "wrong", wrong.replace("max_grad_norm = 1.0", "max_grad_norm = None"))
+    done = run(tmp_path / "zoo", "wrong", "-t", "train", "--check", "-o", str(tmp_path / "run"))
+    found = {one.case.world: one.outcome for one in read_run(tmp_path / "run").records}
+    assert isinstance(found[2], Measured), done.stderr
+    assert found[2].check is not None
+    assert found[2].check.status is CheckStatus.INCORRECT
+
+
+@pytest.mark.parametrize("how", BAD_RANKS)
+def test_one_bad_rank_is_one_outcome_and_leaves_no_process(tmp_path: Path, how: str) -> None:
+    step = (
+        "\n    def train_step(self):\n        self.steps = getattr(self, 'steps', 0) + 1\n"
+        f"        if self.shard == 1 and self.steps == 3:\n            {BAD_RANKS[how]}\n"
+        "        return super().train_step()\n"
+    )
+    make_folder(tmp_path / "zoo", "bad", TINY + step)
+    arguments = ["bad", "-t", "train", "--timeout", "12", "-o", str(tmp_path / "run")]
+    done = run(tmp_path / "zoo", *arguments, mark=str(tmp_path))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    found = {one.case.world: one.outcome for one in read_run(tmp_path / "run").records}
+    assert isinstance(found[1], Measured)
+    failed = found[2]
+    assert isinstance(failed, Failed)
+    match how:
+        case "raises":
+            assert failed.message == "rank 1: ValueError: no such thing"
+            assert "train_step" in failed.traceback
+        case "killed":
+            assert (failed.kind, failed.message) == (FailureKind.CRASHED, "rank 1 ended with SIGKILL, and said nothing")
+        case "hangs":
+            assert failed.kind is FailureKind.TIMEOUT
+            first, second = failed.traceback.rpartition("torchzoo-rank0:")[2].split("torchzoo-rank1:")
+            assert "train_step" in second
+            assert "receive" in first or "train_step" in first  # it waits for rank 1
+    assert psutil.wait_procs(with_mark(str(tmp_path)), timeout=20)[1] == []
+
+
+def test_what_can_not_be_parallel_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    run(tmp_path / "zoo", "tiny", "-t", "train,eval", "--parallel", "ddp,tp", "-o", str(tmp_path / "run"))
+    reasons = {
+        (one.case.parallel, str(one.case.mode)): one.outcome.reason
+        for one in read_run(tmp_path / "run").records
+        if isinstance(one.outcome, Skipped)
+    }
+    assert set(reasons) == {(Parallel.DDP, "eval"), (Parallel.TP, "train"), (Parallel.TP, "eval")}
+    assert "no plan" in reasons[Parallel.TP, "train"]
+
+
+def test_ranks_divide_cores_evenly() -> None:
+    assert [share_of((3, 4, 5, 6, 7), rank, 2) for rank in (0, 1)] == [(3, 4), (5, 6)]
+    assert share_of((1,), 0, 2) is None
+    assert share_of(None, 0, 2) is None

@@ -1,0 +1,171 @@
+"""The ranks of a case. Rank 0 leads: what it does, the others do at the same time, each with its own part.
+
+Rank 0 measures as if it were alone. Its variants and its clock pass on what they are told: a step is a step of all
+ranks, and a synchronisation waits for all devices. So the ranks never disagree on how many steps there are, and a
+step takes as long as that of the slowest rank.
+"""
+
+from __future__ import annotations
+
+import pickle
+import select
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.member import Member
+from torchzoo.measure.process_group import Participant
+from torchzoo.measure.variant import Variant
+
+#: A process that sleeps wakes up some 50 microseconds late. So who waits for others looks without a pause first.
+LOOK_S = 0.02
+
+_STEP, _SELECT, _SYNCHRONIZE, _CALL = b"s", b"v", b"y", b"c"
+
+
+class RankGone(RuntimeError):
+    """Another rank has ended. Its own report says why."""
+
+
+class Line:
+    """A connection between rank 0 and another rank."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._poll = select.poll()
+        self._poll.register(connection.fileno(), select.POLLIN)
+
+    def send(self, message: bytes) -> None:
+        self._connection.send_bytes(message)
+
+    def receive(self) -> bytes:
+        """Raises `EOFError` if the other rank is gone."""
+        began = time.perf_counter()
+        while not self._poll.poll(0):
+            if time.perf_counter() - began > LOOK_S:
+                break
+        return self._connection.recv_bytes()
+
+
+class Ranks:
+    """All ranks, as rank 0 sees them.
+
+    Args:
+        own: what rank 0 does itself.
+        lines: to the other ranks, in their order.
+    """
+
+    def __init__(self, own: Participant, lines: Sequence[Line] = ()) -> None:
+        self._own = own
+        self._lines = lines
+
+    @property
+    def size(self) -> int:
+        return 1 + len(self._lines)
+
+    def devices(self) -> list[torch.device]:
+        """Of all ranks."""
+        return [torch.device(name) for name in self.everywhere("device_name")]
+
+    def everywhere(self, action: str, *arguments: Any) -> list[Any]:
+        """Call a method in all ranks at the same time. Returns what it returned, in the order of ranks."""
+        self.tell(_CALL + pickle.dumps((action, arguments)))
+        own = getattr(self._own, action)(*arguments)
+        return [own, *(pickle.loads(answer) for answer in self.answers())]  # noqa: S301  of our own process
+
+    def meet(self) -> None:
+        """Let all ranks join one process group."""
+        port = self._own.meet()
+        self.tell(_CALL + pickle.dumps(("meet", (port,))))
+        self.answers()
+        self.everywhere("join")
+
+    def tell(self, message: bytes) -> None:
+        for line in self._lines:
+            try:
+                line.send(message)
+            except OSError as error:
+                raise RankGone from error
+
+    def answers(self) -> list[bytes]:
+        try:
+            return [line.receive() for line in self._lines]
+        except (EOFError, OSError) as error:
+            raise RankGone from error
+
+
+class Gang(Ranks):
+    """All ranks of a case, as rank 0 sees them. A case with one rank is a gang of one.
+
+    Args:
+        member: what rank 0 does itself.
+        lines: to the other ranks, in their order.
+    """
+
+    def __init__(self, member: Member, lines: Sequence[Line] = ()) -> None:
+        super().__init__(member, lines)
+        self.member = member
+
+    def variant(self, name: str) -> Variant:
+        """The member's variant; what it does, all ranks do."""
+        own = self.member.variants[name]
+        if not self._lines:
+            return own
+        return Variant(
+            name=name,
+            step=partial(self._mirrored, _STEP, own.step, name),
+            select=partial(self._mirrored, _SELECT, own.select, name),
+        )
+
+    def clock(self, own: DeviceClock) -> DeviceClock:
+        """A clock whose synchronisation waits for the devices of all ranks."""
+        return _GangClock(self, own) if self._lines else own
+
+    def synchronize(self, clock: DeviceClock) -> None:
+        self.tell(_SYNCHRONIZE)
+        self.member.synchronize(clock)
+        self.answers()
+
+    def _mirrored(self, order: bytes, own: Callable[[], Any], name: str) -> Any:
+        self.tell(order + name.encode())
+        return self.member.step(name) if order == _STEP else own()
+
+
+class _GangClock(DeviceClock):
+    def __init__(self, gang: Gang, own: DeviceClock) -> None:
+        self._gang, self._own = gang, own
+        self.now_ns = own.now_ns
+        self.mark = own.mark  # type: ignore[method-assign]
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Also on the CPU: a step of this rank returns before the others have done theirs."""
+        return self._own.is_asynchronous
+
+    def synchronize(self) -> None:
+        self._gang.synchronize(self._own)
+
+
+def follow(own: Any, line: Line) -> None:
+    """Do what rank 0 does, until it is gone. Only a `Member` steps and synchronises."""
+    while True:
+        try:
+            message = line.receive()
+        except (EOFError, OSError):
+            return
+        order, rest = message[:1], message[1:]
+        if order == _STEP:
+            own.step(rest.decode())
+        elif order == _SELECT:
+            own.variants[rest.decode()].select()
+        elif order == _SYNCHRONIZE:
+            own.synchronize(own.clock)
+            line.send(b"")
+        else:
+            action, arguments = pickle.loads(rest)  # noqa: S301  of our own process
+            line.send(pickle.dumps(getattr(own, action)(*arguments)))

@@ -1,0 +1,170 @@
+"""One rank of a case: its model, the variants of its step, and what it does when all ranks do it."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+import torch
+
+from torchzoo.case import Case, Mode, Parallel
+from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.finite import FiniteWatch
+from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
+from torchzoo.measure.memory import free_memory, measure_memory
+from torchzoo.measure.passes.communication import Communication, measure_communication
+from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
+from torchzoo.measure.process_group import Participant, use_device
+from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
+from torchzoo.model import Model, gradient_norm
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Memory
+from torchzoo.zoo.catalog import library_imports, load_model_class
+from torchzoo.zoo.spec import ModelSpec
+
+
+def new_member(case: Case, spec: ModelSpec, device: str, threads: int | None, rank: int) -> Member:
+    """A rank other than the first, in a process of its own, which is made to use `device`."""
+    return Member(case, spec, use_device(device, threads), rank)
+
+
+class Member(Participant):
+    """What one rank of a case does.
+
+    Args:
+        case: what is measured.
+        spec: of its model.
+        device: this rank's own.
+        rank: counted from 0.
+    """
+
+    model_class: type[Model]
+    model: Model
+    inspection: Inspection
+    finite: FiniteWatch
+
+    def __init__(self, case: Case, spec: ModelSpec, device: torch.device, rank: int = 0) -> None:
+        super().__init__(device, rank, case.world)
+        self.case, self.spec = case, spec
+        self.clock = DeviceClock(device)
+        self.variants: dict[str, Variant] = {}
+        self._began: tuple[str, int] | None = None  # the step since the last synchronisation, and when it began
+        self._steps_ns: dict[str, list[int]] = {}
+
+    def load(self) -> tuple[str, ...]:
+        """Import the model's folder. Returns the settings that its libraries changed, and that were put back."""
+        with GlobalState() as before:
+            self.model_class = load_model_class(self.spec)
+        packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in library_imports(self.spec))
+        by_server = [change for package in packages for change in PUT_BACK_BY_SERVER.get(package, ())]
+        return tuple(dict.fromkeys([*by_server, *before.put_back()]))
+
+    def build(self) -> None:
+        """Build the model. The weights are the same in all ranks; with tensor parallelism, so are the data."""
+        case = self.case
+        assert case.batch_size is not None
+        shard = 0 if case.parallel is Parallel.TP else self.rank
+        self.model = self.model_class(case.mode, self.device, case.batch_size, seed=case.seed, shard=shard)
+
+    def prepare(self) -> dict[str, str]:
+        """Apply precision, memory format and parallelism. Returns PyTorch's flags as they are then."""
+        flags = apply_precision(self.model, self.case.precision)
+        apply_memory_format(self.model, self.case.memory_format)
+        if self.mesh is not None:
+            from torchzoo.measure.parallel import parallelize
+
+            parallelize(self.model, self.case.parallel, self.mesh)
+            torch.manual_seed(self.case.seed + self.model.shard)  # what steps draw: dropout
+        self.finite = FiniteWatch(self.model)
+        self.variants[EAGER_VARIANT] = eager_variant(self.model, self.model.measured_step)
+        return flags
+
+    def inspect(self) -> None:
+        """Take one eager step, and note what it computes in and how it calls its networks."""
+        self.inspection = inspect_step(self.model, self.model.measured_step)
+
+    def add_candidate(self) -> None:
+        """Compile what the case's backend compiles. The first step of the variant will do it."""
+        self.variants[CANDIDATE_VARIANT] = candidate_variant(
+            self.model, self.model.measured_step, self.case, self.inspection.take_calls()
+        )
+
+    def step(self, name: str) -> Any:
+        """Take one step of a variant."""
+        self._began = (name, self.clock.now_ns())
+        return self.variants[name].step()
+
+    def synchronize(self, clock: DeviceClock) -> None:
+        """Wait for this rank's device, and note how long the last step took."""
+        clock.synchronize()
+        if self._began is not None:
+            name, began_ns = self._began
+            self._steps_ns.setdefault(name, []).append(self.clock.now_ns() - began_ns)
+            self._began = None
+
+    def forget_steps(self) -> None:
+        self._steps_ns.clear()
+
+    def step_medians_s(self) -> dict[str, float]:
+        """By variant, how long a step took this rank, since `forget_steps`."""
+        return {name: median(steps) / 1e9 for name, steps in self._steps_ns.items()}
+
+    def release(self) -> None:
+        """Hold the model no longer."""
+        self.variants.clear()
+        for name in ("model", "finite", "inspection"):
+            vars(self).pop(name, None)
+
+    def forget(self) -> None:
+        """Give up the model and what was compiled for it."""
+        self.release()
+        torch._dynamo.reset()
+        free_memory(self.device)
+
+    def values(self, kind: str, steps: int) -> list[float]:
+        """Numbers of the first steps of a new model: the loss and the norm of the gradients, or that of the outputs.
+
+        (An optimizer such as Adam hides a factor that all gradients have, so losses alone say too little.)
+
+        `kind` is `reference` (see `torchzoo.measure.check.ranks`), `eager` or `candidate`.
+        """
+        from torchzoo.measure.check.ranks import average_gradients, value_of
+
+        self.build()
+        mesh = self.mesh
+        if kind == "reference":
+            self.mesh = None
+            if self.case.parallel is not Parallel.TP:
+                self.model.before_update = average_gradients
+        try:
+            self.prepare()
+        finally:
+            self.mesh = mesh
+        name = EAGER_VARIANT
+        if kind == CANDIDATE_VARIANT:
+            name = CANDIDATE_VARIANT
+            self.inspect()
+            self.build()
+            calls = self.inspection
+            self.prepare()
+            self.inspection = calls
+            self.add_candidate()
+        self.variants[name].select()
+        torch.manual_seed(self.case.seed + self.model.shard)
+        found = []
+        for _ in range(steps):
+            found.append(value_of(self.variants[name].step()))
+            if self.case.mode is Mode.TRAIN:
+                networks = self.model.networks().values()
+                found.append(float(gradient_norm(p for network in networks for p in network.parameters())))
+        self.inspection = Inspection(calls={}, operator_dtypes={})
+        self.forget()
+        return found
+
+    def memory(self, name: str, steps: int) -> Memory:
+        """The peaks of so many steps."""
+        return measure_memory(self.variants[name].step, steps, self.device)
+
+    def communication(self, name: str, steps: int) -> Communication | None:
+        """What this rank does in its collectives in so many steps."""
+        self.variants[name].select()
+        return measure_communication(self.variants[name].step, self.clock, self.device, world=self.world, steps=steps)

@@ -1,0 +1,160 @@
+"""A model made parallel from outside: its trained network is wrapped, and its optimizers get the new parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
+
+from torchzoo.backends import NotRunnable
+from torchzoo.case import Mode, Parallel
+from torchzoo.model import Model
+from torchzoo.networks.tensor_parallel import library_plan
+
+
+class DataParallel(DistributedDataParallel):
+    """PyTorch's, which also shows the attributes of the network in it: a model may read them."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
+def parallelize(model: Model, how: Parallel, mesh: DeviceMesh) -> None:
+    """Make the step of `model` one part of a parallel step over the ranks of `mesh`.
+
+    - `ddp`: the trained network in `DistributedDataParallel`.
+    - `fsdp2`: `fully_shard` for each repeated block (`blocks`) and for the network.
+    - `tp`: `parallelize_module` with the model's own plan, or that of the network's library.
+
+    All ranks call it at the same time. It comes after casts, which would not reach the ranks' shards.
+
+    Raises:
+        NotRunnable: there is no plan for this model; the message says why.
+    """
+    network = _parallel_network(model)
+    before = dict(network.named_parameters())
+    match how:
+        case Parallel.DDP:
+            _replace(model, network, _data_parallel(network, model.device, mesh))
+        case Parallel.FSDP2:
+            for block in blocks(network):
+                fully_shard(block, mesh=mesh)
+            fully_shard(network, mesh=mesh)
+        case Parallel.TP:
+            plan = model.tensor_parallel_plan() or library_plan(network)
+            if plan is None:
+                raise NotRunnable("this model has no plan for tensor parallelism")
+            tied = _tied(network)
+            parallelize_module(network, mesh, plan)
+            _tie(network, tied)
+        case Parallel.NONE:
+            raise ValueError("nothing to do")
+    _hand_over(before, dict(network.named_parameters()), list(_optimizers(model)))
+
+
+def _parallel_network(model: Model) -> nn.Module:
+    networks = list(model.networks().values())
+    if model.mode is Mode.TRAIN:
+        networks = [one for one in networks if any(parameter.requires_grad for parameter in one.parameters())]
+        if len(networks) != 1:
+            raise NotRunnable(f"its step trains {len(networks)} networks: there is a plan for one only")
+    elif len(networks) != 1:
+        raise NotRunnable(f"its step has {len(networks)} networks: there is a plan for one only")
+    return networks[0]
+
+
+def _data_parallel(network: nn.Module, device: torch.device, mesh: DeviceMesh) -> DataParallel:
+    ids = None if device.type == "cpu" else [device.index]
+    return DataParallel(network, device_ids=ids, process_group=mesh.get_group())
+
+
+def _replace(model: Model, network: nn.Module, wrapped: nn.Module) -> None:
+    names = [name for name, value in vars(model).items() if value is network]
+    for name in names:
+        setattr(model, name, wrapped)
+    if network in model.networks().values():
+        raise NotRunnable("its network is not an attribute of the model, and can't be replaced by a wrapped one")
+
+
+def blocks(network: nn.Module) -> list[nn.Module]:
+    """The repeated blocks of a network: the children of lists and sequences that have several of one class.
+
+    Blocks have children themselves. Those inside other blocks do not count.
+    """
+    found: list[nn.Module] = []
+    for child in network.children():
+        if isinstance(child, nn.ModuleList | nn.Sequential) and _are_blocks(list(child.children())):
+            found += child.children()
+        else:
+            found += blocks(child)
+    return found
+
+
+def _are_blocks(modules: list[nn.Module]) -> bool:
+    is_one_class = len({type(one) for one in modules}) == 1
+    return len(modules) > 1 and is_one_class and all(list(one.children()) for one in modules)
+
+
+def _tied(network: nn.Module) -> list[list[str]]:
+    """The names of parameters that are one and the same."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [same for same in names.values() if len(same) > 1]
+
+
+def _tie(network: nn.Module, tied: list[list[str]]) -> None:
+    """Make them one again: `parallelize_module` shards each by itself.
+
+    Raises:
+        NotRunnable: they are sharded in different ways.
+    """
+    for first, *others in tied:
+        parameter = network.get_parameter(first)
+        for name in others:
+            if getattr(network.get_parameter(name), "placements", None) != getattr(parameter, "placements", None):
+                raise NotRunnable(f"{first} and {name} are one parameter, and the plan shards them in different ways")
+            module, _, attribute = name.rpartition(".")
+            setattr(network.get_submodule(module), attribute, parameter)
+
+
+def _optimizers(model: Model) -> Iterator[Optimizer]:
+    for value in vars(model).values():
+        for leaf in tree_leaves(value):
+            if isinstance(leaf, Optimizer):
+                yield leaf
+
+
+def _hand_over(before: dict[str, nn.Parameter], after: dict[str, nn.Parameter], optimizers: list[Optimizer]) -> None:
+    """Give the optimizers the parameters that took the places of those that they have.
+
+    Sharded ones and others go into groups of their own: an optimizer updates all tensors of a group by one call, which
+    takes no mixture.
+    """
+    successors = {id(parameter): after[name] for name, parameter in before.items()}
+    for optimizer in optimizers:
+        if optimizer.state:
+            raise ValueError("an optimizer has taken steps before its network was made parallel")
+        for group in list(optimizer.param_groups):
+            parameters = [successors.get(id(parameter), parameter) for parameter in group["params"]]
+            group["params"], others = _apart(parameters)
+            if others:
+                optimizer.add_param_group({**group, "params": others})
+
+
+def _apart(parameters: list[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Those of the kind of the first, and the others: sharded tensors or ordinary ones."""
+    kind = type(parameters[0].data)
+    alike = [parameter for parameter in parameters if type(parameter.data) is kind]
+    return alike, [parameter for parameter in parameters if type(parameter.data) is not kind]

@@ -1,0 +1,76 @@
+"""How steps scale over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchzoo.analysis.cases import CaseResult
+from torchzoo.analysis.collectives import CollectiveFigures
+from torchzoo.analysis.scaling import scalings
+from torchzoo.report import units
+from torchzoo.stats import Estimate
+
+HEADINGS = (
+    "case",
+    "step",
+    "a device",
+    "weak scaling",
+    "strong scaling",
+    "exposed communication",
+    "collectives of a step",
+    "spread of ranks",
+    "memory of ranks",
+)
+
+
+def rows(results: Sequence[CaseResult]) -> list[tuple[str, ...]]:
+    """The cells under `HEADINGS` for each case with several ranks."""
+    return [
+        (
+            one.case.label(),
+            units.latency(one.figures.shown.latency_s),
+            units.rate(one.samples_per_s_and_device, one.figures.measured.sample_unit),
+            _ratio(one.weak),
+            _ratio(one.strong),
+            "" if one.exposed is None else units.share(one.exposed),
+            "; ".join(map(_collective, one.collectives)),
+            f"{one.spread:.1%}",
+            _memory(one.least_bytes, one.most_bytes),
+        )
+        for one in scalings(results)
+    ]
+
+
+def lines(results: Sequence[CaseResult]) -> list[str]:
+    """The same in words."""
+    found = []
+    for label, step, rate, weak, strong, exposed, collectives, spread, memory in rows(results):
+        parts = [f"{step} a step", f"{rate} and device"]
+        parts += [f"{word} scaling {ratio}" for word, ratio in (("weak", weak), ("strong", strong)) if ratio]
+        parts += [f"communication {exposed} exposed"] if exposed else []
+        parts += [collectives] if collectives else []
+        parts += [f"ranks within {spread}", *([memory] if memory else [])]
+        found.append(f"{label}: {', '.join(parts)}")
+    return found
+
+
+def _ratio(estimate: Estimate | None) -> str:
+    return "" if estimate is None else units.speedup(estimate)
+
+
+def _collective(one: CollectiveFigures) -> str:
+    """`14 all_reduce, 418 MiB, bus 312 GB/s [300, 320], 83% of the measured peak`."""
+    parts = [f"{one.calls} {one.name}"]
+    parts += [units.size(one.bytes)] if one.bytes is not None else []
+    if one.bus_bytes_per_s is not None:
+        reached = ""
+        if one.ceiling_bytes_per_s is not None:
+            reached = f", {one.bus_bytes_per_s.value / one.ceiling_bytes_per_s:.0%} of the measured peak"
+        parts.append(f"bus {units.bandwidth(one.bus_bytes_per_s)}{reached}")
+    return ", ".join(parts)
+
+
+def _memory(least: int | None, most: int | None) -> str:
+    if least is None or most is None:
+        return ""
+    return units.size(most) if least == most else f"{units.size(least)} to {units.size(most)}"

@@ -1,0 +1,61 @@
+"""The processes that measure the bus bandwidth between devices: one for each, like the ranks of a case."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+
+from torchzoo.errors import attempt
+from torchzoo.record import Failed, FailureKind, Outcome
+from torchzoo.run.ranks import Watch, fork_ranks
+from torchzoo.settings import Stage
+
+
+def tell_bus_peaks(connection: Connection, devices: tuple[str, ...]) -> None:
+    """Send the bus bandwidth between the devices in GB/s, by collective; or one line that says why not."""
+    os.setsid()  # a process group of its own, to be killed whole
+
+    def send(why: Outcome) -> None:
+        connection.send(_one_line(devices, why.message if isinstance(why, Failed) else str(why)))
+
+    ranks = fork_ranks(devices, None, partial(_follow, devices), _failure, close=[connection])
+    watch = Watch(ranks, died=lambda rank, code: _failure(RuntimeError(f"rank {rank} ended with {code}")), send=send)
+    found = attempt(lambda: _lead(devices, [rank.line for rank in ranks]))
+    if isinstance(found, Exception):
+        traceback.print_exception(found)
+    watch.end(lambda: connection.send(_one_line(devices, str(found)) if isinstance(found, Exception) else found))
+
+
+def _lead(devices: Sequence[str], lines: Sequence[Connection]) -> dict[str, float]:
+    from torchzoo.measure.gang import Line, Ranks
+    from torchzoo.measure.passes.bus import BusParticipant
+    from torchzoo.measure.process_group import use_device
+
+    own = BusParticipant(use_device(devices[0], _threads(devices)), 0, len(devices))
+    ranks = Ranks(own, [Line(line) for line in lines])
+    ranks.meet()
+    found: list[dict[str, float]] = ranks.everywhere("rates_gb_per_s")
+    return {name: min(rates[name] for rates in found) for name in found[0]}
+
+
+def _follow(devices: Sequence[str], number: int, device: str, line: Connection) -> None:
+    from torchzoo.measure.gang import Line, follow
+    from torchzoo.measure.passes.bus import BusParticipant
+    from torchzoo.measure.process_group import use_device
+
+    follow(BusParticipant(use_device(device, _threads(devices)), number, len(devices)), Line(line))
+
+
+def _threads(devices: Sequence[str]) -> int | None:
+    return max(1, (os.cpu_count() or 1) // len(devices)) if devices[0] == "cpu" else None
+
+
+def _failure(error: BaseException) -> Failed:
+    return Failed(kind=FailureKind.ERROR, stage=Stage.MEASURE, message=str(error))
+
+
+def _one_line(devices: Sequence[str], why: str) -> str:
+    return f"can't measure collectives between {', '.join(devices)}: {' '.join(why.split())[:300]}"
