@@ -6,9 +6,15 @@ be a tensor. Sizes: 32 layers of 32 heads, width 4,096, 6,738,415,616 parameters
 
 An eval step is what TorchBench's `simple_gpt` (https://github.com/pytorch/benchmark at 0e83c44) runs: a prompt of 10
 tokens into the cache, the logits of all of them. A decode step reads one token at the last position of the cache, which
-holds random keys and values. TorchBench splits each layer over all GPUs of the host (DTensor) and needs its own runner
-for that; this is the same network on one device. It casts to bfloat16: `--precision bf16` does that here.
+holds random keys and values. TorchBench casts to bfloat16: `--precision bf16` does that here. It also splits each layer
+over all GPUs of the host, by DTensor or, as `simple_gpt_tp_manual`, by hand. `--world N --parallel tp` does that here,
+by DTensor: a rank has the heads, their caches and the rows of the feed-forward layers that are its own, and ranks add up
+what a layer gives. Ours splits the product that makes queries, keys and values, as the version by hand does.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -18,6 +24,9 @@ from torchzoo.tasks import Batch, NetworkModel
 
 from .network import StaticLlama
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
+
 
 class Model(NetworkModel):
     sample_unit = "tokens"
@@ -26,7 +35,7 @@ class Model(NetworkModel):
     prompt_length = 10
 
     @classmethod
-    def small(cls) -> type["Model"]:
+    def small(cls) -> type[Model]:
         config = Config(layers=2, heads=2, width=64, length=32, vocabulary_size=1000)
         return type("Small", (cls,), {"config": config})
 
@@ -54,3 +63,17 @@ class Model(NetworkModel):
     def decode_step(self) -> Tensor:
         logits: Tensor = self.eval_step()
         return logits
+
+    def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+        from torchzoo.networks.tensor_parallel import SplitHeads
+
+        return {
+            "blocks.*.attention.query_key_value": ColwiseParallel(),
+            "blocks.*.attention.cache": SplitHeads(),
+            "blocks.*.attention.output": RowwiseParallel(),
+            "blocks.*.feed_forward.gate": ColwiseParallel(),
+            "blocks.*.feed_forward.inner": ColwiseParallel(),
+            "blocks.*.feed_forward.outer": RowwiseParallel(),
+        }

@@ -38,16 +38,18 @@ class StaticLlama(Llama):
 
 
 class Attention(nn.Module):
+    """Queries, keys and values come from one product, head by head, so that a rank can have the rows of its heads."""
+
     def __init__(self, config: Config, batch_size: int) -> None:
         super().__init__()
         c = config
-        self.heads = c.heads
+        self.parts = (-1, 3, c.head_width)  # -1: all heads, or those of this rank
         self.query_key_value = nn.Linear(c.width, 3 * c.width, bias=False)
         self.output = nn.Linear(c.width, c.width, bias=False)
         self.cache = StaticCache(batch_size, c.heads, c.length, c.head_width)
 
     def forward(self, x: Tensor, turns: Tensor, positions: Tensor) -> Tensor:
-        query, key, value = self.query_key_value(x).unflatten(2, (3, self.heads, -1)).unbind(2)  # (B, T, H, D)
+        query, key, value = self.query_key_value(x).unflatten(2, self.parts).unbind(3)  # (B, T, H, D)
         query, key = rotate(query, turns), rotate(key, turns)
         found = self.cache(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), positions)
         output: Tensor = self.output(found.transpose(1, 2).flatten(2))
