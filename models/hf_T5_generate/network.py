@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import EncoderDecoderCache, StaticCache, T5ForConditionalGeneration
 
 from torchzoo.networks.generation import CachedNetwork
@@ -22,18 +21,12 @@ class CachedT5(CachedNetwork):
         length: the most tokens of a sequence that the decoder reads.
     """
 
+    cache: EncoderDecoderCache
+
     def __init__(self, network: T5ForConditionalGeneration, source: Tensor, *, length: int) -> None:
-        nn.Module.__init__(self)
-        self.network = network
-        own = StaticCache(config=network.config, max_cache_len=length)
-        looked_up = StaticCache(config=network.config, max_cache_len=source.shape[1])
-        self.caches = EncoderDecoderCache(own, looked_up)
-        layers = [*own.layers, *looked_up.layers]
-        self.cache = SimpleNamespace(layers=layers)  # type: ignore[assignment]  # what the base moves, casts and rewinds
-        self.cached = 0
-        with torch.no_grad():
-            self(source[:, :1], source)
-        self._find_lengths()
+        own, cross = (StaticCache(config=network.config, max_cache_len=size) for size in (length, source.shape[1]))
+        cache = EncoderDecoderCache(own, cross)
+        super().__init__(network, source, length=length, cached=0, cache=cache, source=source)
 
     def forward(  # type: ignore[override]
         self, tokens: Tensor, source: Tensor | None = None, *, encoded: Tensor | None = None
@@ -42,7 +35,7 @@ class CachedT5(CachedNetwork):
             input_ids=source,
             encoder_outputs=None if encoded is None else (encoded,),
             decoder_input_ids=tokens,
-            past_key_values=self.caches,
+            past_key_values=self.cache,
             use_cache=True,
         )
         return outputs.logits[:, -1], outputs.encoder_last_hidden_state
@@ -50,4 +43,8 @@ class CachedT5(CachedNetwork):
     def rewind(self) -> None:
         """Make the next call the first one of a sequence."""
         super().rewind()
-        self.caches.is_updated = dict.fromkeys(self.caches.is_updated, False)
+        self.cache.is_updated = dict.fromkeys(self.cache.is_updated, False)
+
+    def _growing_layers(self) -> list[Any]:
+        """Both caches are written again for each source."""
+        return self.cache.self_attention_cache.layers + self.cache.cross_attention_cache.layers

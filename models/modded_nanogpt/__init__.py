@@ -1,15 +1,17 @@
 """modded-nanogpt (https://github.com/KellerJordan/modded-nanogpt): the GPT that trains to GPT-2's loss in minutes.
 
 It is the record of August 23, 2025, which TorchBench has as `modded_nanogpt` (https://github.com/pytorch/benchmark at
-0e83c44): 12 layers, width 768, and Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/) on all
-matrices between embeddings and head. `network.py` says what is unusual. TorchBench's sizes are taken over: one sequence
-of 6,144 tokens (the record has eight of 49,152) and windows of 7 and 3 blocks of 128, those of half-way through the
-training. TorchBench runs the forward and backward pass; a train step here is the whole update, and an eval step the
-validation loss. Learning rates: 0.05 for Muon, 0.008 for Adam, times 75 for embeddings and 5 for scalars.
+0e83c44): 12 layers, width 768, 275,743,566 parameters by our count, and Muon (Jordan et al., 2024,
+https://kellerjordan.github.io/posts/muon/) on all matrices between embeddings and head. `network.py` says what is
+unusual. TorchBench's sizes are taken over: one sequence of 6,144 tokens (the record has eight of 49,152) and windows of
+7 and 3 blocks of 128, those of half-way through the training. TorchBench runs the forward and backward pass; a train
+step here is the whole update, and an eval step the validation loss. Of the parameters, 82,576,152 are in the layers,
+the rest in the head and in four tables of embeddings, of which three are mixed into values. A train step takes 9.9
+TFLOP by our count. Learning rates: 0.05 for Muon, 0.008 for Adam, times 75 for embeddings and 5 for scalars.
 
 Different from the record:
-- Attention gets its mask whole instead of as blocks (FlexAttention), so all 6,144 x 6,144 scores are computed. In eager
-  mode FlexAttention would write them out, and on a CPU it has no backward pass.
+- Attention gets its mask whole instead of as blocks (FlexAttention), so all 6,144 x 6,144 scores are computed (and
+  counted). In eager mode FlexAttention would write them out, and on a CPU it has no backward pass.
 - Precision is an axis, so the head does not multiply in FP8, and embeddings are not kept in bfloat16.
 - Output projections, gates and the head begin with small random weights, not with zeros, so that the first update
   changes all parameters, as later ones do.

@@ -1,9 +1,10 @@
 """GPT-2 124M (Radford et al., 2019) with nanoGPT's sampling (https://github.com/karpathy/nanoGPT, 2022).
 
-The network is that of `nanogpt_gpt2`, here with biases. The work is another: it is TorchBench's `nanogpt`
+The network is that of `nanogpt_gpt2`, here with biases: 124,475,904 parameters. The published 124,439,808 have 50,257
+words; here there are 50,304, as nanoGPT rounds them up. The work is another: it is TorchBench's `nanogpt`
 (https://github.com/pytorch/benchmark at 0e83c44), a single sequence of 64 tokens. An eval step samples 32 tokens after
 them at a temperature of 0.8 from the 200 most probable ones. nanoGPT has no cache: for each token, the whole sequence
-is computed again, one token longer than before, and the logits of its last token.
+is computed again, one token longer than before, and the logits of its last token: 442 GFLOP by our count.
 
 A train step is nanoGPT's update on 64 tokens, with the loss of all of them. (TorchBench minimises the mean of the last
 token's logits, which trains nothing, and does not clip gradients.)

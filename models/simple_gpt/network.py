@@ -43,13 +43,13 @@ class Attention(nn.Module):
     def __init__(self, config: Config, batch_size: int) -> None:
         super().__init__()
         c = config
-        self.parts = (-1, 3, c.head_width)  # -1: all heads, or those of this rank
+        self.head_width = c.head_width
         self.query_key_value = nn.Linear(c.width, 3 * c.width, bias=False)
         self.output = nn.Linear(c.width, c.width, bias=False)
         self.cache = StaticCache(batch_size, c.heads, c.length, c.head_width)
 
     def forward(self, x: Tensor, turns: Tensor, positions: Tensor) -> Tensor:
-        query, key, value = self.query_key_value(x).unflatten(2, self.parts).unbind(3)  # (B, T, H, D)
+        query, key, value = self.query_key_value(x).unflatten(2, (-1, 3, self.head_width)).unbind(3)  # (B, T, H, D)
         query, key = rotate(query, turns), rotate(key, turns)
         found = self.cache(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), positions)
         output: Tensor = self.output(found.transpose(1, 2).flatten(2))
