@@ -53,6 +53,6 @@ class Attention(nn.Module):
 def rotate(x: Tensor, turns: Tensor) -> Tensor:
     """Pairs of neighbours in the last dimension of x (B, T, H, D) are complex numbers. Each is turned by its angle."""
     wide = torch.promote_types(x.dtype, torch.float32)
-    pairs = torch.view_as_complex(x.to(wide).unflatten(3, (-1, 2)))
+    pairs = torch.view_as_complex(x.to(wide).view(*x.shape[:3], -1, 2))
     turned = pairs * torch.view_as_complex(turns.to(wide)).unsqueeze(1)
     return torch.view_as_real(turned).flatten(3).to(x.dtype)

@@ -35,8 +35,8 @@ class Model(SupervisedModel):
 
     @classmethod
     def small(cls) -> type["Model"]:
-        sizes = {"vocabulary_size": 512, "length": 64, "heads": 2, "width": 32, "block": 4, "document_start": 511}
-        return type("Small", (cls,), {"config": Config(**sizes), "document_length": 16})
+        config = Config(vocabulary_size=512, length=64, heads=2, width=32, block=4, document_start=511)
+        return type("Small", (cls,), {"config": config, "document_length": 16})
 
     def build_network(self) -> ModdedGPT:
         return ModdedGPT(self.config)

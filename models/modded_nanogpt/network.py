@@ -126,12 +126,12 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, values: Tensor | None, value_mixing: Tensor, visible: Tensor) -> Tensor:
         c = self.config
-        projected = F.linear(x, self.matrices[:3].flatten(0, 1)).unflatten(2, (3, c.heads, c.head_width))
+        projected = F.linear(x, self.matrices[:3].flatten(0, 1)).view(*x.shape[:2], 3, c.heads, c.head_width)
         query, key, value = projected.transpose(1, 3).unbind(2)  # (B, H, T, D) each
         query, key = self.rotate(norm(query)), self.rotate(norm(key))
         value = value_mixing[0] * value
         if values is not None:
-            value = value + value_mixing[1] * values.unflatten(2, (c.heads, c.head_width)).transpose(1, 2)
+            value = value + value_mixing[1] * values.view(*x.shape[:2], c.heads, c.head_width).transpose(1, 2)
         found = F.scaled_dot_product_attention(query, key, value, attn_mask=visible, scale=c.score_scale)
         gates = torch.sigmoid(self.gate(x[..., : c.gated_by]))  # (B, T, H)
         gated = found.transpose(1, 2) * gates.unsqueeze(3)

@@ -41,7 +41,8 @@ class Model(NetworkModel):
     def build_network(self) -> nn.Module:
         vision = SamVisionConfig(**self.sizes, image_size=self.image_size, initializer_range=0.02)
         prompt = SamPromptEncoderConfig(image_size=self.image_size)
-        return Segmenter(SamModel(SamConfig(vision_config=vision, prompt_encoder_config=prompt)), self.original_size)
+        network = SamModel(SamConfig(vision_config=vision, prompt_encoder_config=prompt))
+        return Segmenter(network, self.image_size, self.original_size)
 
     def build_batch(self) -> Batch:
         images = self.data.uniform(self.batch_size, 3, self.height, self.width, high=255.0)

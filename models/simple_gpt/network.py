@@ -58,7 +58,7 @@ class Attention(nn.Module):
 
 def rotate(x: Tensor, turns: Tensor) -> Tensor:
     """Turn pairs of neighbours in the last dimension of x (B, T, H, D) by the angles of `turns` (T, D / 2, 2)."""
-    first, second = x.unflatten(3, (-1, 2)).unbind(-1)
+    first, second = x.view(*x.shape[:3], -1, 2).unbind(-1)
     cosine, sine = turns.unsqueeze(1).unbind(-1)  # (T, 1, D / 2)
     turned = torch.stack([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
     return turned.flatten(3).to(x.dtype)
