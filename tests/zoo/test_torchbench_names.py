@@ -27,8 +27,8 @@ NAMES = read_yaml(ROOT / "torchzoo/zoo/torchbench_names.yaml", Names)
 BOTH = NAMES.core | NAMES.canary
 CATALOG = find_models()
 
-#: SHA-256 of the names of the folders in `torchbenchmark/models` and `torchbenchmark/canary_models` at that commit, each
-#: with a line feed, in the order of their bytes.
+#: SHA-256 of the names of the folders in torchbenchmark's `models` and `canary_models` at that commit: each name with a
+#: line feed, in the order of their bytes.
 UPSTREAM = {
     "core": "85c7f4f4ffcf18a8b99b9185b2762ef6c488351ebb55195c5ef6fc5b67bd1fae",
     "canary": "d13d4c63a473e1fd809aeafb18c6998c5492f389f1f35b48860e7cc23e03803d",
