@@ -68,7 +68,8 @@ def test_muon_makes_the_updates_of_pytorchs(shape: tuple[int, int]) -> None:
         for parameter, optimizer in zip((ours, theirs), optimizers, strict=True):
             parameter.grad = gradient.clone()
             optimizer.step()
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)  # products in bfloat16, in another order
+    # Products in bfloat16, in another order. Without Nesterov's momentum, or with a step less, 1e-2 is exceeded.
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=4e-3)
     assert (ours - torch.linspace(-1, 1, 16 * 48).reshape(shape)).abs().max() > 0.02
 
 
