@@ -1,7 +1,7 @@
 """A graph attention network (Veličković et al., 2017, arXiv:1710.10903): 3 layers of 8 heads of 32 on a larger graph.
 
 The paper has 8 heads, too, of 8, in two layers. Width, layers and graph (20,000 nodes, 200,000 edges) are torchzoo's
-own choice: TorchBench has no such model. torch_geometric adds self loops in each step.
+own choice: none of TorchBench's core models is one. torch_geometric adds self loops in each step.
 """
 
 from torch import nn

@@ -192,7 +192,7 @@ def _measure_model(
         variants={run.variant.name: run.result() for run in runs},
         samples_per_step=model.samples_per_step * (1 if case.parallel is Parallel.TP else case.world),
         sample_unit=model.sample_unit,
-        bytes_read_per_step=model.bytes_read_per_step,
+        bytes_read_per_step=None if case.parallel is Parallel.TP else model.bytes_read_per_step,  # a rank reads a part
         parameters=sum(p.numel() for network in model.networks().values() for p in network.parameters()),
         operator_dtypes=inspection.operator_dtypes,
         precision_flags=flags,

@@ -66,12 +66,25 @@ class NoisePrediction(Denoiser):
     first_variance: ClassVar[float] = 0.00085
     last_variance: ClassVar[float] = 0.012
 
-    def add_noise(self, clean: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def draw_times(self, clean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Times (B,), and how much of the latents and of the noise there is at each (B, 1, ...)."""
         ends = self.first_variance**0.5, self.last_variance**0.5
         kept = 1 - torch.linspace(*ends, self.step_count, device=self.device).square()
         times = self.data.integers(0, self.step_count, len(clean))
-        signal = kept.cumprod(0)[times].view(-1, *[1] * (clean.ndim - 1))  # (B, 1, ...)
-        return signal.sqrt() * clean + (1 - signal).sqrt() * noise, times, noise
+        signal = kept.cumprod(0)[times].view(-1, *[1] * (clean.ndim - 1))
+        return times, signal.sqrt(), (1 - signal).sqrt()
+
+    def add_noise(self, clean: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        times, of_clean, of_noise = self.draw_times(clean)
+        return of_clean * clean + of_noise * noise, times, noise
+
+
+class VelocityPrediction(NoisePrediction):
+    """The same noise; the network predicts the velocity (Salimans and Ho, 2022, arXiv:2202.00512)."""
+
+    def add_noise(self, clean: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        times, of_clean, of_noise = self.draw_times(clean)
+        return of_clean * clean + of_noise * noise, times, of_clean * noise - of_noise * clean
 
 
 class FlowMatching(Denoiser):

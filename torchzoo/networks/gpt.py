@@ -26,7 +26,10 @@ class Config:
 
 
 class GPT(nn.Module):
-    """Tokens (B, T) to the logits (B, T, V) of the next ones and, given these (B, T), the loss, else None."""
+    """Tokens (B, T) to the logits (B, T, V) of the next ones and, given these (B, T), the loss, else None.
+
+    With `last_only`, the logits are (B, 1, V), those of the last token.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -49,12 +52,14 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
-    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, tokens: Tensor, targets: Tensor | None = None, *, last_only: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.dropout(self.token(tokens) + self.position(places))  # (B, T, C)
         for block in self.blocks:
             x = block(x)
-        logits = self.head(self.norm(x))
+        logits = self.head(self.norm(x[:, -1:] if last_only else x))
         if targets is None:
             return logits, None
         return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())

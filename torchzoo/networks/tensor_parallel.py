@@ -1,4 +1,4 @@
-"""Plans for the tensor parallelism of transformers' networks."""
+"""Plans for the tensor parallelism of transformers' networks, and what plans need beside PyTorch's styles."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
@@ -50,3 +51,21 @@ def _style(word: str) -> ParallelStyle | None:
         case "colwise_rep" | "colwise_gather_output":
             return ColwiseParallel(output_layouts=Replicate())
     return None
+
+
+class SplitHeads(ParallelStyle):
+    """Each rank keeps the caches (B, H, ...) of its own heads: the buffers of a module are cut along H.
+
+    Raises:
+        ValueError: the ranks can't have the same number of heads.
+    """
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        ranks = device_mesh.size()
+        for name, cache in list(module.named_buffers(recurse=False)):
+            heads = cache.shape[1]
+            if heads % ranks:
+                raise ValueError(f"{heads} heads can't be shared evenly by {ranks} ranks")
+            own = cache.chunk(ranks, dim=1)[device_mesh.get_local_rank()]
+            setattr(module, name, own.clone())
+        return module

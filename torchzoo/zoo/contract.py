@@ -36,6 +36,7 @@ SYNCHRONISING = frozenset(
         "aten::bincount",
         "aten::equal",
         "aten::repeat_interleave.Tensor",
+        "aten::multinomial",  # it checks on the host whether the probabilities are valid
         "aten::_coalesce",  # of a sparse tensor: how many different indices there are
         "torchvision::nms",
         "aten::_ctc_loss",  # on CUDA it copies the lengths from the host

@@ -1,0 +1,64 @@
+"""modded-nanogpt (https://github.com/KellerJordan/modded-nanogpt): the GPT that trains to GPT-2's loss in minutes.
+
+It is the record of August 23, 2025, which TorchBench has as `modded_nanogpt` (https://github.com/pytorch/benchmark at
+0e83c44): 12 layers, width 768, 275,743,566 parameters by our count, and Muon (Jordan et al., 2024,
+https://kellerjordan.github.io/posts/muon/) on all matrices between embeddings and head. `network.py` says what is
+unusual. TorchBench's sizes are taken over: one sequence of 6,144 tokens (the record has eight of 49,152) and windows of
+7 and 3 blocks of 128, those of half-way through the training. TorchBench runs the forward and backward pass; a train
+step here is the whole update, and an eval step the validation loss. Of the parameters, 82,576,152 are in the layers,
+the rest in the head and in four tables of embeddings, of which three are mixed into values. A train step takes 9.9
+TFLOP by our count. Learning rates: 0.05 for Muon, 0.008 for Adam, times 75 for embeddings and 5 for scalars.
+
+Different from the record:
+- Attention gets its mask whole instead of as blocks (FlexAttention), so all 6,144 x 6,144 scores are computed (and
+  counted). In eager mode FlexAttention would write them out, and on a CPU it has no backward pass.
+- Precision is an axis, so the head does not multiply in FP8, and embeddings are not kept in bfloat16.
+- Output projections, gates and the head begin with small random weights, not with zeros, so that the first update
+  changes all parameters, as later ones do.
+- The loss is the mean over tokens, not their sum. Both optimizers divide the scale out again.
+- Scalars: those that pad them for eight GPUs are left out.
+"""
+
+from torch import Tensor
+
+from torchzoo.tasks import Batch, SupervisedModel
+
+from .muon import MuonAdam
+from .network import Config, ModdedGPT
+
+
+class Model(SupervisedModel):
+    sample_unit = "sequences"
+    network: ModdedGPT
+    config = Config()
+    document_length = 1024  # on average
+
+    @classmethod
+    def small(cls) -> type["Model"]:
+        config = Config(vocabulary_size=512, length=64, heads=2, width=32, block=4, document_start=511)
+        return type("Small", (cls,), {"config": config, "document_length": 16})
+
+    def build_network(self) -> ModdedGPT:
+        return ModdedGPT(self.config)
+
+    def build_batch(self) -> Batch:
+        c = self.config
+        words = self.data.tokens(self.batch_size, c.length + 1, c.document_start)
+        starts = self.data.uniform(self.batch_size, c.length + 1) < 1 / self.document_length
+        text = words.masked_fill(starts, c.document_start)
+        return Batch((text[:, :-1].contiguous(), text[:, 1:].contiguous()))
+
+    def compute_loss(self, outputs: Tensor, targets: None) -> Tensor:
+        return outputs
+
+    def build_optimizer(self) -> MuonAdam:
+        network = self.network
+        embeddings = [*network.token.parameters(), *network.value_tables.parameters()]
+        scalars = [network.skips, network.mixing, network.value_mixing]
+        groups = [
+            {"params": list(network.blocks.parameters()), "lr": 0.05, "is_matrix": True},
+            {"params": embeddings, "lr": 75 * 0.008},
+            {"params": scalars, "lr": 5 * 0.008},
+            {"params": list(network.head.parameters()), "lr": 0.008},
+        ]
+        return MuonAdam(groups)

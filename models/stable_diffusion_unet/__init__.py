@@ -1,0 +1,46 @@
+"""The U-Net of Stable Diffusion 2 (Rombach et al., 2022, arXiv:2112.10752), from diffusers: one denoising step.
+
+Sizes: https://huggingface.co/stabilityai/stable-diffusion-2, 865,910,724 parameters (published: 865 million). By our
+count, a train step takes 6.4 TFLOP and an evaluation 4.7. The evaluation has the input of the module which TorchBench's
+model of this name hands to compilers (https://github.com/pytorch/benchmark at 0e83c44): latents of 128 x 128 (an image
+of 1,024 x 1,024), a single text token. (Its own evaluation draws a whole image in 50 steps, each on two latents of 96 x
+96 with 77 tokens.)
+
+TorchBench does not train it. Here a train step is that of the model card: latents of 96 x 96, texts of 77 tokens, and
+the velocity at a random one of 1,000 times is to be predicted; AdamW at 1e-4.
+"""
+
+from typing import Any, ClassVar
+
+from diffusers import UNet2DConditionModel
+from torch import Tensor, nn
+
+from torchzoo.case import Mode
+from torchzoo.model import Inputs
+from torchzoo.networks.denoising import VelocityPrediction
+
+
+class Model(VelocityPrediction):
+    train_latents = (4, 96, 96)
+    eval_latents = (4, 128, 128)
+    sizes: ClassVar[dict[str, Any]] = {
+        "sample_size": 96,
+        "block_out_channels": (320, 640, 1280, 1280),
+        "attention_head_dim": (5, 10, 20, 20),  # numbers of heads
+        "cross_attention_dim": 1024,
+        "use_linear_projection": True,
+    }
+    small_sizes: ClassVar[dict[str, Any]] = {
+        "block_out_channels": (32, 64, 64, 64),
+        "attention_head_dim": (1, 2, 2, 2),
+        "cross_attention_dim": 32,
+    }
+    small_data: ClassVar[dict[str, Any]] = {"train_latents": (4, 16, 16), "eval_latents": (4, 16, 16)}
+
+    def build_network(self) -> nn.Module:
+        return UNet2DConditionModel(**self.sizes)  # type: ignore[no-untyped-call, return-value]
+
+    def build_inputs(self, latents: Tensor, times: Tensor) -> Inputs:
+        length = 77 if self.mode is Mode.TRAIN else 1
+        text = self.data.normal(self.batch_size, length, self.sizes["cross_attention_dim"])
+        return {"sample": latents, "timestep": times, "encoder_hidden_states": text}
