@@ -92,9 +92,7 @@ class Scheduler:
             if planned.resolved is None:
                 queue.append((planned, False))
             else:
-                now = timestamp()
-                record = Record(case=planned.case, outcome=planned.resolved, started_at=now, finished_at=now)
-                yield planned, record
+                yield planned, record_of_resolved(planned)
         seen_s = self.now_s()
         try:
             while (came := self.more()) is not None or queue or self.running:
@@ -313,6 +311,13 @@ class Scheduler:
             self.learned_bytes[key] = max(float(taken), self.learned_bytes.get(key, 0.0))
             resident = max(m.host_uss_bytes or 0 for m in memories)
             self.learned_host_bytes[key] = max(float(resident), self.learned_host_bytes.get(key, 0.0))
+
+
+def record_of_resolved(planned: PlannedCase) -> Record:
+    """The record of a case whose outcome was known when it was planned."""
+    assert planned.resolved is not None
+    now = timestamp()
+    return Record(case=planned.case, outcome=planned.resolved, started_at=now, finished_at=now)
 
 
 def in_order(plan: Plan, *, jobs: int) -> list[PlannedCase]:
