@@ -83,11 +83,12 @@ def bare(model: str, device: str, batch_size: int, world: int) -> float:
     threads = max(1, (os.cpu_count() or 1) // world) if device == "cpu" else 1
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
     command += [__file__, "--bare-rank", model, "-d", device, "--bs", str(batch_size)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
+    python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": str(threads)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
-        sys.exit(f"torchrun failed with {model}: {done.stderr[-2000:]}")
+        sys.exit(f"torchrun failed with {model}: {done.stderr[:3000]}")
     return float(json.loads(lines[-1])["step_s"])
 
 

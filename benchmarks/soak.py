@@ -228,7 +228,10 @@ class Lane:
             time.sleep(0.2)
         for path in self.temporary.iterdir():
             self.tally.temporary[path.name.rpartition("-")[0] or path.name] += 1
-            shutil.rmtree(path, ignore_errors=True)
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
     def _check_rows(self, folder: Path) -> None:
         if not (folder / "run.json").exists():

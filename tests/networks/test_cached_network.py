@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from compiled_once import assert_compiled_once
 from torch import Tensor, nn
-from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
@@ -162,11 +162,4 @@ def test_a_table_of_embeddings_is_read_whole_only_where_it_is_the_output_layer()
 
 
 def test_a_compiled_step_gives_the_same_without_compiling_again() -> None:
-    torch._dynamo.reset()
-    model = Tiny(Mode.DECODE, "cpu", BATCH)
-    expected = model.decode_step()
-    counter = CompileCounterWithBackend("eager")
-    model.network.compile(backend=counter)
-    for _ in range(3):
-        torch.testing.assert_close(model.decode_step(), expected, rtol=1e-5, atol=1e-6)
-    assert counter.frame_count == 1
+    assert_compiled_once(Tiny(Mode.DECODE, "cpu", BATCH))

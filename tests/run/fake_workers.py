@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from examples import CASE, SPEC, measured
+from torchzoo.case import Parallel
 from torchzoo.record import Record
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
@@ -36,6 +37,7 @@ class FakeWorkers:
         self.now_s = 0.0
         self.left: dict[int, Script] = {}
         self.names: dict[int, str] = {}
+        self.gangs: set[int] = set()
         self.paused: set[int] = set()
         self.waiting: set[int] = set()
         self.journal: list[tuple[float, str, str]] = []
@@ -50,6 +52,8 @@ class FakeWorkers:
     def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None:
         assert not self.measuring, "nothing is started while a window is open"
         self.names[ticket] = f"{planned.case.model}@{lane.device}"
+        if lane.devices:
+            self.gangs.add(ticket)
         scripts = self.scripts[planned.case.model]
         self.left[ticket] = list(scripts.pop(0) if len(scripts) > 1 else scripts[0])
         self.say("start", ticket)
@@ -69,17 +73,17 @@ class FakeWorkers:
                 continue
             script.pop(0)
             messages.append((ticket, message))
-            if message is Stage.WAIT:
+            if message is Stage.WAIT or (message is Stage.EXAMINE and ticket in self.gangs):
                 self.waiting.add(ticket)
             if message is Stage.MEASURE:
                 self.measuring.add(ticket)
                 others = set(self.left) - self.paused - {ticket}
                 self.say(f"measure beside {sorted(self.names[t] for t in others)}", ticket)
-            elif not isinstance(message, Stage):
+            else:
                 self.measuring.discard(ticket)
         return messages
 
-    def open_window(self, ticket: int) -> None:
+    def go_on(self, ticket: int) -> None:
         self.waiting.discard(ticket)
 
     def pause(self, ticket: int) -> None:
@@ -117,6 +121,14 @@ def scheduler(workers: FakeWorkers, jobs: int = 3, lanes: tuple[Lane, ...] = (LA
 
     return Scheduler(
         workers, lanes, jobs=jobs, limits=LIMITS, log_path=log_path, now_s=lambda: workers.now_s, **options
+    )
+
+
+def gangs(*models: str, world: int = 2) -> tuple[PlannedCase, ...]:
+    """Cases with several ranks."""
+    return tuple(
+        msgspec.structs.replace(one, case=msgspec.structs.replace(one.case, world=world, parallel=Parallel.DDP))
+        for one in entries(*models, device="cuda")
     )
 
 

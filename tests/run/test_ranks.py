@@ -73,9 +73,9 @@ BAD_RANKS = {
 MARK = "TORCHZOO_TEST_OF_RANKS"
 
 
-def run(zoo: Path, *arguments: str, mark: str = "") -> subprocess.CompletedProcess[str]:
+def run(zoo: Path, *arguments: str, world: str = "2", mark: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "run.py"), "-d", "cpu", "--threads", "1", "--time-limit", "0.2", "-q"]
-    command += ["--models-dir", str(zoo), "--world", "2", *arguments]
+    command += ["--models-dir", str(zoo), "--world", world, *arguments]
     environment = {**os.environ, MARK: mark}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
@@ -91,8 +91,8 @@ def with_mark(mark: str) -> list[psutil.Process]:
 
 def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "blocks", BLOCKS, METADATA.replace("72", str(PARAMETERS)))
-    arguments = ["blocks", "-t", "train", "--world", "1,2", "--parallel", "ddp,fsdp2,tp", "--bs", "4", "--check"]
-    done = run(tmp_path / "zoo", *arguments, "-o", str(tmp_path / "run"))
+    arguments = ["blocks", "-t", "train", "--parallel", "ddp,fsdp2,tp", "--bs", "4", "--check"]
+    done = run(tmp_path / "zoo", *arguments, "-o", str(tmp_path / "run"), world="1,2")
     assert done.returncode == 0, done.stderr
     made = read_run(tmp_path / "run")
     assert len(made.records) == 1 + 3

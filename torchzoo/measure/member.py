@@ -6,9 +6,8 @@ from statistics import median
 from typing import Any
 
 import torch
-import torch._inductor.config
 
-from torchzoo.case import Case, Mode, Parallel
+from torchzoo.case import Case, Parallel
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.finite import FiniteWatch
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
@@ -17,7 +16,7 @@ from torchzoo.measure.passes.communication import Communication, measure_communi
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.process_group import Participant, use_device
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
-from torchzoo.model import Model, gradient_norm
+from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Memory
 from torchzoo.zoo.catalog import library_imports, load_model_class
 from torchzoo.zoo.spec import ModelSpec
@@ -122,52 +121,10 @@ class Member(Participant):
         free_memory(self.device)
 
     def values(self, kind: str, steps: int) -> list[float]:
-        """Numbers of the first steps of a new model: the loss and the norm of the gradients, or that of the outputs.
+        """Numbers of the first steps of a new model: see `torchzoo.measure.check.ranks`."""
+        from torchzoo.measure.check.ranks import first_values
 
-        (An optimizer such as Adam hides a factor that all gradients have, so losses alone say too little.) Nothing is
-        dropped out, and compiled code draws the random numbers that eager draws.
-
-        `kind` is `reference` (see `torchzoo.measure.check.ranks`), `eager` or `candidate`.
-        """
-        with torch._inductor.config.patch(fallback_random=True):
-            return self._values(kind, steps)
-
-    def _values(self, kind: str, steps: int) -> list[float]:
-        from torchzoo.measure.check.randomness import seed_everything, without_dropout
-        from torchzoo.measure.check.ranks import average_gradients, value_of
-
-        self.build()
-        without_dropout(self.model)
-        mesh = self.mesh
-        if kind == "reference":
-            self.mesh = None
-            if self.case.parallel is not Parallel.TP:
-                self.model.before_update = average_gradients
-        try:
-            self.prepare()
-        finally:
-            self.mesh = mesh
-        name = EAGER_VARIANT
-        if kind == CANDIDATE_VARIANT:
-            name = CANDIDATE_VARIANT
-            self.inspect()
-            self.build()
-            without_dropout(self.model)
-            calls = self.inspection
-            self.prepare()
-            self.inspection = calls
-            self.add_candidate()
-        self.variants[name].select()
-        found = []
-        for index in range(steps):
-            seed_everything(self.case.seed + steps * self.model.shard + index)
-            found.append(value_of(self.variants[name].step()))
-            if self.case.mode is Mode.TRAIN:
-                networks = self.model.networks().values()
-                found.append(float(gradient_norm(p for network in networks for p in network.parameters())))
-        self.inspection = Inspection(calls={}, operator_dtypes={})
-        self.forget()
-        return found
+        return first_values(self, kind, steps)
 
     def memory(self, name: str, steps: int) -> Memory:
         """The peaks of so many steps."""

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Mode, Parallel
 from torchzoo.model import Model
-from torchzoo.networks.tensor_parallel import library_plan
+from torchzoo.networks.tensor_parallel import CanNotSplit, library_plan
 
 
 class DataParallel(DistributedDataParallel):
@@ -57,7 +57,10 @@ def parallelize(model: Model, how: Parallel, mesh: DeviceMesh) -> None:
             if plan is None:
                 raise NotRunnable("this model has no plan for tensor parallelism")
             tied = _tied(network)
-            parallelize_module(network, mesh, plan)
+            try:
+                parallelize_module(network, mesh, plan)
+            except CanNotSplit as error:
+                raise NotRunnable(str(error)) from error
             _tie(network, tied)
         case Parallel.NONE:
             raise ValueError("nothing to do")

@@ -62,8 +62,7 @@ def p_text(p_value: float) -> str:
 
 def software_text(changes: Sequence[SoftwareChange]) -> str:
     """`torch 2.14.0 -> 2.15.0, timm 1.0.19 -> 1.0.20 and 3 more`."""
-    shown = ", ".join(f"{one.name} {one.before} -> {one.after}" for one in changes[:_FEW])
-    return shown + (f" and {len(changes) - _FEW} more" if len(changes) > _FEW else "")
+    return units.first_few([f"{one.name} {one.before} -> {one.after}" for one in changes], _FEW)
 
 
 def sparkline(values: Sequence[float], width: int = _SPARK) -> str:

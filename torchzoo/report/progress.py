@@ -15,7 +15,7 @@ from torchzoo.report.remarks import one_line
 from torchzoo.run.lanes import Lane
 from torchzoo.settings import Stage
 
-#: Of more lanes than this, the display shows no line.
+#: Of more lanes than this, the display shows no line, and the summary no windows.
 MOST_LANES = 24
 
 

@@ -70,7 +70,9 @@ def summary(comparison: RunComparison) -> list[str]:
         lines.append(f"status: {', '.join(states)}")
     if comparison.unsteady:
         labels = [case.label() for case in comparison.unsteady]
-        lines.append(f"not compared, compiled again while they were measured ({len(labels)}): {_few(labels)}")
+        lines.append(
+            f"not compared, compiled again while they were measured ({len(labels)}): {units.first_few(labels)}"
+        )
     lines += _seen(comparison)
     if single := cases_of_single_processes(comparison):
         lines.append(
@@ -129,7 +131,7 @@ def on_terminal(comparison: RunComparison) -> Any:
     for kind in (Change.NEW, Change.GONE):
         labels = [change.case.label() for change in comparison.changes if change.change is kind]
         if labels:
-            parts.append(f"{kind} ({len(labels)}): {_few(labels)}")
+            parts.append(f"{kind} ({len(labels)}): {units.first_few(labels)}")
     parts += summary(comparison)
     return Group(*(terminal.text(part) if isinstance(part, str) else part for part in parts))
 
@@ -151,11 +153,6 @@ def findings_table(findings: Sequence[Finding]) -> list[Any]:
     headings = ("verdict", "base", "candidate", "ratio", "sees", "note")
     lines = [f"note {number}: {note}" for number, note in enumerate(notes, start=1)]
     return [terminal.CaseTable(headings, rows, right={"base", "candidate", "sees", "note"}), *lines]
-
-
-def _few(labels: Sequence[str], most: int = 8) -> str:
-    more = f" and {len(labels) - most} more" if len(labels) > most else ""
-    return f"{', '.join(labels[:most])}{more}"
 
 
 def _values(finding: Finding) -> tuple[str, str]:

@@ -13,10 +13,8 @@ from torchzoo.analysis.totals import Total, speedups_by_group
 from torchzoo.case import Mode
 from torchzoo.record import Record
 from torchzoo.report import terminal, units
+from torchzoo.report.progress import MOST_LANES
 from torchzoo.store import Run
-
-#: Of more lanes than this, the summary names no more.
-MOST_LANES = 24
 
 
 def summary(run: Run) -> Any:
@@ -79,8 +77,7 @@ def where_time_went(run: Run) -> list[str]:
     hosts = {host.name: host.environment for host in run.manifest.hosts} or {"": run.manifest.environment}
     cores = sum(environment.get("cpu_usable") or 1 for environment in hosts.values())
     of_lanes = [f"{lane} {_share(spent_s, used.wall_s)}" for lane, spent_s in sorted(used.windows_s.items())]
-    more = f" and {len(of_lanes) - MOST_LANES} more lanes" if len(of_lanes) > MOST_LANES else ""
-    lanes = ", ".join(of_lanes[:MOST_LANES]) + more
+    lanes = units.first_few(of_lanes, MOST_LANES, " lanes")
     by_cost = sorted(used.cpu_s.items(), key=lambda item: -item[1])
     stages = ", ".join(f"{stage} {units.seconds(spent_s)}" for stage, spent_s in by_cost if spent_s >= 1)
     has_repeats = any(record.case.repeat for record in run.records if record.lane is not None)

@@ -137,3 +137,9 @@ def least_differences(shares: Sequence[float]) -> str:
     ordered = sorted(shares)
     middle, least, most = (difference(share) for share in (ordered[len(ordered) // 2], ordered[0], ordered[-1]))
     return f"{middle} and more in half of the cases (from {least} to {most})"
+
+
+def first_few(texts: Sequence[str], most: int = 8, what: str = "") -> str:
+    """`a, b, c and 4 more`, with `what` they are behind it."""
+    more = f" and {len(texts) - most} more{what}" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"

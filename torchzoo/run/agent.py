@@ -62,7 +62,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     log: str
 
 
-class OpenWindow(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class GoOn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     ticket: int
 
 
@@ -90,7 +90,7 @@ class Kill(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     ticket: int
 
 
-Request = Prepare | Begin | Start | OpenWindow | Pause | Resume | TellStacks | Kill
+Request = Prepare | Begin | Start | GoOn | Pause | Resume | TellStacks | Kill
 
 # --- what the agent answers ---
 
@@ -177,8 +177,8 @@ class Agent:
             case Start():
                 self._workers.start(request.ticket, request.planned, request.lane, Path(request.log))
                 return None
-            case OpenWindow():
-                self._workers.open_window(request.ticket)
+            case GoOn():
+                self._workers.go_on(request.ticket)
                 return None
             case TellStacks():
                 self._workers.tell_stacks(request.ticket)

@@ -184,8 +184,8 @@ class AgentWorkers:
         readable = [agent for file, agent in agents.items() if file in ready or agent.has_unread]
         return [(said.ticket, said.message) for agent in readable for said in agent.said()]
 
-    def open_window(self, ticket: int) -> None:
-        self._of[ticket].tell(protocol.OpenWindow(ticket=ticket))
+    def go_on(self, ticket: int) -> None:
+        self._of[ticket].tell(protocol.GoOn(ticket=ticket))
 
     def pause(self, ticket: int) -> None:
         self._of[ticket].ask(protocol.Pause(ticket=ticket), protocol.Done)

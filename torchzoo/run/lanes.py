@@ -139,7 +139,6 @@ def _together(lanes: Sequence[Lane]) -> Lane:
         cores=None if None in cores else tuple(core for some in cores for core in some or ()),
         devices=tuple(lane.device for lane in lanes),
         memory_bytes=lanes[0].memory_bytes,
-        jobs=1,
     )
 
 

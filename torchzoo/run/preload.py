@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import os
 import signal
@@ -27,9 +26,8 @@ from torchzoo.errors import attempt
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
 from torchzoo.run import reaper
 from torchzoo.run.fork_server import Loaded
+from torchzoo.run.prctl import adopt_orphans, end_with_parent
 from torchzoo.run.worker import PRELOAD_VARIABLE, REPORT_VARIABLE
-
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
 
 
 class Inherited:
@@ -130,11 +128,8 @@ _server = os.getpid()
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: the runner ends the others
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked until here, see `interrupts.sigint_blocked`
 os.dup2(2, 1)  # standard output is the run's: what libraries print is none of its results
-if sys.platform == "linux":
-    # Processes that their worker leaves behind become children of this one, and are found.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # While it imports, it can't see that the runner is gone. Later it can, and ends its workers then.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+adopt_orphans()  # processes that their worker leaves behind become children of this one, and are found
+end_with_parent()  # while it imports, it can't see that the runner is gone; later it can, and ends its workers then
 warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # of those
 
 _report = os.environ.get(REPORT_VARIABLE)
@@ -153,5 +148,4 @@ if "torch._inductor.async_compile" in sys.modules:
 gc.collect()
 gc.freeze()
 atexit.register(_end_workers)
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+end_with_parent(ends=False)

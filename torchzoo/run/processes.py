@@ -153,7 +153,7 @@ class ForkedWorkers:
         code = started.process.exitcode
         return [*left, Exited(-signal.SIGKILL if code is None else code)]
 
-    def open_window(self, ticket: int) -> None:
+    def go_on(self, ticket: int) -> None:
         with contextlib.suppress(OSError):  # the worker has just ended: `wait` will report that
             self._processes[ticket].connection.send(worker.GO)
 

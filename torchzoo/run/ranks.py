@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -22,8 +20,8 @@ from torchzoo.backends import NotRunnable
 from torchzoo.environment import pin
 from torchzoo.errors import attempt, written
 from torchzoo.record import Failed, Outcome, Skipped
+from torchzoo.run.prctl import end_with_parent, name_process
 
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # of linux/prctl.h
 #: The names of the ranks' processes, with their numbers behind it (at most 15 characters).
 RANK_NAME = "torchzoo-rank"
 #: Ranks often fail together. So long rank 0 has time to fail by itself when another rank has.
@@ -100,9 +98,8 @@ def _live(
     """The life of another rank. It never returns."""
 
     def live() -> None:
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            ctypes.CDLL(None).prctl(_PR_SET_NAME, f"{RANK_NAME}{number}".encode(), 0, 0, 0)
+        end_with_parent()
+        name_process(f"{RANK_NAME}{number}")
         if cores is not None:
             pin(cores)
         follow(number, device, line)

@@ -33,6 +33,8 @@ ANSWER_TO_EXIT_S = 10.0
 STACKS_S = 1.0
 STOPPED_S = 5.0  # a turn of the loop that takes so much longer than planned: this process was stopped meanwhile
 READY_FACTOR = 2  # with those that wait for a window, so many times `jobs` workers may be alive
+#: Gangs that prepare at once on the same devices. Each compiles in few threads, and has its weights on the devices.
+GANGS_AT_ONCE = 4
 
 
 class Scheduler:
@@ -92,9 +94,7 @@ class Scheduler:
             if planned.resolved is None:
                 queue.append((planned, False))
             else:
-                now = timestamp()
-                record = Record(case=planned.case, outcome=planned.resolved, started_at=now, finished_at=now)
-                yield planned, record
+                yield planned, record_of_resolved(planned)
         seen_s = self.now_s()
         try:
             while (came := self.more()) is not None or queue or self.running:
@@ -168,12 +168,18 @@ class Scheduler:
         return not is_full and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
 
     def _gang_is_in_the_way(self, lane: Lane) -> bool:
-        """Whether the lane or one that shares a device with it is a gang's, and is in use.
+        """Whether a gang that is alive keeps the case off this lane, or another case keeps a gang off it.
 
-        Ranks that wait for each other keep their devices busy. So a gang has its devices to itself.
+        Gangs of one lane prepare together, until the first of them is ready: then they are measured, and others come.
+        Nothing else runs on the devices of a gang.
         """
-        sharing = [worker.lane for worker in self.running.values() if worker.lane.shares_devices(lane)]
-        return any(lane.devices or other.devices for other in sharing)
+        sharing = {t: worker for t, worker in self.running.items() if worker.lane.shares_devices(lane)}
+        if not lane.devices:
+            return any(worker.lane.devices for worker in sharing.values())
+        if any(worker.lane != lane for worker in sharing.values()):
+            return True
+        preparing = [worker for worker in sharing.values() if worker.stage is not Stage.EXAMINE]
+        return len(preparing) >= GANGS_AT_ONCE or any(map(self.windows.is_at_rest, sharing))
 
     def _on(self, lane: Lane) -> list[Running]:
         return [worker for worker in self.running.values() if worker.lane == lane]
@@ -229,7 +235,7 @@ class Scheduler:
                 if message is Stage.WAIT:
                     self.windows.ask(ticket)
                 if message is Stage.EXAMINE:
-                    self.windows.close(ticket)
+                    (self.windows.hold if worker.planned.case.world > 1 else self.windows.close)(ticket)
                 self.on_stage(worker.planned.case, worker.lane, message)
             case Garbled():
                 text = f"the worker can't be understood, and was killed: {message.what}"
@@ -313,6 +319,13 @@ class Scheduler:
             self.learned_bytes[key] = max(float(taken), self.learned_bytes.get(key, 0.0))
             resident = max(m.host_uss_bytes or 0 for m in memories)
             self.learned_host_bytes[key] = max(float(resident), self.learned_host_bytes.get(key, 0.0))
+
+
+def record_of_resolved(planned: PlannedCase) -> Record:
+    """The record of a case whose outcome was known when it was planned."""
+    assert planned.resolved is not None
+    now = timestamp()
+    return Record(case=planned.case, outcome=planned.resolved, started_at=now, finished_at=now)
 
 
 def in_order(plan: Plan, *, jobs: int) -> list[PlannedCase]:

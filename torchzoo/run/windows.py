@@ -4,6 +4,10 @@ Windows come in epochs. An epoch begins when enough cases are ready. Then all wo
 lane measures its share of the ready cases, one after the other. A lane that is done goes on with what else is ready
 while another one still measures its share. Then the epoch ends and all workers go on. So no case is measured while
 another one compiles, on whatever device.
+
+A gang (a case with several ranks) that is stopped in the middle of a collective keeps its devices busy. So a window on
+these devices opens only when each other gang there is at rest: it waits for its window, or is held after it. Held gangs
+go on when the epoch is over.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ class Windows:
     chosen: deque[int] = field(default_factory=deque)  # those of them that it has yet to measure
     open: dict[Lane, int] = field(default_factory=dict)  # the ticket that is measured on each lane
     over: set[int] = field(default_factory=set)  # tickets that have been measured, or were gone before
+    held: set[int] = field(default_factory=set)  # tickets of gangs that have been measured in this epoch
     in_epoch: bool = False
 
     def ask(self, ticket: int) -> None:
@@ -57,8 +62,18 @@ class Windows:
                 return
             self._end()
 
+    def hold(self, ticket: int) -> None:
+        """The worker's gang has been measured, and waits for the end of the epoch."""
+        self.close(ticket)
+        self.held.add(ticket)
+
+    def is_at_rest(self, ticket: int) -> bool:
+        """Whether the worker waits: for its window, or for the end of the epoch after it."""
+        return ticket in self.waiting or ticket in self.chosen or ticket in self.held
+
     def close(self, ticket: int) -> None:
         """The worker has been measured, or is gone."""
+        self.held.discard(ticket)
         self.over.add(ticket)
         self.waiting.pop(ticket, None)
         if ticket in self.chosen:
@@ -86,7 +101,19 @@ class Windows:
         for ticket, worker in self.running.items():
             if ticket not in self.over:
                 first.setdefault(_without_repeat(worker), ticket)
-        return {t: since_s for t, since_s in self.waiting.items() if first[_without_repeat(self.running[t])] == t}
+        return {
+            ticket: since_s
+            for ticket, since_s in self.waiting.items()
+            if first[_without_repeat(self.running[ticket])] == ticket and not self._gang_moves_beside(ticket)
+        }
+
+    def _gang_moves_beside(self, ticket: int) -> bool:
+        """Whether another gang uses devices of this worker's lane now, or may do so any moment."""
+        lane = self.running[ticket].lane
+        return any(
+            other != ticket and worker.lane.devices and worker.lane.shares_devices(lane) and not self.is_at_rest(other)
+            for other, worker in self.running.items()
+        )
 
     def _enough_is_ready(self) -> bool:
         waiting = self._ready()
@@ -131,7 +158,7 @@ class Windows:
         for ticket in opening:
             self._resume(ticket)
             self.workers.resume(ticket)  # whoever stopped it
-            self.workers.open_window(ticket)
+            self.workers.go_on(ticket)
             self.running[ticket].deadline_s = self.now_s() + ANSWER_TO_OPENING_S
 
     def _opens(self, ticket: int, before: Iterable[Lane]) -> bool:
@@ -146,6 +173,9 @@ class Windows:
         self.in_epoch = False
         for ticket in self.running:
             self._resume(ticket)
+        for ticket in self.held & set(self.running):
+            self.workers.go_on(ticket)
+        self.held.clear()
 
     def _pause(self, ticket: int) -> None:
         worker = self.running[ticket]

@@ -38,7 +38,7 @@ REPORT_VARIABLE = "TORCHZOO_PRELOAD_REPORT"
 #: A worker that gets it writes into its log what its threads do, and goes on.
 STACKS_SIGNAL = signal.SIGUSR2
 
-#: The message that opens a worker's measuring window.
+#: The message that opens a worker's measuring window; of a gang also the one that ends the wait after it.
 GO = "go"
 
 
@@ -73,6 +73,8 @@ def work(request: Request, connection: Connection) -> None:
         if new is Stage.EXAMINE:
             pin(may_use)  # all of them again: the window is over
         messages.send(connection, messages.encode(new))
+        if new is Stage.EXAMINE and ranks:
+            go.acquire()  # other gangs are measured on these devices
 
     if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER:
         tell(Stage.PRIME)
@@ -82,7 +84,7 @@ def work(request: Request, connection: Connection) -> None:
     go = _listen(connection)
 
     def window() -> None:
-        go.wait()
+        go.acquire()
         pin(own_cores or usable_cores())
 
     watch = Watch(
@@ -150,13 +152,13 @@ def _threads(request: Request) -> int | None:
 
 
 def _limit_compile_processes(request: Request) -> None:
-    """Let inductor use this worker's part of the cores. No other case prepares on a gang's devices: it has them all."""
+    """Let inductor use this worker's part of the cores. The ranks of a gang have more: few gangs prepare at once."""
     from torchzoo.measure.compilation import set_compile_processes
 
     count = request.settings.compile_threads
     if count is not None:
         cores = request.lane.cores or usable_cores()
-        set_compile_processes(count if request.case.world == 1 else max(count, len(cores) // request.case.world))
+        set_compile_processes(count if request.case.world == 1 else max(count, len(cores) // (2 * request.case.world)))
 
 
 def _measure(
@@ -241,14 +243,14 @@ def tell_host_speed(connection: Connection, cores: tuple[int, ...] | None) -> No
     connection.send(sorted(looks_s)[len(looks_s) // 10])
 
 
-def _listen(connection: Connection) -> threading.Event:
-    """An event that is set when the parent opens the window. If the parent is gone, the worker ends itself."""
-    go = threading.Event()
+def _listen(connection: Connection) -> threading.Semaphore:
+    """A semaphore that the parent raises with each `GO`. If the parent is gone, the worker ends itself."""
+    go = threading.Semaphore(0)
 
     def listen() -> None:
         try:
             while connection.recv() == GO:
-                go.set()
+                go.release()
         except (EOFError, OSError):
             os.killpg(0, signal.SIGKILL)
 

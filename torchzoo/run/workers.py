@@ -38,8 +38,8 @@ class Workers(Protocol):
         """The messages that came within `timeout_s`, each with its ticket. `Exited` is a ticket's last message."""
         ...
 
-    def open_window(self, ticket: int) -> None:
-        """Tell a waiting worker to measure now."""
+    def go_on(self, ticket: int) -> None:
+        """Tell a waiting worker to go on: to measure now, or, if it leads a gang, to examine what was measured."""
         ...
 
     def pause(self, ticket: int) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
-from torchzoo.case import Backend, Case, Mode, NativeDtype, Precision, ResultKind
+from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
     ReplayRandomDraws,
@@ -30,7 +30,7 @@ from torchzoo.measure.check.randomness import (
 )
 from torchzoo.measure.check.reference import l2_norm
 from torchzoo.measure.check.results import Results, collect_outputs, collect_training, named_parameters, on_host
-from torchzoo.measure.check.tolerances import PERTURBATIONS
+from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
@@ -56,17 +56,8 @@ class Runs:
 
     @property
     def arithmetic(self) -> Precision:
-        """The coarsest precision that the case computes in: `default` and `amp` are resolved."""
-        precision, device = self.case.precision, self.device
-        by_dtype = {torch.float16: Precision.FP16, torch.bfloat16: Precision.BF16}
-        if precision is Precision.AMP:
-            return by_dtype[torch.get_autocast_dtype(device.type)]
-        if precision is Precision.DEFAULT and self.spec.native_dtype is NativeDtype.FP64:
-            return Precision.FP64
-        if precision is Precision.DEFAULT:  # convolutions may use TF32 where the device has it
-            has_tf32 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-            return Precision.TF32 if has_tf32 and not torch.version.hip else Precision.FP32
-        return {Precision.AMP_FP16: Precision.FP16, Precision.AMP_BF16: Precision.BF16}.get(precision, precision)
+        """The coarsest precision that the case computes in."""
+        return coarsest_precision(self.case.precision, self.spec.native_dtype, self.device)
 
     @property
     def is_cast(self) -> bool:

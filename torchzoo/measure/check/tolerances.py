@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torchzoo.case import Precision, ResultKind
+import torch
+
+from torchzoo.case import NativeDtype, Precision, ResultKind
 
 
 class Tolerances(NamedTuple):
@@ -44,6 +46,19 @@ PERTURBATIONS = {
 }
 
 _FORWARD = (ResultKind.LOSS, ResultKind.OUTPUTS, ResultKind.BUFFERS)
+
+
+def coarsest_precision(precision: Precision, native_dtype: NativeDtype, device: torch.device) -> Precision:
+    """The coarsest precision that a case computes in: `default` and `amp` are resolved."""
+    by_dtype = {torch.float16: Precision.FP16, torch.bfloat16: Precision.BF16}
+    if precision is Precision.AMP:
+        return by_dtype[torch.get_autocast_dtype(device.type)]
+    if precision is Precision.DEFAULT and native_dtype is NativeDtype.FP64:
+        return Precision.FP64
+    if precision is Precision.DEFAULT:  # convolutions may use TF32 where the device has it
+        has_tf32 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+        return Precision.TF32 if has_tf32 and not torch.version.hip else Precision.FP32
+    return {Precision.AMP_FP16: Precision.FP16, Precision.AMP_BF16: Precision.BF16}.get(precision, precision)
 
 
 def tolerance_of(kind: ResultKind, precision: Precision) -> float:

@@ -28,8 +28,8 @@ def rows(results: Sequence[CaseResult]) -> list[tuple[str, ...]]:
     return [
         (
             one.case.label(),
-            units.latency(one.figures.shown.latency_s),
-            units.rate(one.samples_per_s_and_device, one.figures.measured.sample_unit),
+            units.latency(one.figures.latency_s),
+            units.rate(one.samples_per_s_and_device, one.sample_unit),
             _ratio(one.weak),
             _ratio(one.strong),
             "" if one.exposed is None else units.share(one.exposed),

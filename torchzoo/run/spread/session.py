@@ -18,7 +18,7 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import Models, read_models
-from torchzoo.run.scheduler import in_order, timestamp
+from torchzoo.run.scheduler import in_order, record_of_resolved
 from torchzoo.run.session import make_manifest, rest_of, tuned_batches
 from torchzoo.run.spread import protocol
 from torchzoo.run.spread.controller import Controller
@@ -72,9 +72,7 @@ class SpreadSession:
 
         for planned in self.left:
             if planned.resolved is not None:
-                now = timestamp()
-                record = Record(case=planned.case, outcome=planned.resolved, started_at=now, finished_at=now)
-                yield run_store.append(record)
+                yield run_store.append(record_of_resolved(planned))
         runnable = [one for one in in_order(self.left, jobs=2) if one.resolved is None]
         controller = Controller(self._crew, Leases(runnable), keep_log=keep_log, on_stage=on_stage, on_begun=on_begun)
         with contextlib.closing(controller.run()) as finished:
