@@ -26,7 +26,7 @@ from torchzoo.record import Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
 from torchzoo.run.lanes import Lane
 from torchzoo.run.ranks import Rank, Watch, fork_ranks, share_of
-from torchzoo.settings import CacheMode, Settings, Stage
+from torchzoo.settings import CacheMode, Pass, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
 #: The environment variable with the modules, separated by commas, that `torchzoo.run.preload` loads.
@@ -37,6 +37,11 @@ REPORT_VARIABLE = "TORCHZOO_PRELOAD_REPORT"
 
 #: A worker that gets it writes into its log what its threads do, and goes on.
 STACKS_SIGNAL = signal.SIGUSR2
+
+#: PyTorch records the last collectives, 2,000 by default. The memory of this record grows until it is full. With few, it
+#: is full before the leak check begins.
+FLIGHT_RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+COLLECTIVES_RECORDED = 10
 
 #: The message that opens a worker's measuring window; of a gang also the one that ends the wait after it.
 GO = "go"
@@ -260,10 +265,12 @@ def _listen(connection: Connection) -> threading.Semaphore:
 
 
 def _set_environment(request: Request) -> None:
-    """Set the places of the compile caches, before torch compiles anything."""
+    """Set the places of the compile caches, before torch compiles anything, and the length of PyTorch's own records."""
     caches = Path(request.settings.cache_dir or request.scratch)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(caches / "triton")
+    if request.case.world > 1 and Pass.LEAK_CHECK in request.settings.passes:
+        os.environ.update(dict.fromkeys(FLIGHT_RECORDER_SIZES, str(COLLECTIVES_RECORDED)))
 
 
 def _close_inherited() -> None:
