@@ -38,8 +38,8 @@ REPORT_VARIABLE = "TORCHZOO_PRELOAD_REPORT"
 #: A worker that gets it writes into its log what its threads do, and goes on.
 STACKS_SIGNAL = signal.SIGUSR2
 
-#: PyTorch records the last collectives, 2,000 by default. The memory of this record grows until it is full. With few, it
-#: is full before the leak check begins.
+#: PyTorch records the last collectives, 2,000 by default. The memory of this record grows until it is full. With few
+#: of them it is full before the leak check begins.
 FLIGHT_RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 COLLECTIVES_RECORDED = 10
 
