@@ -1,6 +1,6 @@
 """The command line. Each command is a module of `torchzoo.commands`, imported only when it is asked for.
 
-Torch is never imported in this process, except by `torchzoo describe`.
+Torch is never imported in this process, except by `torchzoo describe` and `torchzoo check-model`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torchzoo
+from torchzoo.commands.arguments import EXAMPLES
 from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.report import terminal
 from torchzoo.report.text import visible
@@ -36,6 +37,8 @@ COMMANDS = {
     "watch": "watch",
     "export": "export",
     "tune-batch": "tune_batch",
+    "new": "new",
+    "check-model": "check_model",
     "describe": "describe",
     "userbenchmark": "userbenchmark",
     "doctor": "doctor",
@@ -110,8 +113,18 @@ def _short(message: str) -> str:
     return f"{message[: LONGEST_MESSAGE // 2]} ... {message[-LONGEST_MESSAGE // 2 :]}"
 
 
+class _Help(argparse.HelpFormatter):
+    """Help in which examples keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(EXAMPLES) else super()._fill_text(text, width, indent)
+
+
 class _Parser(argparse.ArgumentParser):
-    """Argparse, with errors of one line that are safe to show."""
+    """Argparse, with errors of one line that are safe to show, and examples below the help."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, **how})
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{visible(_short(f'{self.prog}: error: {message}'))}; see `{self.prog} --help`\n")

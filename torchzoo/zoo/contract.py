@@ -205,8 +205,8 @@ def check_step(model: Model, spec: ModelSpec) -> list[str]:
     ]
     if len(broken) == len(parameters) > 1:
         broken = [
-            f"a train step changes none of the {len(parameters)} trainable parameters: it needs self.backward(loss) and "
-            "self.step(optimizer)"
+            f"a train step changes none of the {len(parameters)} trainable parameters: it needs self.backward(loss) "
+            "and self.step(optimizer)"
         ]
     if seen and model.mode not in spec.syncs:
         broken.append(
