@@ -18,8 +18,6 @@ from torchzoo.zoo.suites import suite_names
 
 _Choice = TypeVar("_Choice", bound=str)
 
-EXAMPLES = "examples:"  # the beginning of an epilog whose lines stay as they are
-
 MOST_REPEATS = 1000
 MOST_THREADS = 2**31 - 1  # PyTorch's type for their number
 MOST_SAMPLES = 2**63 - 1  # PyTorch's type for sizes
@@ -27,11 +25,6 @@ MOST_BYTES = 2**63 - 1  # the kernel's type for limits
 MOST_DEVICES = 1000
 LEAST_SEED, MOST_SEED = -(2**63), 2**63 - 1  # PyTorch takes them, and JSON keeps them
 MOST_SECONDS = 1e9  # a longer limit is none: this is 30 years
-
-
-def examples(*commands: str) -> str:
-    """The epilog of a command's help: commands that can be typed as they stand."""
-    return "\n  ".join([EXAMPLES, *commands])
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:

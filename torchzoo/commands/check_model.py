@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from torchzoo.case import Mode
-from torchzoo.commands.arguments import examples, usable_path
+from torchzoo.commands.arguments import usable_path
 from torchzoo.commands.new import shown
 from torchzoo.errors import TorchzooError, UsageError, attempt, nearest, one_line
 from torchzoo.files import FileError, read_yaml
@@ -64,7 +64,6 @@ def add_parser(commands: Any) -> None:
         description="Build the model of a folder at its smoke batch size, take a step in each mode, and say what is "
         "missing or breaks the contract. This runs the folder's code. Exit status: 0 it keeps the contract, 1 it does "
         "not, 2 wrong usage.",
-        epilog=examples("torchzoo check-model resnet18", "torchzoo check-model my_models/my_resnet --write"),
     )
     parser.add_argument("folder", type=usable_path, metavar="DIR", help="a model folder, or the name of a model")
     parser.add_argument(

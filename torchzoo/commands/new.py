@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from torchzoo.commands.arguments import examples, folder, recorded_path
+from torchzoo.commands.arguments import folder, recorded_path
 from torchzoo.report import terminal
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.folders import bundled, checkout
@@ -21,10 +21,6 @@ def add_parser(commands: Any) -> None:
         help="write the folder of a new model, in the layout of another one",
         description="Write the folder of a model NAME: the files of the model that --like names, with a docstring and "
         "a metadata.yaml to fill in. It keeps the contract from the start; change it step by step.",
-        epilog=examples(
-            "torchzoo new my_resnet --like resnet18",
-            "torchzoo new my_decoder --like hf_GPT2 --models-dir my_models",
-        ),
     )
     parser.add_argument("name", metavar="NAME", help="the new model's name: letters, digits and _")
     parser.add_argument("--like", required=True, metavar="MODEL", help="the model whose folder is copied")
