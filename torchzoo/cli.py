@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import torchzoo
 from torchzoo.commands.examples import EXAMPLES
-from torchzoo.errors import TorchzooError, UsageError
+from torchzoo.errors import TorchzooError, UsageError, unknown
 from torchzoo.report import terminal
 from torchzoo.report.text import visible
 
@@ -146,6 +146,10 @@ class _Parser(argparse.ArgumentParser):
         command = self.prog.removeprefix("torchzoo ")
         if command in EXAMPLES:
             self.epilog = "\n  ".join([BEFORE_EXAMPLES, *EXAMPLES[command]])
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, unknown("word", str(value), map(str, action.choices)))
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{visible(_short(f'{self.prog}: error: {message}'))}; see `{self.prog} --help`\n")
