@@ -176,9 +176,10 @@ def _check_code(spec: ModelSpec, given: Mapping[str, Any], path: Path, *, writes
         lines["parameters"] = f"parameters: {spec.parameters}"
     spec = completed(spec, path)
     broken = contract.check_model(spec)
-    notes: list[str] = []
+    notes = [f"its steps had no values: metadata.yaml says that {spec.large}"] if spec.large else []
     if not broken:
-        counted, notes = _count(spec)
+        counted, not_counted = _count(spec)
+        notes += not_counted
         differs = [mode for mode, gflop in counted.items() if not _is_same(gflop, spec.gflop_per_step.get(mode))]
         if differs:
             lines["gflop_per_step"] = _gflop_line(spec.gflop_per_step | counted)

@@ -90,7 +90,9 @@ def _files(folder: Path, name: str, like: str, today: date) -> dict[Path, bytes]
     init, metadata = Path("__init__.py"), Path("metadata.yaml")
     if init not in found:
         raise FileError(f"{folder / init}: there is no such file")
-    found[init] = _with_docstring(folder / init, found[init].decode(), _docstring(name, like, today)).encode()
+    code = found[init].decode(errors="surrogateescape")  # another encoding is kept as it is
+    new = _with_docstring(folder / init, code, _docstring(name, like, today))
+    found[init] = new.encode(errors="surrogateescape")
     found[metadata] = _metadata(found[metadata].decode(), name, like).encode()
     return found
 
