@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 
 import msgspec
 import pytest
@@ -200,3 +201,16 @@ def test_in_a_terminal_only_failures_stay(capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr().err
     assert "FAILED (error in build): [bold]no" in shown
     assert "2/2 cases: 1 measured, 0 skipped, 1 failed" in shown
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR", "FORCE_COLOR"])
+def test_nothing_is_coloured(
+    variable: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv(variable, "1")
+    with Progress(total=2, lanes=[], quiet=False, is_terminal=True) as progress:
+        progress.done(record(Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message="no")))
+    shown = capsys.readouterr().err
+    assert "\x1b[" in shown  # the display moves the cursor
+    assert re.findall(r"\x1b\[[0-9;]*m", shown) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import shutil
 import sys
 import tempfile
@@ -135,10 +136,17 @@ def _execute(
         _show_compilation(finished.records, file=sys.stderr if arguments.json else sys.stdout)
     statuses = {result.status for result in case_results(finished)}
     if is_kept:
-        terminal.say(f"run kept in {run_store.path}")
+        terminal.say(_kept(run_store.path, has_failures=Status.FAILED in statuses))
     elif Status.FAILED in statuses:
         terminal.say(f"logs are kept in {run_store.path}")
     return 1 if statuses & {Status.FAILED, Status.INCORRECT} else 0
+
+
+def _kept(path: Path, *, has_failures: bool) -> str:
+    """Where a run is kept, and what can be done with it next."""
+    name = shlex.quote(str(path))
+    again = f"; `torchzoo run --resume {name} --retry-failed` repeats what failed" if has_failures else ""
+    return f"run kept in {path}: `torchzoo report {name}` shows it{again}"
 
 
 @contextlib.contextmanager

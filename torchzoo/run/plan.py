@@ -197,7 +197,10 @@ def check_axes(axes: Axes, machine: MachineInfo) -> None:
         count = machine.devices.get(kind, 0)
         if count == 0:
             present = ", ".join(machine.devices)
-            raise UsageError(f"no {kind} device: PyTorch {machine.environment.get('torch')} sees only {present} here")
+            raise UsageError(
+                f"no {kind} device: PyTorch {machine.environment.get('torch')} sees only {present} here; "
+                "`torchzoo doctor` shows more of this machine"
+            )
         if kind != "cpu" and max(axes.worlds) > count:
             raise UsageError(f"--world {max(axes.worlds)}: there are {count} of {kind}")
         if index and int(index) >= count:
