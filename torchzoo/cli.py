@@ -29,6 +29,7 @@ COMMANDS = {
     "ab": "ab",
     "list": "listing",
     "report": "report",
+    "show": "show",
     "compare": "compare",
     "noise": "noise",
     "history": "history",

@@ -93,16 +93,16 @@ def terminal_overview(data: ReportData, found: Overview) -> Any:
     parts.append(terminal.text(TOTALS_NOTE))
     if found.outliers:
         rows = [
-            [one.result.case.label(), speed_word(one), f"{one.speedup:.2f}x", f"{one.usual:.2f}x", f"{one.score:.1f}"]
+            [speed_word(one), f"{one.speedup:.2f}x", f"{one.usual:.2f}x", one.result.case.label()]
             for one in found.outliers
         ]
-        headings = ["", "speedup", "usual", "score"]
+        headings = ["", "speedup", "usual", "case"]
         parts += terminal.texts(["", f"outliers, by the {OUTLIER_RULE}"])
-        parts.append(terminal.CaseTable(headings, rows, right=headings[1:]))
+        parts.append(terminal.table(headings, rows, right=headings[1:3], gap=1))
     if found.device_ratios:
-        rows = [[one.result.case.label(), _times_as_fast(one), one.base] for one in found.device_ratios]
+        rows = [[_times_as_fast(one), one.base, one.result.case.label()] for one in found.device_ratios]
         parts += terminal.texts(["", "one device against another"])
-        parts.append(terminal.CaseTable(["times as fast", "as on"], rows))
+        parts.append(terminal.table(["times as fast", "as on", "case"], rows))
     parts += terminal.texts(notes(data))
     return Group(*parts)
 

@@ -113,6 +113,23 @@ def indented(renderable: Any) -> Any:
     return Padding(renderable, (0, 0, 0, INDENT))
 
 
+class Hanging:
+    """A line of text. Where it is wrapped, what follows is moved to the right by `INDENT`."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        first, *others = text(self.line).wrap(console, options.max_width - INDENT, overflow="fold") or [text("")]
+        yield first
+        yield from map(indented, others)
+
+
+def hanging(line: str) -> Any:
+    """See `Hanging`."""
+    return Hanging(line)
+
+
 class CaseTable:
     """A line of figures for each case. The figures are beside the case's name if that fits, else below it.
 
