@@ -65,7 +65,15 @@ def lines(*renderables: Any, width: int | None = None) -> list[str]:
     from rich.console import Console
 
     file = io.StringIO()
-    console = Console(file=file, width=width, color_system=None, highlight=False, markup=False, emoji=False)
+    console = Console(
+        file=file,
+        width=width,
+        color_system=None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_jupyter=False,  # in a notebook, rich would show it instead
+    )
     console.width = max(console.width, LEAST_WIDTH)
     for one in renderables:
         console.print(one)
