@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.frame import to_frame
 from torchzoo.commands import run as command
+from torchzoo.commands.arguments import choices
 from torchzoo.errors import UsageError
 from torchzoo.report import terminal
 from torchzoo.report.summary import next_steps
 from torchzoo.run.fork_server import server_ended
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.settings import Pass
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,13 +60,11 @@ def measured(models: Any, passes: Any, models_dirs: Any, options: Mapping[str, A
     """See `torchzoo.run`, which has the meaning of each argument."""
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("torchzoo.run works in the main thread only: signals end its workers")
-    words = [*_words(options, passes, models_dirs), "--", *_each(models)]
-    parser = _Parser(prog="torchzoo")
-    command.add_parser(parser.add_subparsers())
-    arguments = parser.parse_args(["run", *(() if progress else ("--quiet",)), *words])
+    words = words_of(models, passes, models_dirs, options)
+    arguments = parsed(words if progress else ["--quiet", *words])
     with terminated_as_interrupted(), server_ended():
         with command.started(arguments, ("torchzoo", "run", *words)) as (session, run_store, is_kept):
-            finished = command.follow(session, run_store, quiet=not progress)
+            finished = command.finish(session, run_store, is_kept=is_kept, quiet=not progress)
         results = case_results(finished)
         if progress and (is_kept or run_store.has_failures):
             for line in (f"run kept in {finished.path}", *next_steps(results)):
@@ -72,11 +72,28 @@ def measured(models: Any, passes: Any, models_dirs: Any, options: Mapping[str, A
         return to_frame(results)
 
 
-def _words(options: Mapping[str, Any], passes: Any, models_dirs: Any) -> list[str]:
-    """The words of the command line. What is None keeps its default."""
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """What the parser of `torchzoo run` makes of the words behind it.
+
+    Raises:
+        UsageError: with the message that the command prints.
+    """
+    parser = _Parser(prog="torchzoo")
+    command.add_parser(parser.add_subparsers())
+    return parser.parse_args(["run", *words])
+
+
+def words_of(models: Any, passes: Any, models_dirs: Any, options: Mapping[str, Any]) -> list[str]:
+    """The words of the command line. What is None keeps its default.
+
+    Raises:
+        UsageError: a pass that does not exist.
+    """
     found = [f"{OPTIONS[name]}={','.join(_each(value))}" for name, value in options.items() if value is not None]
-    found += [f"--{name.replace('_', '-')}" for name in _each(passes)]
-    return found + [f"--models-dir={folder}" for folder in _each(models_dirs)]
+    asked = _each(passes)
+    found += [f"--{one.replace('_', '-')}" for one in (choices(",".join(asked), Pass, "pass") if asked else ())]
+    found += [f"--models-dir={folder}" for folder in _each(models_dirs)]
+    return [*found, "--", *_each(models)]
 
 
 def _each(value: Any) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
+from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, usable_path
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
@@ -71,7 +72,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Resume a run, or plan a new one; then run it, show its results and sum up."""
     with started(arguments) as (session, run_store, is_kept):
-        finished = follow(session, run_store, quiet=arguments.quiet)
+        finished = finish(session, run_store, is_kept=is_kept, quiet=arguments.quiet)
         _show(finished, as_json=arguments.json, quiet=arguments.quiet)
         if arguments.compile_stats:
             _show_compilation(finished.records, file=sys.stderr if arguments.json else sys.stdout)
@@ -148,6 +149,17 @@ def follow(session: Session | SpreadSession, run_store: RunStore, *, quiet: bool
             records.append(record)
             progress.done(record)
     return Run(path=run_store.path, manifest=session.manifest, records=tuple(records))
+
+
+def finish(session: Session | SpreadSession, run_store: RunStore, *, is_kept: bool, quiet: bool) -> Run:
+    """See `follow`. If it is interrupted, say how to go on."""
+    try:
+        return follow(session, run_store, quiet=quiet)
+    except KeyboardInterrupt:
+        if is_kept:
+            resume = shell_line(["torchzoo", "run", "--resume", str(run_store.path)])
+            terminal.say(f"what was measured is kept; the rest of it: {resume}")
+        raise
 
 
 def has_failures(finished: Run) -> bool:

@@ -22,7 +22,6 @@ from torchzoo.report.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
-    from rich.text import Text
 
 MODEL, BATCH, MARKS = "model", "batch", "marks"
 TIME, REACH, PROCESSES = "time", "±", "n"
@@ -49,7 +48,8 @@ UNNAMED = {
 }
 NAMED = {"seed": "seed", BATCH: "batch"}  # a number alone does not tell which axis it is of
 LEFT = {*AXES, MARKS} - {BATCH}  # beside the figures that say so; all other columns are aligned to the right
-LEAST_MODEL_WIDTH = 8
+LEAST_MODEL_WIDTH, MOST_MODEL_WIDTH = 8, 40
+MOST_MODEL_SHARE = 0.3  # of a wide terminal
 MOST_NAMES = 10  # of models whose names are too long for their column
 
 
@@ -122,7 +122,7 @@ LAYOUTS: tuple[tuple[Figure, ...], ...] = (
 )
 MEANINGS = {
     TIME: "time: of a step, of the candidate (of eager where there is none)",
-    REACH: "±: how far the 95% interval of the speedup (of eager's time where there is none) reaches from its value",
+    REACH: "±: how far the 95% interval of the speedup reaches (else that of the time)",
     PROCESSES: "n: processes that measured the case",
     "memory": "memory: peak on the device (on the CPU: resident), of the candidate if there is one",
 }
@@ -189,7 +189,13 @@ class CaseLines:
         yield from map(terminal.hanging, self._legend(fit))
 
     def _fit(self, width: int) -> Fit:
-        """The first way that fits; else the last one, with the names of models as short as they must be."""
+        """The first way that fits; else the last one, with the names of models as short as they must be.
+
+        One very long name does not cost all the columns: what is longer than `most` columns may be shortened.
+        """
+        if (whole := self._widths(0, (), terminal.GAP)).width <= width:
+            return whole
+        most = max(MOST_MODEL_WIDTH, int(MOST_MODEL_SHARE * width))
         groups = tuple(name for name in self.varied if name not in (MODEL, "mode", BATCH, PROCESSES))
         last = len(LAYOUTS) - 1
         ways: list[tuple[int, tuple[str, ...], int]] = [(layout, (), terminal.GAP) for layout in range(last)]
@@ -197,6 +203,7 @@ class CaseLines:
         ways += [(last, (), 1)] if not groups else [(last, groups, 1)]
         for way in ways:
             fit = self._widths(*way)
+            fit.widths[MODEL] = min(fit.widths[MODEL], most)
             if fit.width <= width:
                 return fit
         least = max(LEAST_MODEL_WIDTH, fit.widths[MODEL] - (fit.width - width))
@@ -218,7 +225,7 @@ class CaseLines:
         rows = [row.figures[layout] for row in self.rows if row.figures]
         return [figure.heading for figure in LAYOUTS[layout] if any(row[figure.heading] for row in rows)]
 
-    def _lines(self, some: Sequence[Row], fit: Fit) -> Iterator[Text]:
+    def _lines(self, some: Sequence[Row], fit: Fit) -> Iterator[Any]:
         """The headings, then a line for each row, under a line for each group."""
         if any(row.figures for row in some):
             yield terminal.text(_joined({name: name for name in fit.widths}, fit), style="bold", no_wrap=True)
@@ -271,7 +278,7 @@ def _row(result: CaseResult, marks: Sequence[Mark], *, has_processes: bool) -> R
     )
 
 
-def _line(row: Row, fit: Fit) -> Text:
+def _line(row: Row, fit: Fit) -> Any:
     """One case. What was not measured has words in place of figures."""
     axes = {name: row.axes[name] for name in fit.widths if name in row.axes}
     if not row.figures:
