@@ -22,8 +22,15 @@ from torchzoo.report.summary import next_steps, summary
 from torchzoo.report.terminal_report import View
 
 KEPT = ROOT / "docs/results"
-RUNS = sorted(path.parent.name for path in KEPT.glob("*/records.jsonl"))
 BIG = "2026-11-21-h200-zoo-inductor"
+RUNS = (
+    BIG,
+    "2026-11-21-cpu-eighteen",
+    "2026-11-21-h200-check",
+    "2026-11-21-h200-compile-modes",
+    "2026-11-21-h200-optim",
+    "2026-11-21-h200-x2",
+)
 WIDTHS = (80, 160)
 SCREEN = (24, 80)  # lines and columns
 
