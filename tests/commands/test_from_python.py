@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import torchzoo
@@ -21,6 +22,7 @@ from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.record import Failed, FailureKind
 from torchzoo.report import progress
 from torchzoo.report.progress import NotebookDisplay, Progress
+from torchzoo.run import fork_server
 from torchzoo.run.fork_server import without_main
 from torchzoo.run.lanes import Lane
 from torchzoo.settings import Stage
@@ -125,6 +127,28 @@ def test_workers_do_not_run_the_callers_script_again(monkeypatch: pytest.MonkeyP
             multiprocessing.spawn.get_preparation_data("a worker")
         )
     assert main.__file__ == "/somewhere/script.py"
+
+
+class FakeServer:
+    pid = -7
+
+    def status(self) -> str:
+        return psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(("had_one", "killed"), [(False, [-7]), (True, [])])
+def test_the_fork_server_ends_with_the_run_unless_it_was_there_before(
+    monkeypatch: pytest.MonkeyPatch, killed: list[int], *, had_one: bool
+) -> None:
+    seen: list[int] = []
+    servers = [FakeServer()] if had_one else []
+    monkeypatch.setattr(fork_server, "_servers", lambda: iter(servers))
+    monkeypatch.setattr(fork_server.reaper, "kill_all", seen.append)
+    monkeypatch.setattr(fork_server.REAPER, "serve", seen.append)
+    with fork_server.server_ended():
+        servers[:] = [FakeServer()]
+        assert seen == []
+    assert seen == [*killed, *([fork_server.NO_SERVER] if killed else [])]
 
 
 # --- notebooks ---

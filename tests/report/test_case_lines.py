@@ -166,6 +166,15 @@ def test_axes_that_differ_are_columns_or_where_there_is_no_room_groups() -> None
     ]
 
 
+def test_a_column_counts_processes_where_cases_have_other_numbers_of_them() -> None:
+    records = [record(model="a", repeat=repeat) for repeat in range(3)] + [record(model="b")]
+    _, headings, a, b, *legend = lines_of(records)
+    assert headings.split()[:2] == ["model", "proc"]
+    assert (a.split()[:2], b.split()[:2]) == (["a", "3"], ["b", "1"])
+    assert "proc: processes that measured the case" in legend
+    assert lines_of(records[:3])[0] == "1 case: eval, cpu, eager, batch 4, each by 3 processes"
+
+
 def test_a_name_that_is_too_long_keeps_its_ends_and_is_whole_in_the_legend() -> None:
     name = "a" * 50 + "the_end"
     lines = lines_of([record(model=name), record(model="b", mode=Mode.TRAIN)])

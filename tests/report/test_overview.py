@@ -343,7 +343,8 @@ def test_cases_that_have_not_run_are_said(tmp_path: Path, capsys: pytest.Capture
     cases: tuple[Case, ...] = (CASE, msgspec.structs.replace(CASE, model="b"), msgspec.structs.replace(CASE, model="c"))
     path = keep(tmp_path / "run", [record()], cases=cases)
     assert cli.main(["report", str(path)]) == 0
-    assert "2 planned cases were not run" in capsys.readouterr().err
+    said = f"2 planned cases were not run; on its machine: torchzoo run --resume {path}"
+    assert said in capsys.readouterr().err
 
 
 def test_a_later_schema_of_one_of_several_runs_is_refused(tmp_path: Path) -> None:

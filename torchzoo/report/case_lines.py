@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 MODEL, BATCH, MARKS = "model", "batch", "marks"
-TIME, REACH, PROCESSES = "time", "±", "n"
+TIME, REACH, PROCESSES = "time", "±", "proc"
 #: The axes of a case, and how a cell names them. The first and the last are never grouped by.
 AXES: dict[str, Callable[[Case], str]] = {
     MODEL: lambda case: case.model,
@@ -123,7 +123,7 @@ LAYOUTS: tuple[tuple[Figure, ...], ...] = (
 MEANINGS = {
     TIME: "time: of a step, of the candidate (of eager where there is none)",
     REACH: "±: how far the 95% interval of the speedup reaches (else that of the time)",
-    PROCESSES: "n: processes that measured the case",
+    PROCESSES: "proc: processes that measured the case",
     "memory": "memory: peak on the device (on the CPU: resident), of the candidate if there is one",
 }
 

@@ -6,6 +6,7 @@ from typing import IO, Any
 
 from torchzoo.analysis.cases import ReportData
 from torchzoo.analysis.overview import Overview
+from torchzoo.analysis.reproduce import shell_line
 from torchzoo.analysis.totals import OUTLIER_RULE, DeviceRatio, Outlier, Total
 from torchzoo.report import terminal, units
 from torchzoo.report.markdown import code_block, escape, table
@@ -73,7 +74,8 @@ def notes(data: ReportData) -> list[str]:
     found = [run.damage for run in data.runs if run.damage]
     if data.not_run:
         cases, were = ("case", "was") if data.not_run == 1 else ("cases", "were")
-        found.append(f"{data.not_run} planned {cases} {were} not run")
+        resume = f"; on its machine: {shell_line(['torchzoo', 'run', '--resume', str(data.runs[0].path)])}"
+        found.append(f"{data.not_run} planned {cases} {were} not run{resume if len(data.runs) == 1 else ''}")
     if data.superseded:
         found.append(f"{data.superseded} records are left out: a later run has measured the same case again")
     return found
