@@ -32,6 +32,7 @@ COMMANDS = {
     "ab": "ab",
     "list": "listing",
     "report": "report",
+    "show": "show",
     "compare": "compare",
     "noise": "noise",
     "history": "history",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -120,6 +121,7 @@ def test_json_prints_the_record_and_leaves_nothing_behind(tmp_path: Path, tempor
     assert record["outcome"]["type"] == "measured"
     assert len(record["outcome"]["blocks"]) >= 6
     assert list(temporary.glob("torchzoo-*")) == []
+    assert done.stderr.splitlines()[-1].startswith("not kept: with -o DIR, ")
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +179,7 @@ def test_a_broken_case_is_a_row_that_says_how(
 
 
 def test_the_other_rows_are_unharmed_and_the_status_says_that_some_failed(
-    broken_run: tuple[Path, subprocess.CompletedProcess[str]],
+    broken_run: tuple[Path, subprocess.CompletedProcess[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, done = broken_run
     assert done.returncode == 1
@@ -188,6 +190,11 @@ def test_the_other_rows_are_unharmed_and_the_status_says_that_some_failed(
     assert isinstance(skipped, Skipped)
     assert "python install.py lacks_library" in skipped.reason
     assert "Traceback" not in done.stderr
+    *_, where, case, page = done.stderr.splitlines()
+    assert where == f"run kept in {path}"
+    assert main(shlex.split(case.removeprefix("one case in full: torchzoo "))) == 0  # of a case that failed
+    assert "FAILED: " in capsys.readouterr().out
+    assert page == f"all in a browser: torchzoo report {path} --format html -o report.html"
 
 
 def test_a_segfault_leaves_its_python_stack_in_the_log(
@@ -295,6 +302,7 @@ def test_interrupt_ends_the_worker_and_keeps_what_was_measured(tmp_path: Path) -
     _, stderr = parent.communicate(timeout=180)
     assert parent.returncode == 130
     assert "interrupted" in stderr
+    assert f"the rest of it: torchzoo run --resume {tmp_path / 'run'}\n" in stderr
     assert "Traceback" not in stderr
     _, alive = psutil.wait_procs(children, timeout=20)
     assert alive == []

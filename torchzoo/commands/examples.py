@@ -19,7 +19,12 @@ EXAMPLES = {
     ),
     "report": (
         "torchzoo report runs/today",
+        "torchzoo report runs/today --worst 10",
         "torchzoo report runs/today --format html -o today.html",
+    ),
+    "show": (
+        "torchzoo show runs/today resnet18 train inductor",
+        "torchzoo show runs/today 'hf_Bert eval*' --samples",
     ),
     "compare": (
         "torchzoo compare runs/yesterday runs/today",
