@@ -219,9 +219,10 @@ def test_the_table_says_totals_outliers_and_what_to_do_next(full: Path, capsys: 
     assert "all cases" in text
     assert "outliers, by the modified z-score" in text
     assert "1.0x" in text
-    *_, case, page = text.splitlines()
+    *_, case, page, again = text.splitlines()
     assert case == f"one case in full: torchzoo show {full} model_00 train cpu eager bs4"
     assert page == f"all in a browser: torchzoo report {full} --format html -o report.html"
+    assert again == f"what failed, again: torchzoo run --resume {full} --retry-failed"
     assert cli.main(case.split()[5:]) == 0
     assert "again: python run.py model_00 -d cpu -t train --bs 4" in capsys.readouterr().out
     assert MESSAGE.split(" | ")[0] in " ".join(text.split())

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import math
 import re
+from typing import Any
 
 import msgspec
 import pytest
 
 from examples import CASE, INDUCTOR, compared, manifest, measured, record, rendered, results_of, run_of, variant_result
 from torchzoo.analysis.cases import ReportData, case_results
-from torchzoo.case import Domain, Mode
+from torchzoo.case import CompileScope, Domain, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.record import Compilation, Failed, FailureKind, Record, Skipped, StopReason
 from torchzoo.report import tables, units
 from torchzoo.report.progress import Progress
@@ -128,6 +129,21 @@ def markdown_of(*runs: Run) -> str:
     cases = tuple(result for run in runs for result in case_results(run))
     tables.write_markdown(ReportData(runs=runs, cases=cases, not_run=0, superseded=0), file)
     return file.getvalue()
+
+
+def test_no_two_cases_look_alike_in_markdown() -> None:
+    axes: list[dict[str, Any]] = [
+        {},
+        {"memory_format": MemoryFormat.CHANNELS_LAST},
+        {"compile_scope": CompileScope.STEP},
+        {"world": 2, "parallel": Parallel.DDP},
+        {"world": 4, "parallel": Parallel.DDP},
+        {"precision": Precision.BF16},
+    ]
+    text = markdown_of(run_of([record(compared(), backend=INDUCTOR, **some) for some in axes]))
+    rows = {line for line in text.partition("## ")[0].splitlines() if line.startswith("| tiny")}
+    assert len(rows) == len(axes)
+    assert any("| inductor ddp x2 |" in row for row in rows)
 
 
 def test_markdown_is_one_table_that_foreign_text_can_not_break() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO, Any
 
+import msgspec
+
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
-from torchzoo.case import Mode
+from torchzoo.case import Mode, Precision
 from torchzoo.record import Check, Failed, Measured, Record
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.case_lines import CaseLines, bound, memory
@@ -194,11 +196,12 @@ def write_markdown(data: ReportData, file: IO[str]) -> None:
 def _markdown_cells(result: CaseResult) -> tuple[str, ...]:
     """The cells under `HEADINGS`: one case with all its repeats."""
     case = result.case
+    axes = msgspec.structs.replace(case, precision=Precision.DEFAULT).axes_label()  # precision has a column of its own
     head = (
         case.model,
         case.mode,
         case.device,
-        str(case.backend),
+        axes,
         case.precision,
         "-" if case.batch_size is None else str(case.batch_size),
     )
