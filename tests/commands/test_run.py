@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from examples import ROOT
+from in_this_process import torchzoo
 from torchzoo.cli import main
 from torchzoo.record import Compilation, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.settings import Stage
@@ -29,9 +30,14 @@ from user_models import TINY, make_broken, make_folder, make_waiting
 pytestmark = pytest.mark.xdist_group("run")  # side by side they would wait for each other
 
 
-def run(*arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return torchzoo("run", *arguments)
+
+
+def run_alone(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same in a process of its own."""
     command = [sys.executable, str(ROOT / "run.py"), *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
 
 
 def records(path: Path) -> dict[str, Record]:
@@ -41,7 +47,7 @@ def records(path: Path) -> dict[str, Record]:
 BACKENDS = ["eager", "inductor", "torchscript", "aot_eager"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # other modules' tests come between those that take it
 def measured_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """One run of a small model with several backends in both modes, and what it printed."""
     base = tmp_path_factory.mktemp("measured")
@@ -115,7 +121,7 @@ def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path, measured_
 
 def test_json_prints_the_record_and_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny")
-    done = run("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--json")
+    done = run_alone("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--json")
     record = json.loads(done.stdout)
     assert record["case"]["model"] == "tiny"
     assert record["outcome"]["type"] == "measured"
@@ -140,7 +146,7 @@ def broken_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subproce
     make_folder(zoo, "tiny")
     names = [folder.name for folder in sorted(zoo.iterdir())]
     limits = ["--timeout", "25", "--host-memory-limit", "6GiB", "--time-limit", "0.5", "--threads", "1", "-j", "2"]
-    done = run(*names, "--models-dir", str(zoo), "-d", "cpu", *limits, "-o", str(base / "run"), timeout_s=550)
+    done = run(*names, "--models-dir", str(zoo), "-d", "cpu", *limits, "-o", str(base / "run"))
     return base / "run", done
 
 
@@ -190,7 +196,8 @@ def test_the_other_rows_are_unharmed_and_the_status_says_that_some_failed(
     assert isinstance(skipped, Skipped)
     assert "python install.py lacks_library" in skipped.reason
     assert "Traceback" not in done.stderr
-    *_, where, case, page = done.stderr.splitlines()
+    *_, where, case, page, again = done.stderr.splitlines()
+    assert again == f"what failed, again: torchzoo run --resume {path} --retry-failed"
     assert where == f"run kept in {path}"
     assert main(shlex.split(case.removeprefix("one case in full: torchzoo "))) == 0  # of a case that failed
     assert "FAILED: " in capsys.readouterr().out
@@ -392,7 +399,7 @@ def test_a_library_that_ends_its_process_costs_only_its_models(tmp_path: Path, m
     make_folder(tmp_path / "zoo", "bad", code="import deadly\n" + TINY)
     make_folder(tmp_path / "zoo", "tiny")
     arguments = ["bad", "tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--threads", "1"]
-    done = run(*arguments, "--time-limit", "1", "-o", str(tmp_path / "run"))
+    done = run_alone(*arguments, "--time-limit", "1", "-o", str(tmp_path / "run"))
     assert done.returncode == 1
     found = records(tmp_path / "run")
     assert isinstance(found["tiny"].outcome, Measured)

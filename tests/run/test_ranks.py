@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from examples import ROOT
+from in_this_process import torchzoo
 from torchzoo.analysis import leaks
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.scaling import scalings
@@ -77,6 +78,8 @@ MARK = "TORCHZOO_TEST_OF_RANKS"
 def run(zoo: Path, *arguments: str, world: str = "2", mark: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "run.py"), "-d", "cpu", "--threads", "1", "--time-limit", "0.2", "-q"]
     command += ["--models-dir", str(zoo), "--world", world, *arguments]
+    if not mark:
+        return torchzoo("run", *command[2:])
     environment = {**os.environ, MARK: mark}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
