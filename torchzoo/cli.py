@@ -37,6 +37,7 @@ COMMANDS = {
     "export": "export",
     "tune-batch": "tune_batch",
     "describe": "describe",
+    "dynamobench": "dynamobench",
     "userbenchmark": "userbenchmark",
     "doctor": "doctor",
     "env": "env",
