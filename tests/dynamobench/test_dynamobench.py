@@ -25,6 +25,7 @@ from torchzoo.dynamobench import checkout, launch
 from torchzoo.dynamobench.adapter import ByPosition, benchmark_class, callable_by_position, check_loss
 from torchzoo.dynamobench.finder import ZooFinder, install
 from torchzoo.dynamobench.names import CHANGED, PLAIN, SPECIAL, Refused, listed, resolve, split, torchbench_names
+from torchzoo.errors import UsageError
 from torchzoo.zoo.catalog import Catalog, find_models
 from user_models import METADATA, TINY
 
@@ -261,6 +262,14 @@ def test_without_a_checkout_the_command_says_how_to_get_one(
     assert f"-b v{torch.__version__.partition('+')[0]} https://github.com/pytorch/pytorch" in said
     assert main(["dynamobench", "--pytorch", str(tmp_path)]) == 2
     assert "has no benchmarks/dynamo/torchbench.py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("version", "branch"), [("2.15.0+cu130", "v2.15.0"), ("2.16.0.dev20261120+cpu", "main"), ("2.16.0a0+git1", "main")]
+)
+def test_a_nightly_needs_the_main_branch(version: str, branch: str) -> None:
+    with pytest.raises(UsageError, match=f"--sparse -b {branch} https://github.com/pytorch/pytorch "):
+        checkout.dynamobench_folder(None, version)
 
 
 @pytest.mark.parametrize("place", checkout.FOLDERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from torchzoo.errors import UsageError
@@ -14,7 +15,7 @@ FOLDERS = ("benchmarks/dynamo", "userbenchmark/dynamo/dynamobench", ".")
 FILES = ("torchbench.py", "common.py", "torchbench.yaml")
 
 HOW_TO_GET = (
-    "git clone --depth 1 --filter=blob:none --sparse -b v{torch} https://github.com/pytorch/pytorch && "
+    "git clone --depth 1 --filter=blob:none --sparse -b {branch} https://github.com/pytorch/pytorch && "
     "git -C pytorch sparse-checkout set benchmarks/dynamo"
 )
 
@@ -29,7 +30,8 @@ def dynamobench_folder(checkout: Path | None, torch_version: str) -> Path:
     Raises:
         UsageError: none was named, or dynamobench is not in it. The message says how to get it.
     """
-    get = HOW_TO_GET.format(torch=torch_version.partition("+")[0])
+    release = torch_version.partition("+")[0]
+    get = HOW_TO_GET.format(branch=f"v{release}" if re.fullmatch(r"[\d.]+", release) else "main")
     if checkout is None:
         raise UsageError(f"name a checkout of pytorch with --pytorch DIR (or {VARIABLE}=DIR); to get one: {get}")
     for name in FOLDERS:
