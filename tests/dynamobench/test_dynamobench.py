@@ -167,6 +167,14 @@ def test_refusals_say_why(name: str, test: str, more: dict[str, Any], reason: st
         module_of(name).Model(test=test, device="cpu", batch_size=2, **{"extra_args": [], **more})
 
 
+@pytest.mark.usefixtures("python")
+def test_a_batch_that_a_model_cannot_have_is_that_of_its_smoke_test(capsys: pytest.CaptureFixture[str]) -> None:
+    model = module_of("pyhpc_equation_of_state").Model(test="eval", device="cpu", batch_size=4, extra_args=[])
+    assert model.batch_size == 104
+    assert "a batch of 4 grid points fills no whole columns of 26 levels" in capsys.readouterr().out
+    assert module_of("lennard_jones").Model(test="eval", device="cpu", batch_size=3).batch_size == 3
+
+
 class Cached(nn.Module):
     """Returns what has no mean."""
 

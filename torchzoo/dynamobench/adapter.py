@@ -16,7 +16,7 @@ from torch._dynamo.utils import clone_inputs
 from torchzoo.case import Case, Mode
 from torchzoo.dynamobench.names import PLAIN, Refused
 from torchzoo.errors import attempt, one_line
-from torchzoo.model import Inputs
+from torchzoo.model import Inputs, Model
 from torchzoo.zoo.catalog import Catalog, load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
@@ -66,11 +66,26 @@ class BenchmarkModel:
         self.batch_size = batch_size or self.spec.batch_size.get(mode) or self.spec.smoke_batch_size
         _check_arguments(self.name, extra_args or [], model_kwargs or {})
         _check_skips(self.spec, Case(model=self.spec.name, mode=mode, device=device, batch_size=self.batch_size))
-        model = load_model_class(self.spec)(mode, device, self.batch_size)
+        model = self._built(self.spec, mode)
         network = next(iter(model.networks().values()))
         self.network, self.inputs = callable_by_position(network, model.example_inputs)
         if mode is Mode.TRAIN:
             check_loss(self.name, self.network, self.inputs)
+
+    def _built(self, spec: ModelSpec, mode: Mode) -> Model:
+        """The model at this batch size, or, where a model has no such batch, at that of its folder's smoke test.
+
+        Dynamobench asks in accuracy mode for 4 of everything, also of grid points that come in columns of 26.
+        """
+        model_class = load_model_class(spec)
+        model = attempt(lambda: model_class(mode, self.device, self.batch_size))
+        if isinstance(model, ValueError):
+            print(f"{self.name}: {one_line(model)}; its batch is {spec.smoke_batch_size}")
+            self.batch_size = spec.smoke_batch_size
+            return model_class(mode, self.device, self.batch_size)
+        if isinstance(model, Exception):
+            raise model
+        return model
 
     def get_module(self) -> tuple[nn.Module, Inputs]:
         """The main network, and its inputs."""
