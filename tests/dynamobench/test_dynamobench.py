@@ -297,17 +297,19 @@ def test_options_that_need_other_models_are_refused(option: str, capsys: pytest.
 
 def test_options_behind_the_dashes_reach_dynamobench(monkeypatch: pytest.MonkeyPatch, models: Path) -> None:
     started: list[tuple[list[str], dict[str, str]]] = []
+    statuses = [-9, 3]
 
     def run(command: list[str], *, env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
         started.append((command, env))
-        return subprocess.CompletedProcess(command, 3)
+        return subprocess.CompletedProcess(command, statuses.pop())
 
     monkeypatch.setattr(dynamobench.subprocess, "run", run)
     monkeypatch.setenv("TORCHZOO_PATH", "/before")
     monkeypatch.setattr(dynamobench, "find_models", lambda _: CATALOG)
     words = ["dynamobench", "--pytorch", str(FAKE), "--models-dir", str(models), "--", "--only", "tiny", "-d", "cpu"]
     assert main(words) == 3  # dynamobench's own status
-    [(command, environment)] = started
+    assert main(words) == 137  # killed
+    command, environment = started[0]
     assert command == [sys.executable, str(Path(launch.__file__).resolve()), "--only", "tiny", "-d", "cpu"]
     assert environment[launch.FOLDER] == str(FAKE)
     assert environment["TORCHZOO_PATH"] == f"/before{os.pathsep}{models}"

@@ -56,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"dynamobench {name} does not work on these models: {REFUSED[name]}")
     command, environment = launched(arguments.pytorch, arguments.models_dir, arguments.options)
     sys.stdout.flush()
-    return subprocess.run(command, check=False, env=environment).returncode  # noqa: S603  this Python
+    status = subprocess.run(command, check=False, env=environment).returncode  # noqa: S603  this Python
+    return status if status >= 0 else 128 - status  # as a shell has it of a process that a signal ended
 
 
 def launched(pytorch: Path | None, models_dirs: list[Path], options: list[str]) -> tuple[list[str], dict[str, str]]:
