@@ -186,6 +186,18 @@ class Cached(nn.Module):
         return self.layer(values), object()
 
 
+class Marked(nn.Module):
+    """Needs what a copy of a parameter does not have, in training mode alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.weight.mark = 1
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values * self.weight * (self.weight.mark if self.training else 1)
+
+
 class Sometimes(Cached):
     """Returns logits in evaluation mode alone."""
 
@@ -199,9 +211,11 @@ def test_a_loss_must_be_formed_in_one_mode_at_least() -> None:
         check_loss("x", Cached(), inputs)
     with pytest.raises(NotImplementedError, match="no gradient leads from them to a parameter"):
         check_loss("x", nn.Identity(), inputs)
-    network = Sometimes()
-    check_loss("x", network, inputs)
-    assert network.training  # only copies were tried
+    for network in (Sometimes(), Marked()):
+        check_loss("x", network, inputs)
+        assert network.training  # only copies were tried
+    with pytest.raises(NotImplementedError, match=r"a copy of the network does not run: .* no attribute 'mark'"):
+        check_loss("x", nn.Sequential(Marked(), Cached()), inputs)
 
 
 def test_inputs_that_dynamobench_cannot_copy_go_by_position() -> None:

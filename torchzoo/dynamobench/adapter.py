@@ -147,7 +147,9 @@ def check_loss(name: str, network: nn.Module, inputs: Inputs) -> None:
 
 def _no_loss(network: nn.Module, inputs: Any) -> str | None:
     """Why the mean of the outputs is no loss; None if it is one."""
-    outputs = network(**inputs) if isinstance(inputs, dict) else network(*inputs)
+    outputs = attempt(lambda: network(**inputs) if isinstance(inputs, dict) else network(*inputs))
+    if isinstance(outputs, Exception):
+        return f"a copy of the network does not run: {one_line(outputs)}"
     loss = attempt(lambda: reduce_to_scalar_loss(outputs))
     if isinstance(loss, Exception):
         return one_line(loss)
