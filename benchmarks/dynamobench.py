@@ -151,9 +151,14 @@ def _section(backend: str, by_case: dict[tuple[str, str, str], Row], catalog: Ca
     lines += ["", "| model | inference | training | why |", "| --- | --- | --- | --- |"]
     for name in names:
         found = [known[mode, name] for mode in MODES]
+        if not any(found):
+            continue
         why = [reason(row) for row in found if row is not None and row["status"] != "pass"]
         cells = ["not run" if row is None else row["status"] for row in found]
         lines.append(f"| {name} | {' | '.join(cells)} | {'; '.join(dict.fromkeys(filter(None, why)))} |")
+    left = [name for name in names if not any(known[mode, name] for mode in MODES)]
+    if left:
+        lines += ["", f"Not run, for lack of time: {', '.join(left)}."]
     return "\n".join(lines)
 
 
