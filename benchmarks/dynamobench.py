@@ -113,8 +113,8 @@ def reason(row: Row) -> str:
     return errors[0].replace("|", "\\|")[:200] if errors else ""
 
 
-def page(rows: list[Row]) -> str:
-    """The whole document."""
+def page(rows: list[Row], remark: str = "") -> str:
+    """The whole document, with a remark about how these rows came about."""
     catalog = find_models()
     by_case = {(row["backend"], row["mode"], row["name"]): row for row in rows}
     changed = "; ".join(f"`{listed(name)}` (under the plain name it {how})" for name, how in CHANGED.items())
@@ -123,11 +123,12 @@ def page(rows: list[Row]) -> str:
     heading = f"## Not run: {len(large)} models that are too large for a CPU"
     lines = [heading, "", "| model | why |", "| --- | --- |"]
     lines += [f"| {name} | {catalog.spec(name).large} |" for name in large]
-    return "\n\n".join([HEAD.format(changed=changed), *sections, "\n".join(lines)]) + "\n"
+    return "\n\n".join([f"{HEAD.format(changed=changed)} {remark}".strip(), *sections, "\n".join(lines)]) + "\n"
 
 
 def write_page(arguments: argparse.Namespace) -> None:
-    PAGE.write_text(page([row for path in arguments.files for row in rows_of(path)]), encoding="utf-8")
+    rows = [row for path in arguments.files for row in rows_of(path)]
+    PAGE.write_text(page(rows, arguments.remark), encoding="utf-8")
 
 
 def _section(backend: str, by_case: dict[tuple[str, str, str], Row], catalog: Catalog) -> str:
@@ -158,7 +159,8 @@ def _section(backend: str, by_case: dict[tuple[str, str, str], Row], catalog: Ca
         lines.append(f"| {name} | {' | '.join(cells)} | {'; '.join(dict.fromkeys(filter(None, why)))} |")
     left = [name for name in names if not any(known[mode, name] for mode in MODES)]
     if left:
-        lines += ["", f"Not run, for lack of time: {', '.join(left)}."]
+        named = ", ".join(left) if 2 * len(left) < len(names) else f"the other {len(left)}"
+        lines += ["", f"Not run, for lack of time: {named}."]
     return "\n".join(lines)
 
 
@@ -210,6 +212,7 @@ def main() -> None:
     runs.set_defaults(command=run)
     pages = commands.add_parser("page", help="write docs/dynamobench.md")
     pages.add_argument("files", nargs="+", type=Path)
+    pages.add_argument("--remark", default="", help="a sentence about how these were run")
     pages.set_defaults(command=write_page)
     arguments = parser.parse_args()
     arguments.command(arguments)
