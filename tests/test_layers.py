@@ -31,7 +31,7 @@ LAYERS = (
     ("run",),
     ("analysis",),
     ("report",),
-    ("userbenchmark", "install", "history"),
+    ("userbenchmark", "install", "history", "dynamobench"),
     ("commands",),
     ("cli",),
     ("__main__",),
@@ -44,7 +44,7 @@ FOR_MODELS = ("case", "data", "model", "networks", "tasks")
 #: Modules that answer without torch. Everything but these layers, and the few modules below.
 WITH_TORCH = ("model", "tasks", "data", "networks", "measure")
 WITH_TORCH_MODULES = frozenset(
-    {"torchzoo.zoo.contract", "torchzoo.run.preload", "torchzoo.__main__"}
+    {"torchzoo.zoo.contract", "torchzoo.run.preload", "torchzoo.__main__", "torchzoo.dynamobench.adapter"}
     | {
         f"torchzoo.backends.{name}"
         for name in ("call", "dynamo", "export", "onnxrt", "openvino", "tensorrt", "torchscript")

@@ -43,6 +43,7 @@ COMMANDS = {
     "new": "new",
     "check-model": "check_model",
     "describe": "describe",
+    "dynamobench": "dynamobench",
     "userbenchmark": "userbenchmark",
     "doctor": "doctor",
     "env": "env",

@@ -185,7 +185,7 @@ def test_comparisons_noise_and_userbenchmarks_of_hostile_text_are_inert(
 
 
 def test_exports_of_hostile_text_are_inert(hostile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert_inert(told(capsys, "export", str(hostile), "--format", "pytorch-benchmark-jsonl"))
+    assert_inert(told(capsys, "export", str(hostile), "--format", "hud-v3"))
     assert_inert(told(capsys, "export", str(hostile), "--format", "dynamo-csv", "-o", str(tmp_path / "csv")))
     for file in (tmp_path / "csv").iterdir():
         assert_inert(file.read_text(encoding="utf-8"))

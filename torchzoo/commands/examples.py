@@ -46,7 +46,13 @@ EXAMPLES = {
         "torchzoo watch nights --suite torchbench -t train,eval -d cuda --backend eager,inductor",
         "torchzoo watch nights 'timm_*' --software timm@/src/timm:HEAD --issue github --repo OWNER/NAME",
     ),
-    "export": ("torchzoo export runs/today --format dynamo-csv -o csv",),
+    "dynamobench": (
+        "torchzoo dynamobench --pytorch /src/pytorch -- --inference --accuracy --inductor -d cpu --only resnet18",
+    ),
+    "export": (
+        "torchzoo export runs/today --format dynamo-csv -o csv",
+        "torchzoo export runs/today --format hud-v3 -o hud.json",
+    ),
     "tune-batch": ("torchzoo tune-batch resnet18 -d cuda --file batches.yaml",),
     "new": (
         "torchzoo new my_resnet --like resnet18",

@@ -20,6 +20,7 @@ from torchzoo.commands.arguments import check_given, usable_path
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
 from torchzoo.commands.executor_options import add_executor, executor_of
 from torchzoo.commands.run_options import add_options, run_request
+from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
 from torchzoo.errors import UsageError
 from torchzoo.record import Measured, Outcome, Record
 from torchzoo.report import tables, terminal, units
@@ -65,6 +66,7 @@ def add_parser(commands: Any) -> None:
         "--compile-stats", action="store_true", help="show what compilation did (kept of every compiling case anyway)"
     )
     parser.add_argument("--retry-failed", action="store_true", help="with --resume: also repeat the cases that failed")
+    add_torchbench_options(parser, {action.dest for action in parser._actions})
     parser.set_defaults(command=run, parser=parser)
 
 
@@ -93,6 +95,7 @@ def started(
     Raises:
         TorchzooError: the request can't be carried out.
     """
+    check_values(arguments, arguments.parser)
     executor = executor_of(arguments)
     if arguments.resume is not None:
         obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats", *EXECUTOR_OPTIONS)

@@ -26,6 +26,7 @@ from torchzoo.commands.arguments import (
     words,
 )
 from torchzoo.commands.run import follow
+from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
 from torchzoo.errors import UsageError
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
@@ -67,12 +68,14 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--retry-failed", action="store_true", help="with --resume: also measure again what failed")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    add_torchbench_options(parser, {action.dest for action in parser._actions})
     parser.set_defaults(command=run, parser=parser)
 
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
     """List the userbenchmarks, report on a run, go on with one, or run a plan. Returns the exit status."""
+    check_values(arguments, arguments.parser)
     if arguments.name is None:
         check_given(arguments, (), "without a NAME the userbenchmarks are listed", WRITTEN)
         table = terminal.table(("", ""), userbenchmark.summaries().items(), has_headings=False)
