@@ -32,6 +32,7 @@ LAYERS = (
     ("analysis",),
     ("report",),
     ("userbenchmark", "install", "history"),
+    ("study",),
     ("commands",),
     ("cli",),
     ("__main__",),

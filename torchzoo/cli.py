@@ -38,6 +38,7 @@ COMMANDS = {
     "tune-batch": "tune_batch",
     "describe": "describe",
     "userbenchmark": "userbenchmark",
+    "study": "study",
     "doctor": "doctor",
     "env": "env",
 }

@@ -1,14 +1,14 @@
 """The model's own step with one change that compiles nothing: how gradients are reset, how an optimizer updates.
 
-The changes are the optimizations of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226, section 4.1), each as it is
-done now and as it was done before. A changed step works on the same parameters as the model's own.
+The changes are the optimizations of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226, section 4.1), as they
+are done now and as they were done before. A changed step works on the same parameters as the model's own.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -99,16 +99,15 @@ def _set_to_none(optimizer: torch.optim.Optimizer) -> None:
 def _rsqrt(model: Model, step: Step, option: str | None) -> Step:
     """Reformer's attention as it was before: 1 / sqrt of a number is computed on the device, in each layer."""
     del model, option
-    from transformers.models.reformer import modeling_reformer
-
-    numpy, before = modeling_reformer.np, _NumpyWithSqrtOnDevice(modeling_reformer.np)
+    module: Any = import_module("transformers.models.reformer.modeling_reformer")
+    numpy, before = module.np, _NumpyWithSqrtOnDevice(module.np)
 
     def changed() -> Any:
-        modeling_reformer.np = before
+        module.np = before
         try:
             return step()
         finally:
-            modeling_reformer.np = numpy
+            module.np = numpy
 
     return changed
 
@@ -126,12 +125,14 @@ class _NumpyWithSqrtOnDevice:
         return _DeviceSqrt(number)
 
 
-class _DeviceSqrt(SimpleNamespace):
+class _DeviceSqrt:
+    """The square root of a number, as a divisor of vectors."""
+
     def __init__(self, number: float) -> None:
-        super().__init__(number=number)
+        self._number = number
 
     def __rtruediv__(self, vectors: Tensor) -> Tensor:
-        return vectors * torch.rsqrt(torch.tensor(self.number, device=vectors.device, dtype=vectors.dtype))
+        return vectors * torch.rsqrt(torch.tensor(self._number, device=vectors.device, dtype=vectors.dtype))
 
 
 def _offload(model: Model, step: Step, option: str | None) -> Step:
@@ -166,7 +167,9 @@ def _optimizers_of(model: Model) -> list[torch.optim.Optimizer]:
         raise NotRunnable("the model holds no optimizer of torch.optim")
     for one in found:
         if not type(one).__module__.startswith("torch.optim"):
-            raise NotRunnable(f"its optimizer is {type(one).__name__} of {type(one).__module__}, not one of torch.optim")
+            raise NotRunnable(
+                f"its optimizer is {type(one).__name__} of {type(one).__module__}, not one of torch.optim"
+            )
     return found
 
 

@@ -218,7 +218,7 @@ def _memory_alone(request: Request) -> Memory | None:
     pid = os.fork()
     if pid:
         os.close(writing)
-        with open(reading, "rb") as answer:
+        with os.fdopen(reading, "rb") as answer:
             line = answer.read()
         os.waitpid(pid, 0)
         return msgspec.json.decode(line, type=Memory) if line else None
