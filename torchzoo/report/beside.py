@@ -168,7 +168,8 @@ def _difference(there: float | tuple[float, float], here: Estimate, unit: str) -
 
 
 def _digits(value: float) -> str:
-    return number(value) if value >= 0 else f"-{number(-value)}"
+    """Three digits, whatever the size."""
+    return f"{value:.3g}" if abs(value) < 1 else number(value) if value > 0 else f"-{number(-value)}"
 
 
 def differences(published: Published, hardware: str, software: str) -> list[str]:

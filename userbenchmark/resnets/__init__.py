@@ -38,7 +38,7 @@ bootstrap over the steps. *Images on the device*: the step is the computation al
 takes a batch from timm's loader with four processes, so it takes as long as the slower of the two. Eager and the
 candidate share the loader and take turns. A loader that runs ahead while another variant is slow fills its queue of a
 few batches, which the next block of steps then uses: where the loader is the limit, compare the means, not the
-speedups. The files are in the page cache, so a disk is no part of it.
+speedups. The encoded images are in memory, so a disk is no part of it.
 """
 
 
@@ -55,7 +55,7 @@ def plan(choice: Choice) -> RunRequest:
         axes=Axes(
             modes=(Mode.TRAIN,),
             devices=(),
-            backends=(EAGER, Backend("torchscript", "script"), Backend("inductor")),
+            backends=(EAGER, Backend("torchscript"), Backend("inductor")),
         ),
         settings=Settings(time_limit_s=60.0, min_samples=30),
         jobs=1,

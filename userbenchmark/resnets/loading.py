@@ -5,9 +5,8 @@ The plan copies this file into each model folder that it writes.
 
 from __future__ import annotations
 
-import tempfile
+import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,34 +18,36 @@ from torch.utils.data import Dataset
 
 from torchzoo.tasks import Batch, TimmClassifier
 
-IMAGES = 512  # files; each is read again and again, from the page cache
+IMAGES = 512  # they stay in memory, encoded, and each is decoded again and again
 WIDTH, HEIGHT = 500, 375
 QUALITY = 95
 WORKERS = 4  # the default of timm's train.py
 LONGEST_EPOCH = 10**6  # images: the workers never stop to begin a new epoch
 
 
-class JpegFiles(Dataset[Any]):
-    """So many JPEG files in a folder, as often as an epoch needs them."""
+class JpegImages(Dataset[Any]):
+    """So many encoded images, as often as an epoch needs them."""
 
     transform: Any = None  # set by timm
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
-        self.paths = [folder / f"{number}.jpg" for number in range(IMAGES)]
-        for path in self.paths:
+        self.encoded = []
+        for _ in range(IMAGES):
             small = random.integers(0, 256, (HEIGHT // 8, WIDTH // 8, 3), dtype=np.uint8)
             smooth = np.asarray(
                 Image.fromarray(small).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC), dtype=np.int16
             )
             grain = random.integers(-12, 13, smooth.shape, dtype=np.int16)
-            Image.fromarray(np.clip(smooth + grain, 0, 255).astype(np.uint8)).save(path, quality=QUALITY)
+            image = io.BytesIO()
+            Image.fromarray(np.clip(smooth + grain, 0, 255).astype(np.uint8)).save(image, "JPEG", quality=QUALITY)
+            self.encoded.append(image.getvalue())
 
     def __len__(self) -> int:
         return LONGEST_EPOCH
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
-        image = Image.open(self.paths[number % IMAGES]).convert("RGB")
+        image = Image.open(io.BytesIO(self.encoded[number % IMAGES])).convert("RGB")
         return self.transform(image), number % TimmClassifier.num_classes
 
 
@@ -60,13 +61,12 @@ class LoadingClassifier(TimmClassifier):
 
     def build(self) -> None:
         super().build()
-        self.folder = tempfile.TemporaryDirectory(prefix="torchzoo-images-")
         self.batches = self._load()
         self.batch = next(self.batches)
 
     def _load(self) -> Iterator[Batch]:
         loader = create_loader(
-            JpegFiles(Path(self.folder.name), self.seed),  # type: ignore[arg-type]
+            JpegImages(self.seed),  # type: ignore[arg-type]
             input_size=(3, self.image_size, self.image_size),
             batch_size=self.batch_size,
             is_training=True,
@@ -75,6 +75,7 @@ class LoadingClassifier(TimmClassifier):
             num_workers=WORKERS,
             device=self.device,
         )
+        loader.loader.multiprocessing_context = "fork"  # this folder's modules can't be imported by name elsewhere
         for images, labels in loader:
             yield Batch((images,), labels)
 
