@@ -7,7 +7,7 @@ are done now and as they were done before. A changed step works on the same para
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -52,16 +52,18 @@ def _optimizer(model: Model, step: Step, option: str | None) -> Step:
 def _zero_grad(model: Model, step: Step, option: str | None) -> Step:
     """Gradients reset by a kernel for each, by one kernel for many, or by letting go of them."""
     reset = {"kernels": _zero_by_kernels, "foreach": _zero_by_foreach, "none": _set_to_none}[option or "foreach"]
+    was_reset: set[int] = set()
 
     def bound(optimizer: torch.optim.Optimizer) -> Callable[..., None]:
         def zero_grad(set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002  the signature is PyTorch's
             del set_to_none
+            was_reset.add(id(optimizer))
             reset(optimizer)
 
         return zero_grad
 
-    optimizers = _optimizers_of(model)
-    return _with_attributes(step, [(one, {**vars(one), "zero_grad": bound(one)}) for one in optimizers])
+    twins = [(one, {**vars(one), "zero_grad": bound(one)}) for one in _optimizers_of(model)]
+    return _if(was_reset, _with_attributes(step, twins), "its step does not reset gradients by its optimizers")
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
@@ -109,7 +111,19 @@ def _rsqrt(model: Model, step: Step, option: str | None) -> Step:
         finally:
             module.np = numpy
 
-    return changed
+    return _if(before.roots, changed, "the library no longer takes the square root of a number by NumPy")
+
+
+def _if(has_changed: Collection[Any], step: Step, otherwise: str) -> Step:
+    """The step, after which `has_changed` must hold something: a change that does nothing is not measured as one."""
+
+    def checked() -> Any:
+        result = step()
+        if not has_changed:
+            raise NotRunnable(otherwise)
+        return result
+
+    return checked
 
 
 class _NumpyWithSqrtOnDevice:
@@ -117,12 +131,13 @@ class _NumpyWithSqrtOnDevice:
 
     def __init__(self, numpy: Any) -> None:
         self._numpy = numpy
+        self.roots: dict[float, _DeviceSqrt] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._numpy, name)
 
     def sqrt(self, number: float) -> Any:
-        return _DeviceSqrt(number)
+        return self.roots.setdefault(number, _DeviceSqrt(number))
 
 
 class _DeviceSqrt:

@@ -65,6 +65,8 @@ def rows(run: Run) -> list[Row]:
     rows = []
     for result, figures in measured(run):
         case, shown = result.case, figures.shown
+        if case.mode.generates:
+            continue
         published = case.backend.option or ("default" if result.has_candidate else str(EAGER))
         name, wrong = f"{case.model}, {published}", "wrong results" if result.status is Status.INCORRECT else ""
         beside = published if published in PUBLISHED_MODES else ""
