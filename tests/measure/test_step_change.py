@@ -17,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.step_change import changed_step
 from torchzoo.case import Backend, Mode
-from torchzoo.measure.alone import memory_alone
 from torchzoo.zoo.catalog import find_models, load_model_class
 from user_models import TINY, make_folder
 
@@ -145,19 +144,3 @@ def test_a_change_is_measured_beside_eager(tmp_path: Path) -> None:
     found = measure(tmp_path, backend="zero_grad")
     assert set(found.variants) == {"eager", "candidate"}
     assert found.variants["candidate"].compilation is None
-
-
-def test_a_candidate_alone_takes_compiled_steps_and_no_eager_one(tmp_path: Path) -> None:
-    from measuring import SETTINGS
-
-    from torchzoo.case import Case
-
-    code = TINY + (
-        "\n    def forward(self):\n        assert self.network._compiled_call_impl is not None\n"
-        "        return super().forward()\n"
-    )
-    make_folder(tmp_path, "tiny", code)
-    case = Case(model="tiny", mode=Mode.TRAIN, device="cpu", backend=Backend("aot_eager"), batch_size=4)
-    memory = memory_alone(case, find_models([tmp_path]).spec("tiny"), "cpu", SETTINGS)
-    assert memory.host_peak_rss_bytes
-    assert memory.host_peak_rss_bytes > 2**20

@@ -14,7 +14,7 @@ from torchzoo.stats import Estimate
 #: A figure by the table that it stands in and its name there.
 Key = tuple[str, str]
 
-PERCENT = "%"
+PERCENT, MODELS = "%", "models"
 NOT_KNOWN = "not known yet"
 
 
@@ -140,15 +140,15 @@ def _there(value: float | tuple[float, float] | None, unit: str) -> str:
     if value is None:
         return ""
     if isinstance(value, tuple):
-        return f"{value[0]:g} {unit}, sigma {value[1]:g}"
-    return f"{value:g} {unit}"
+        return f"{value[0]:.12g} {unit}, sigma {value[1]:g}"
+    return f"{value:.12g} {unit}"
 
 
 def _here(row: Row, unit: str) -> str:
     if row.measured is None:
         return f"not measured: {row.missing}"
     one = row.measured
-    text = f"{_digits(one.value)} {unit}"
+    text = f"{one.value:,.0f} {unit}" if unit == MODELS else f"{_digits(one.value)} {unit}"
     if one.count > 1:
         text += f" [{_digits(one.low)}, {_digits(one.high)}]"
         text += "" if one.confidence >= 0.95 else f" (at {100 * one.confidence:.0f}%)"

@@ -121,7 +121,7 @@ def _of_variant(
     for peak, tflop_per_s in peaks.items():
         name = f"{figure}, of the {peak} peak"
         if tflop_per_s is None:
-            lacking = "`torchzoo doctor --peaks`" if peak == "measured" else "the datasheet of this device"
+            lacking = "torchzoo doctor --peaks" if peak == "measured" else "the datasheet of this device"
             rows.append(
                 Row(table=UTILISATION, figure=name, beside=beside, measured=None, missing=f"it needs {lacking}")
             )
