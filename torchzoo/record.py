@@ -241,6 +241,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
 
     first_step_s: Seconds  # wall time, compilation included; other workers share the cores if `jobs` is above 1
     first_step_cpu_s: Seconds  # CPU time of the same step, the compilers' own processes included
+    first_step_peak_bytes: Count | None = None  # of the device, compiling included; None before 2026-11-22
     warmup_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
     memory: Memory
     memory_alone: Memory | None = None  # of a candidate in a process without eager, where that was asked for and worked

@@ -51,8 +51,8 @@ def test_other_units_differ_by_a_ratio_and_keep_the_deviation() -> None:
 def test_what_was_not_measured_says_so() -> None:
     shown = lines([row(measured=None, missing="no such peak")])
     assert shown["train"] == ["50 %", "not measured: no such peak", "", ""]
-    assert shown["eval"] == ["20 %", "not measured: this run has no such case", "", ""]
-    assert shown["step"][1] == "not measured: this run has no such case"
+    assert shown["eval"] == ["20 %", "not measured: no measured case of this run gives it", "", ""]
+    assert shown["step"][1] == "not measured: no measured case of this run gives it"
 
 
 def test_several_rows_may_stand_beside_one_published_figure() -> None:

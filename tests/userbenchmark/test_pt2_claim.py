@@ -95,6 +95,6 @@ def test_a_run_of_one_precision_has_no_mean_of_both() -> None:
     made = report("pt2_claim", run)
     speed = beside(made, "Faster in training")
     assert speed["both precisions"][1:3] == ["not measured: it needs fp32 and amp", ""]
-    assert speed["fp32"][1] == "not measured: this run has no such case"
+    assert speed["fp32"][1] == "not measured: no measured case of this run gives it"
     assert speed["amp"][1].startswith("100 %")
     assert "Every case passed." in made

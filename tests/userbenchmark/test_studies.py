@@ -161,7 +161,7 @@ SOURCES: list[tuple[str, str, str, Any]] = [
     ("nanogpt", "Table 1, time of an iteration", "gpt2, inductor", (2640.227, 5.773)),
     ("nanogpt", "Table 2, model FLOPs utilisation", "shakespeare, cudagraphs", (21.916, 0.653)),
     ("resnets", "Table 3, time of an iteration", "resnet18, torchscript", (0.144, 0.049)),
-    ("gpt2_modes", "Peak of memory", "reduce-overhead", 5736),
+    ("gpt2_modes", "Memory of the first step", "reduce-overhead", 5736),
     ("gpt2_modes", "A step, eval", "default", 30),
     ("pt2_claim", "Works", "both precisions", 93),
     ("pt2_claim", "Faster in training", "amp", 51),

@@ -77,7 +77,7 @@ def test_breakdown_stands_beside_table_2_by_domain_and_mode() -> None:
     assert train["computer_vision: active"][2] == "+26.9 points"
     assert train["computer_vision: movement"][1].startswith("3.00 %")
     assert train["computer_vision: idle"][1].startswith("17.0 %")
-    assert train["nlp: active"][:2] == ["84.9 %", "not measured: this run has no such case"]
+    assert train["nlp: active"][:2] == ["84.9 %", "not measured: no measured case of this run gives it"]
     assert beside(text, "Table 2, eval")["computer_vision: active"][1] == "50.0 %; 1 model"
     single = beside(text, "Single models")
     assert single["vgg16, train: active"][:2] == ["98.3 %", "90.0 % [90.0, 90.0]"]
@@ -107,7 +107,7 @@ def test_compilers_memory_is_that_of_processes_of_their_own_and_may_fall() -> No
     assert beside(text, "GPU memory, change of the peak (GM - 1)")["train"][1] == "-25.0 %"
     speedup = beside(text, "Speedup of inductor over eager")
     assert speedup["train"][:2] == ["1.3 times", "2.00 times [2.00, 2.00]; 1 of 1 models passed"]
-    assert speedup["eval"][1] == "not measured: this run has no such case"
+    assert speedup["eval"][1] == "not measured: no measured case of this run gives it"
     (row,) = table(text, "model")
     assert row[3:5] == ["0.50", "0.75"]
     assert row[-1] == ""
@@ -252,7 +252,7 @@ def test_nanogpt_has_means_deviations_and_both_utilisations(peaks: Path) -> None
     again = times["gpt2, eager, again (what the row cudagraphs was)"]
     assert again[0] == "3098.297 ms, sigma 0.956"
     assert again[1].startswith("1,500 ms")
-    assert times["gpt2, inductor"][1] == "not measured: this run has no such case"
+    assert times["gpt2, inductor"][1] == "not measured: no measured case of this run gives it"
     shares = beside(text, "Table 2, model FLOPs utilisation")
     operations = (6 * (124373760 - 1024 * 768) + 12 * 12 * 768 * 1024) * 491520
     assert operations == pytest.approx(0.43337 * 312e12 * 3.107334, rel=1e-3)  # the formula gives the report's own MFU
@@ -289,7 +289,7 @@ def test_resnets_have_both_kinds_of_images_beside_each_published_time() -> None:
         "0.6 s [0.6, 0.6], sigma 0; 16 iterations",
         "1.49 of the published",
     ]
-    assert rows["resnet18, torchscript"][1] == "not measured: this run has no such case"
+    assert rows["resnet18, torchscript"][1] == "not measured: no measured case of this run gives it"
     assert table(text, "network")[0][5].startswith("0.500x")
 
 
@@ -297,8 +297,8 @@ def test_resnets_have_both_kinds_of_images_beside_each_published_time() -> None:
 
 
 def test_gpt2_modes_puts_both_models_beside_the_blogs_table() -> None:
-    memory = Memory(device_peak_allocated_bytes=3000 * 2**20)
-    first: dict[str, Any] = {"variants": {"eager": variant_result(first_step_s=2.0, memory=memory)}}
+    eager = variant_result(first_step_s=2.0, first_step_peak_bytes=3000 * 2**20)
+    first: dict[str, Any] = {"variants": {"eager": eager}}
     run = run_of(
         [
             trained("hf_GPT2", alone(0.05, **first), precision=Precision.AMP),
@@ -308,11 +308,18 @@ def test_gpt2_modes_puts_both_models_beside_the_blogs_table() -> None:
     )
     text = report("gpt2_modes", run)
     assert beside(text, "First step")["hf_GPT2, eager"][:2] == ["1 s", "2.00 s"]
-    assert beside(text, "Peak of memory")["hf_GPT2, eager"][:3] == ["3675 MiB", "3,000 MiB", "0.82 of the published"]
-    assert beside(text, "Peak of memory")["hf_GPT2_xl, default"][1] == "not measured: this device has no such peak"
+    assert beside(text, "Memory of the first step")["hf_GPT2, eager"][:3] == [
+        "3675 MiB",
+        "3,000 MiB",
+        "0.82 of the published",
+    ]
+    assert (
+        beside(text, "Memory of the first step")["hf_GPT2_xl, default"][1]
+        == "not measured: no peak of the first step is known here"
+    )
     train, evaluation = beside(text, "A step, train"), beside(text, "A step, eval")
     assert train["hf_GPT2, eager"][0] == "57 ms"
     assert train["hf_GPT2_xl, default"][0] == "34 ms"
     assert train["hf_GPT2_xl, default"][1].startswith("40.0 ms")
     assert evaluation["hf_GPT2, max-autotune"][0] == "30 ms"
-    assert evaluation["eager"][1] == "not measured: this run has no such case"
+    assert evaluation["eager"][1] == "not measured: no measured case of this run gives it"

@@ -108,14 +108,14 @@ BACKENDS: dict[str, BackendInfo] = {
         changes_step=True,
         options=("for-loop", "foreach", "fused"),
         modes=(Mode.TRAIN,),
-        why_limited="only training has an optimizer",
+        why_limited="only training has an optimizer, and nothing is compiled",
     ),
     "zero_grad": BackendInfo(
         module="step_change",
         changes_step=True,
         options=("kernels", "foreach", "none"),
         modes=(Mode.TRAIN,),
-        why_limited="only training has gradients to reset",
+        why_limited="only training has gradients to reset, and nothing is compiled",
     ),
     "rsqrt": BackendInfo(
         module="step_change",

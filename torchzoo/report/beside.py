@@ -123,7 +123,7 @@ def _of(name: str, rows: Sequence[Row]) -> list[Row]:
 def _without_a_row(name: str, table: PublishedTable, rows: Sequence[Row]) -> list[Row]:
     has_row = {row.beside or row.figure for row in _of(name, rows)}
     return [
-        Row(table=name, figure=figure, measured=None, missing="this run has no such case")
+        Row(table=name, figure=figure, measured=None, missing="no measured case of this run gives it")
         for figure in table.figures
         if figure not in has_row
     ]

@@ -72,7 +72,7 @@ def rows(run: Run) -> list[Row]:
         found_one = next((one for one in results if (one.case.model, one.case.mode) == (name, Mode.EVAL)), None)
         figures = None if found_one is None else found_one.figures
         speedup = None if figures is None else figures.speedup
-        why = "this run has no such case" if found_one is None else found_one.reason
+        why = "no measured case of this run gives it" if found_one is None else found_one.reason
         rows.append(Row(table=SLOWER, figure=name, measured=speedup, missing=why))
     return rows
 
