@@ -21,7 +21,7 @@ from torchzoo.report.beside import Row, exactly
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
-from torchzoo.stats import Estimate
+from torchzoo.stats import STATED_CONFIDENCE, Estimate
 from torchzoo.store import Run
 from torchzoo.study import not_measured
 from torchzoo.userbenchmark import Choice
@@ -64,9 +64,10 @@ The model's own step and its changed form take turns in one process, on the same
 many times as fast the newer way is as the older one. The step itself has PyTorch's defaults of this version:
 `zero_grad` sets gradients to None, and optimizers on a GPU are foreach. So a change to what is the default anyway
 gains nothing, and is a control. A changed form costs about a microsecond a step more than the change itself. Models
-that reset gradients by other means than their optimizer's `zero_grad` are not changed by it. A changed optimizer
-keeps a state of its own beside that of the model's optimizer. *Networks moved to the host and back* is the paper's
-finding about pig2, applied to the evaluation of each model: it says what any model would lose by it.
+that reset gradients by other means than their optimizer's `zero_grad` are skipped with that reason. A changed
+optimizer keeps a state of its own beside that of the model's optimizer. *Networks moved to the host and back* is the
+paper's finding about pig2, applied to the evaluation of each model: it says what any model would lose by it. The mean
+over the models that gain is of models that were chosen by the outcome, so it is too high wherever noise has chosen.
 """
 
 
@@ -110,8 +111,9 @@ def _speedup(result: CaseResult) -> Estimate:
 
 
 def that_gain(found: Sequence[Gain], mode: Mode) -> list[Gain]:
-    """Those whose whole interval is above what counts as a gain."""
-    return [gain for gain in found if gain.speedup.count > 1 and gain.speedup.low > LEAST_GAIN[mode]]
+    """Those whose whole 95% interval is above what counts as a gain."""
+    sure = [gain for gain in found if gain.speedup.confidence >= STATED_CONFIDENCE]
+    return [gain for gain in sure if gain.speedup.low > LEAST_GAIN[mode]]
 
 
 def rows(run: Run) -> list[Row]:
@@ -164,7 +166,7 @@ def report(run: Run) -> list[str]:
             for model in models
         )
         lines += [f"## Each model, {mode}", "", *markdown.table(("model", *(c.text for c in columns)), cells), ""]
-        lines += [f"*{change.text}*: {change.fast_and_slow}." for change in columns]
+        lines += [f"- {change.text}: {change.fast_and_slow}" for change in columns]
         lines.append("")
     if not lines:
         lines = ["No case of this run has a change beside the model's own step that passed.", ""]
