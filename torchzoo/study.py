@@ -17,13 +17,12 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.analysis.cases import case_results, read_report_data
+from torchzoo.analysis.cases import read_report_data
 from torchzoo.case import Case, Mode
 from torchzoo.files import FileError, read_yaml
 from torchzoo.provenance import machine_kind
-from torchzoo.report import beside, markdown, units
+from torchzoo.report import beside, markdown
 from torchzoo.report.beside import Published, Reason, Row
-from torchzoo.report.remarks import what_failed
 from torchzoo.run.batches import default_file, read_tuned
 from torchzoo.run.plan import Plan, make_plan
 from torchzoo.run.request import RunRequest
@@ -201,13 +200,3 @@ def _commands(study: Study, runs: Sequence[Run]) -> list[str]:
         f"torchzoo study {study.name}",
         f"torchzoo study {study.name} --from {kept}  # only this document, from the kept records",
     ]
-
-
-def not_measured(run: Run) -> list[str]:
-    """The cases that were skipped or failed, by reason: many cases may have the same one. No lines if there is none."""
-    cases: dict[str, list[str]] = {}
-    for result in case_results(run):
-        if result.figures is None:
-            cases.setdefault("; ".join(what_failed(result)), []).append(result.case.label())
-    rows = [(why, str(len(some)), units.first_few(some, most=4)) for why, some in cases.items()]
-    return ["## Not measured", "", *markdown.table(("why", "cases", "which"), rows), ""] if rows else []

@@ -20,7 +20,7 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import Domain
 from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
 from torchzoo.files import parse_python
-from torchzoo.report import markdown, terminal
+from torchzoo.report import markdown, terminal, units
 from torchzoo.report.remarks import what_failed
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, write_whole
@@ -163,11 +163,13 @@ def what_ran(run: Run) -> str:
 
 
 def not_measured(run: Run) -> list[str]:
-    """A section with each case that was skipped or failed, and why. No lines if there is none."""
-    lines = [
-        (result.case.label(), "; ".join(what_failed(result))) for result in case_results(run) if result.figures is None
-    ]
-    return ["## Not measured", "", *markdown.table(("case", "why"), lines)] if lines else []
+    """A section with the cases that were skipped or failed, by reason. No lines if there is none."""
+    cases: dict[str, list[str]] = {}
+    for result in case_results(run):
+        if result.figures is None:
+            cases.setdefault("; ".join(what_failed(result)), []).append(result.case.label())
+    rows = [(why, str(len(some)), units.first_few(some, most=4)) for why, some in cases.items()]
+    return ["## Not measured", "", *markdown.table(("why", "cases", "which"), rows), ""] if rows else []
 
 
 def measured(run: Run) -> list[tuple[CaseResult, CaseFigures]]:

@@ -17,6 +17,7 @@ from torchzoo.record import (
     ApiSurface,
     Block,
     Breakdown,
+    Compilation,
     Failed,
     FailureKind,
     Flops,
@@ -121,15 +122,20 @@ def test_compilers_says_where_only_the_memory_beside_eager_is_known() -> None:
 
 def test_compilers_shows_what_the_paper_found_slower() -> None:
     eval_case: dict[str, Any] = {"mode": Mode.EVAL}
+    guarded = {"eager": variant_result(), "candidate": variant_result(compilation=Compilation(graphs=1, guards=1350))}
     run = run_of(
         [
             trained("yolov3", in_turns(0.1, 0.2), INDUCTOR, **eval_case),
             trained("hf_Reformer", CRASHED, INDUCTOR, **eval_case),
+            trained("hf_Reformer", in_turns(0.1, 0.2, variants=guarded), INDUCTOR),
         ]
     )
-    slower = beside(report("paper_compilers", run), "Slower than eager in evaluation")
+    text = report("paper_compilers", run)
+    slower = beside(text, "Slower than eager in evaluation")
     assert slower["yolov3"][1].startswith("0.5 times")
     assert slower["hf_Reformer"][1] == "not measured: error in compile: no such lowering"
+    guards = beside(text, "Guards of hf_Reformer")["hf_Reformer, train"]
+    assert guards[:3] == ["2699 guards", "1,350 guards", "0.50 of the published"]
 
 
 # --- paper_api ---

@@ -72,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
         check_given(arguments, obeyed, "--resume goes on as it was begun", WRITTEN)
         with RunStore(arguments.resume, resume=True) as store:
             session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
-            return _execute(chosen_study, session, store, arguments.output or store.path.parent, arguments.quiet)
+            folder = arguments.output or store.path.parent
+            return _execute(chosen_study, session, store, folder, quiet=arguments.quiet)
     if arguments.retry_failed:
         raise UsageError("--retry-failed goes with --resume RUN")
     if arguments.dry_run:
@@ -81,10 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     with RunStore(folder / chosen_study.name) as store:
         request = overridden(chosen_study.plan(chosen(arguments, store.path)), arguments)
-        return _execute(chosen_study, new_run(request, store), store, folder, arguments.quiet)
+        return _execute(chosen_study, new_run(request, store), store, folder, quiet=arguments.quiet)
 
 
-def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Path, quiet: bool) -> int:  # noqa: FBT001
+def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Path, *, quiet: bool) -> int:
     """Run what is left of the session, then write the document."""
     finished = follow(session, store, quiet=quiet)
     terminal.say(f"run kept in {store.path}")

@@ -20,8 +20,7 @@ from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
-from torchzoo.study import not_measured
-from torchzoo.userbenchmark import Choice, measured
+from torchzoo.userbenchmark import Choice, measured, not_measured
 
 PUBLISHED_MODES = ("eager", "default", "reduce-overhead", "max-autotune")
 MODES = (None, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

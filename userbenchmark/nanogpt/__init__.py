@@ -24,8 +24,7 @@ from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
-from torchzoo.study import not_measured
-from torchzoo.userbenchmark import Choice, measured
+from torchzoo.userbenchmark import Choice, measured, not_measured
 
 INDUCTOR, CUDAGRAPHS = Backend("inductor"), Backend("cudagraphs")
 TIME, UTILISATION = "Table 1, time of an iteration", "Table 2, model FLOPs utilisation"

@@ -19,8 +19,7 @@ from torchzoo.run.plan import SMOKE, Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import Run
-from torchzoo.study import not_measured
-from torchzoo.userbenchmark import ALL, Choice, by_domain, measured
+from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measured
 from torchzoo.zoo.suites import read_suite
 
 LARGER, SMALLER = "torchbench", "mlperf"
@@ -112,7 +111,7 @@ def report(run: Run) -> list[str]:
 
 
 def _sets(of_model: dict[str, list[ApiSurface]]) -> list[str]:
-    """The counts of both suites, their ratio, and what one has and the other has not."""
+    """The counts of both suites, and what one has and the other has not."""
     members = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
     surfaces = {
         suite: Surface(one for model in models for one in of_model.get(model, [])) for suite, models in members.items()
@@ -122,11 +121,6 @@ def _sets(of_model: dict[str, list[ApiSurface]]) -> list[str]:
     for suite, models in members.items():
         present = [model for model in models if model in of_model]
         rows.append([suite, f"{len(present)} of {len(models)}", *_counts(surfaces[suite])])
-    if all(any(surface.names.values()) for surface in surfaces.values()):
-        larger, smaller = surfaces[LARGER].names, surfaces[SMALLER].names
-        is_whole = all(model in of_model for models in members.values() for model in models)
-        what = "ratio" if is_whole else "ratio of what ran"
-        rows.append([what, "", *(f"{len(larger[k]) / len(smaller[k]):.2f}" for k in KINDS)])
     lines += [*markdown.table(("set", "models that ran", *KINDS), rows), ""]
     for suite, models in members.items():
         missing = [model for model in models if model not in of_model]

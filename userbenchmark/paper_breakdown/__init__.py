@@ -20,8 +20,7 @@ from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import Run
-from torchzoo.study import not_measured
-from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, percent
+from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measured, percent
 
 BAR_WIDTH = 25
 

@@ -14,14 +14,13 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.totals import RatioSamples, Total, total
 from torchzoo.case import EAGER, Backend, Mode
 from torchzoo.report import markdown
-from torchzoo.report.beside import Row, scaled
+from torchzoo.report.beside import Row, exactly, scaled
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
-from torchzoo.study import not_measured
-from torchzoo.userbenchmark import Choice, by_domain
+from torchzoo.userbenchmark import Choice, by_domain, not_measured
 
 READING = """## How to read it, and where it can mislead
 
@@ -50,11 +49,12 @@ def plan(choice: Choice) -> RunRequest:
 
 INDUCTOR = Backend("inductor")
 CPU_MEMORY, GPU_MEMORY = "CPU memory, change of the peak (CM - 1)", "GPU memory, change of the peak (GM - 1)"
+GUARDS, REFORMER = "Guards of hf_Reformer", "hf_Reformer"
 SPEEDUP, SLOWER = "Speedup of inductor over eager", "Slower than eager in evaluation"
 
 
 def rows(run: Run) -> list[Row]:
-    """The means over all models by mode, and the two models that the paper found slower."""
+    """The means over all models by mode, the two models that the paper found slower, and Reformer's guards."""
     results = [one for one in case_results(run) if one.case.backend == INDUCTOR]
     samples = RatioSamples(results)
     rows = []
@@ -68,12 +68,17 @@ def rows(run: Run) -> list[Row]:
         for table, ratio in ((CPU_MEMORY, found.host_memory_ratio), (GPU_MEMORY, found.device_memory_ratio)):
             change = None if ratio is None else scaled(ratio, 100, -100)
             rows.append(Row(table=table, figure=mode, measured=change, missing="this device has no such peak"))
-    for name in ("yolov3", "hf_Reformer"):
+    for name in ("yolov3", REFORMER):
         found_one = next((one for one in results if (one.case.model, one.case.mode) == (name, Mode.EVAL)), None)
         figures = None if found_one is None else found_one.figures
         speedup = None if figures is None else figures.speedup
         why = "no measured case of this run gives it" if found_one is None else found_one.reason
         rows.append(Row(table=SLOWER, figure=name, measured=speedup, missing=why))
+    for one in results:
+        compilation = one.figures.shown.raw.compilation if one.figures is not None else None
+        if one.case.model == REFORMER and compilation is not None and compilation.guards is not None:
+            guards = exactly(compilation.guards)
+            rows.append(Row(table=GUARDS, figure=f"{REFORMER}, {one.case.mode}", beside=REFORMER, measured=guards))
     return rows
 
 

@@ -20,8 +20,7 @@ from torchzoo.run.plan import DEFAULT, Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run
-from torchzoo.study import not_measured
-from torchzoo.userbenchmark import Choice
+from torchzoo.userbenchmark import Choice, not_measured
 
 SEVERAL_MACHINES = True
 TABLE = "Figure 5, time on the first machine over time on the second"
