@@ -67,11 +67,11 @@ def rows(run: Run) -> list[Row]:
         if case.mode.generates:
             continue
         published = case.backend.option or ("default" if result.has_candidate else str(EAGER))
-        name, wrong = f"{case.model}, {published}", "wrong results" if result.status is Status.INCORRECT else ""
+        name, problem = f"{case.model}, {published}", result.reason
         beside = published if published in PUBLISHED_MODES else ""
 
         def row(
-            table: str, value: Estimate | None, *, name: str = name, beside: str = beside, note: str = wrong
+            table: str, value: Estimate | None, *, name: str = name, beside: str = beside, note: str = problem
         ) -> Row:
             missing = "no peak of the first step is known here"
             return Row(table=table, figure=name, beside=beside, measured=value, note=note, missing=missing)

@@ -88,12 +88,14 @@ def rows(run: Run) -> list[Row]:
     rows = []
     for result, figures in measured(run):
         training = TRAININGS.get(result.case.model)
-        if training is None:
+        if training is None or result.case.mode is not Mode.TRAIN:
             continue
         backend, peaks = result.case.backend, _peaks(run, figures)
         variant = CANDIDATE_VARIANT if result.has_candidate else EAGER_VARIANT
         published = f"{training.name}, {backend}"
-        rows += _of_variant(training, figures, variant, peaks, figure=published, beside=published)
+        rows += _of_variant(
+            training, figures, variant, peaks, figure=published, beside=published, problem=result.reason
+        )
         if backend == CUDAGRAPHS:
             again = f"{training.name}, eager, again (what the row cudagraphs was)"
             rows += _of_variant(training, figures, EAGER_VARIANT, peaks, figure=again, beside=published)
@@ -101,7 +103,7 @@ def rows(run: Run) -> list[Row]:
 
 
 def _of_variant(
-    training: Training, figures: CaseFigures, variant: str, peaks: Peaks, *, figure: str, beside: str
+    training: Training, figures: CaseFigures, variant: str, peaks: Peaks, *, figure: str, beside: str, problem: str = ""
 ) -> list[Row]:
     steps_s = [one for block in figures.measured.blocks if block.variant == variant for one in block.samples_s]
     time_s = mean(steps_s)
@@ -113,7 +115,7 @@ def _of_variant(
             beside=beside,
             measured=scaled(time_s, 1e3),
             deviation=None if deviation is None else 1e3 * deviation,
-            note=f"{len(steps_s)} iterations",
+            note="; ".join(filter(None, (f"{len(steps_s)} iterations", problem))),
         )
     ]
     operations = training.operations(figures.measured.parameters, figures.measured.samples_per_step)

@@ -97,7 +97,7 @@ def rows(run: Run) -> list[Row]:
     rows = []
     for result, figures in measured(run):
         network = result.case.model.removeprefix("timm_").removesuffix(LOADED)
-        if network not in NETWORKS:
+        if network not in NETWORKS or result.case.mode is not Mode.TRAIN:
             continue
         variant = CANDIDATE_VARIANT if result.has_candidate else EAGER_VARIANT
         steps_s = [one for block in figures.measured.blocks if block.variant == variant for one in block.samples_s]
@@ -109,7 +109,7 @@ def rows(run: Run) -> list[Row]:
                 beside=published,
                 measured=mean(steps_s),
                 deviation=stdev(steps_s) if len(steps_s) > 1 else None,
-                note=f"{len(steps_s)} iterations",
+                note="; ".join(filter(None, (f"{len(steps_s)} iterations", result.reason))),
             )
         )
     return sorted(rows, key=lambda row: row.beside)
