@@ -133,15 +133,25 @@ def planned(request: RunRequest) -> Plan:
     return make_plan(models, axes, missing(models, axes.backends))
 
 
-def how_it_differs(study: Study, run: Run) -> list[str]:
-    """A paragraph on the cases of the plan that the run lacks, and on others that it has; no lines if there are none.
+def beside_the_plan(study: Study, run: Run) -> tuple[Run, list[str]]:
+    """The run without models that the plan does not have, and a paragraph on what else it lacks or has.
 
-    Evaluation may have the batch that was tuned for some device.
+    If all of its models are others, it is a trial, and they stay. Evaluation may have the batch that was tuned for some
+    device.
     """
     with tempfile.TemporaryDirectory() as scratch:
         plan = planned(study.plan(Choice(folder=Path(scratch))))
     asked = {_identity(one.case): one.case.batch_size for one in plan}
     tuned = {(name, one.batch_size) for models in read_tuned(default_file()).values() for name, one in models.items()}
+    lines = []
+    models = {one.case.model for one in plan} & {case.model for case in run.manifest.cases}
+    others = {case.model for case in run.manifest.cases} - models
+    if models and others:
+        lines = [f"The run has {len(others)} more models, which are left out here.", ""]
+        cases = tuple(case for case in run.manifest.cases if case.model in models)
+        manifest = msgspec.structs.replace(run.manifest, cases=cases)
+        records = tuple(record for record in run.records if record.case.model in models)
+        run = msgspec.structs.replace(run, manifest=manifest, records=records)
     ran = {case for case in run.manifest.cases if case.repeat == 0}
     of_plan = {
         case
@@ -152,13 +162,13 @@ def how_it_differs(study: Study, run: Run) -> list[str]:
             or (case.mode is Mode.EVAL and (case.model, case.batch_size) in tuned)
         )
     }
-    if len(of_plan) == len(asked) and of_plan == ran:
-        return []
-    return [
-        f"**This is a part of the study, or a trial: {len(of_plan)} of the plan's {len(asked)} cases are in the run, "
-        f"and {len(ran - of_plan)} cases that the plan does not have (other models, batches or backends).**",
-        "",
-    ]
+    if len(of_plan) < len(asked) or of_plan != ran:
+        lines += [
+            f"**This is a part of the study, or a trial: {len(of_plan)} of the plan's {len(asked)} cases are in the "
+            f"run, and {len(ran - of_plan)} cases that the plan does not have (other models, batches or backends).**",
+            "",
+        ]
+    return run, lines
 
 
 def _identity(case: Case) -> tuple[str, ...]:
@@ -175,10 +185,12 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
         BesideError, CatalogError: the study's data or its code do not fit together.
     """
     title, _, question = study.doc.strip().partition("\n")
-    rows = study.rows(*runs)
     lines = [f"# {markdown.escape(study.name)}: {title}", "", question.strip(), ""]
-    for run in runs:
-        lines += [what_ran(run), "", *how_it_differs(study, run)]
+    found = [beside_the_plan(study, run) for run in runs]
+    runs = [run for run, _ in found]
+    for run, about in found:
+        lines += [what_ran(run), "", *about]
+    rows = study.rows(*runs)
     lines += ["## Published and measured", "", *beside.source_lines(study.published), "", READING, ""]
     lines += [*beside.tables(study.published, rows, reasons), *map(str, study.report(*runs)), ""]
     machines = "; ".join(dict.fromkeys(markdown.machine(run.manifest) for run in runs))

@@ -11,12 +11,13 @@ import msgspec
 import pytest
 from benchmark_runs import STUDIES, beside, run_of
 
+from examples import measured
 from examples import record as example
 from kept_runs import keep
 from torchzoo import cli, study
 from torchzoo.case import Case, Mode, Precision
 from torchzoo.provenance import machine_kind
-from torchzoo.record import Skipped
+from torchzoo.record import Block, Skipped
 from torchzoo.report.beside import Published
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import StoreError
@@ -214,6 +215,20 @@ def test_a_trial_is_called_one(tmp_path: Path) -> None:
     plan = study.planned(study.load("nanogpt").plan(Choice(folder=tmp_path)))
     whole = run_of([msgspec.structs.replace(example(Skipped(reason="no")), case=one.case) for one in plan])
     assert "a trial" not in study.document(study.load("nanogpt"), [whole])
+
+
+def test_models_that_the_plan_does_not_have_are_in_no_figure() -> None:
+    quick, slow = (measured(blocks=(Block("eager", (time_s,)),) * 9) for time_s in (0.1, 0.4))
+    one, other = (
+        run_of([example(slow, model="resnet18"), example(outcome, model="not_of_the_paper")], Path(f"/{name}"))
+        for name, outcome in (("one", slow), ("other", quick))
+    )
+    text = study.document(study.load("paper_devices"), [one, other])
+    assert "The run has 1 more models, which are left out here." in text
+    assert beside(text, study_table())["eager, eval, all"][1].startswith("1.00 times")
+    trial = study.document(study.load("paper_devices"), [run_of([example(model="tiny")])])
+    assert "left out" not in trial
+    assert "1 cases: 1 measured" in trial
 
 
 # --- the command ---
