@@ -270,6 +270,22 @@ def test_a_dry_run_shows_the_cases_and_measures_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_parts_have_each_model_once(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for number in (1, 2, 3):
+        words = ["--suite", "study_modes,study_cnn,study_llm", "-t", "eval", "-d", "cpu", "--part", f"{number}/3"]
+        assert cli.main(["study", "paper_breakdown", *words, "--dry-run"]) == 0
+        shown.append([line.split()[0] for line in capsys.readouterr().out.splitlines() if " eval " in line])
+    assert [len(one) for one in shown] == [2, 2, 2]
+    models = {"hf_GPT2", "hf_GPT2_xl", "timm_resnet18", "timm_resnet34", "nanogpt_gpt2", "nanogpt_shakespeare"}
+    assert {name for one in shown for name in one} == models
+    assert cli.main(["study", "paper_breakdown", "resnet18", "--part", "1/2", "--dry-run"]) == cli.USAGE
+    assert "only 1 models" in capsys.readouterr().err
+    for wrong in ("3/2", "0/2", "2", "a/b"):
+        with pytest.raises(SystemExit):
+            cli.main(["study", "paper_breakdown", "--part", wrong, "--dry-run"])
+
+
 def test_a_document_is_made_from_kept_runs_with_reasons_that_have_evidence(tmp_path: Path) -> None:
     run = keep(tmp_path / "run", [example(model="resnet18")])
     reasons = run / study.REASONS

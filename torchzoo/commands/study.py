@@ -11,7 +11,7 @@ from typing import Any
 
 from torchzoo import study, userbenchmark
 from torchzoo.analysis.cases import case_results
-from torchzoo.commands.arguments import check_given, usable_path
+from torchzoo.commands.arguments import check_given, usable_path, whole_number
 from torchzoo.commands.run import follow
 from torchzoo.commands.userbenchmark import add_plan_options, chosen, overridden, show_list
 from torchzoo.errors import UsageError
@@ -25,6 +25,7 @@ from torchzoo.study import Study
 
 DOCUMENTS = Path("docs") / "studies"
 WRITTEN = {"source": "--from"}
+MOST_PARTS = 1000
 
 
 def add_parser(commands: Any) -> None:
@@ -50,6 +51,12 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--resume", type=usable_path, metavar="RUN", help="measure what is missing of this run")
     parser.add_argument("--retry-failed", action="store_true", help="with --resume: also measure again what failed")
+    parser.add_argument(
+        "--part",
+        type=part,
+        metavar="I/N",
+        help="only the Ith of N parts of the models, where a machine is lent for a short time; --from joins the runs",
+    )
     parser.add_argument("--dry-run", action="store_true", help="show what would be measured, and measure nothing")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.set_defaults(command=run, parser=parser)
@@ -78,11 +85,25 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--retry-failed goes with --resume RUN")
     if arguments.dry_run:
         with tempfile.TemporaryDirectory() as scratch:
-            _show_plan(overridden(chosen_study.plan(chosen(arguments, Path(scratch))), arguments))
+            _show_plan(_request(chosen_study, arguments, Path(scratch)))
         return 0
     with RunStore(folder / chosen_study.name) as store:
-        request = overridden(chosen_study.plan(chosen(arguments, store.path)), arguments)
+        request = _request(chosen_study, arguments, store.path)
         return _execute(chosen_study, new_run(request, store), store, folder, quiet=arguments.quiet)
+
+
+def part(text: str) -> tuple[int, int]:
+    """`2/4` as 2 and 4."""
+    number, slash, count = text.partition("/")
+    found = (whole_number(number, 1, MOST_PARTS), whole_number(count, 1, MOST_PARTS))
+    if not slash or found[0] is None or found[1] is None or found[0] > found[1]:
+        raise argparse.ArgumentTypeError(f"expected a part such as 1/4, found '{text}'")
+    return found[0], found[1]
+
+
+def _request(chosen_study: Study, arguments: argparse.Namespace, folder: Path) -> RunRequest:
+    request = overridden(chosen_study.plan(chosen(arguments, folder)), arguments)
+    return request if arguments.part is None else study.part_of(request, *arguments.part)
 
 
 def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Path, *, quiet: bool) -> int:
