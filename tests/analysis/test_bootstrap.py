@@ -58,7 +58,8 @@ def test_a_mean_of_models_has_an_interval_that_narrows_with_their_number() -> No
     assert few.value == many.value == pytest.approx(0.5)
     assert (few.low, few.high) == (pytest.approx(0.2), pytest.approx(0.9))
     assert 0.4 < many.low < 0.5 < many.high < 0.6
-    assert (few.confidence, few.count) == (0.95, 3)
+    assert (few.confidence, few.count) == (0.75, 3)
+    assert many.confidence == 0.95
     one = mean([0.7])
     assert (one.low, one.value, one.high, one.count, one.confidence) == (0.7, 0.7, 0.7, 1, 0.0)
     with pytest.raises(ValueError, match="needs values"):

@@ -303,6 +303,17 @@ def test_resnets_have_both_kinds_of_images_beside_each_published_time() -> None:
     assert table(text, "network")[0][5].startswith("0.500x")
 
 
+@pytest.mark.parametrize(("name", "model"), [("resnets", "timm_resnet18"), ("nanogpt", "nanogpt_shakespeare")])
+def test_a_backend_that_was_not_published_stands_beside_nothing(name: str, model: str) -> None:
+    case = trained(model, in_turns(0.2, 0.1), Backend("inductor", "max-autotune"))
+    text = report(name, run_of([case]))
+    rows = beside(text, next(iter(study.load(name).published.tables)))
+    (shown,) = (cells for figure, cells in rows.items() if "max-autotune" in figure)
+    assert shown[0] == ""
+    assert shown[1].startswith("100 ms" if name == "nanogpt" else "0.1 s")
+    assert shown[2:] == ["", ""]
+
+
 # --- gpt2_modes ---
 
 
@@ -314,6 +325,7 @@ def test_gpt2_modes_puts_both_models_beside_the_blogs_table() -> None:
             trained("hf_GPT2", alone(0.05, **first), precision=Precision.AMP),
             trained("hf_GPT2_xl", in_turns(0.1, 0.04), INDUCTOR, precision=Precision.AMP),
             trained("hf_GPT2", in_turns(0.1, 0.02), Backend("inductor", "max-autotune"), mode=Mode.EVAL),
+            trained("hf_GPT2", in_turns(0.1, 0.03), Backend("cudagraphs"), mode=Mode.EVAL),
         ]
     )
     text = report("gpt2_modes", run)
@@ -332,4 +344,5 @@ def test_gpt2_modes_puts_both_models_beside_the_blogs_table() -> None:
     assert train["hf_GPT2_xl, default"][0] == "34 ms"
     assert train["hf_GPT2_xl, default"][1].startswith("40.0 ms")
     assert evaluation["hf_GPT2, max-autotune"][0] == "30 ms"
+    assert evaluation["hf_GPT2, cudagraphs"][:2] == ["", "30.0 ms [30.0, 30.0]"]
     assert evaluation["eager"][1] == "not measured: no measured case of this run gives it"

@@ -66,7 +66,8 @@ def rows(run: Run) -> list[Row]:
         case, shown = result.case, figures.shown
         if case.mode.generates:
             continue
-        published = case.backend.option or ("default" if result.has_candidate else str(EAGER))
+        is_mode = case.backend.name == "inductor"
+        published = case.backend.option or "default" if is_mode else str(case.backend)
         name, problem = f"{case.model}, {published}", result.reason
         beside = published if published in PUBLISHED_MODES else ""
 

@@ -27,6 +27,7 @@ from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice, measured, not_measured
 
 INDUCTOR, CUDAGRAPHS = Backend("inductor"), Backend("cudagraphs")
+BACKENDS = (EAGER, CUDAGRAPHS, INDUCTOR)
 TIME, UTILISATION = "Table 1, time of an iteration", "Table 2, model FLOPs utilisation"
 BF16 = "bf16"
 
@@ -75,7 +76,7 @@ def plan(choice: Choice) -> RunRequest:
         axes=Axes(
             modes=(Mode.TRAIN,),
             devices=(),
-            backends=(EAGER, CUDAGRAPHS, INDUCTOR),
+            backends=BACKENDS,
             precisions=(Precision.AMP_BF16,),
         ),
         settings=Settings(time_limit_s=60.0, min_samples=20),
@@ -93,9 +94,8 @@ def rows(run: Run) -> list[Row]:
         backend, peaks = result.case.backend, _peaks(run, figures)
         variant = CANDIDATE_VARIANT if result.has_candidate else EAGER_VARIANT
         published = f"{training.name}, {backend}"
-        rows += _of_variant(
-            training, figures, variant, peaks, figure=published, beside=published, problem=result.reason
-        )
+        beside = published if backend in BACKENDS else ""
+        rows += _of_variant(training, figures, variant, peaks, figure=published, beside=beside, problem=result.reason)
         if backend == CUDAGRAPHS:
             again = f"{training.name}, eager, again (what the row cudagraphs was)"
             rows += _of_variant(training, figures, EAGER_VARIANT, peaks, figure=again, beside=published)

@@ -27,6 +27,7 @@ from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
 
 NETWORKS = ("resnet18", "resnet34")
+BACKENDS = (EAGER, Backend("torchscript"), Backend("inductor"))
 TABLE = "Table 3, time of an iteration"
 LOADED = "_images"
 
@@ -54,7 +55,7 @@ def plan(choice: Choice) -> RunRequest:
         axes=Axes(
             modes=(Mode.TRAIN,),
             devices=(),
-            backends=(EAGER, Backend("torchscript"), Backend("inductor")),
+            backends=BACKENDS,
         ),
         settings=Settings(time_limit_s=60.0, min_samples=30),
         jobs=1,
@@ -101,18 +102,19 @@ def rows(run: Run) -> list[Row]:
             continue
         variant = CANDIDATE_VARIANT if result.has_candidate else EAGER_VARIANT
         steps_s = [one for block in figures.measured.blocks if block.variant == variant for one in block.samples_s]
-        published = f"{network}, {result.case.backend.name}"
+        backend = result.case.backend
+        published = f"{network}, {backend.name}" if backend in BACKENDS else ""
         rows.append(
             Row(
                 table=TABLE,
-                figure=f"{published}, images {_images(result)}",
+                figure=f"{network}, {backend}, images {_images(result)}",
                 beside=published,
                 measured=mean(steps_s),
                 deviation=stdev(steps_s) if len(steps_s) > 1 else None,
                 note="; ".join(filter(None, (f"{len(steps_s)} iterations", result.reason))),
             )
         )
-    return sorted(rows, key=lambda row: row.beside)
+    return sorted(rows, key=lambda row: row.figure)
 
 
 def _images(result: CaseResult) -> str:
