@@ -32,6 +32,7 @@ LAYERS = (
     ("analysis",),
     ("report",),
     ("userbenchmark", "install", "history", "dynamobench"),
+    ("study",),
     ("commands",),
     ("cli",),
     ("__main__",),
@@ -47,7 +48,7 @@ WITH_TORCH_MODULES = frozenset(
     {"torchzoo.zoo.contract", "torchzoo.run.preload", "torchzoo.__main__", "torchzoo.dynamobench.adapter"}
     | {
         f"torchzoo.backends.{name}"
-        for name in ("call", "dynamo", "export", "onnxrt", "openvino", "tensorrt", "torchscript")
+        for name in ("call", "dynamo", "export", "onnxrt", "openvino", "step_change", "tensorrt", "torchscript")
     }
 )
 

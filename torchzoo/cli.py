@@ -45,13 +45,14 @@ COMMANDS = {
     "describe": "describe",
     "dynamobench": "dynamobench",
     "userbenchmark": "userbenchmark",
+    "study": "study",
     "doctor": "doctor",
     "env": "env",
 }
 
 
 #: Those that measure. They stop, pin and end whole trees of processes, by signals, fork, prctl and /proc.
-MEASURES = frozenset({"run", "ab", "bisect", "watch", "tune-batch", "userbenchmark", "doctor"})
+MEASURES = frozenset({"run", "ab", "bisect", "watch", "tune-batch", "userbenchmark", "study", "doctor"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -260,6 +260,6 @@ def test_lists_have_a_line_for_each_thing_however_narrow(
         assert line[domain:].startswith("speech ")
         assert line[source - 1] == " " != line[source]
         assert line == line.rstrip()
-    assert main(["userbenchmark"]) == 0
+    assert main(["study"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len({cells(line)[1][0] for line in map(str, lines) if "  " in line}) <= 1

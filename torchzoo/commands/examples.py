@@ -62,8 +62,13 @@ EXAMPLES = {
     "describe": ("torchzoo describe resnet18 hf_Bert", "torchzoo describe all --write models.md"),
     "userbenchmark": (
         "torchzoo userbenchmark",
-        "torchzoo userbenchmark breakdown resnet18 -d cuda -o runs/breakdown",
-        "torchzoo userbenchmark breakdown --from runs/breakdown",
+        "torchzoo userbenchmark optim resnet18 -d cuda -o runs/optim",
+        "torchzoo userbenchmark optim --from runs/optim",
+    ),
+    "study": (
+        "torchzoo study paper_breakdown -d cuda",
+        "torchzoo study paper_compilers resnet18 hf_Bert -d cuda -o docs/trial",
+        "torchzoo study paper_breakdown --from docs/studies/paper_breakdown",
     ),
     "doctor": ("torchzoo doctor", "torchzoo doctor --peaks"),
     "env make": ("torchzoo env make torch==2.14.1",),

@@ -165,6 +165,7 @@ def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | N
         case.mode not in backend.modes
         or case.compile_scope not in backend.scopes
         or (backend.devices and case.device_type not in backend.devices)
+        or (backend.models and case.model not in backend.models)
     ):
         return f"{case.backend}: {backend.why_limited}"
     if backend.package in missing:

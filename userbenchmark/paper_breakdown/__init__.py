@@ -10,15 +10,17 @@ from statistics import fmean
 from typing import NamedTuple
 
 from torchzoo import stats
+from torchzoo.analysis.bootstrap import mean
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import EAGER, Case, Mode
 from torchzoo.record import Breakdown
 from torchzoo.report import markdown, units
+from torchzoo.report.beside import Row, scaled
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, by_domain, measured, not_measured, percent
+from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measured, percent
 
 BAR_WIDTH = 25
 
@@ -30,13 +32,6 @@ the union of the intervals in which a kernel computes. *Movement* is that of cop
 launches is idle somewhat more here than in a step of the latency column. An active device is not always used well: one
 small kernel on one of many multiprocessors counts as active. On the CPU, *active* is time inside operators, and *idle*
 is Python and the framework around them. In the means of a domain every model counts the same, whatever its time.
-
-## Beside the paper
-
-The paper measured an A100 (40 GB) with PyTorch of 2023, with other batch sizes, and with input data on the host for
-some models. Here the inputs are on the device before a step begins, so *movement* is only what the model itself does.
-The paper's Table 2 by domain is not shown here: its figures could not be checked against the paper's own text when this
-was written. Summaries of the paper by others quote about 56% active on average over all its models.
 """
 
 
@@ -73,15 +68,60 @@ class Profiled(NamedTuple):
     shares: Shares
 
 
-def report(run: Run) -> list[str]:
-    """Table 2's averages per domain, then Figures 1 (train) and 2 (eval): a bar per model."""
-    found = [
+def profiled(run: Run) -> list[Profiled]:
+    """The cases of eager that have a breakdown."""
+    return [
         Profiled(result.case, figures, parts)
         for result, figures in measured(run)
         if not result.has_candidate
         and (breakdown := figures.eager.raw.breakdown) is not None
         and (parts := shares(breakdown)) is not None
     ]
+
+
+#: Models of which the paper has a share of its own: the model, the mode and the share.
+SINGLE = (
+    ("fambench_xlmr", Mode.TRAIN, "active"),
+    ("fambench_xlmr", Mode.EVAL, "active"),
+    ("vgg16", Mode.TRAIN, "active"),
+    ("hf_Reformer", Mode.TRAIN, "movement"),
+)
+
+
+def rows(run: Run) -> list[Row]:
+    """Table 2's means by domain and mode, with intervals over models; then the single models that the paper names."""
+    found = profiled(run)
+    rows = []
+    for mode in (Mode.TRAIN, Mode.EVAL):
+        parts = by_domain(run, [(one.case.model, one.shares) for one in found if one.case.mode is mode])
+        for domain, some in parts.items():
+            for name in Shares._fields:
+                if domain != ALL or name == "active":
+                    value = scaled(mean([getattr(one, name) for one in some]), 100)
+                    note = "1 model" if len(some) == 1 else f"{len(some)} models"
+                    rows.append(Row(table=f"Table 2, {mode}", figure=f"{domain}: {name}", measured=value, note=note))
+    of_model = {(one.case.model, one.case.mode): one for one in found}
+    for model, mode, name in SINGLE:
+        if (one := of_model.get((model, mode))) is not None:
+            value = scaled(_share_with_interval(one, name), 100)
+            rows.append(Row(table="Single models", figure=f"{model}, {mode}: {name}", measured=value))
+    rows.append(Row(table="Single models", figure="pig2: movement", measured=None, missing="the zoo has no pig2"))
+    vgg16 = of_model.get(("vgg16", Mode.TRAIN))
+    if vgg16 is not None and (flops := vgg16.figures.measured.flops) is not None:
+        rate = scaled(stats.inverse(vgg16.figures.eager.latency_s), flops.total / 1e12)
+        rows.append(Row(table="Rate of vgg16", figure="vgg16, train: achieved", measured=rate))
+    return rows
+
+
+def _share_with_interval(one: Profiled, name: str) -> stats.Estimate:
+    found = one.figures.eager.shares
+    assert found is not None, "a case with a breakdown has shares"
+    return getattr(found, name)
+
+
+def report(run: Run) -> list[str]:
+    """The spread by domain, then Figures 1 (train) and 2 (eval): a bar per model."""
+    found = profiled(run)
     if not found:
         return [
             "No case of this run has a breakdown: run it with `--breakdown`.",
@@ -89,7 +129,7 @@ def report(run: Run) -> list[str]:
             *_problems(run),
             *not_measured(run),
         ]
-    lines = ["## Averages per domain (the paper's Table 2)", "", *_averages(run, found), ""]
+    lines = ["## Averages and spread per domain", "", *_averages(run, found), ""]
     for mode, figure in ((Mode.TRAIN, "Figure 1"), (Mode.EVAL, "Figure 2")):
         of_mode = [one for one in found if one.case.mode is mode]
         if of_mode:

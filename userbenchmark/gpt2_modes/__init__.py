@@ -3,7 +3,9 @@
 For eager and for inductor's modes `default`, `reduce-overhead`, `max-autotune` and `max-autotune-no-cudagraphs`: the
 initial step, which compiles (wall and CPU time, caches cold, one case at a time), the peak of device memory, and the
 steady step, in training and in evaluation under AMP. The modes are those in the documentation of `torch.compile`
-(https://docs.pytorch.org/docs/stable/generated/torch.compile.html). The models are those of the suite `study_modes`.
+(https://docs.pytorch.org/docs/stable/generated/torch.compile.html). A blog of 2023 has such a table for GPT-2 XL. The
+models are those of the suite `study_modes`: GPT-2 XL, and the smallest GPT-2, since the blog's memory is too small for
+the weights, gradients and Adam's moments of GPT-2 XL.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.analysis.figures import CaseFigures, VariantFigures
 from torchzoo.case import EAGER, Backend, Case, Mode, Precision
 from torchzoo.report import markdown, units
+from torchzoo.report.beside import Row, exactly, scaled
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
+from torchzoo.stats import Estimate
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice, measured, not_measured
 
+PUBLISHED_MODES = ("eager", "default", "reduce-overhead", "max-autotune")
 MODES = (None, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 #: One case with its figures.
@@ -31,11 +36,6 @@ interval. Compilers use several processes at once, so its wall time depends on t
 *Pays after* is the number of steps after which the time that compiling cost is regained. It is computed from medians
 and includes the first step. Device memory is the allocator's peak over a few steady steps, weights included. What CUDA
 graphs keep for themselves is part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended.
-
-## Beside other measurements
-
-No published table is shown here: when this was written, there was none whose figures, model sizes and batch sizes
-could be checked.
 """
 
 
@@ -54,6 +54,35 @@ def plan(choice: Choice) -> RunRequest:
         settings=Settings(),
         jobs=1,
     )
+
+
+def rows(run: Run) -> list[Row]:
+    """The blog's table for each of our models: first step, its memory, a training and an evaluation step, by mode.
+
+    The first step is that of training. A candidate's weights and state stay allocated from eager's steps before it.
+    """
+    rows = []
+    for result, figures in measured(run):
+        case, shown = result.case, figures.shown
+        if case.mode.generates:
+            continue
+        is_mode = case.backend.name == "inductor"
+        published = case.backend.option or "default" if is_mode else str(case.backend)
+        name, problem = f"{case.model}, {published}", result.reason
+        beside = published if published in PUBLISHED_MODES else ""
+
+        def row(
+            table: str, value: Estimate | None, *, name: str = name, beside: str = beside, note: str = problem
+        ) -> Row:
+            missing = "no peak of the first step is known here"
+            return Row(table=table, figure=name, beside=beside, measured=value, note=note, missing=missing)
+
+        if case.mode is Mode.TRAIN:
+            peak = shown.raw.first_step_peak_bytes
+            rows.append(row("First step", exactly(shown.raw.first_step_s)))
+            rows.append(row("Memory of the first step", None if peak is None else exactly(peak / 2**20)))
+        rows.append(row(f"A step, {case.mode}", scaled(shown.latency_s, 1e3)))
+    return rows
 
 
 def report(run: Run) -> list[str]:

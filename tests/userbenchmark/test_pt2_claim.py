@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmark_runs import report, run_of, table
+from benchmark_runs import beside, report, run_of, table
 
 from examples import INDUCTOR, measured, variant_result
 from examples import record as example
@@ -33,7 +33,7 @@ def text() -> str:
     wrong = faster(100, check=Check(status=CheckStatus.INCORRECT, reason="outputs differ"))
     slow, quick = faster(1.25), faster(2)
     return report(
-        "pt2_163",
+        "pt2_claim",
         run_of(
             [
                 trained("hf:One", FP32, slow),
@@ -51,15 +51,17 @@ def text() -> str:
 
 
 def test_the_claim_stands_beside_the_pass_rate_and_the_means() -> None:
-    both, fp32, amp = table(text(), "precision")
-    assert both[:3] == ["both", "93%", "5/8, 62.5%"]  # eval is no part of the claim
-    assert both[3:5] == ["1.43x", "1.81x"]  # 0.25 * 1.25 + 0.75 * 2
-    assert (fp32[2], amp[2]) == ("2/4, 50.0%", "3/4, 75.0%")
-    assert (fp32[3], amp[3]) == ("1.21x", "1.51x")
-    assert fp32[4].startswith("1.250x")
-    assert amp[4].startswith("2.000x")  # a wrong result is in no mean
-    assert fp32[5].startswith("1.16x")  # (1.25 * 1.25 * 1) ** (1 / 3): the skipped one is left out
-    assert amp[5].startswith("1.68x")
+    works, speed = beside(text(), "Works"), beside(text(), "Faster in training")
+    assert works["both precisions"][0] == "93 %"
+    assert works["both precisions"][1].startswith("62.5 % [")  # eval is no part of the claim
+    assert works["both precisions"][1].endswith("; 5/8, 62.5%")
+    assert works["both precisions"][2] == "-30.5 points"
+    assert (works["fp32"][1][-10:], works["amp"][1][-10:]) == ("2/4, 50.0%", "3/4, 75.0%")
+    assert [speed[name][0] for name in ("both precisions", "fp32", "amp")] == ["43 %", "21 %", "51 %"]
+    assert speed["fp32"][1].startswith("25.0 % [")
+    assert speed["fp32"][2] == "+4.0 points"
+    assert speed["amp"][1].startswith("100 % [")  # a wrong result is in no mean
+    assert speed["both precisions"][1].startswith("81.2 % [")  # 0.25 * 25 + 0.75 * 100
 
 
 def test_each_collection_has_its_own_lines() -> None:
@@ -85,10 +87,14 @@ def test_what_does_not_pass_has_its_reason() -> None:
 def test_the_report_names_the_model_that_no_library_has() -> None:
     assert len(read_suite("pt2_163").models) == 162
     assert "162 of the 163 models. Speech2Text2ForCausalLM is not among them" in text()
+    assert "a part of the study, or a trial: 0 of the plan's 324 cases" in text()
 
 
 def test_a_run_of_one_precision_has_no_mean_of_both() -> None:
     run = run_of([trained("hf:One", AMP, faster(2))])
-    both, amp = table(report("pt2_163", run), "precision")
-    assert (both[4], amp[4][:6]) == ("", "2.000x")
-    assert "Every case passed." in report("pt2_163", run)
+    made = report("pt2_claim", run)
+    speed = beside(made, "Faster in training")
+    assert speed["both precisions"][1:3] == ["not measured: it needs fp32 and amp", ""]
+    assert speed["fp32"][1] == "not measured: no measured case of this run gives it"
+    assert speed["amp"][1].startswith("100 %")
+    assert "Every case passed." in made

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from torchzoo.case import EAGER, Mode
 from torchzoo.record import ApiSurface
 from torchzoo.report import markdown
+from torchzoo.report.beside import Row, exactly
 from torchzoo.run.plan import SMOKE, Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
@@ -23,6 +24,7 @@ from torchzoo.zoo.suites import read_suite
 
 LARGER, SMALLER = "torchbench", "mlperf"
 KINDS = ("functions", "operators")
+TABLE = "API coverage over MLPerf's models"
 
 READING = """## How to read it, and where it can mislead
 
@@ -30,8 +32,8 @@ A function or operator counts once, however often it is called and with whatever
 not of code paths, dtypes or shapes. The operators are those that the dispatcher saw on this device. Another device has
 others (cuDNN's attention and RNNs, oneDNN's on the CPU), and a newer version of a library may call others for the same
 model. MLPerf's set here is its PyTorch models of the closed division as torchzoo has them, and both sets run torchzoo's
-steps. The paper counted 2.3 on the original code with PyTorch of 2023 and with its own definition of the surface. So
-its ratio can be compared with the one here, but it can't be reproduced exactly.
+steps. The paper counted on the original code and with its own definition of the surface. So its ratio can be compared
+with those here, but it can't be reproduced exactly.
 """
 
 
@@ -65,18 +67,40 @@ class Surface:
             self.names["operators"].update(surface.operators)
 
 
+def surfaces(run: Run) -> dict[str, list[ApiSurface]]:
+    """The surfaces of the run by model."""
+    found: dict[str, list[ApiSurface]] = defaultdict(list)
+    for result, figures in measured(run):
+        if figures.measured.api is not None:
+            found[result.case.model].append(figures.measured.api)
+    return found
+
+
+def rows(run: Run) -> list[Row]:
+    """How many times more names the paper's models use than MLPerf's. It is a count, so it has no interval."""
+    of_model = surfaces(run)
+    sets = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
+    used = {suite: Surface(one for name in names for one in of_model.get(name, [])) for suite, names in sets.items()}
+    ran = ", ".join(
+        f"{sum(name in of_model for name in names)} of {len(names)} of {suite}" for suite, names in sets.items()
+    )
+    rows = []
+    for kind in KINDS:
+        larger, smaller = (len(used[suite].names[kind]) for suite in (LARGER, SMALLER))
+        ratio = exactly(larger / smaller) if larger and smaller else None
+        missing = "one of the two sets has no model with a surface in this run"
+        rows.append(
+            Row(table=TABLE, figure=kind, beside="API surface", measured=ratio, missing=missing, note=f"models: {ran}")
+        )
+    return rows
+
+
 def report(run: Run) -> list[str]:
     """The two sets side by side, what each adds, the domains, and the operators that only one or two models use."""
-    found = [
-        (result.case.model, figures.measured.api)
-        for result, figures in measured(run)
-        if figures.measured.api is not None
-    ]
+    of_model = surfaces(run)
+    found = [(model, surface) for model, some in of_model.items() for surface in some]
     if not found:
         return ["No case of this run has an API surface: run it with `--api`.", "", *not_measured(run)]
-    of_model: dict[str, list[ApiSurface]] = defaultdict(list)
-    for model, surface in found:
-        of_model[model].append(surface)
     return [
         *_sets(of_model),
         *_domains(run, found),
@@ -87,7 +111,7 @@ def report(run: Run) -> list[str]:
 
 
 def _sets(of_model: dict[str, list[ApiSurface]]) -> list[str]:
-    """The counts of both suites, their ratio, and what one has and the other has not."""
+    """The counts of both suites, and what one has and the other has not."""
     members = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
     surfaces = {
         suite: Surface(one for model in models for one in of_model.get(model, [])) for suite, models in members.items()
@@ -97,11 +121,6 @@ def _sets(of_model: dict[str, list[ApiSurface]]) -> list[str]:
     for suite, models in members.items():
         present = [model for model in models if model in of_model]
         rows.append([suite, f"{len(present)} of {len(models)}", *_counts(surfaces[suite])])
-    if all(any(surface.names.values()) for surface in surfaces.values()):
-        larger, smaller = surfaces[LARGER].names, surfaces[SMALLER].names
-        is_whole = all(model in of_model for models in members.values() for model in models)
-        what = "ratio" if is_whole else "ratio of what ran"
-        rows.append([f"{what} (the paper: 2.3)", "", *(f"{len(larger[k]) / len(smaller[k]):.2f}" for k in KINDS)])
     lines += [*markdown.table(("set", "models that ran", *KINDS), rows), ""]
     for suite, models in members.items():
         missing = [model for model in models if model not in of_model]
