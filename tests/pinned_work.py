@@ -124,7 +124,7 @@ def count_model(spec: ModelSpec) -> dict[Step, Work]:
     for mode in spec.modes():
         at_default, why_not = _default_work(spec, mode)
         at_smoke = _smoke_work(spec, mode)
-        note = "" if at_smoke is not None else why_not
+        note = "" if at_smoke is not None else why_not or spec.syncs[mode]
         if at_default is None and at_smoke is not None and _differs(at_smoke, _smoke_work(spec, mode, seed=1)):
             note = DEPENDS_ON_VALUES
         found[Step(spec.name, mode, Batch.SMOKE)] = _work(Batch.SMOKE.size(spec, mode), at_smoke, note)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import torchzoo
 from examples import ROOT
 from torchzoo.cli import build_parser
 from torchzoo.install import _parser as install_parser
@@ -69,3 +70,18 @@ def test_a_command_that_is_wrong_is_found(tmp_path: Path) -> None:
     ((*words,),) = commands(tmp_path / "a.md")
     assert words == ["compare", "a", "b", "--trheshold", "3"]
     assert parsed_with(words) == 2
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == torchzoo.__version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## [{torchzoo.__version__}] - {citation['date-released']}\n" in changes
+    assert f"torchzoo-{torchzoo.__version__}-py3-none-any.whl" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_no_document_or_message_installs_the_project_that_has_our_name_on_pypi() -> None:
+    files = [ROOT / name for name in (*DOCUMENTS, "SECURITY.md")] + sorted((ROOT / "torchzoo").rglob("*.py"))
+    asked = re.compile(r"pip install [^`\n]*(?<![\w/.-])torchzoo\b(?!-)(?!/)")
+    found = {str(path.relative_to(ROOT)) for path in files if asked.search(path.read_text(encoding="utf-8"))}
+    assert found == {"CONTRIBUTING.md"}  # which says not to

@@ -31,7 +31,8 @@ LAYERS = (
     ("run",),
     ("analysis",),
     ("report",),
-    ("userbenchmark", "install", "history"),
+    ("userbenchmark", "install", "history", "dynamobench"),
+    ("study",),
     ("commands",),
     ("cli",),
     ("__main__",),
@@ -44,10 +45,10 @@ FOR_MODELS = ("case", "data", "model", "networks", "tasks")
 #: Modules that answer without torch. Everything but these layers, and the few modules below.
 WITH_TORCH = ("model", "tasks", "data", "networks", "measure")
 WITH_TORCH_MODULES = frozenset(
-    {"torchzoo.zoo.contract", "torchzoo.run.preload", "torchzoo.__main__"}
+    {"torchzoo.zoo.contract", "torchzoo.run.preload", "torchzoo.__main__", "torchzoo.dynamobench.adapter"}
     | {
         f"torchzoo.backends.{name}"
-        for name in ("call", "dynamo", "export", "onnxrt", "openvino", "tensorrt", "torchscript")
+        for name in ("call", "dynamo", "export", "onnxrt", "openvino", "step_change", "tensorrt", "torchscript")
     }
 )
 

@@ -1,6 +1,6 @@
 """The command line. Each command is a module of `torchzoo.commands`, imported only when it is asked for.
 
-Torch is never imported in this process, except by `torchzoo describe`.
+Torch is never imported in this process, except by `torchzoo describe` and `torchzoo check-model`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torchzoo
-from torchzoo.errors import TorchzooError, UsageError
+from torchzoo.commands.examples import EXAMPLES
+from torchzoo.errors import TorchzooError, UsageError, unknown
 from torchzoo.report import terminal
 from torchzoo.report.text import visible
 
 OK, USAGE, INTERRUPTED = 0, 2, 130
+SHELLS = ("bash", "zsh", "tcsh")
+BEFORE_EXAMPLES = "examples:"
 LONGEST_MESSAGE = 1000  # characters: a message repeats what was given, however long that is
 
 #: The commands in the order of `torchzoo --help`, and their modules.
@@ -29,6 +32,7 @@ COMMANDS = {
     "ab": "ab",
     "list": "listing",
     "report": "report",
+    "show": "show",
     "compare": "compare",
     "noise": "noise",
     "history": "history",
@@ -36,11 +40,19 @@ COMMANDS = {
     "watch": "watch",
     "export": "export",
     "tune-batch": "tune_batch",
+    "new": "new",
+    "check-model": "check_model",
     "describe": "describe",
+    "dynamobench": "dynamobench",
     "userbenchmark": "userbenchmark",
+    "study": "study",
     "doctor": "doctor",
     "env": "env",
 }
+
+
+#: Those that measure. They stop, pin and end whole trees of processes, by signals, fork, prctl and /proc.
+MEASURES = frozenset({"run", "ab", "bisect", "watch", "tune-batch", "userbenchmark", "study", "doctor"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return install.main(arguments[1:], prog="torchzoo install")
     try:
         named = [name for name in arguments[:1] if name in COMMANDS]
+        _check_system(named)
         parsed = build_parser(named or COMMANDS).parse_args(arguments)
         _check_current_folder()
         status: int = parsed.command(parsed)
@@ -72,6 +85,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return USAGE
     return status
+
+
+def _check_system(named: Sequence[str]) -> None:
+    """Raises `UsageError` if a command that measures is named on another system than Linux."""
+    if sys.platform != "linux" and MEASURES.intersection(named):
+        way = "use WSL 2" if sys.platform == "win32" else "use a virtual machine or a container with Linux"
+        others = ", ".join(name for name in COMMANDS if name not in MEASURES)
+        raise UsageError(
+            f"`torchzoo {named[0]}` needs Linux, where it can stop, pin and end the processes that it measures; this "
+            f"is {sys.platform}: {way}. These commands work here: {others}, install"
+        )
 
 
 def _open_streams() -> None:
@@ -110,19 +134,58 @@ def _short(message: str) -> str:
     return f"{message[: LONGEST_MESSAGE // 2]} ... {message[-LONGEST_MESSAGE // 2 :]}"
 
 
+class _Help(argparse.HelpFormatter):
+    """Help in which the lines of examples stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(BEFORE_EXAMPLES) else super()._fill_text(text, width, indent)
+
+
 class _Parser(argparse.ArgumentParser):
-    """Argparse, with errors of one line that are safe to show."""
+    """Argparse, with errors of one line that are safe to show, and examples below the help."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, **how})
+        command = self.prog.removeprefix("torchzoo ")
+        if command in EXAMPLES:
+            self.epilog = "\n  ".join([BEFORE_EXAMPLES, *EXAMPLES[command]])
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, unknown("word", str(value), map(str, action.choices)))
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{visible(_short(f'{self.prog}: error: {message}'))}; see `{self.prog} --help`\n")
+
+
+class _PrintCompletion(argparse.Action):
+    """Print a script for a shell, and end."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: object, values: object, option_string: str | None = None
+    ) -> None:
+        from torchzoo.commands.completion import script
+
+        print(script(parser, str(values)))
+        parser.exit()
 
 
 def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of these commands. Each sets `command`, a function from the arguments to an exit status."""
     parser = _Parser(prog="torchzoo", description="Measure PyTorch models: time, memory, speedups.")
     parser.add_argument("--version", action="version", version=f"torchzoo {torchzoo.__version__}")
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=SHELLS,
+        metavar="SHELL",
+        help=f"print a script with which {', '.join(SHELLS)} complete commands, options and models",
+    )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name in names:
-        import_module(f"torchzoo.commands.{COMMANDS[name]}").add_parser(commands)
+        if sys.platform != "linux" and name in MEASURES:  # its modules can't be imported everywhere
+            commands.add_parser(name, help="(needs Linux)")
+        else:
+            import_module(f"torchzoo.commands.{COMMANDS[name]}").add_parser(commands)
     commands.add_parser("install", help="install models' libraries; see `torchzoo install --help`")
     return parser

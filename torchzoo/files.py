@@ -29,6 +29,8 @@ DEEPEST_YAML = 4096
 #: The letters of the names that `safe_name` makes: a name has at most 255 bytes, of which callers add some.
 LONGEST_NAME = 200
 
+_NEVER_WAIT = getattr(os, "O_NONBLOCK", 0)  # Windows has no such flag, and no named pipe among its files
+
 _Kind = TypeVar("_Kind")
 
 
@@ -43,7 +45,7 @@ def read_file(path: Path, most_bytes: int | None = None) -> bytes:
         FileError: there is none, it can't be read, or it is larger than `most_bytes`.
     """
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NEVER_WAIT)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise FileError(f"{path}: a pipe or a device, not a file")
             content = file.read(-1 if most_bytes is None else most_bytes + 1)

@@ -79,9 +79,17 @@ def main(argv: Sequence[str], prog: str = "python install.py", run: Run | None =
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Install torchzoo and the libraries that models need, by pip, and show what is ready.",
-        epilog="Exit status: 0 all is ready, 1 something is not, 2 wrong usage.",
+        description="Install torchzoo and the libraries that models need, by pip, and show what is\nready. "
+        "Exit status: 0 all is ready, 1 something is not, 2 wrong usage.",
+        epilog=f"examples:\n  {prog} resnet18 hf_Bert\n  {prog} --suite torchbench\n  {prog} nlp --check",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_arguments(parser)
+    return parser
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `torchzoo install`."""
     add = parser.add_argument
     add("models", nargs="*", metavar="MODEL", help="a name, a glob ('hf_*') or a domain (nlp); default: all models")
     add("--suite", default="", metavar="S[,S]", help="the models of suites")
@@ -89,7 +97,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--fast", action="store_true", help="look at versions only, do not try to import the libraries")
     add("--no-constraints", action="store_true", help="let pip choose the versions, without constraints.txt")
     add("--models-dir", type=Path, action="append", default=[], metavar="DIR", help="a folder of your own models")
-    return parser
 
 
 def _needs(options: argparse.Namespace) -> Needs:

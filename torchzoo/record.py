@@ -241,8 +241,10 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
 
     first_step_s: Seconds  # wall time, compilation included; other workers share the cores if `jobs` is above 1
     first_step_cpu_s: Seconds  # CPU time of the same step, the compilers' own processes included
+    first_step_peak_bytes: Count | None = None  # of the device, compiling included; None before 2026-11-22
     warmup_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
     memory: Memory
+    memory_alone: Memory | None = None  # of a candidate in a process without eager, where that was asked for and worked
     back_to_back: Annotated[tuple[BackToBack, ...], Meta(min_length=1)]
     result_is_finite: bool  # loss (train) or outputs (eval) after warm-up
     device_active_s: Seconds | None = None  # time in which the device works in one step; None on the CPU, or not known

@@ -16,6 +16,7 @@ class Stage(enum.StrEnum):
     PLAN = "plan"
     START = "start"
     PRIME = "prime"  # a process before this one fills the compile caches
+    ALONE = "alone"  # a process before this one reads the memory of the candidate without eager
     IMPORT = "import"
     BUILD = "build"
     PREPARE = "prepare"
@@ -27,12 +28,13 @@ class Stage(enum.StrEnum):
 
 
 class Pass(enum.StrEnum):
-    """What a run may ask for beside time and memory. Each pass has steps of its own, after the timing."""
+    """What a run may ask for beside time and memory. Each pass has steps of its own, apart from the timing."""
 
     BREAKDOWN = "breakdown"
     ENERGY = "energy"
     FLOPS = "flops"
     API = "api"
+    MEMORY_ALONE = "memory_alone"
     LEAK_CHECK = "leak_check"
     CHECK = "check"
 
@@ -51,6 +53,7 @@ class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
         limits = {
             Stage.COMPILE: self.compile_s,
             Stage.PRIME: self.compile_s,
+            Stage.ALONE: self.compile_s,
             Stage.MEASURE: self.measure_s,
             Stage.EXAMINE: self.compile_s,  # a check compiles once more
         }

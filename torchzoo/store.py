@@ -122,7 +122,7 @@ class RunStore:
 
     def __enter__(self) -> RunStore:
         if self.resume and not (self.path / "run.json").is_file():
-            raise StoreError(f"no run in {self.path}: there is no file run.json")
+            raise _no_run(self.path, "there is no file run.json")
         lock = lock_folder(self.path, subfolder=self.logs.name)
         if not self.resume and (self.path / "run.json").exists():
             lock.release()
@@ -188,6 +188,13 @@ def _as_kept(record: Record) -> tuple[bytes, Record]:
     return kept(Record(case=record.case, outcome=failed, started_at=record.started_at, finished_at=record.finished_at))
 
 
+def _no_run(path: Path, why: str) -> StoreError:
+    """The error for a folder without a run. It names runs in the folder's own folders, or says how to keep one."""
+    inside = sorted(str(manifest.parent) for manifest in path.glob("*/run.json"))
+    hint = f"there are runs in it, such as {inside[-1]}" if inside else "`torchzoo run MODEL -o DIR` keeps a run in DIR"
+    return StoreError(f"no run in {path}: {why}; {hint}")
+
+
 def read_run(path: Path) -> Run:
     """Read a run's folder. Lines that can't be read, as where a runner was killed while it wrote, are noted.
 
@@ -199,7 +206,7 @@ def read_run(path: Path) -> Run:
         manifest = decode_manifest(read_file(manifest_path, MANIFEST_BYTES))
         lines = read_file(records_path).split(b"\n") if os.path.lexists(records_path) else []
     except FileError as error:
-        raise StoreError(f"no run in {path}: {error}") from error
+        raise _no_run(path, str(error)) from error
     except DecodeError as error:
         raise StoreError(f"{manifest_path} is not a torchzoo run: {one_line(error)}") from error
     latest: dict[Case, Record] = {}

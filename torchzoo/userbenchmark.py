@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,13 +20,14 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import Domain
 from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
 from torchzoo.files import parse_python
-from torchzoo.report import markdown, terminal
+from torchzoo.report import markdown, terminal, units
 from torchzoo.report.remarks import what_failed
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, write_whole
 from torchzoo.zoo.folders import CatalogError, find_userbenchmarks, import_folder
 
 ALL = "all"
+PUBLISHED = "published.yaml"  # a userbenchmark with this file is a study: see `torchzoo.study`
 _Value = TypeVar("_Value")
 
 
@@ -51,9 +53,15 @@ class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     report: Callable[[Run], list[str]]
 
 
-def summaries() -> dict[str, str]:
-    """The first line of each userbenchmark's docstring, by name. Nothing is imported."""
-    return {name: _docstring(folder).partition("\n")[0] for name, folder in sorted(find_userbenchmarks().items())}
+def find(*, studies: bool) -> dict[str, Path]:
+    """The folders of the userbenchmarks, or of those that are studies, by name."""
+    found = sorted(find_userbenchmarks().items())
+    return {name: folder for name, folder in found if (folder / PUBLISHED).is_file() == studies}
+
+
+def summaries(*, studies: bool = False) -> dict[str, str]:
+    """The first line of each one's docstring, by name. Nothing is imported."""
+    return {name: _docstring(folder).partition("\n")[0] for name, folder in find(studies=studies).items()}
 
 
 def _docstring(folder: Path) -> str:
@@ -68,25 +76,42 @@ def load(name: str) -> UserBenchmark:
         CatalogError: there is none of that name (the message suggests the nearest), or its code fails, now or when its
             plan or its report is called.
     """
-    folders = find_userbenchmarks()
-    if name not in folders:
-        known = f"known: {', '.join(sorted(folders))}"
-        raise CatalogError(f"no userbenchmark '{name}': {nearest(name, folders, otherwise=known)}")
-    what = f"{folders[name]} is no userbenchmark"
-    module = _from_its_code(what, partial(import_folder, folders[name], f"torchzoo_userbenchmarks.{name}"))
-    for function in ("plan", "report"):
-        if not callable(getattr(module, function, None)):
-            raise CatalogError(f"{what}: it has no function {function}")
+    folder, module = load_module(name, ("plan", "report"), studies=False)
     return UserBenchmark(
         name=name,
         doc=module.__doc__ or "",
-        plan=partial(_called, f"the plan of {folders[name]}", module.plan, RunRequest),
-        report=partial(_called, f"the report of {folders[name]}", module.report, list),
+        plan=partial(called, f"the plan of {folder}", module.plan, RunRequest),
+        report=partial(called, f"the report of {folder}", module.report, list),
     )
 
 
-def _called(what: str, function: Callable[[Any], Any], kind: type, argument: Any) -> Any:
-    found = _from_its_code(what, partial(function, argument))
+def load_module(name: str, functions: Iterable[str], *, studies: bool) -> tuple[Path, ModuleType]:
+    """Import the folder of that name, which must have these functions.
+
+    Raises:
+        CatalogError: as `load`.
+    """
+    folders, what = find(studies=studies), "study" if studies else "userbenchmark"
+    if name not in folders:
+        if name in find(studies=not studies):
+            raise CatalogError(f"{name} is no {what}: `torchzoo {'userbenchmark' if studies else 'study'} {name}`")
+        known = f"known: {', '.join(folders)}"
+        raise CatalogError(f"no {what} '{name}': {nearest(name, folders, otherwise=known)}")
+    refusal = f"{folders[name]} is no {what}"
+    module = _from_its_code(refusal, partial(import_folder, folders[name], f"torchzoo_userbenchmarks.{name}"))
+    for function in functions:
+        if not callable(getattr(module, function, None)):
+            raise CatalogError(f"{refusal}: it has no function {function}")
+    return folders[name], module
+
+
+def called(what: str, function: Callable[..., Any], kind: type, *arguments: Any) -> Any:
+    """What a function of a userbenchmark returns, which must be a `kind`.
+
+    Raises:
+        CatalogError: it is not, or the function fails.
+    """
+    found = _from_its_code(what, partial(function, *arguments))
     if not isinstance(found, kind):
         raise CatalogError(f"{what}: it must return a {kind.__name__}, and returned a {type(found).__name__}")
     return found
@@ -117,11 +142,11 @@ def document(benchmark: UserBenchmark, run: Run) -> str:
     """The whole Markdown document: the question, what was measured and what was not, the body, machine and versions."""
     title, _, question = benchmark.doc.strip().partition("\n")
     body = "\n".join(map(str, benchmark.report(run))).strip()
-    lines = [f"# {markdown.escape(benchmark.name)}: {title}", "", question.strip(), "", _what_ran(run), "", body]
+    lines = [f"# {markdown.escape(benchmark.name)}: {title}", "", question.strip(), "", what_ran(run), "", body]
     return "\n".join([*lines, "", "## Measured on", "", *markdown.provenance(run.manifest), ""])
 
 
-def _what_ran(run: Run) -> str:
+def what_ran(run: Run) -> str:
     """How many cases were measured, and how many were not."""
     counts = run_counts(run)
     unmeasured = counts.found.skipped + counts.found.failed
@@ -138,11 +163,13 @@ def _what_ran(run: Run) -> str:
 
 
 def not_measured(run: Run) -> list[str]:
-    """A section with each case that was skipped or failed, and why. No lines if there is none."""
-    lines = [
-        (result.case.label(), "; ".join(what_failed(result))) for result in case_results(run) if result.figures is None
-    ]
-    return ["## Not measured", "", *markdown.table(("case", "why"), lines)] if lines else []
+    """A section with the cases that were skipped or failed, by reason. No lines if there is none."""
+    cases: dict[str, list[str]] = {}
+    for result in case_results(run):
+        if result.figures is None:
+            cases.setdefault("; ".join(what_failed(result)), []).append(result.case.label())
+    rows = [(why, str(len(some)), units.first_few(some, most=4)) for why, some in cases.items()]
+    return ["## Not measured", "", *markdown.table(("why", "cases", "which"), rows), ""] if rows else []
 
 
 def measured(run: Run) -> list[tuple[CaseResult, CaseFigures]]:

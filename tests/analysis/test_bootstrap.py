@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchzoo.analysis.bootstrap import bootstrap, geomean, geomean_of
+from torchzoo.analysis.bootstrap import bootstrap, geomean, geomean_of, mean
 from torchzoo.stats import Estimate
 
 
@@ -51,3 +51,16 @@ def test_a_models_cases_are_drawn_together() -> None:
     together, apart = interval("aabbccdd"), interval("abcdefgh")
     assert together.value == pytest.approx(apart.value)
     assert together.high - together.low > 1.2 * (apart.high - apart.low)
+
+
+def test_a_mean_of_models_has_an_interval_that_narrows_with_their_number() -> None:
+    few, many = mean([0.2, 0.4, 0.9]), mean([0.2, 0.4, 0.9] * 30)
+    assert few.value == many.value == pytest.approx(0.5)
+    assert (few.low, few.high) == (pytest.approx(0.2), pytest.approx(0.9))
+    assert 0.4 < many.low < 0.5 < many.high < 0.6
+    assert (few.confidence, few.count) == (0.75, 3)
+    assert many.confidence == 0.95
+    one = mean([0.7])
+    assert (one.low, one.value, one.high, one.count, one.confidence) == (0.7, 0.7, 0.7, 1, 0.0)
+    with pytest.raises(ValueError, match="needs values"):
+        mean([])

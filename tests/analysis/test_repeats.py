@@ -145,9 +145,12 @@ def test_speedups_of_processes_that_disagree_are_wide() -> None:
 def test_tables_show_one_line_for_a_case_and_say_of_how_many_processes() -> None:
     records = [*processes(0.100, 0.102, 0.101), record(FAILED, repeat=3)]
     text = rendered(tables.terminal_table(results_of(records)))
-    assert text.count(CASE.label()) == 2  # the figures, and the failure
-    assert f"{CASE.label()} (3 processes)" in text
-    assert "1 of 4 processes FAILED (error in build): no" in text
+    title, headings, case, *_ = text.splitlines()
+    assert title == "1 case: eval, cpu, eager, batch 4, each by 3 processes"
+    assert headings.split() == ["model", "eager", "memory", "marks"]
+    assert (case.split()[0], case.split()[-1]) == ("tiny", "F")
+    assert "F: not all of its processes measured it (1)" in text
+    assert f"1 of 4 processes FAILED (error in build): no (1): {CASE.label()}" in text
     file = io.StringIO()
     data = ReportData(runs=(run_of(records),), cases=tuple(results_of(records)), not_run=0, superseded=0)
     tables.write_markdown(data, file)
@@ -173,7 +176,7 @@ def test_the_summary_counts_cases_and_means_do_not_count_repeats_as_models() -> 
     assert found.compared == 2
     assert found.passing is not None
     assert found.passing.value == pytest.approx(math.sqrt(2))  # of 2.0 and 1.0, each once
-    assert "1.41x" in rendered(summary(run))
+    assert "1.41x" in rendered(summary([run], case_results(run)))
     assert "for 9 processes that ran" in where_time_went(run)[0]
 
 

@@ -98,7 +98,7 @@ def test_a_run_compares_with_itself(kept: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_exports_have_the_names(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", str(kept), "--format", "pytorch-benchmark-jsonl"]) == 0
+    assert main(["export", str(kept), "--format", "hud-v3"]) == 0
     lines = map(json.loads, capsys.readouterr().out.splitlines())
     assert {line["model"]["name"] for line in lines} == set(NAMES)
 

@@ -1,10 +1,11 @@
-"""`torchzoo run` for real: good cases, every way a case can fail, and wrong usage."""
+"""`torchzoo run` for real: good cases, and every way a case can fail."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,9 +17,9 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-import torch
 
 from examples import ROOT
+from in_this_process import torchzoo
 from torchzoo.cli import main
 from torchzoo.record import Compilation, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.settings import Stage
@@ -28,9 +29,14 @@ from user_models import TINY, make_broken, make_folder, make_waiting
 pytestmark = pytest.mark.xdist_group("run")  # side by side they would wait for each other
 
 
-def run(*arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return torchzoo("run", *arguments)
+
+
+def run_alone(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same in a process of its own."""
     command = [sys.executable, str(ROOT / "run.py"), *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
 
 
 def records(path: Path) -> dict[str, Record]:
@@ -40,7 +46,7 @@ def records(path: Path) -> dict[str, Record]:
 BACKENDS = ["eager", "inductor", "torchscript", "aot_eager"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # other modules' tests come between those that take it
 def measured_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """One run of a small model with several backends in both modes, and what it printed."""
     base = tmp_path_factory.mktemp("measured")
@@ -114,12 +120,13 @@ def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path, measured_
 
 def test_json_prints_the_record_and_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny")
-    done = run("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--json")
+    done = run_alone("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--json")
     record = json.loads(done.stdout)
     assert record["case"]["model"] == "tiny"
     assert record["outcome"]["type"] == "measured"
     assert len(record["outcome"]["blocks"]) >= 6
     assert list(temporary.glob("torchzoo-*")) == []
+    assert done.stderr.splitlines()[-1].startswith("not kept: with -o DIR, ")
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +145,7 @@ def broken_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subproce
     make_folder(zoo, "tiny")
     names = [folder.name for folder in sorted(zoo.iterdir())]
     limits = ["--timeout", "25", "--host-memory-limit", "6GiB", "--time-limit", "0.5", "--threads", "1", "-j", "2"]
-    done = run(*names, "--models-dir", str(zoo), "-d", "cpu", *limits, "-o", str(base / "run"), timeout_s=550)
+    done = run(*names, "--models-dir", str(zoo), "-d", "cpu", *limits, "-o", str(base / "run"))
     return base / "run", done
 
 
@@ -177,7 +184,7 @@ def test_a_broken_case_is_a_row_that_says_how(
 
 
 def test_the_other_rows_are_unharmed_and_the_status_says_that_some_failed(
-    broken_run: tuple[Path, subprocess.CompletedProcess[str]],
+    broken_run: tuple[Path, subprocess.CompletedProcess[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, done = broken_run
     assert done.returncode == 1
@@ -188,6 +195,12 @@ def test_the_other_rows_are_unharmed_and_the_status_says_that_some_failed(
     assert isinstance(skipped, Skipped)
     assert "python install.py lacks_library" in skipped.reason
     assert "Traceback" not in done.stderr
+    *_, where, case, page, again = done.stderr.splitlines()
+    assert again == f"what failed, again: torchzoo run --resume {path} --retry-failed"
+    assert where == f"run kept in {path}"
+    assert main(shlex.split(case.removeprefix("one case in full: torchzoo "))) == 0  # of a case that failed
+    assert "FAILED: " in capsys.readouterr().out
+    assert page == f"all in a browser: torchzoo report {path} --format html -o report.html"
 
 
 def test_a_segfault_leaves_its_python_stack_in_the_log(
@@ -196,78 +209,6 @@ def test_a_segfault_leaves_its_python_stack_in_the_log(
     outcome = records(broken_run[0])["segfaults"].outcome
     assert isinstance(outcome, Failed)
     assert "eval_step" in outcome.traceback
-
-
-WRONG = [
-    (["resnet81"], "did you mean resnet18"),
-    (["resnet18", "--backend", "inductr"], "did you mean inductor?"),
-    (["resnet18", "--backend", "inductor:fast"], "it has default"),
-    (["resnet18", "--backend", "::"], "not a backend: '::'"),
-    (["resnet18", "--precision", "fp23"], "did you mean fp32"),
-    (["resnet18", "--memory-format", "nchw"], "known: contiguous"),
-    (["resnet18", "-t", "trian"], "did you mean train?"),
-    (["resnet18", "-d", "gpu0"], "not a device"),
-    (["resnet18", "-d", "tpu"], "no tpu device"),
-    (["resnet18", "--bs", "0"], "at least 1"),
-    (["resnet18", "--bs", "-3"], "at least 1"),
-    (["resnet18", "--bs", "many"], "at least 1"),
-    (["resnet18", "--threads", "0"], "at least 1"),
-    (["resnet18", "--repeats", "30000000"], "at most 1000"),
-    (["resnet18", "-d", "cpu:1"], "no device cpu:1"),
-    (["resnet18", "--time-limit", "nan"], "positive number"),
-    (["resnet18", "--host-memory-limit", "big"], "such as 8GiB"),
-    (["resnet18", "-o", ""], "expected a path"),
-    (["resnet18", "-o", "/proc/nowhere"], "can't write to /proc/nowhere"),
-    (["resnet18", "--models-dir", "/no/such"], "no such models folder"),
-    (["resnet18", "--models-dir", "/" + "x" * 20_000], "File name too long"),
-    (["resnet18", "--cache", "shared"], "name the folder"),
-    (["resnet18", "--cache", "/proc/nowhere"], "can't make the folder"),
-    (["resnet18", "--retry-failed"], "goes with --resume"),
-    (["--resume", "/no/such"], "no run in /no/such"),
-    (["--resume", "/tmp"], "no run in /tmp"),
-    (["resnet18", "--resume", "/tmp", "--bs", "3"], "leave out MODEL, --bs"),
-    ([], "MODEL"),
-    *([] if torch.cuda.is_available() else [(["resnet18", "-d", "cuda"], "no cuda device")]),
-]
-
-
-@pytest.fixture(scope="module")
-def refusals() -> list[tuple[int, str, str]]:
-    """Status, standard output and standard error of each wrong usage, all of them in one process."""
-    code = """
-import contextlib, io, json, sys
-from torchzoo.cli import main
-
-for arguments in json.loads(sys.argv[1]):
-    streams = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
-        try:
-            status = main(["run", *arguments])
-        except SystemExit as end:  # argparse ends so
-            status = end.code
-    print(json.dumps([status, *(stream.getvalue() for stream in streams)]))
-"""
-    words = json.dumps([arguments for arguments, _ in WRONG])
-    done = subprocess.run([sys.executable, "-c", code, words], check=True, capture_output=True, text=True, timeout=300)
-    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
-
-
-@pytest.mark.parametrize("number", range(len(WRONG)), ids=[" ".join(arguments)[:40] for arguments, _ in WRONG])
-def test_wrong_usage_is_one_clear_line_and_status_2(refusals: list[tuple[int, str, str]], number: int) -> None:
-    status, stdout, stderr = refusals[number]
-    assert status == 2, stderr
-    (line,) = stderr.splitlines()
-    assert WRONG[number][1] in line
-    assert stdout == ""
-
-
-def test_cuda_without_a_gpu_is_one_clear_line_and_status_2(refusals: list[tuple[int, str, str]]) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    status, _, stderr = refusals[-1]
-    assert status == 2
-    assert "no cuda device" in stderr
-    assert len(stderr.strip().splitlines()) == 1
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -295,6 +236,7 @@ def test_interrupt_ends_the_worker_and_keeps_what_was_measured(tmp_path: Path) -
     _, stderr = parent.communicate(timeout=180)
     assert parent.returncode == 130
     assert "interrupted" in stderr
+    assert f"the rest of it: torchzoo run --resume {tmp_path / 'run'}\n" in stderr
     assert "Traceback" not in stderr
     _, alive = psutil.wait_procs(children, timeout=20)
     assert alive == []
@@ -384,7 +326,7 @@ def test_a_library_that_ends_its_process_costs_only_its_models(tmp_path: Path, m
     make_folder(tmp_path / "zoo", "bad", code="import deadly\n" + TINY)
     make_folder(tmp_path / "zoo", "tiny")
     arguments = ["bad", "tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--threads", "1"]
-    done = run(*arguments, "--time-limit", "1", "-o", str(tmp_path / "run"))
+    done = run_alone(*arguments, "--time-limit", "1", "-o", str(tmp_path / "run"))
     assert done.returncode == 1
     found = records(tmp_path / "run")
     assert isinstance(found["tiny"].outcome, Measured)

@@ -134,6 +134,15 @@ def test_warm_up_times_the_first_step_apart_and_goes_on_until_steady() -> None:
     assert result.steps_s == (2.0, 1.5, 1.2, 1.0, 1.0, 1.0)
 
 
+def test_warm_up_reads_the_peak_of_the_device_after_the_first_step() -> None:
+    steps: list[float] = []
+    clock = FakeClock()
+    variant = clock.variant("candidate", lambda: steps.append(1.0) or 1.0)  # type: ignore[func-returns-value]
+    result = warm_up(variant, clock, SETTINGS, device_peak=lambda: 100 * len(steps))
+    assert result.first_step_peak_bytes == 100
+    assert result.steps > 3
+
+
 def test_warm_up_goes_on_until_nothing_is_compiled_any_more_within_a_limit() -> None:
     def warmed(graphs_after: list[int], settings: Settings = SETTINGS) -> int:
         clock, steps = FakeClock(), []

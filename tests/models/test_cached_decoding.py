@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from examples import ROOT
+from in_this_process import torchzoo
 from torchzoo.case import Mode
 from torchzoo.model import Model
 from torchzoo.record import CheckStatus, Measured
@@ -55,10 +53,9 @@ def test_two_ranks_of_simple_gpt_with_half_of_the_heads_each_compute_what_one_de
     modes = "batch_size: {eval: 1, decode: 1}\ntokens: {prompt: 10, cache: 32}\nskips: [{mode: train, reason: none}]"
     metadata = METADATA.replace("batch_size: {train: 4, eval: 4}", modes).replace("72", str(parameters))
     make_folder(tmp_path / "zoo", "small_gpt", SMALL_SIMPLE_GPT, metadata.replace("size: 2", "size: 1"))
-    command = [sys.executable, str(ROOT / "run.py"), "small_gpt", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu"]
-    command += ["-t", "eval,decode", "--world", "1,2", "--parallel", "tp", "--check", "--threads", "1", "-q"]
-    command += ["--time-limit", "0.2", "-o", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    words = ["small_gpt", "--models-dir", tmp_path / "zoo", "-d", "cpu", "--time-limit", 0.2, "-o", tmp_path / "run"]
+    words += ["-t", "eval,decode", "--world", "1,2", "--parallel", "tp", "--check", "--threads", "1", "-q"]
+    done = torchzoo("run", *words)
     assert done.returncode == 0, done.stderr
     found = {(str(one.case.mode), one.case.world): one.outcome for one in read_run(tmp_path / "run").records}
     assert set(found) == {("eval", 1), ("eval", 2), ("decode", 1), ("decode", 2)}

@@ -1,17 +1,16 @@
-"""Runs for other programs: the layout of PyTorch's benchmark database, the columns of its dynamo benchmarks."""
+"""Runs for other programs: the columns of PyTorch's dynamo benchmarks, and the command."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from examples import INDUCTOR, compared, manifest, measured, record, variant_result
+from examples import INDUCTOR, compared, manifest, record, variant_result
 from torchzoo.case import Backend, Mode, Precision
 from torchzoo.cli import main
 from torchzoo.record import Check, CheckStatus, Compilation, Failed, FailureKind, Measured, Memory, Record, Skipped
@@ -120,60 +119,6 @@ def test_pandas_reads_it_as_the_dynamo_scripts_do() -> None:
     assert frame["calls_captured"].isna().all()
 
 
-# --- JSON Lines ---
-
-
-def test_records_have_the_layout_of_the_database() -> None:
-    text = exports.benchmark_database(run_of(record(inductor(), backend=INDUCTOR, device="cuda", batch_size=16)))
-    found = {entry["metric"]["name"]: entry for entry in map(json.loads, text.splitlines())}
-    assert found["speedup"] == {
-        "timestamp": 1795168809,
-        "schema_version": "v3",
-        "runners": [{"cpu_info": "a CPU", "avail_mem_in_gb": 64, "gpu_count": 0, "gpu_info": "a CPU"}],
-        "benchmark": {
-            "name": "torchzoo",
-            "mode": "inference",
-            "dtype": "float32",
-            "extra_info": {"device": "cuda", "batch_size": "16", "precision": "default"},
-        },
-        "model": {"name": "tiny", "type": "model", "backend": "inductor", "origins": ["torchzoo"]},
-        "dependencies": {
-            "pytorch": {"repo": "pytorch/pytorch", "sha": "abc123", "version": "2.15.0"},
-            "torchzoo": {"version": "0.1.0"},
-        },
-        "metric": {"name": "speedup", "benchmark_values": [2.0]},
-    }
-    assert {name: entry["metric"]["benchmark_values"] for name, entry in found.items()} == {
-        "speedup": [2.0],
-        "abs_latency": [100.0],
-        "compilation_latency": [12.0],
-        "compression_ratio": [2.0],
-        "eager_peak_mem": [2.0],
-        "dynamo_peak_mem": [1.0],
-        "unique_graphs": [2.0],
-        "graph_breaks": [4.0],
-        "unique_graph_breaks": [2.0],
-        "cudagraph_skips": [1.0],
-    }
-
-
-def test_each_process_gives_a_value() -> None:
-    text = exports.benchmark_database(run_of(record(), record(repeat=1), record(FAILED, repeat=2)))
-    found = {entry["metric"]["name"]: entry["metric"] for entry in map(json.loads, text.splitlines())}
-    assert found["abs_latency"]["benchmark_values"] == pytest.approx([100.5, 100.5])
-
-
-def test_the_dtype_of_a_label_and_of_none() -> None:
-    found = [
-        record(measured(operator_dtypes={"float64": 9, "float32": 1}), model="hpc"),
-        record(precision=Precision.AMP, model="amp"),
-        record(precision=Precision.FP32, model="fp32"),
-    ]
-    entries = map(json.loads, exports.benchmark_database(run_of(*found)).splitlines())
-    dtypes = {entry["model"]["name"]: entry["benchmark"]["dtype"] for entry in entries}
-    assert dtypes == {"hpc": "float64", "amp": "amp", "fp32": "float32"}
-
-
 # --- the command ---
 
 
@@ -189,8 +134,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = keep(tmp_path / "one", record(inductor(), backend=INDUCTOR))
     assert main(["export", one, "--format", "dynamo-csv"]) == 0
     assert capsys.readouterr().out.startswith("dev,name,batch_size,speedup")
-    assert main(["export", one, "--format", "pytorch-benchmark-jsonl", "-o", str(tmp_path / "out.json")]) == 0
-    assert len((tmp_path / "out.json").read_text().splitlines()) == 10
+    assert main(["export", one, "--format", "hud-v3", "-o", str(tmp_path / "out.json")]) == 0
+    assert len((tmp_path / "out.json").read_text().splitlines()) == 12
     two = keep(
         tmp_path / "two", record(inductor(), backend=INDUCTOR), record(inductor(), backend=INDUCTOR, mode=Mode.TRAIN)
     )
@@ -205,7 +150,7 @@ def test_nothing_to_export_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["export", eager, "--format", "dynamo-csv"]) == 2
     assert "no case of a backend beside eager" in capsys.readouterr().err
     failed = keep(tmp_path / "failed", record(FAILED))
-    assert main(["export", failed, "--format", "pytorch-benchmark-jsonl"]) == 2
+    assert main(["export", failed, "--format", "hud-v3"]) == 2
     assert "no measured case" in capsys.readouterr().err
-    assert main(["export", eager, "--format", "pytorch-benchmark-jsonl", "-o", str(tmp_path / "no" / "x")]) == 2
+    assert main(["export", eager, "--format", "hud-v3", "-o", str(tmp_path / "no" / "x")]) == 2
     assert "can't write" in capsys.readouterr().err

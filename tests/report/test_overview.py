@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import CASE, INDUCTOR, manifest, measured, record, rendered, run_of
+from examples import CASE, INDUCTOR, manifest, measured, record, rendered, results_of, run_of
 from kept_runs import MESSAGE, against_eager, everything, failed, incorrect, keep
 from torchzoo import cli
 from torchzoo.analysis.cases import read_report_data
@@ -74,7 +74,7 @@ def test_the_same_cases_have_the_same_mean_and_interval_in_any_order_and_whereve
     assert there == back
     assert there is not None
     assert there.low < there.value < there.high
-    assert f"{units.speedup(there)} (5)" in rendered(summary(run_of(noisy)))
+    assert f"{units.speedup(there)} (5)" in rendered(summary([run_of(noisy)], results_of(noisy)))
 
 
 def jittered(one: Record) -> tuple[Block, ...]:
@@ -214,12 +214,17 @@ def test_markdown_has_summary_reasons_and_a_command_a_row_and_foreign_text_break
         assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1
 
 
-def test_the_table_says_totals_outliers_and_commands(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_says_totals_outliers_and_what_to_do_next(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = report(capsys, str(full))
     assert "all cases" in text
     assert "outliers, by the modified z-score" in text
     assert "1.0x" in text
-    assert text.count("python run.py") >= len(read_run(full).records)
+    *_, case, page, again = text.splitlines()
+    assert case == f"one case in full: torchzoo show {full} model_00 train cpu eager bs4"
+    assert page == f"all in a browser: torchzoo report {full} --format html -o report.html"
+    assert again == f"what failed, again: torchzoo run --resume {full} --retry-failed"
+    assert cli.main(case.split()[5:]) == 0
+    assert "again: python run.py model_00 -d cpu -t train --bs 4" in capsys.readouterr().out
     assert MESSAGE.split(" | ")[0] in " ".join(text.split())
 
 
@@ -339,7 +344,8 @@ def test_cases_that_have_not_run_are_said(tmp_path: Path, capsys: pytest.Capture
     cases: tuple[Case, ...] = (CASE, msgspec.structs.replace(CASE, model="b"), msgspec.structs.replace(CASE, model="c"))
     path = keep(tmp_path / "run", [record()], cases=cases)
     assert cli.main(["report", str(path)]) == 0
-    assert "2 planned cases were not run" in capsys.readouterr().err
+    said = f"2 planned cases were not run; on its machine: torchzoo run --resume {path}"
+    assert said in capsys.readouterr().err
 
 
 def test_a_later_schema_of_one_of_several_runs_is_refused(tmp_path: Path) -> None:

@@ -172,20 +172,21 @@ def test_a_report_of_hostile_text_is_inert_in_every_format(
         assert [msgspec.json.decode(line, type=Record) for line in text.splitlines()]
 
 
-def test_comparisons_noise_and_userbenchmarks_of_hostile_text_are_inert(
-    hostile: Path, capsys: pytest.CaptureFixture[str]
+def test_comparisons_noise_and_studies_of_hostile_text_are_inert(
+    hostile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments in (["noise", str(hostile)], ["compare", str(hostile), str(hostile)]):
         assert_inert(told(capsys, *arguments))
         assert_inert(told(capsys, *arguments, "--format", "json"))
         assert_markdown_is_whole(told(capsys, *arguments, "--format", "md"))
     assert_markdown_is_whole(told(capsys, "compare", str(hostile), str(hostile), "--format", "github-issue"))
-    for name in ("breakdown", "compilers", "compile_modes"):
-        assert_inert(told(capsys, "userbenchmark", name, "--from", str(hostile)), invisible=BREAKS_MENTIONS)
+    for name in ("paper_breakdown", "paper_compilers", "gpt2_modes"):
+        told(capsys, "study", name, "--from", str(hostile), "-o", str(tmp_path))
+        assert_inert((tmp_path / f"{name}.md").read_text(encoding="utf-8"), invisible=BREAKS_MENTIONS)
 
 
 def test_exports_of_hostile_text_are_inert(hostile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert_inert(told(capsys, "export", str(hostile), "--format", "pytorch-benchmark-jsonl"))
+    assert_inert(told(capsys, "export", str(hostile), "--format", "hud-v3"))
     assert_inert(told(capsys, "export", str(hostile), "--format", "dynamo-csv", "-o", str(tmp_path / "csv")))
     for file in (tmp_path / "csv").iterdir():
         assert_inert(file.read_text(encoding="utf-8"))

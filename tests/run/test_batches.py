@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from examples import CASE, INDUCTOR, SPEC, measured, record, results_of
+from in_this_process import torchzoo
 from torchzoo.case import EAGER, Backend, CompileScope, Mode
 from torchzoo.record import Failed, Record
 from torchzoo.report.sections import sweep
@@ -94,15 +93,10 @@ def test_the_zoos_own_file_can_be_read() -> None:
     read_tuned(default_file())
 
 
-def torchzoo(command: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "torchzoo", command, *map(str, arguments), "-d", "cpu"]
-    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=300)
-
-
 def test_what_tune_batch_finds_is_what_a_run_takes(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "paused", UP_TO_8)
     make_folder(tmp_path / "zoo", "too_large", UP_TO_8, AT_3)
-    zoo, file = ["--models-dir", tmp_path / "zoo"], tmp_path / "tuned.yaml"
+    zoo, file = ["--models-dir", tmp_path / "zoo", "-d", "cpu"], tmp_path / "tuned.yaml"
     absent = torchzoo("run", "paused", *zoo, "--batch-file", file)
     assert (absent.returncode, absent.stderr.count("\n")) == (2, 1)
     assert "torchzoo tune-batch MODEL --file" in absent.stderr
@@ -131,8 +125,21 @@ def test_bs_auto_measures_at_the_batch_found_and_keeps_what_it_was_found_from(tm
     make_folder(tmp_path / "zoo", "paused", UP_TO_8)
     make_folder(tmp_path / "zoo", "too_large", UP_TO_8, AT_3)
     run = tmp_path / "run"
-    arguments = ["paused", "too_large", "--models-dir", tmp_path / "zoo", "--time-limit", 0.5, "--threads", 1]
-    done = torchzoo("run", *arguments, "-t", "train,eval", "--backend", "eager,aot_eager", "--bs", "auto", "-o", run)
+    arguments = ["paused", "too_large", "--models-dir", tmp_path / "zoo", "-d", "cpu", "--threads", 1]
+    done = torchzoo(
+        "run",
+        *arguments,
+        "-t",
+        "train,eval",
+        "--backend",
+        "eager,aot_eager",
+        "--bs",
+        "auto",
+        "--time-limit",
+        0.5,
+        "-o",
+        run,
+    )
     assert done.returncode == 1, done.stderr
     kept = read_run(run)
     paused = [one for one in kept.records if one.case.model == "paused"]
@@ -149,9 +156,7 @@ def test_bs_auto_measures_at_the_batch_found_and_keeps_what_it_was_found_from(tm
 
     lines = (run / "records.jsonl").read_bytes().splitlines(keepends=True)
     (run / "records.jsonl").write_bytes(b"".join(line for line in lines if b'"batch_curve":{' not in line))
-    resumed = subprocess.run(
-        [sys.executable, "-m", "torchzoo", "run", "--resume", run], check=False, capture_output=True, text=True
-    )
+    resumed = torchzoo("run", "--resume", run)
     assert "tuning" not in resumed.stderr
     assert curves(read_run(run)) == curves(kept)
 

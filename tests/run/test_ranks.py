@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from examples import ROOT
+from in_this_process import torchzoo
+from torchzoo.analysis import leaks
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.scaling import scalings
 from torchzoo.case import Parallel
@@ -76,6 +78,8 @@ MARK = "TORCHZOO_TEST_OF_RANKS"
 def run(zoo: Path, *arguments: str, world: str = "2", mark: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "run.py"), "-d", "cpu", "--threads", "1", "--time-limit", "0.2", "-q"]
     command += ["--models-dir", str(zoo), "--world", world, *arguments]
+    if not mark:
+        return torchzoo("run", *command[2:])
     environment = {**os.environ, MARK: mark}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
@@ -91,7 +95,7 @@ def with_mark(mark: str) -> list[psutil.Process]:
 
 def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "blocks", BLOCKS, METADATA.replace("72", str(PARAMETERS)))
-    arguments = ["blocks", "-t", "train", "--parallel", "ddp,fsdp2,tp", "--bs", "4", "--check"]
+    arguments = ["blocks", "-t", "train", "--parallel", "ddp,fsdp2,tp", "--bs", "4", "--check", "--leak-check"]
     done = run(tmp_path / "zoo", *arguments, "-o", str(tmp_path / "run"), world="1,2")
     assert done.returncode == 0, done.stderr
     made = read_run(tmp_path / "run")
@@ -102,6 +106,9 @@ def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(t
         assert measured.parameters == PARAMETERS
         assert measured.check is not None
         assert measured.check.status is CheckStatus.CORRECT, measured.check.reason
+        growth = measured.variants["eager"].growth
+        assert growth is not None
+        assert leaks.check(growth).slopes[leaks.Measure.HEAP].value < leaks.THRESHOLDS[leaks.Measure.HEAP]
         if record.case.world == 2:
             assert len(measured.ranks) == 2
             shares_batch = record.case.parallel is Parallel.TP

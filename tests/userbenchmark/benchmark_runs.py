@@ -8,18 +8,29 @@ from types import ModuleType
 from typing import Any
 
 from examples import manifest
-from torchzoo import userbenchmark
+from torchzoo import study, userbenchmark
 from torchzoo.case import Domain
 from torchzoo.record import Record
 from torchzoo.store import Run
 from torchzoo.userbenchmark import document
 
-NAMES = ("api_coverage", "breakdown", "compile_modes", "compilers", "optim", "pt2_163")
+NAMES = ("optim",)
+STUDIES = (
+    "gpt2_modes",
+    "nanogpt",
+    "paper_api",
+    "paper_breakdown",
+    "paper_compilers",
+    "paper_devices",
+    "paper_optimizations",
+    "pt2_claim",
+    "resnets",
+)
 NASTY = "a|b<i>`\n# heading"
 
 
 def module(name: str) -> ModuleType:
-    userbenchmark.load(name)
+    (study if name in STUDIES else userbenchmark).load(name)
     return sys.modules[f"torchzoo_userbenchmarks.{name}"]
 
 
@@ -30,6 +41,8 @@ def run_of(records: list[Record], path: Path = Path("/nowhere"), **changes: Any)
 
 
 def report(name: str, run: Run) -> str:
+    if name in STUDIES:
+        return study.document(study.load(name), [run])
     return document(userbenchmark.load(name), run)
 
 
@@ -43,3 +56,9 @@ def table(text: str, first_heading: str) -> list[list[str]]:
             break
         rows.append([cell.strip() for cell in line.replace("\\|", "¦").strip("|").split("|")])
     return rows
+
+
+def beside(text: str, title: str) -> dict[str, list[str]]:
+    """The lines of the table of a study's document with that title: published, measured, difference and reason."""
+    part = text.partition(f"### {title} (")[2]
+    return {row[0]: row[1:] for row in table(part, "")}

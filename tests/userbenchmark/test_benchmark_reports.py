@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from benchmark_runs import NAMES, NASTY, module, report, run_of, table
+from benchmark_runs import NAMES, NASTY, STUDIES, module, report, run_of, table
 
 from examples import INDUCTOR, manifest, measured, variant_result
 from examples import record as example
-from torchzoo import userbenchmark
+from torchzoo import study, userbenchmark
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.case import EAGER, Backend, Domain, Mode
 from torchzoo.record import (
@@ -52,7 +52,7 @@ def test_breakdown_gives_shares_per_model_and_means_per_domain() -> None:
             example(broken_down(0.2, 0.4), model="speech"),
         ]
     )
-    text = report("breakdown", run)
+    text = report("paper_breakdown", run)
     means = {row[0]: row[1:] for row in table(text, "domain")}
     assert means["nlp"] == ["70.0% [50.0% to 90.0%]", "10.0%", "20.0%", "2", "", "", "", "0"]
     assert means["all"] == ["50.0% [10.0% to 90.0%]", "6.7%", "43.3%", "3", "20.0%", "40.0%", "40.0%", "1"]
@@ -65,7 +65,7 @@ def test_breakdown_gives_shares_per_model_and_means_per_domain() -> None:
 
 
 def test_breakdown_bars_are_as_long_as_the_shares() -> None:
-    breakdown = module("breakdown")
+    breakdown = module("paper_breakdown")
     assert breakdown.bar(breakdown.Shares(0.4, 0.2, 0.4)) == "█" * 10 + "▒" * 5 + "·" * 10
     assert len(breakdown.bar(breakdown.Shares(0.333, 0.333, 0.334))) == breakdown.BAR_WIDTH
 
@@ -75,7 +75,9 @@ def test_breakdown_has_rates_and_says_what_the_profiler_could_not_tell() -> None
     problem = measured(
         variants={"eager": variant_result(breakdown=Breakdown(steps=(), kernels=(), problem="events were lost"))}
     )
-    text = report("breakdown", run_of([example(broken_down(0.5, 0, flops=flops)), example(problem, model="speech")]))
+    text = report(
+        "paper_breakdown", run_of([example(broken_down(0.5, 0, flops=flops)), example(problem, model="speech")])
+    )
     (row,) = table(text, "model")
     assert float(row[-1]) == pytest.approx(1 / 0.1005, rel=1e-2)  # TFLOP/s at 100.5 ms
     assert "events were lost" in text
@@ -110,7 +112,7 @@ def test_compilers_gives_ratios_geometric_means_and_pass_rates() -> None:
             example(compared_with(0.01, check=wrong), model="tiny", backend=INDUCTOR),
         ]
     )
-    text = report("compilers", run)
+    text = report("paper_compilers", run)
     means = {row[0]: row[1:] for row in table(text, "domain")}
     assert means["nlp"][0].startswith("1.000 [0.500, 2.000]")
     assert [cell.split()[0] for cell in means["nlp"]] == ["1.000", "1.200", "0.800", "2/2,"]
@@ -142,7 +144,7 @@ def test_compilers_and_report_have_the_same_t_cm_and_gm_for_each_domain_and_mode
     wrong = Check(status=CheckStatus.INCORRECT, reason="outputs differ")
     records = [uneven(model, mode, quads) for mode in Mode for model, quads in models.items()]
     records += [example(compared_with(0.01, check=wrong), model="tiny", mode=mode, backend=INDUCTOR) for mode in Mode]
-    both_modes = {row[0]: row[1:] for row in table(report("compilers", run_of(records)), "domain")}
+    both_modes = {row[0]: row[1:] for row in table(report("paper_compilers", run_of(records)), "domain")}
     assert list(both_modes) == ["nlp", "speech", "all"]
     for place, mode in enumerate(Mode):
         path = tmp_path / mode
@@ -175,10 +177,10 @@ def test_compilers_and_report_have_the_same_t_cm_and_gm_for_each_domain_and_mode
 def test_compilers_keeps_backends_apart_and_says_where_there_is_none() -> None:
     other = Backend("cudagraphs")
     run = run_of([example(compared_with(0.5), backend=INDUCTOR), example(compared_with(0.25), backend=other)])
-    text = report("compilers", run)
+    text = report("paper_compilers", run)
     assert "## inductor: means" in text
     assert "## cudagraphs: means" in text
-    assert "No case of this run has a backend" in report("compilers", run_of([example()]))
+    assert "No case of this run has a backend" in report("paper_compilers", run_of([example()]))
 
 
 def touching(functions: str, operators: str) -> Measured:
@@ -197,11 +199,10 @@ def test_api_coverage_counts_unions_and_their_ratio() -> None:
     run = msgspec.structs.replace(
         run, manifest=msgspec.structs.replace(run.manifest, domains={"resnet50": Domain.NLP, "demucs": Domain.SPEECH})
     )
-    text = report("api_coverage", run)
+    text = report("paper_api", run)
     rows = {row[0]: row[1:] for row in table(text, "set")}
     assert rows["torchbench"] == ["2 of 84", "3", "5"]
     assert rows["mlperf"] == ["2 of 6", "2", "4"]
-    assert rows["ratio of what ran (the paper: 2.3)"] == ["", "1.50", "1.25"]
     assert "<summary>2 functions in torchbench and not in mlperf</summary>\n\n`linear`, `stft`" in text
     assert "<summary>1 operators in mlperf and not in torchbench</summary>\n\n`aten::conv3d`" in text
     assert "Without a surface in this run, of mlperf: dlrm" in text
@@ -220,23 +221,23 @@ def test_compile_modes_has_eager_first_and_says_when_compiling_pays() -> None:
             example(measured(), backend=EAGER),
         ],
     )
-    rows = table(report("compile_modes", run), "backend")
+    rows = table(report("gpt2_modes", run), "backend")
     assert [row[0] for row in rows] == ["eager", "inductor:max-autotune", "inductor"]
     assert rows[2][3] == "20.5 s"
     assert rows[2][8] == "2.000x [2.000, 2.000]"
     assert rows[2][9] == "201 steps"
     assert rows[1][9] == "never, or not known"
-    alone = table(report("compile_modes", run_of([example(quick, backend=INDUCTOR)])), "backend")
+    alone = table(report("gpt2_modes", run_of([example(quick, backend=INDUCTOR)])), "backend")
     assert alone[0][0] == "eager (beside inductor)"
 
 
 def test_compile_modes_warns_where_cases_shared_the_cores() -> None:
     settings = msgspec.structs.replace(manifest().settings, jobs=4)
-    assert "4 cases prepared at once" in report("compile_modes", run_of([example()], settings=settings))
-    assert "prepared at once" not in report("compile_modes", run_of([example()]))
+    assert "4 cases prepared at once" in report("gpt2_modes", run_of([example()], settings=settings))
+    assert "prepared at once" not in report("gpt2_modes", run_of([example()]))
 
 
-@pytest.mark.parametrize("name", ["api_coverage", "breakdown", "compile_modes", "compilers", "pt2_163"])
+@pytest.mark.parametrize("name", STUDIES)
 def test_foreign_text_breaks_no_table(name: str) -> None:
     outcome = broken_down(0.5, 0.1, api=ApiSurface(functions=(NASTY,), operators=(NASTY,)))
     failed = Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message=NASTY)
@@ -258,7 +259,7 @@ def test_foreign_text_breaks_no_table(name: str) -> None:
         columns = bars
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *STUDIES])
 def test_an_empty_or_partial_run_says_what_is_missing(name: str, tmp_path: Path) -> None:
     skipped = example(Failed(kind=FailureKind.TIMEOUT, stage=Stage.BUILD, message="too slow"))
     run = run_of([skipped], tmp_path)
@@ -269,13 +270,13 @@ def test_an_empty_or_partial_run_says_what_is_missing(name: str, tmp_path: Path)
     (tmp_path / "models" / "pairs.json").write_text("{}")
     text = report(name, run)
     assert "2 cases: 0 measured, 1 skipped or failed (at the end), 1 not run yet" in text
-    assert "No case of this run" in text
+    assert "No case of this run" in text or "it needs two runs" in text
     assert "## Measured on" in text
     assert "a CPU, 2 cores" in text
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *STUDIES])
 def test_every_report_says_how_it_misleads_and_cites_its_source(name: str) -> None:
-    benchmark = userbenchmark.load(name)
+    benchmark = study.load(name) if name in STUDIES else userbenchmark.load(name)
     assert "https://" in benchmark.doc or "arXiv:" in benchmark.doc
     assert "## How to read it, and where it can mislead" in module(name).READING

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +14,7 @@ from benchmark_runs import NASTY, module, report, run_of, table
 
 from examples import ROOT, measured
 from examples import record as example
+from in_this_process import torchzoo
 from torchzoo import userbenchmark
 from torchzoo.case import Mode
 from torchzoo.record import Block, Measured
@@ -248,11 +247,7 @@ def test_optim_from_the_command_line_to_its_report_and_on_with_resume(tmp_path: 
     options = ["-d", "cpu", "--threads", "1", "--time-limit", "0.5", "--models-dir", str(tmp_path / "zoo")]
     out = tmp_path / "run"
 
-    def torchzoo(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "torchzoo", "userbenchmark", "optim", *words]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-
-    done = torchzoo("tiny", *options, "-o", str(out))
+    done = torchzoo("userbenchmark", "optim", "tiny", *options, "-o", str(out))
     assert done.returncode == 0, done.stderr
     records = read_run(out).records
     assert sum(isinstance(record.outcome, Measured) for record in records) == 9  # capturable has no CPU form
@@ -263,11 +258,11 @@ def test_optim_from_the_command_line_to_its_report_and_on_with_resume(tmp_path: 
 
     lines = (out / "records.jsonl").read_bytes().splitlines(keepends=True)
     (out / "records.jsonl").write_bytes(b"".join(lines[:-1]))
-    again = torchzoo("--resume", str(out))
+    again = torchzoo("userbenchmark", "optim", "--resume", str(out))
     assert again.returncode == 0, again.stderr
     assert len(re.findall(r"^\[\d+/10\]", again.stderr, re.MULTILINE)) == 1  # one case was left
     assert len(read_run(out).records) == 10
     assert "10 cases: 9 measured" in (out / "report.md").read_text()
-    twice = torchzoo("tiny", *options, "-o", str(out))
+    twice = torchzoo("userbenchmark", "optim", "tiny", *options, "-o", str(out))
     assert twice.returncode == 2
     assert "--resume" in twice.stderr

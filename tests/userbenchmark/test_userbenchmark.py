@@ -13,11 +13,10 @@ from benchmark_runs import NAMES, run_of
 from examples import INDUCTOR, compared, manifest
 from examples import record as example
 from kept_runs import keep
-from torchzoo import cli, userbenchmark
+from torchzoo import cli, study, userbenchmark
 from torchzoo.case import Mode, Precision
 from torchzoo.commands.userbenchmark import overridden
 from torchzoo.errors import UsageError
-from torchzoo.settings import Pass
 from torchzoo.store import RunStore
 from torchzoo.userbenchmark import Choice, UserBenchmark, by_domain
 from torchzoo.zoo.catalog import CatalogError
@@ -35,13 +34,14 @@ def test_all_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["brakdown", "-o", "/tmp/x"], "did you mean breakdown?"),
-        (["nothing_like_it"], "known: api_coverage, breakdown"),
-        (["breakdown"], "-o DIR"),
-        (["breakdown", "--from", "/no/such"], "no run in /no/such"),
-        (["breakdown", "resnet18", "--from", "/no/such", "--bs", "2"], "leave out MODEL, --bs"),
-        (["breakdown", "--resume", "/no/such", "-t", "eval"], "leave out --mode"),
-        (["breakdown", "--retry-failed", "-o", "/tmp/x"], "goes with --resume"),
+        (["optm", "-o", "/tmp/x"], "did you mean optim?"),
+        (["nothing_like_it"], "known: optim"),
+        (["paper_breakdown"], "paper_breakdown is no userbenchmark: `torchzoo study paper_breakdown`"),
+        (["optim"], "-o DIR"),
+        (["optim", "--from", "/no/such"], "no run in /no/such"),
+        (["optim", "resnet18", "--from", "/no/such", "--bs", "2"], "leave out MODEL, --bs"),
+        (["optim", "--resume", "/no/such", "-t", "eval"], "leave out --mode"),
+        (["optim", "--retry-failed", "-o", "/tmp/x"], "goes with --resume"),
         (["-o", "/tmp/x"], "leave out --output"),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_loaded_userbenchmark_is_what_the_command_uses() -> None:
 # --- plans ---
 
 
-def test_plans_resolve_and_reports_are_loaded_without_torch(tmp_path: Path) -> None:
+def test_the_plan_resolves_and_the_report_is_loaded_without_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
@@ -139,39 +139,15 @@ assert 'torch' not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["api_coverage", "breakdown", "compile_modes", "compilers", "pt2_163"])
-def test_named_models_replace_the_plans_own(name: str, tmp_path: Path) -> None:
-    plan = userbenchmark.load(name).plan
-    assert plan(Choice(folder=tmp_path)).suites
-    chosen = plan(Choice(patterns=("resnet18",), folder=tmp_path))
-    assert (chosen.patterns, chosen.suites) == (("resnet18",), ())
-    assert plan(Choice(suites=("smoke",), folder=tmp_path)).suites == ("smoke",)
-
-
 def test_what_is_asked_of_each_case(tmp_path: Path) -> None:
-    request = {name: userbenchmark.load(name).plan(Choice(folder=tmp_path)) for name in NAMES}
-    assert set(request["breakdown"].settings.passes) == {Pass.BREAKDOWN, Pass.FLOPS}
-    assert request["api_coverage"].settings.passes == (Pass.API,)
-    assert request["api_coverage"].axes.batch_sizes == ("smoke",)
-    assert request["compile_modes"].jobs == 1
-    assert [str(backend) for backend in request["compile_modes"].axes.backends] == [
-        "eager",
-        "inductor",
-        "inductor:reduce-overhead",
-        "inductor:max-autotune",
-        "inductor:max-autotune-no-cudagraphs",
-    ]
-    assert request["optim"].axes.modes == (Mode.TRAIN,)
-    claim = request["pt2_163"]
-    assert (claim.axes.modes, claim.axes.precisions) == ((Mode.TRAIN,), (Precision.FP32, Precision.AMP))
-    assert claim.settings.passes == (Pass.CHECK,)
+    assert userbenchmark.load("optim").plan(Choice(folder=tmp_path)).axes.modes == (Mode.TRAIN,)
 
 
 def test_the_command_line_overrides_the_plan(tmp_path: Path) -> None:
-    request = userbenchmark.load("compile_modes").plan(Choice(folder=tmp_path))
+    request = study.load("gpt2_modes").plan(Choice(folder=tmp_path))
 
     def given(*words: str) -> Any:
-        return overridden(request, cli.build_parser().parse_args(["userbenchmark", "compile_modes", *words]))
+        return overridden(request, cli.build_parser().parse_args(["study", "gpt2_modes", *words]))
 
     assert given() == request
     words = ["-d", "cpu", "-t", "eval", "--precision", "bf16", "--bs", "smoke", "--time-limit", "3", "-j", "2"]
@@ -195,19 +171,23 @@ def test_a_report_from_a_run_with_no_records_is_one_clear_line(
 ) -> None:
     with RunStore(tmp_path) as store:
         store.begin(manifest())
-    assert cli.main(["userbenchmark", "breakdown", "--from", str(tmp_path)]) == cli.USAGE
+    assert cli.main(["userbenchmark", "optim", "--from", str(tmp_path)]) == cli.USAGE
     assert "holds no records yet" in capsys.readouterr().err
 
 
-def test_from_prints_the_report_or_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = example(compared(), backend=INDUCTOR)
-    with RunStore(tmp_path / "run") as store:
-        store.begin(manifest(cases=(done.case,)))
-        store.append(done)
-    assert cli.main(["userbenchmark", "compilers", "--from", str(tmp_path / "run")]) == 0
+def test_from_prints_the_report_or_writes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine" / "counts").mkdir(parents=True)
+    code = '"""How many?"""\ndef plan(choice): ...\ndef report(run): return [f"{len(run.records)} record"]'
+    (tmp_path / "mine" / "counts" / "__init__.py").write_text(code)
+    monkeypatch.setenv("TORCHZOO_USERBENCHMARK_PATH", str(tmp_path / "mine"))
+    run = keep(tmp_path / "run", [example(compared(), backend=INDUCTOR)])
+    assert cli.main(["userbenchmark", "counts", "--from", str(run)]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("# compilers: What a compiler gains")
-    assert cli.main(["userbenchmark", "compilers", "--from", str(tmp_path / "run"), "-o", str(tmp_path / "out")]) == 0
+    assert printed.startswith("# counts: How many?")
+    assert "1 record" in printed.splitlines()
+    assert cli.main(["userbenchmark", "counts", "--from", str(run), "-o", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "report.md").read_text() == printed
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from examples import ROOT
+from torchzoo.case import Mode
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
 
@@ -62,3 +65,19 @@ def test_a_library_models_file_is_short(spec: ModelSpec) -> None:
     """What models share belongs to task bases and `torchzoo.networks`, what is one model's own to a file beside."""
     lines = (Path(spec.folder) / "__init__.py").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= LONGEST
+
+
+def other_operations(spec: ModelSpec, table: str) -> list[Mode]:
+    """The modes of which `metadata.yaml` says other operations than the table of models, which its own test counts."""
+    (row,) = [line for line in table.splitlines() if line.startswith(f"| {spec.name} |")]
+    cells = row.removesuffix(" |").rpartition(" | ")[2].replace(",", "").split("; ")  # equal ones stand once
+    counted = [float(cell) for cell in cells if cell.replace(".", "").isdigit()]
+    known = [pytest.approx(gflop, rel=1e-3) for gflop in counted]
+    return [mode for mode, gflop in spec.gflop_per_step.items() if gflop not in known]
+
+
+def test_operations_in_metadata_are_those_of_the_table() -> None:
+    table = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    assert {spec.name: other for spec in SPECS if (other := other_operations(spec, table))} == {}
+    spec = msgspec.structs.replace(CATALOG.spec("resnet18"), gflop_per_step={Mode.TRAIN: 170.4, Mode.EVAL: 58.05})
+    assert other_operations(spec, table) == [Mode.EVAL]  # at a batch of 8, not of 16

@@ -8,22 +8,16 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from torchzoo.files import read_yaml
+from torchzoo.dynamobench.names import split, torchbench_names
 from torchzoo.zoo.catalog import find_models
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "torchbench.md"
 
 
-class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    core: dict[str, str]
-    canary: dict[str, str]
-
-
-NAMES = read_yaml(ROOT / "torchzoo/zoo/torchbench_names.yaml", Names)
+NAMES = torchbench_names()
 BOTH = NAMES.core | NAMES.canary
 CATALOG = find_models()
 
@@ -33,12 +27,6 @@ UPSTREAM = {
     "core": "85c7f4f4ffcf18a8b99b9185b2762ef6c488351ebb55195c5ef6fc5b67bd1fae",
     "canary": "d13d4c63a473e1fd809aeafb18c6998c5492f389f1f35b48860e7cc23e03803d",
 }
-
-
-def split(line: str) -> tuple[str, str]:
-    """The model of ours, and the remark."""
-    ours, _, remark = line.partition("; ")
-    return ours, remark
 
 
 def page() -> str:

@@ -71,7 +71,11 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def host_memory_ratio(self) -> float | None:
-        """CM of the paper: candidate over eager, peak resident host memory. None where either is not known."""
+        """CM of the paper: candidate over eager, peak resident host memory. None where either is not known.
+
+        The candidate's peak is that of a process without eager if one was measured. Eager's is read before anything is
+        compiled, so its process holds nothing else either way.
+        """
         return self._memory_ratio(lambda memory: memory.host_peak_rss_bytes)
 
     @property
@@ -82,7 +86,8 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
     def _memory_ratio(self, peak_bytes: Callable[[Memory], int | None]) -> float | None:
         if self.candidate is None:
             return None
-        candidate, eager = peak_bytes(self.candidate.raw.memory), peak_bytes(self.eager.raw.memory)
+        raw = self.candidate.raw
+        candidate, eager = peak_bytes(raw.memory_alone or raw.memory), peak_bytes(self.eager.raw.memory)
         return candidate / eager if candidate and eager else None
 
 

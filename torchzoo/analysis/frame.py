@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEXT, WHOLE, NUMBER, FLAG = "string", "Int64", "Float64", "boolean"
+LATENCY = "seconds of a step, the device synchronised before and after; median"
 MEASURED, SKIPPED, FAILED = "measured", "skipped", "failed"
 
 
@@ -67,8 +68,8 @@ COLUMNS: tuple[Column, ...] = (
     Column("failure_kind", TEXT, "oom_device, oom_host, timeout, crashed or error"),
     Column("failure_stage", TEXT, "stage in which it failed"),
     Column("failure_message", TEXT, "the error in one line"),
-    *_with_interval("eager_latency_s", "eager: seconds of a step, the device synchronised before and after; median"),
-    *_with_interval("latency_s", "candidate (else eager): the same"),
+    *_with_interval("eager_latency_s", f"eager: {LATENCY}"),
+    *_with_interval("latency_s", f"candidate (else eager): {LATENCY}"),
     *_with_interval("speedup", "eager time over candidate time, paired; above 1 the candidate is faster"),
     *_of_both("throughput_per_s", NUMBER, "samples per second, many steps with one synchronisation"),
     Column("sample_unit", TEXT, "what throughput counts"),
@@ -124,12 +125,14 @@ def load(runs: str | PathLike[str] | Sequence[str | PathLike[str]]) -> pd.DataFr
 
 
 def to_frame(results: Sequence[CaseResult]) -> pd.DataFrame:
-    """The results as a pandas frame, in their order."""
+    """The results as a pandas frame, in their order. `frame.attrs["columns"]` says what each column holds."""
     import pandas as pd
 
     dtypes = {column.name: column.dtype for column in COLUMNS}
     frame = pd.DataFrame([values(result) for result in results], columns=list(dtypes), dtype=object)
-    return frame.astype(dtypes)
+    frame = frame.astype(dtypes)
+    frame.attrs["columns"] = {column.name: column.text for column in COLUMNS}
+    return frame
 
 
 def values(result: CaseResult) -> dict[str, Any]:

@@ -9,15 +9,18 @@ from collections.abc import Iterable
 from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Parallel, Precision
 from torchzoo.record import Failed, FailureKind, Manifest, Record
 from torchzoo.settings import CacheMode, Settings
+from torchzoo.zoo.programs import run_words
 
 
 def command(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | None = None) -> str:
     """`python run.py resnet18 -d cuda -t train --backend inductor --bs 16 ...`, quoted for a shell.
 
+    Outside a checkout it begins with `torchzoo run`.
+
     The command has the settings of the run that are not the defaults. It has the time limits only if the case exceeded
     one.
     """
-    return shell_line(["python", "run.py", *words(case, manifest, repeats=repeats, failed=failed)])
+    return shell_line([*run_words(), *words(case, manifest, repeats=repeats, failed=failed)])
 
 
 def words(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | None = None) -> list[str]:

@@ -16,16 +16,22 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     quartiles_ms: tuple[float, ...]  # least, lower quartile, median, upper quartile and most, over all steps
 
 
+def steps_s(result: CaseResult) -> dict[str, list[float]]:
+    """All timed steps by variant, in the order they ran, over all processes that measured the case."""
+    found: dict[str, list[float]] = {}
+    for measured in result.measured:
+        for block in measured.blocks:
+            found.setdefault(block.variant, []).extend(block.samples_s)
+    return {variant: found[variant] for variant in (EAGER_VARIANT, CANDIDATE_VARIANT) if found.get(variant)}
+
+
 def step_times(result: CaseResult, most: int) -> dict[str, StepTimes]:
     """The step times by variant, with at most `most` of them to show."""
     import numpy as np
 
     found = {}
-    for variant in (EAGER_VARIANT, CANDIDATE_VARIANT):
-        blocks = [block for one in result.measured for block in one.blocks if block.variant == variant]
-        steps_ms = 1e3 * np.array([sample for block in blocks for sample in block.samples_s])
-        if len(steps_ms) == 0:
-            continue
+    for variant, each_s in steps_s(result).items():
+        steps_ms = 1e3 * np.array(each_s)
         shown_ms = steps_ms
         if len(steps_ms) > most:
             shown_ms = steps_ms[np.linspace(0, len(steps_ms) - 1, most).round().astype(int)]

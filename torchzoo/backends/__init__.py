@@ -13,11 +13,13 @@ class BackendInfo:
 
     `preload` names modules that the fork server imports once, instead of every worker that compiles. `module` is a
     module of `torchzoo.backends`. It has `compile_network(network, call, backend)` and, where STEP is one of `scopes`,
-    `compile_step(step, backend)`. `package` must be importable; if it is not, `install` says what to do.
+    `compile_step(step, backend)`. If it changes the model's own step instead (`changes_step`), it has
+    `changed_step(model, step, backend)`. `package` must be importable; if it is not, `install` says what to do.
     """
 
     module: str | None  # None for eager: there is nothing to compile
     uses_dynamo: bool = False
+    changes_step: bool = False
     preload: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     package: str | None = None
@@ -25,7 +27,8 @@ class BackendInfo:
     modes: tuple[Mode, ...] = tuple(Mode)
     devices: tuple[str, ...] = ()  # device types; empty: any
     scopes: tuple[CompileScope, ...] = (CompileScope.NETWORK,)
-    why_limited: str = ""  # the reason for the limits in modes, devices and scopes
+    models: tuple[str, ...] = ()  # names of models; empty: any
+    why_limited: str = ""  # the reason for the limits in modes, devices, scopes and models
 
 
 class NotRunnable(Exception):
@@ -99,6 +102,33 @@ BACKENDS: dict[str, BackendInfo] = {
         modes=(Mode.EVAL,),
         devices=("cpu",),
         why_limited="OpenVINO is used for inference on the CPU",
+    ),
+    "optimizer": BackendInfo(
+        module="step_change",
+        changes_step=True,
+        options=("for-loop", "foreach", "fused"),
+        modes=(Mode.TRAIN,),
+        why_limited="only training has an optimizer, and nothing is compiled",
+    ),
+    "zero_grad": BackendInfo(
+        module="step_change",
+        changes_step=True,
+        options=("kernels", "foreach", "none"),
+        modes=(Mode.TRAIN,),
+        why_limited="only training has gradients to reset, and nothing is compiled",
+    ),
+    "rsqrt": BackendInfo(
+        module="step_change",
+        changes_step=True,
+        models=("hf_Reformer",),
+        why_limited="of the models, only hf_Reformer had the square root of a number computed on the device",
+    ),
+    "offload": BackendInfo(
+        module="step_change",
+        changes_step=True,
+        modes=(Mode.EVAL,),
+        devices=("cuda", "xpu"),
+        why_limited="networks are moved to the host and back in inference, from an accelerator",
     ),
 }
 

@@ -12,7 +12,7 @@ from torchzoo.backends.call import Call
 from torchzoo.case import Backend
 
 
-def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
+def compile_network(network: nn.Module, call: Call | None, backend: Backend) -> Callable[..., Any]:
     """The module's call under Dynamo, hooks included: the same that `network.compile()` installs.
 
     `compile()` of a module whose `forward` is PyTorch's own (`nn.Sequential`) compiles nothing, at least up to torch

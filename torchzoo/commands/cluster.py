@@ -56,7 +56,7 @@ def _show_slurm() -> int:
     try:
         import submitit  # noqa: F401
     except ImportError as error:
-        raise EngineError("--executor slurm needs submitit: pip install 'torchzoo[slurm]'") from error
+        raise EngineError("--executor slurm needs submitit: pip install submitit") from error
     if shutil.which("sinfo") is None:
         raise EngineError("--executor slurm: there is no sinfo here; run torchzoo on a login node of the cluster")
     asked = subprocess.run(

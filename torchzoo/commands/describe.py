@@ -1,7 +1,8 @@
 """`torchzoo describe`: the models as a Markdown table of their metadata, their inputs' shapes and their FLOPs.
 
 It builds models and steps them on the meta device, where tensors have shapes and no values. If the work of a step
-depends on values, its FLOPs come from a run that measured it. This is the only command that imports torch.
+depends on values, its FLOPs come from a run that measured it. Only this command and `check-model`
+import torch.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from torchzoo.errors import UsageError
 from torchzoo.report import terminal
 from torchzoo.run.fork_server import ForkServer
 from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.programs import install_words
 from torchzoo.zoo.requirements import is_installed
 
 
@@ -78,7 +79,9 @@ def _show_models() -> None:
     specs, errors = find_models().specs()
     missing = {spec.name: [one for one in spec.requirements if not is_installed(one)] for spec in specs}
     rows = [
-        (name, f"{', '.join(some)} not installed: python install.py {name}") for name, some in missing.items() if some
+        (name, f"{', '.join(some)} not installed: {' '.join(install_words())} {name}")
+        for name, some in missing.items()
+        if some
     ]
     print(f"\nmodels: {len(specs) - len(rows)} of {len(specs) + len(errors)} ready")
     terminal.show(terminal.indented(terminal.table(("", ""), rows, has_headings=False)))

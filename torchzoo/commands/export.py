@@ -8,7 +8,7 @@ from typing import Any
 
 from torchzoo.commands.arguments import folder, kept_run, usable_path, write
 from torchzoo.errors import UsageError
-from torchzoo.report import exports, terminal
+from torchzoo.report import exports, hud, terminal
 from torchzoo.store import StoreError
 
 
@@ -16,12 +16,13 @@ def add_parser(commands: Any) -> None:
     """Add `export` to argparse's subcommands."""
     parser = commands.add_parser(
         "export",
-        help="write a run for PyTorch's benchmark database, or as the CSV files of PyTorch's dynamo benchmarks",
-        description="Write a run for other programs: pytorch-benchmark-jsonl is for PyTorch's benchmark database, "
-        "dynamo-csv has the columns of pytorch/benchmarks/dynamo, a file for each backend, precision, mode and device.",
+        help="write a run for PyTorch's dashboard, or as the CSV files of PyTorch's dynamo benchmarks",
+        description="Write a run for other programs: hud-v3 is for PyTorch's dashboard (JSON Lines, version 3 of its "
+        "benchmark database, raw samples included), dynamo-csv has the columns of pytorch/benchmarks/dynamo, a file "
+        "for each backend, precision, mode and device.",
     )
     parser.add_argument("run", type=usable_path, metavar="RUN")
-    parser.add_argument("--format", choices=["pytorch-benchmark-jsonl", "dynamo-csv"], required=True)
+    parser.add_argument("--format", choices=["hud-v3", "dynamo-csv"], required=True)
     parser.add_argument(
         "-o", "--output", type=usable_path, metavar="PATH", help="a file, or for dynamo-csv a folder (default: print)"
     )
@@ -36,8 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         StoreError: the run holds nothing that can be written in that form.
     """
     kept = kept_run(arguments.run)
-    if arguments.format == "pytorch-benchmark-jsonl":
-        text = exports.benchmark_database(kept)
+    if arguments.format == "hud-v3":
+        text = hud.hud_v3(kept)
         if not text:
             raise StoreError(f"{arguments.run} holds no measured case to export")
         write(text, arguments.output)

@@ -8,9 +8,13 @@ import sys
 from typing import Any
 
 from torchzoo.analysis.cases import read_report_data
-from torchzoo.commands.arguments import usable_path, write
-from torchzoo.report import terminal
+from torchzoo.analysis.ranking import SortKey
+from torchzoo.commands.arguments import positive_int, usable_path, write
+from torchzoo.errors import UsageError
+from torchzoo.report import terminal, terminal_report
 from torchzoo.report.formats import DEFAULT, FORMATS
+from torchzoo.report.overview import notes
+from torchzoo.report.terminal_report import View
 
 
 def add_parser(commands: Any) -> None:
@@ -18,8 +22,8 @@ def add_parser(commands: Any) -> None:
     report = commands.add_parser(
         "report",
         help="show runs that were kept with -o",
-        description="Show a run, or several of the same machine, software and settings as one: every case with the "
-        "command that measures it again, and totals by domain, mode, backend and precision.",
+        description="Show a run, or several of the same machine, software and settings as one: every case, and totals "
+        "by domain, mode, backend and precision. `torchzoo show RUN CASE` shows one case in full.",
     )
     report.add_argument(
         "paths", type=usable_path, nargs="+", metavar="RUN", help="a folder that `torchzoo run -o` wrote"
@@ -33,6 +37,15 @@ def add_parser(commands: Any) -> None:
     report.add_argument(
         "-o", "--output", type=usable_path, metavar="FILE", help="write there instead of to the terminal"
     )
+    order = report.add_argument_group("order", "which cases the tables for the terminal show, and in what order")
+    order.add_argument(
+        "--sort",
+        choices=[key.value for key in SortKey],
+        metavar="KEY",
+        help="speedup (the slowest first), time (the longest first), memory (the most first) or model (by name)",
+    )
+    order.add_argument("--worst", type=positive_int, metavar="N", help="only the N worst by --sort (default: speedup)")
+    order.add_argument("--best", type=positive_int, metavar="N", help="only the N best; with --worst, both")
     report.set_defaults(command=run)
 
 
@@ -41,19 +54,25 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         StoreError: a run that can't be read, or runs that can't be in one report.
-        UsageError: the file can't be written.
+        UsageError: the file can't be written, or an order for a format that has none.
     """
+    view = View(
+        sort=None if arguments.sort is None else SortKey(arguments.sort), worst=arguments.worst, best=arguments.best
+    )
+    report_format = FORMATS[arguments.format]
+    if view != View() and arguments.format != DEFAULT:
+        raise UsageError(f"--sort, --worst and --best go with --format {DEFAULT}: the page sorts where it is clicked")
     data = read_report_data(arguments.paths)
-    from torchzoo.report.overview import notes
-
     for note in notes(data):
         terminal.say(f"torchzoo: {note}")
-    report_format = FORMATS[arguments.format]
-    if arguments.output is None:
-        report_format.write(data, sys.stdout)
-        return 0
     text = io.StringIO()
-    report_format.write(data, text)
+    file = sys.stdout if arguments.output is None else text
+    if view == View():
+        report_format.write(data, file)
+    else:
+        terminal_report.write(data, file, view)
+    if arguments.output is None:
+        return 0
     write(text.getvalue(), arguments.output)
     terminal.say(f"written to {arguments.output}")
     return 0

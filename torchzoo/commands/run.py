@@ -11,17 +11,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+import msgspec
+
 from torchzoo.analysis.cases import Status, case_results
+from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, usable_path
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
 from torchzoo.commands.executor_options import add_executor, executor_of
 from torchzoo.commands.run_options import add_options, run_request
+from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
 from torchzoo.errors import UsageError
 from torchzoo.record import Measured, Outcome, Record
-from torchzoo.report import terminal, units
+from torchzoo.report import tables, terminal, units
 from torchzoo.report.progress import Progress
 from torchzoo.report.remarks import not_measured_line
+from torchzoo.report.summary import before_the_summary, next_steps, summary
 from torchzoo.report.text import json_text
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
@@ -61,27 +66,50 @@ def add_parser(commands: Any) -> None:
         "--compile-stats", action="store_true", help="show what compilation did (kept of every compiling case anyway)"
     )
     parser.add_argument("--retry-failed", action="store_true", help="with --resume: also repeat the cases that failed")
+    add_torchbench_options(parser, {action.dest for action in parser._actions})
     parser.set_defaults(command=run, parser=parser)
 
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
     """Resume a run, or plan a new one; then run it, show its results and sum up."""
+    with started(arguments) as (session, run_store, is_kept):
+        finished = finish(session, run_store, is_kept=is_kept, quiet=arguments.quiet)
+        _show(finished, as_json=arguments.json, quiet=arguments.quiet)
+        if arguments.compile_stats:
+            _show_compilation(finished.records, file=sys.stderr if arguments.json else sys.stdout)
+        _say_where(finished, is_kept=is_kept, quiet=arguments.quiet)
+    return 1 if has_failures(finished) else 0
+
+
+@contextlib.contextmanager
+def started(
+    arguments: argparse.Namespace, command: tuple[str, ...] = ()
+) -> Iterator[tuple[Session | SpreadSession, RunStore, bool]]:
+    """The session that the arguments ask for, ready to run; its store; and whether the run is kept.
+
+    Args:
+        arguments: what the parser returned.
+        command: the command line that the arguments are of; empty: that of this process.
+
+    Raises:
+        TorchzooError: the request can't be carried out.
+    """
+    check_values(arguments, arguments.parser)
     executor = executor_of(arguments)
     if arguments.resume is not None:
         obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats", *EXECUTOR_OPTIONS)
         check_given(arguments, obeyed, "--resume keeps the settings that the run began with")
         with RunStore(arguments.resume, resume=True) as run_store, contextlib.ExitStack() as nodes:
-            session = _resumed(executor, run_store, nodes, retry_failed=arguments.retry_failed)
-            return _execute(session, run_store, arguments, is_kept=True)
+            yield _resumed(executor, run_store, nodes, retry_failed=arguments.retry_failed), run_store, True
+        return
     if arguments.retry_failed:
         raise UsageError("--retry-failed goes with --resume RUN")
     if executor.engine is Engine.SLURM and arguments.output is None:
         raise UsageError("--executor slurm needs -o DIR: a folder that all hosts can write to")
-    request = run_request(arguments)
+    request = msgspec.structs.replace(run_request(arguments), command=command)
     with _run_store(arguments.output) as (run_store, is_kept), contextlib.ExitStack() as nodes:
-        session = _new(executor, request, run_store, nodes, quiet=arguments.quiet)
-        return _execute(session, run_store, arguments, is_kept=is_kept)
+        yield _new(executor, request, run_store, nodes, quiet=arguments.quiet), run_store, is_kept
 
 
 def _new(
@@ -126,19 +154,37 @@ def follow(session: Session | SpreadSession, run_store: RunStore, *, quiet: bool
     return Run(path=run_store.path, manifest=session.manifest, records=tuple(records))
 
 
-def _execute(
-    session: Session | SpreadSession, run_store: RunStore, arguments: argparse.Namespace, *, is_kept: bool
-) -> int:
-    finished = follow(session, run_store, quiet=arguments.quiet)
-    _show(finished, as_json=arguments.json, quiet=arguments.quiet)
-    if arguments.compile_stats:
-        _show_compilation(finished.records, file=sys.stderr if arguments.json else sys.stdout)
-    statuses = {result.status for result in case_results(finished)}
+def finish(session: Session | SpreadSession, run_store: RunStore, *, is_kept: bool, quiet: bool) -> Run:
+    """See `follow`. If it is interrupted, say how to go on."""
+    try:
+        return follow(session, run_store, quiet=quiet)
+    except KeyboardInterrupt:
+        if is_kept:
+            resume = shell_line(["torchzoo", "run", "--resume", str(run_store.path)])
+            terminal.say(f"what was measured is kept; the rest of it: {resume}")
+        raise
+
+
+def has_failures(finished: Run) -> bool:
+    """Whether a case failed, or has results that are not eager's."""
+    return any(result.status in (Status.FAILED, Status.INCORRECT) for result in case_results(finished))
+
+
+def _say_where(finished: Run, *, is_kept: bool, quiet: bool) -> None:
+    """Where the run is, and how to look at it."""
+    results = case_results(finished)
+    has_failed = any(result.failures for result in results)
     if is_kept:
-        terminal.say(f"run kept in {run_store.path}")
-    elif Status.FAILED in statuses:
-        terminal.say(f"logs are kept in {run_store.path}")
-    return 1 if statuses & {Status.FAILED, Status.INCORRECT} else 0
+        terminal.say(f"run kept in {finished.path}")
+    elif has_failed:
+        terminal.say(f"logs are kept in {finished.path}")
+    if quiet:
+        return
+    if is_kept or has_failed:
+        for line in next_steps(results):
+            terminal.say(line)
+    if not is_kept:
+        terminal.say("not kept: with -o DIR, torchzoo report, show and compare can read the run later")
 
 
 @contextlib.contextmanager
@@ -161,18 +207,16 @@ def _run_store(path: Path | None) -> Iterator[tuple[RunStore, bool]]:
 
 def _show(finished: Run, *, as_json: bool, quiet: bool = False) -> None:
     """One case in detail, or many cases a line each with their totals."""
-    from torchzoo.report import tables
-    from torchzoo.report.summary import summary
-
-    records = finished.records
+    records, results = finished.records, case_results(finished)
     if as_json:
         for record in records:
             print(json_text(record))
         if len(records) > 1 and not quiet:
-            terminal.show(summary(finished), file=sys.stderr)
+            terminal.show(summary([finished], results), file=sys.stderr)
         return
     if len(records) > 1:
-        terminal.show(tables.terminal_table(case_results(finished)), summary(finished))
+        details = map(terminal.hanging, before_the_summary(finished))
+        terminal.show(tables.terminal_table(results), *details, summary([finished], results))
     else:
         terminal.show(tables.case_detail(records[0]))
 

@@ -146,6 +146,7 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
         Pass.BREAKDOWN: "where a step's wall time goes: the device computes, moves data, idles; the longest kernels",
         Pass.FLOPS: "operations of a step, what the device achieved of its peak, and what bounds it",
         Pass.CHECK: "results compared with eager's, judged by an fp64 reference",
+        Pass.MEMORY_ALONE: "peaks of a compiled candidate in a process of its own, in which eager never ran",
         Pass.LEAK_CHECK: "growth of device and host memory over many steps",
         Pass.ENERGY: "joules per step and per sample, by NVML's counter",
         Pass.API: "the functions and operators of PyTorch that a step touches",

@@ -26,6 +26,7 @@ from torchzoo.commands.arguments import (
     words,
 )
 from torchzoo.commands.run import follow
+from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
 from torchzoo.errors import UsageError
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
@@ -46,7 +47,23 @@ def add_parser(commands: Any) -> None:
         description="Run the plan of a userbenchmark and write its report to DIR/report.md; without a NAME, list them. "
         "Options that are given replace the plan's own.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="such as breakdown; none: list them")
+    add_plan_options(parser, example="optim")
+    parser.add_argument("-o", "--output", type=usable_path, metavar="DIR", help=f"keep the run there, and {REPORT}")
+    parser.add_argument(
+        "--from", type=usable_path, dest="source", metavar="RUN", help="only write the report, from this run"
+    )
+    parser.add_argument(
+        "--resume", type=usable_path, metavar="RUN", help="measure what is missing of this run, then report"
+    )
+    parser.add_argument("--retry-failed", action="store_true", help="with --resume: also measure again what failed")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    add_torchbench_options(parser, {action.dest for action in parser._actions})
+    parser.set_defaults(command=run, parser=parser)
+
+
+def add_plan_options(parser: argparse.ArgumentParser, *, example: str) -> None:
+    """Add NAME, MODEL and the options that replace a plan's own."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help=f"such as {example}; none: list them")
     parser.add_argument("models", nargs="*", metavar="MODEL", help="instead of the plan's models, as for run")
     add_suite(parser)
     parser.add_argument("-t", "--mode", metavar="M[,M]", help="train, eval")
@@ -58,26 +75,15 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--time-limit", type=seconds, metavar="S", help="seconds of timing a case at most")
     parser.add_argument("--threads", type=positive_int, metavar="N", help="CPU threads")
     parser.add_argument("-j", "--jobs", type=positive_int, metavar="N", help="workers that prepare at once")
-    parser.add_argument("-o", "--output", type=usable_path, metavar="DIR", help=f"keep the run there, and {REPORT}")
-    parser.add_argument(
-        "--from", type=usable_path, dest="source", metavar="RUN", help="only write the report, from this run"
-    )
-    parser.add_argument(
-        "--resume", type=usable_path, metavar="RUN", help="measure what is missing of this run, then report"
-    )
-    parser.add_argument("--retry-failed", action="store_true", help="with --resume: also measure again what failed")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    parser.set_defaults(command=run, parser=parser)
 
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
     """List the userbenchmarks, report on a run, go on with one, or run a plan. Returns the exit status."""
+    check_values(arguments, arguments.parser)
     if arguments.name is None:
         check_given(arguments, (), "without a NAME the userbenchmarks are listed", WRITTEN)
-        table = terminal.table(("", ""), userbenchmark.summaries().items(), has_headings=False)
-        print("\n".join(terminal.lines(table, width=terminal.ANY_WIDTH)))  # a line for each, however narrow
-        return 0
+        return show_list(userbenchmark.summaries())
     benchmark = userbenchmark.load(arguments.name)
     if arguments.source is not None:
         check_given(arguments, ("name", "source", "output"), "--from only reads", WRITTEN)
@@ -94,14 +100,25 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         raise UsageError("name the folder that keeps the run and its report with -o DIR, or a run with --from RUN")
     with RunStore(arguments.output) as store:
-        choice = Choice(
-            patterns=tuple(arguments.models),
-            suites=words(arguments.suite),
-            models_dirs=tuple(str(folder.resolve()) for folder in arguments.models_dir),
-            folder=store.path.resolve(),
-        )
-        request = overridden(benchmark.plan(choice), arguments)
+        request = overridden(benchmark.plan(chosen(arguments, store.path)), arguments)
         return _execute(benchmark, new_run(request, store), store, quiet=arguments.quiet)
+
+
+def show_list(summaries: dict[str, str]) -> int:
+    """Print a line for each, however narrow the terminal is. Returns the exit status."""
+    table = terminal.table(("", ""), summaries.items(), has_headings=False)
+    print("\n".join(terminal.lines(table, width=terminal.ANY_WIDTH)))
+    return 0
+
+
+def chosen(arguments: argparse.Namespace, folder: Path) -> Choice:
+    """The models that the command line names, for a plan whose run is kept in `folder`."""
+    return Choice(
+        patterns=tuple(arguments.models),
+        suites=words(arguments.suite),
+        models_dirs=tuple(str(one.resolve()) for one in arguments.models_dir),
+        folder=folder.resolve(),
+    )
 
 
 def overridden(request: RunRequest, arguments: argparse.Namespace) -> RunRequest:

@@ -30,7 +30,7 @@ from torchzoo.measure.latency import (
     steps_in,
 )
 from torchzoo.measure.member import Member
-from torchzoo.measure.memory import free_memory
+from torchzoo.measure.memory import free_memory, watch_device_peak
 from torchzoo.measure.passes.communication import Communication, collectives
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
 from torchzoo.measure.process_group import use_device
@@ -273,6 +273,7 @@ class _VariantRun:
         return VariantResult(
             first_step_s=self.warm.first_step_s,
             first_step_cpu_s=self.warm.first_step_cpu_s,
+            first_step_peak_bytes=self.warm.first_step_peak_bytes,
             warmup_s=self.warm.steps_s,
             memory=self.memory,
             back_to_back=self.back_to_back,
@@ -297,7 +298,8 @@ def _warmed_up(
 ) -> _VariantRun:
     """Warm a variant up, count what the watch (of a candidate) saw, and read the variant's memory."""
     variant = gang.variant(name)
-    warm = warm_up(variant, clock, settings) if watch is None else warm_up(variant, clock, settings, watch.graphs)
+    peak, graphs = watch_device_peak(gang.member.device), (lambda: 0) if watch is None else watch.graphs
+    warm = warm_up(variant, clock, settings, graphs, peak)
     compilation = count_compiled(watch, backend, settings.cache) if watch is not None else None
     steps = memory_steps(settings, warm)
     memories = gang.everywhere("memory", name, steps)

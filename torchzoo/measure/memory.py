@@ -38,6 +38,14 @@ def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) ->
     )
 
 
+def watch_device_peak(device: torch.device) -> Callable[[], int | None]:
+    """Set the allocator's high-water mark to what is allocated now. The function reads it; None on the CPU."""
+    if device.type == "cpu":
+        return lambda: None
+    torch.accelerator.reset_peak_memory_stats(device)
+    return lambda: torch.accelerator.max_memory_allocated(device)
+
+
 def free_memory(device: torch.device) -> None:
     """Collect garbage, and give the device's cached blocks back."""
     gc.collect()

@@ -1,4 +1,4 @@
-"""The two ways to run a model's step: in eager, or with its networks compiled by a backend (the candidate)."""
+"""The two ways to run a model's step: in eager, or with what the case's backend makes of it (the candidate)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,19 @@ def eager_variant(model: Model, step: Callable[[], Any]) -> Variant:
 def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: dict[str, Call]) -> Variant:
     """The same step on the same weights, with the networks (or the whole step) compiled by the case's backend.
 
-    `calls` has, by network name, the first call of each network that the step calls. They are not kept.
+    `calls` has, by network name, the first call of each network that the step calls. They are not kept. A backend that
+    changes the step compiles nothing.
 
     Raises:
         LabelNotReached: the step calls no network, or the backend made its own copy of trainable weights.
+        NotRunnable: the model has nothing that the backend would change.
     """
-    module_name = backends.info(case.backend.name).module
-    assert module_name is not None, "eager has no candidate"
-    module = import_module(f"torchzoo.backends.{module_name}")
+    info = backends.info(case.backend.name)
+    assert info.module is not None, "eager has no candidate"
+    module = import_module(f"torchzoo.backends.{info.module}")
+    if info.changes_step:
+        changed = module.changed_step(model, step, case.backend)
+        return Variant(name=CANDIDATE_VARIANT, step=changed, select=lambda: _install(model, {}))
     if case.compile_scope is CompileScope.STEP:
         return Variant(
             name=CANDIDATE_VARIANT, step=module.compile_step(step, case.backend), select=lambda: _install(model, {})

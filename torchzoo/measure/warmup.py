@@ -20,6 +20,7 @@ class WarmUp:
 
     first_step_s: float  # the step that compiles; it is not one of `steps_s`
     first_step_cpu_s: float
+    first_step_peak_bytes: int | None = None  # of the device; None on the CPU
     steps_s: tuple[float, ...]  # of the steps after it, until they are steady
     result_is_finite: bool  # of the last step
 
@@ -38,16 +39,23 @@ class WarmUp:
 STEPS_WITHOUT_COMPILING = 3
 
 
-def warm_up(variant: Variant, clock: Clock, settings: Settings, graphs: Callable[[], int] = lambda: 0) -> WarmUp:
+def warm_up(
+    variant: Variant,
+    clock: Clock,
+    settings: Settings,
+    graphs: Callable[[], int] = lambda: 0,
+    device_peak: Callable[[], int | None] = lambda: None,
+) -> WarmUp:
     """Step until nothing was compiled in the last three steps and they are within 10% of each other.
 
     After the first step there are at least `warmup_min_steps`. The settings limit the number of steps and their time,
-    with other limits while something is compiled. `graphs` tells how many graphs have been compiled so far.
+    with other limits while something is compiled. `graphs` tells how many graphs have been compiled so far, and
+    `device_peak` the peak of the device's memory since this was called.
     """
     variant.select()
     cpu_before_s = cpu_time_s()
     first_step_s = timed_step_s(variant.step, clock)
-    first_step_cpu_s = cpu_time_s() - cpu_before_s
+    first_step_cpu_s, first_step_peak_bytes = cpu_time_s() - cpu_before_s, device_peak()
     steps_s: list[float] = []
     compiled = [graphs()]  # after each step
     result: Any = None
@@ -71,6 +79,7 @@ def warm_up(variant: Variant, clock: Clock, settings: Settings, graphs: Callable
     return WarmUp(
         first_step_s=first_step_s,
         first_step_cpu_s=first_step_cpu_s,
+        first_step_peak_bytes=first_step_peak_bytes,
         steps_s=tuple(steps_s),
         result_is_finite=is_finite(result),
     )

@@ -1,12 +1,6 @@
-"""A run in the forms that PyTorch's own dashboards and scripts read. What torchzoo does not know is left out.
+"""A run as the CSV files of PyTorch's dynamo benchmarks. What torchzoo does not know is left out.
 
-JSON Lines for PyTorch's benchmark database, one record for each case and metric. The fields are those of
-`clickhouse_db_schema/oss_ci_benchmark_v3/schema.sql` in pytorch/test-infra. The metrics have the names that
-`output_json` in `benchmarks/dynamo/common.py` of pytorch/pytorch gives them. `benchmark_values` holds one value for
-each process. The upload adds which change and which job was tested (`name`, `repo`, `head_branch`, `head_sha`,
-`workflow_id`, `run_attempt`, `job_id`): `.github/scripts/benchmarks/gather_metadata.py` there.
-
-CSV files with the columns of `benchmarks/dynamo`, one for each backend, precision, mode and device. They have the names
+The files have the columns of `benchmarks/dynamo`, one for each backend, precision, mode and device. They have the names
 that its `runner.py` gives them (with `torchzoo` as the suite). They hold cases with a candidate.
 - `compilation_latency` is the candidate's first step less a warm step of eager.
 - `calls_captured`, `autograd_captures` and `autograd_compiles` stay empty: torchzoo does not count them. Dynamo's
@@ -18,16 +12,13 @@ that its `runner.py` gives them (with `torchzoo` as the suite). They hold cases 
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 from torchzoo.analysis.cases import CaseResult, case_results
-from torchzoo.analysis.export_metrics import median_metrics, metrics, most_used_dtype, worst_check
+from torchzoo.analysis.export_metrics import median_metrics, worst_check
 from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Mode, Precision
-from torchzoo.record import CheckStatus, FailureKind, Manifest
+from torchzoo.record import CheckStatus, FailureKind
 from torchzoo.report.text import csv_text
 from torchzoo.store import Run
 
@@ -63,88 +54,6 @@ _STATUSES = {
     CheckStatus.NONDETERMINISTIC: "eager_two_runs_differ",
 }
 _FAILURES = {FailureKind.OOM_DEVICE: "OOM", FailureKind.TIMEOUT: "timeout"}
-
-
-# --- JSON Lines ---
-
-
-def benchmark_database(run: Run) -> str:
-    """The run as JSON Lines for PyTorch's benchmark database."""
-    lines = [json.dumps(result, allow_nan=False) for result in _database_records(run)]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _database_records(run: Run) -> Iterator[dict[str, Any]]:
-    dependencies, runner = _dependencies(run.manifest), _runner(run.manifest)
-    for result in case_results(run):
-        case = result.case
-        for name, values in metrics(result).items():
-            yield {
-                "timestamp": int(
-                    max(datetime.fromisoformat(record.finished_at) for record in result.records).timestamp()
-                ),
-                "schema_version": "v3",
-                "runners": [{**runner, "gpu_info": result.measured[0].device_name if case.device != "cpu" else ""}],
-                "benchmark": {
-                    "name": "torchzoo",
-                    "mode": MODES[case.mode],
-                    "dtype": _dtype(result),
-                    "extra_info": _extra_info(case),
-                },
-                "model": {
-                    "name": case.model,
-                    "type": "model",
-                    "backend": str(case.backend),
-                    "origins": ["torchzoo"],
-                },
-                "dependencies": dependencies,
-                "metric": {"name": name, "benchmark_values": values},
-            }
-
-
-def _extra_info(case: Case) -> dict[str, str]:
-    """Further axes of the case. Only text: the database's column is a map of strings."""
-    info = {"device": case.device, "batch_size": str(case.batch_size), "precision": str(case.precision)}
-    if case.memory_format is not MemoryFormat.CONTIGUOUS:
-        info["memory_format"] = case.memory_format
-    if case.compile_scope is not CompileScope.NETWORK:
-        info["compile_scope"] = case.compile_scope
-    if case.world > 1:
-        info["parallel"] = case.gang_label()
-    return info
-
-
-def _dtype(result: CaseResult) -> str:
-    """The dtype of the precision. For `default`, the one in which most operators computed."""
-    precision = result.case.precision
-    if precision is Precision.FP32:
-        return "float32"
-    if precision is not Precision.DEFAULT:
-        return DTYPES.get(precision, str(precision))
-    return most_used_dtype(result.measured) or ""
-
-
-def _dependencies(manifest: Manifest) -> dict[str, dict[str, str]]:
-    environment = manifest.environment
-    torch = {"repo": "pytorch/pytorch", "sha": environment.get("torch_commit"), "version": environment.get("torch")}
-    found: dict[str, dict[str, str | None]] = {"pytorch": torch}
-    found["torchzoo"] = {"version": environment.get("torchzoo"), "sha": environment.get("torchzoo_commit")}
-    found |= {name: {"version": version} for name, version in (environment.get("packages") or {}).items()}
-    return {name: {key: value for key, value in about.items() if value} for name, about in found.items()}
-
-
-def _runner(manifest: Manifest) -> dict[str, Any]:
-    environment = manifest.environment
-    known = {
-        "cpu_info": environment.get("cpu"),
-        "cpu_count": environment.get("cpu_count"),
-        "avail_mem_in_gb": environment["host_memory_bytes"] // 10**9 if "host_memory_bytes" in environment else None,
-        "gpu_count": len(environment.get("gpus") or []),
-    }
-    return {name: value for name, value in known.items() if value is not None}
-
-
-# --- CSV ---
 
 
 def dynamo_csv(run: Run) -> dict[str, str]:
@@ -203,10 +112,12 @@ def _performance(result: CaseResult) -> tuple[Any, ...]:
 
 
 def _accuracy(result: CaseResult) -> tuple[Any, ...]:
-    """The worst status of the processes; empty if there was no reference to judge by."""
+    return (result.case.device, result.case.model, result.case.batch_size, accuracy_status(result))
+
+
+def accuracy_status(result: CaseResult) -> str:
+    """The worst status of the processes, in the harness's words; empty if there was no reference to judge by."""
     if result.failures:
-        status = _FAILURES.get(result.failures[0].kind, "fail_to_run")
-    else:
-        worst = worst_check(result.measured)
-        status = "" if worst is None else _STATUSES[worst]
-    return (result.case.device, result.case.model, result.case.batch_size, status)
+        return _FAILURES.get(result.failures[0].kind, "fail_to_run")
+    worst = worst_check(result.measured)
+    return "" if worst is None else _STATUSES[worst]

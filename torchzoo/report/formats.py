@@ -25,23 +25,9 @@ class Format(msgspec.Struct, frozen=True):
 
 
 def _table(data: ReportData, file: IO[str]) -> None:
-    """One case in detail; or many cases, a line each, with their totals."""
-    from torchzoo.analysis.overview import overview
-    from torchzoo.report import tables, terminal
-    from torchzoo.report.overview import terminal_overview
-    from torchzoo.report.summary import summary
+    from torchzoo.report.terminal_report import write
 
-    if len(data.records) == 1:
-        terminal.show(tables.case_detail(data.records[0]), file=file)
-        terminal.show_line(f"again: {data.cases[0].command}", file)
-        return
-    summaries = [summary(run) for run in data.runs]
-    terminal.show(
-        tables.terminal_table(data.cases), *summaries, terminal_overview(data, overview(data.cases)), file=file
-    )
-    print("\ncommands that measure a case again", file=file)
-    for result in data.cases:
-        terminal.show_line(f"  {result.command}", file)
+    write(data, file)
 
 
 def _markdown(data: ReportData, file: IO[str]) -> None:

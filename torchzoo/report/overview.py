@@ -6,6 +6,7 @@ from typing import IO, Any
 
 from torchzoo.analysis.cases import ReportData
 from torchzoo.analysis.overview import Overview
+from torchzoo.analysis.reproduce import shell_line
 from torchzoo.analysis.totals import OUTLIER_RULE, DeviceRatio, Outlier, Total
 from torchzoo.report import terminal, units
 from torchzoo.report.markdown import code_block, escape, table
@@ -73,7 +74,8 @@ def notes(data: ReportData) -> list[str]:
     found = [run.damage for run in data.runs if run.damage]
     if data.not_run:
         cases, were = ("case", "was") if data.not_run == 1 else ("cases", "were")
-        found.append(f"{data.not_run} planned {cases} {were} not run")
+        resume = f"; on its machine: {shell_line(['torchzoo', 'run', '--resume', str(data.runs[0].path)])}"
+        found.append(f"{data.not_run} planned {cases} {were} not run{resume if len(data.runs) == 1 else ''}")
     if data.superseded:
         found.append(f"{data.superseded} records are left out: a later run has measured the same case again")
     return found
@@ -93,16 +95,16 @@ def terminal_overview(data: ReportData, found: Overview) -> Any:
     parts.append(terminal.text(TOTALS_NOTE))
     if found.outliers:
         rows = [
-            [one.result.case.label(), speed_word(one), f"{one.speedup:.2f}x", f"{one.usual:.2f}x", f"{one.score:.1f}"]
+            [speed_word(one), f"{one.speedup:.2f}x", f"{one.usual:.2f}x", one.result.case.label()]
             for one in found.outliers
         ]
-        headings = ["", "speedup", "usual", "score"]
+        headings = ["", "speedup", "usual", "case"]
         parts += terminal.texts(["", f"outliers, by the {OUTLIER_RULE}"])
-        parts.append(terminal.CaseTable(headings, rows, right=headings[1:]))
+        parts.append(terminal.table(headings, rows, right=headings[1:3], gap=1))
     if found.device_ratios:
-        rows = [[one.result.case.label(), _times_as_fast(one), one.base] for one in found.device_ratios]
+        rows = [[_times_as_fast(one), one.base, one.result.case.label()] for one in found.device_ratios]
         parts += terminal.texts(["", "one device against another"])
-        parts.append(terminal.CaseTable(["times as fast", "as on"], rows))
+        parts.append(terminal.table(["times as fast", "as on", "case"], rows))
     parts += terminal.texts(notes(data))
     return Group(*parts)
 

@@ -1,8 +1,10 @@
-"""What a reader of a case's figures must know, in words; and what became of a case, in one line."""
+"""What a reader of a case's figures must know, in words or as marks; and what became of a case, in one line."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from torchzoo.analysis.cases import CaseResult, unsteady_words
 from torchzoo.analysis.figures import case_figures
@@ -10,6 +12,7 @@ from torchzoo.analysis.throttling import foreign_processes, throttled
 from torchzoo.record import CheckStatus, Failed, HostWatch, Measured, Record, Skipped, StopReason, VariantResult
 from torchzoo.report import units
 from torchzoo.report.sections import growth
+from torchzoo.stats import STATED_CONFIDENCE
 
 #: The status of a check, for people.
 CHECK_WORDS = {
@@ -20,31 +23,76 @@ CHECK_WORDS = {
 }
 
 
+class Mark(enum.Enum):
+    """A letter that stands for a remark where a case has one line, and what it means. Capitals: doubt the figures."""
+
+    INCORRECT = ("W", "WRONG: its results are not eager's, and its speedup is not counted")
+    UNSTEADY = ("U", "UNSTEADY: compiled again while it was measured; it is in no mean")
+    NOT_FINITE = ("N", "the step's result is not finite (NaN or infinity)")
+    LEAK = ("L", "its memory leaks")
+    SOME_FAILED = ("F", "not all of its processes measured it")
+    NOT_CHECKED = ("c", "its results were not checked, or not all of them")
+    NOISY = ("n", "stably noisy: the interval would stay far above 1%")
+    TIME_LIMIT = ("l", "stopped at the time limit, before the interval came down to 1%")
+    FEW_SAMPLES = ("f", "so few samples that an interval holds at less than 95%")
+    THROTTLED = ("t", "the device throttled")
+    BUSY = ("d", "the device was used by other processes, too")
+    SLOW_HOST = ("h", "the host was slow at times")
+    SYNC = ("s", "the step waits for the device by nature")
+    GRAPH_BREAKS = ("b", "graph breaks")
+    NO_CUDA_GRAPH = ("g", "CUDA graphs were skipped")
+    INCOMPLETE = ("i", "breakdown, operations or API are not known in full")
+    PUT_BACK = ("p", "a setting that its libraries changed was put back")
+
+    @property
+    def letter(self) -> str:
+        return self.value[0]
+
+    @property
+    def text(self) -> str:
+        return self.value[1]
+
+
+class Remark(NamedTuple):
+    """What a reader must know of one case, and the mark that stands for it."""
+
+    mark: Mark
+    text: str
+
+
 def remarks(measured: Measured) -> list[str]:
-    """The remarks on one process that measured a case; none if nothing was unusual."""
+    """The remarks on one process that measured a case, in words; none if nothing was unusual."""
+    return [remark.text for remark in _remarks(measured)]
+
+
+def _remarks(measured: Measured) -> list[Remark]:
     found = []
     if measured.stop_reason is StopReason.STABLY_NOISY:
-        found.append("stably noisy: the interval would be far above 1% even at the time limit")
+        found.append(Remark(Mark.NOISY, "stably noisy: the interval would be far above 1% even at the time limit"))
     if measured.stop_reason is StopReason.TIME_LIMIT:
-        found.append("stopped at the time limit before the interval came down to 1%")
+        found.append(Remark(Mark.TIME_LIMIT, "stopped at the time limit before the interval came down to 1%"))
     if measured.device_was_busy:
-        found.append("the device was busy with other processes' work: the figures are not of this case alone")
+        text = "the device was busy with other processes' work: the figures are not of this case alone"
+        found.append(Remark(Mark.BUSY, text))
     if measured.host is not None and measured.host.was_slow:
-        found.append(f"the host was slow ({_slowness(measured.host)}), and stayed so: such steps count")
+        text = f"the host was slow ({_slowness(measured.host)}), and stayed so: such steps count"
+        found.append(Remark(Mark.SLOW_HOST, text))
     if measured.host is not None and measured.host.redone:
         blocks = len(measured.host.redone)
-        found.append(f"{blocks} blocks were timed again because the host was slow ({_slowness(measured.host)})")
+        text = f"{blocks} blocks were timed again because the host was slow ({_slowness(measured.host)})"
+        found.append(Remark(Mark.SLOW_HOST, text))
     if measured.put_back:
-        found.append(f"importing its libraries changed {', '.join(measured.put_back)}; that was put back")
+        text = f"importing its libraries changed {', '.join(measured.put_back)}; that was put back"
+        found.append(Remark(Mark.PUT_BACK, text))
     if measured.host_syncs:
-        found.append(f"its step waits for the device by nature: {measured.host_syncs}")
+        found.append(Remark(Mark.SYNC, f"its step waits for the device by nature: {measured.host_syncs}"))
     found += _of_check(measured)
     found += _of_device(measured)
     found += _of_work(measured)
     for name, result in measured.variants.items():
-        found += [f"{name}: {remark}" for remark in _of_variant(result)]
+        found += [Remark(mark, f"{name}: {text}") for mark, text in _of_variant(result)]
     if measured.api is not None and measured.api.reason:
-        found.append(f"not all of the API that it uses is known: {measured.api.reason}")
+        found.append(Remark(Mark.INCOMPLETE, f"not all of the API that it uses is known: {measured.api.reason}"))
     return found
 
 
@@ -54,54 +102,69 @@ def _slowness(host: HostWatch) -> str:
     return f"its loop took up to {max(host.looks_s) / host.undisturbed_s:.1f} times its undisturbed time"
 
 
-def _of_variant(result: VariantResult) -> list[str]:
+def _of_variant(result: VariantResult) -> list[Remark]:
     found = []
     if result.breakdown and result.breakdown.problem:
-        found.append(f"no breakdown: {result.breakdown.problem}")
+        found.append(Remark(Mark.INCOMPLETE, f"no breakdown: {result.breakdown.problem}"))
     if not result.result_is_finite:
-        found.append("the step's result is not finite (NaN or infinity)")
+        found.append(Remark(Mark.NOT_FINITE, "the step's result is not finite (NaN or infinity)"))
     if result.compilation and result.compilation.cudagraph_skips:
-        found.append(f"CUDA graphs were skipped {result.compilation.cudagraph_skips} times")
+        text = f"CUDA graphs were skipped {result.compilation.cudagraph_skips} times"
+        found.append(Remark(Mark.NO_CUDA_GRAPH, text))
     if result.compilation and (breaks := result.compilation.break_count):
-        found.append(f"{breaks} graph breaks")
+        found.append(Remark(Mark.GRAPH_BREAKS, f"{breaks} graph breaks"))
     if result.compilation and result.compilation.late_graphs:
-        found.append(f"UNSTEADY, in no mean: {unsteady_words(result.compilation)}")
+        found.append(Remark(Mark.UNSTEADY, f"UNSTEADY, in no mean: {unsteady_words(result.compilation)}"))
     if leak := growth.remark(result.growth):
-        found.append(leak)
+        found.append(Remark(Mark.LEAK, leak))
     return found
 
 
-def _of_check(measured: Measured) -> list[str]:
+def _of_check(measured: Measured) -> list[Remark]:
     """A check that did not simply pass."""
     if measured.check is None or (measured.check.status is CheckStatus.CORRECT and not measured.check.reason):
         return []
     if measured.is_incorrect:
-        return [f"INCORRECT, its speedup is not counted: {measured.check.reason}"]
-    return [f"{CHECK_WORDS[measured.check.status]}: {measured.check.reason}"]
+        return [Remark(Mark.INCORRECT, f"INCORRECT, its speedup is not counted: {measured.check.reason}")]
+    return [Remark(Mark.NOT_CHECKED, f"{CHECK_WORDS[measured.check.status]}: {measured.check.reason}")]
 
 
-def _of_work(measured: Measured) -> list[str]:
+def _of_work(measured: Measured) -> list[Remark]:
     """Operations that are missing from the count."""
     if measured.flops is None or not measured.flops.without_formula:
         return []
     calls = ", ".join(f"{name} ({count} calls)" for name, count in measured.flops.without_formula.items())
-    return [f"the count of operations is too low: no formula for {calls}"]
+    return [Remark(Mark.INCOMPLETE, f"the count of operations is too low: no formula for {calls}")]
 
 
-def _of_device(measured: Measured) -> list[str]:
+def _of_device(measured: Measured) -> list[Remark]:
     """A device that throttled, or that other processes had open."""
     found = []
     if reasons := throttled(measured):
         texts = [reason if share is None else f"{reason}, {share:.0%} of the time" for reason, share in reasons.items()]
-        found.append(f"the device throttled ({'; '.join(texts)}) when it was measured")
+        found.append(Remark(Mark.THROTTLED, f"the device throttled ({'; '.join(texts)}) when it was measured"))
     if foreign := foreign_processes(measured):
-        found.append(f"{foreign} other process{'es' * (foreign > 1)} had the device open when it was measured")
+        text = f"{foreign} other process{'es' * (foreign > 1)} had the device open when it was measured"
+        found.append(Remark(Mark.BUSY, text))
     return found
 
 
 def remarks_of(processes: Iterable[Measured]) -> list[str]:
     """The remarks on all processes of a case, each once."""
     return list(dict.fromkeys(remark for measured in processes for remark in remarks(measured)))
+
+
+def marks_of(result: CaseResult) -> list[Mark]:
+    """The marks of all processes of a case and of its figures, each once, the ones that matter most first."""
+    found = {remark.mark for measured in result.measured for remark in _remarks(measured)}
+    figures = result.measured_figures
+    if figures is not None:
+        shown = [figures.speedup, *(variant.latency_s for variant in figures.variants)]
+        if any(one is not None and one.confidence < STATED_CONFIDENCE for one in shown):
+            found.add(Mark.FEW_SAMPLES)
+        if len(result.measured) < len(result.records):
+            found.add(Mark.SOME_FAILED)
+    return [mark for mark in Mark if mark in found]
 
 
 def what_failed(result: CaseResult) -> list[str]:

@@ -1,37 +1,107 @@
-"""The end of a run in the terminal: how many cases passed, geometric means of speedups, failures, use of time."""
+"""The end of a report in the terminal, for one screen: counts, means, failures, time, and what to do next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from torchzoo.analysis.cases import case_results
+from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.counts import failures_by_kind, run_counts
 from torchzoo.analysis.noise import noise_of
+from torchzoo.analysis.reproduce import shell_line
 from torchzoo.analysis.time_use import time_use
-from torchzoo.analysis.totals import Total, speedups_by_group
+from torchzoo.analysis.totals import ALL, Total, speedups_by_group
 from torchzoo.case import Mode
 from torchzoo.record import Record
 from torchzoo.report import terminal, units
+from torchzoo.report.overview import percent
 from torchzoo.report.progress import MOST_LANES
 from torchzoo.store import Run
 
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
 
-def summary(run: Run) -> Any:
-    """A few lines and a table for each group of speedups, for the terminal."""
+#: So that the summary fits 24 lines of 80 columns.
+MOST_GROUPS, MOST_KINDS, MOST_LABELS, MOST_RUNS = 6, 3, 2, 3
+SPEEDUPS = "over eager, geometric mean [95% interval] (cases)"
+
+
+def summary(runs: Sequence[Run], results: Sequence[CaseResult]) -> Any:
+    """What one or more runs come to.
+
+    Args:
+        runs: as they were read.
+        results: their cases.
+    """
     from rich.console import Group
 
-    parts: list[Any] = [*terminal.texts(["", counts(run)])]
-    for group, by_domain in speedups_by_group(case_results(run)).items():
-        modes = [mode for mode in Mode if any(mode in totals for totals in by_domain.values())]
-        parts.append(terminal.text(f"speedup of {group} over eager, geometric mean [95% interval] (cases)"))
+    named = [f"{run.path}: {counts(run)}" if len(runs) > 1 else counts(run) for run in runs]
+    records = [record for result in results for record in result.records]
+    return Group(
+        terminal.text(""),
+        *map(terminal.hanging, few(named, MOST_RUNS, "runs")),
+        *_speedups(results),
+        *map(terminal.hanging, few(failures(records), MOST_KINDS, "kinds of failures")),
+        *(terminal.hanging(line) for run in runs for line in where_time_went(run)[:1] if len(runs) == 1),
+    )
+
+
+def few(lines: Sequence[str], most: int, what: str) -> list[str]:
+    """The first lines, then how many more there are."""
+    return [*lines[:most], *([f"and {len(lines) - most} more {what}"] if len(lines) > most else [])]
+
+
+def _speedups(results: Sequence[CaseResult]) -> Iterator[Any]:
+    """A table of one kind of speedup by domain; of several kinds, the mean of each."""
+    groups = speedups_by_group(results)
+    if len(groups) == 1:
+        ((group, by_domain),) = groups.items()
+        yield terminal.hanging(f"speedup of {group} {SPEEDUPS}")
+        yield Speedups(by_domain)
+    elif groups:
+        yield terminal.hanging(f"speedup {SPEEDUPS}")
+        yield Speedups({group: groups[group][ALL] for group in list(groups)[:MOST_GROUPS]})
+        if len(groups) > MOST_GROUPS:
+            yield terminal.text(f"  and {len(groups) - MOST_GROUPS} more groups: torchzoo report has them all")
+
+
+class Speedups:
+    """A table of means: rows by name, a column for each mode. Where it does not fit, the intervals are left out."""
+
+    def __init__(self, totals: Mapping[str, Mapping[Mode, Total]]) -> None:
+        self.totals = totals
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        whole = self._table(has_intervals=True)
+        fits = console.measure(whole, options=options.update(max_width=terminal.ANY_WIDTH)).maximum <= options.max_width
+        yield terminal.indented(whole if fits else self._table(has_intervals=False))
+
+    def _table(self, *, has_intervals: bool) -> Any:
+        modes = [mode for mode in Mode if any(mode in by_mode for by_mode in self.totals.values())]
         rows = [
-            (domain, *(_geomean(totals[mode]) if mode in totals else "" for mode in modes))
-            for domain, totals in by_domain.items()
+            (name, *(_geomean(by_mode[mode], has_interval=has_intervals) if mode in by_mode else "" for mode in modes))
+            for name, by_mode in self.totals.items()
         ]
-        parts.append(terminal.indented(terminal.table(("", *modes), rows)))
-    parts += terminal.texts([*failures(run.records), *what_compare_finds(run), *where_time_went(run)])
-    return Group(*parts)
+        return terminal.table(("", *modes), rows)
+
+
+def next_steps(results: Sequence[CaseResult]) -> list[str]:
+    """Where more is, as commands that can be copied."""
+    if not results:
+        return []
+    shown = next((result for result in results if result.failures or result.measured), results[0])
+    run = str(shown.run)
+    again = f"what failed, again: {shell_line(['torchzoo', 'run', '--resume', run, '--retry-failed'])}"
+    return [
+        f"one case in full: {shell_line(['torchzoo', 'show', run, *shown.case.label().split()])}",
+        f"all in a browser: {shell_line(['torchzoo', 'report', run, '--format', 'html', '-o', 'report.html'])}",
+        *([again] if any(result.failures for result in results) else []),
+    ]
+
+
+def before_the_summary(run: Run) -> list[str]:
+    """What is worth knowing of a run, and is not in its summary."""
+    return [*what_compare_finds(run), *where_time_went(run)[1:]]
 
 
 def counts(run: Run) -> str:
@@ -42,20 +112,21 @@ def counts(run: Run) -> str:
     parts = [f"{found.measured} measured{wrong}", f"{found.skipped} skipped with a reason", f"{found.failed} failed"]
     if counted.missing:
         parts.append(f"{counted.missing} {'processes ' if repeats > 1 else ''}not run")
-    rate = "" if found.pass_rate is None else f"; {100 * found.pass_rate:.0f}% of those that could run passed"
+    rate = "" if found.pass_rate is None else f"; {percent(found.pass_rate)} of those that could run passed"
     several = f", each by {repeats} processes" if repeats > 1 else ""
     return f"{counted.cases} cases{several}: {', '.join(parts)}{rate}"
 
 
-def _geomean(found: Total) -> str:
+def _geomean(found: Total, *, has_interval: bool) -> str:
     assert found.passing is not None
-    return f"{units.speedup(found.passing)} ({found.compared})"
+    mean = units.speedup(found.passing) if has_interval else f"{found.passing.value:.2f}x"
+    return f"{mean} ({found.compared})"
 
 
 def failures(records: Iterable[Record]) -> list[str]:
-    """A line for each kind of failure: how many cases, and which."""
+    """A line for each kind of failure: how many cases, and the first few of them."""
     return [
-        f"failed, {kind} in {stage} ({len(cases)}): {', '.join(case.label() for case in cases)}"
+        f"failed, {kind} in {stage} ({len(cases)}): {units.first_few([case.label() for case in cases], MOST_LABELS)}"
         for (kind, stage), cases in failures_by_kind(records).items()
     ]
 

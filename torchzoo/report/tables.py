@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO, Any
 
-from torchzoo.analysis.bound import case_bound
+import msgspec
+
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
-from torchzoo.case import Mode
+from torchzoo.case import Mode, Precision
 from torchzoo.record import Check, Failed, Measured, Record
 from torchzoo.report import markdown, terminal, units
-from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks, remarks_of, what_failed
+from torchzoo.report.case_lines import CaseLines, bound, memory
+from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks_of, what_failed
 from torchzoo.report.sections import breakdown, compilation, generation, growth, scaling, sweep, work
 
+MOST_LABELS = 4  # of cases that have a reason in common
 FIGURES = ("eager", "candidate", "speedup", "bound by", "memory")
 HEADINGS = ("model", "mode", "device", "backend", "precision", "batch", *FIGURES, "note")
 
@@ -34,28 +37,45 @@ def case_detail(record: Record) -> Any:
 
 
 def case_table(record: Record) -> Any:
-    """One measured case: a column for eager, one for the candidate, and below what else there is to say."""
+    """One measured case: its name, and its figures."""
     from rich.console import Group
 
     figures = case_figures([record])
-    case, measured = record.case, figures.measured
+    return Group(terminal.text(record.case.label()), figures_table(figures, [figures.measured]))
+
+
+def figures_table(
+    figures: CaseFigures, processes: Sequence[Measured], *, most_reasons: int | None = compilation.FEW
+) -> Any:
+    """A column for eager, one for the candidate, and below what else there is to say of all these processes.
+
+    Args:
+        figures: of the case.
+        processes: that measured it.
+        most_reasons: how many graph breaks and the like are shown; None for all.
+    """
+    from rich.console import Group
+
+    record, measured = figures.record, figures.measured
+    case = record.case
     columns = figures.variants
     names = ["eager", str(case.backend)][: len(columns)]
     rows = [(label, *cells) for label, cells in figure_lines(figures, columns)]
     if figures.speedup is not None:
         rows.append(("speedup over eager", "", units.speedup(figures.speedup)))
+    several = [f"over {figures.processes} processes; what has no interval is of the middle one"]
     below = [
+        *(several if figures.processes > 1 else []),
         f"{measured.device_name}, {measured.threads} threads; {measured.parameters:,} parameters; "
         f"{figures.timed_steps} steps timed, {measured.stop_reason}",
         *sweep.curve_line(record),
-        *(f"note: {remark}" for remark in remarks(measured)),
-        *compilation.reasons(measured),
+        *(f"note: {remark}" for remark in remarks_of(processes)),
+        *compilation.reasons(measured, limit=most_reasons),
         *_check_lines(measured.check),
     ]
     return Group(
-        terminal.text(case.label()),
         terminal.table(("", *names), rows, right=names),
-        *terminal.texts(below),
+        *map(terminal.hanging, below),
         *breakdown.kernel_tables(measured, is_cpu=case.device == "cpu"),
     )
 
@@ -120,23 +140,13 @@ def _energy_lines(columns: Sequence[VariantFigures], samples_per_step: int) -> l
 
 def _figures(figures: CaseFigures) -> tuple[str, str, str, str, str]:
     """The cells under `FIGURES`."""
-    memory = figures.shown.raw.memory
     return (
         units.latency(figures.eager.latency_s),
         units.latency(figures.candidate.latency_s) if figures.candidate else "",
         units.speedup(figures.speedup) if figures.speedup else "",
-        _bound(figures),
-        units.size(memory.device_peak_allocated_bytes or memory.host_peak_rss_bytes),
+        bound(figures),
+        memory(figures),
     )
-
-
-def _bound(figures: CaseFigures) -> str:
-    """`host, 31% / 88%`: what bounds the case, and the share in which the device works, of eager and the candidate."""
-    bound = case_bound([figures.measured])
-    shares = [variant.device_share for variant in figures.variants]
-    if bound is None or None in shares:
-        return bound or ""
-    return f"{bound}, {' / '.join(f'{share:.0%}' for share in shares if share is not None)}"
 
 
 def used_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
@@ -146,24 +156,26 @@ def used_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tupl
 
 
 def terminal_table(results: Sequence[CaseResult]) -> Any:
-    """Many cases for the terminal: the figures of those that were measured, remarks, and why others have no figures."""
+    """Many cases for the terminal: a line each, and why some have no figures."""
     from rich.console import Group
 
-    rows, unmeasured = [], []
-    cases_by_remark: dict[str, list[str]] = {}
+    if not results:
+        return Group()
+    lines = [line for section in (generation, scaling, sweep) for line in section.lines(results)]
+    table = CaseLines({f"{len(results)} case{'s' * (len(results) != 1)}": results})
+    return Group(table, *map(terminal.hanging, [*not_measured(results), *lines]))
+
+
+def not_measured(results: Sequence[CaseResult]) -> list[str]:
+    """Why cases have no figures. Cases with the same reason are in one line, the first few of them by name."""
+    cases_by_reason: dict[str, list[str]] = {}
     for result in results:
-        label = result.case.label()
-        if (figures := result.measured_figures) is not None:
-            several = f" ({figures.processes} processes)" if figures.processes > 1 else ""
-            rows.append((f"{label}{several}", *_figures(figures)))
-            for remark in remarks_of(result.measured):
-                cases_by_remark.setdefault(remark, []).append(label)
-        unmeasured += [f"{label}: {text}" for text in what_failed(result)]
-    (_, *headings), rows_used = used_columns(("case", *FIGURES), rows) if rows else (("case",), [])
-    table = [terminal.CaseTable(headings, rows_used, right={"memory"})] if rows else []
-    notes = [f"note: {remark}: {', '.join(labels)}" for remark, labels in cases_by_remark.items()]
-    more = [line for section in (generation, scaling, sweep) for line in section.lines(results)]
-    return Group(*table, *terminal.texts([*more, *notes, *unmeasured]))
+        for reason in what_failed(result):
+            cases_by_reason.setdefault(reason, []).append(result.case.label())
+    return [
+        f"{reason} ({len(labels)}): {units.first_few(labels, MOST_LABELS)}"
+        for reason, labels in sorted(cases_by_reason.items(), key=lambda item: item[0].startswith("skipped"))
+    ]
 
 
 def write_markdown(data: ReportData, file: IO[str]) -> None:
@@ -184,11 +196,12 @@ def write_markdown(data: ReportData, file: IO[str]) -> None:
 def _markdown_cells(result: CaseResult) -> tuple[str, ...]:
     """The cells under `HEADINGS`: one case with all its repeats."""
     case = result.case
+    axes = msgspec.structs.replace(case, precision=Precision.DEFAULT).axes_label()  # precision has a column of its own
     head = (
         case.model,
         case.mode,
         case.device,
-        str(case.backend),
+        axes,
         case.precision,
         "-" if case.batch_size is None else str(case.batch_size),
     )

@@ -38,9 +38,15 @@ def show_line(line: str, file: IO[str] | None = None) -> None:
 
 
 def show(*renderables: Any, file: IO[str] | None = None) -> None:
-    """Print tables and texts to standard output, or to `file`."""
+    """Print tables and texts to standard output, or to `file`: in a terminal with colours, unless $NO_COLOR is set."""
+    stream = sys.stdout if file is None else file
+    if stream.isatty():
+        console = _console(stream)
+        for one in renderables:
+            console.print(one)
+        return
     for line in lines(*renderables):
-        print(line, file=file)
+        print(line, file=stream)
 
 
 def text(line: str, **how: Any) -> Text:
@@ -62,14 +68,20 @@ def lines(*renderables: Any, width: int | None = None) -> list[str]:
         renderables: what to show. Markup in a text is not read: names such as `[x]` stay as they are.
         width: in columns; None for the usual one, `ANY_WIDTH` so that nothing is wrapped.
     """
-    from rich.console import Console
-
     file = io.StringIO()
-    console = Console(file=file, width=width, color_system=None, highlight=False, markup=False, emoji=False)
-    console.width = max(console.width, LEAST_WIDTH)
+    console = _console(file, width=width, color_system=None)
     for one in renderables:
         console.print(one)
     return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+def _console(file: IO[str], **how: Any) -> Console:
+    """A console that reads no markup. In a notebook, too, it writes to the file: rich would show it instead."""
+    from rich.console import Console
+
+    console = Console(file=file, highlight=False, markup=False, emoji=False, force_jupyter=False, **how)
+    console.width = max(console.width, LEAST_WIDTH)
+    return console
 
 
 def table(
@@ -111,6 +123,23 @@ def indented(renderable: Any) -> Any:
     from rich.padding import Padding
 
     return Padding(renderable, (0, 0, 0, INDENT))
+
+
+class Hanging:
+    """A line of text. Where it is wrapped, what follows is moved to the right by `INDENT`."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        first, *others = text(self.line).wrap(console, options.max_width - INDENT, overflow="fold") or [text("")]
+        yield first
+        yield from map(indented, others)
+
+
+def hanging(line: str) -> Any:
+    """See `Hanging`."""
+    return Hanging(line)
 
 
 class CaseTable:

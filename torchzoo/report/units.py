@@ -16,6 +16,8 @@ _JOULES: Scale = (("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3))
 
 #: An interval is clear if its half-width is at least so many units of the last digit that is shown.
 CLEAR = 2
+#: How near and how far an interval reaches before it is only called nearer or further.
+LEAST_REACH, MOST_REACH = 0.001, 9.99
 
 
 def seconds(value_s: float) -> str:
@@ -56,13 +58,13 @@ def _decimals(value: float) -> int:
 # --- estimates with their intervals ---
 
 
-def latency(estimate_s: Estimate) -> str:
+def latency(estimate_s: Estimate, *, has_confidence: bool = True) -> str:
     """`22.0 ms [15.1, 265]`: the value, and both ends of its interval in the same unit.
 
-    A narrow interval has more digits: `157.2 ms [157.1, 157.3]`. A confidence below 95% is named. One sample has no
-    interval.
+    A narrow interval has more digits: `157.2 ms [157.1, 157.3]`. A confidence below 95% is named, unless something
+    else tells it (`has_confidence`). One sample has no interval.
     """
-    return _with_interval(estimate_s, _SECONDS)
+    return _with_interval(estimate_s, _SECONDS, has_confidence=has_confidence)
 
 
 def energy_estimate(estimate_j: Estimate) -> str:
@@ -86,11 +88,23 @@ def share(estimate: Estimate) -> str:
     return f"{value:.1f}% {_interval(estimate, f'{low:.1f}', f'{high:.1f}')}"
 
 
-def speedup(estimate: Estimate) -> str:
+def speedup(estimate: Estimate, *, has_confidence: bool = True) -> str:
     """`1.32x [1.30, 1.34]`; with three decimals where the interval is narrow."""
     digits = 3 if estimate.relative_half_width < 0.01 else 2
-    interval = _interval(estimate, f"{estimate.low:.{digits}f}", f"{estimate.high:.{digits}f}")
-    return f"{estimate.value:.{digits}f}x {interval}"
+    low, high = f"{estimate.low:.{digits}f}", f"{estimate.high:.{digits}f}"
+    return f"{estimate.value:.{digits}f}x {_interval(estimate, low, high, has_confidence=has_confidence)}"
+
+
+def reach(estimate: Estimate) -> str:
+    """`0.4%`: how far the interval reaches from its value, on the side where it reaches further; `-` for one sample."""
+    if estimate.count < 2 or not estimate.value:
+        return "-"
+    share = max(estimate.high - estimate.value, estimate.value - estimate.low) / abs(estimate.value)
+    if not share < MOST_REACH:  # infinite, too
+        return f">{MOST_REACH:.0%}"
+    if share < LEAST_REACH:
+        return f"<{LEAST_REACH:.1%}"
+    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
 
 
 def factor(value: float, low: float, high: float) -> str:
@@ -103,7 +117,7 @@ def _scaled(value: float, scale: Scale) -> str:
     return f"{number(value / unit)} {name}"
 
 
-def _with_interval(estimate: Estimate, scale: Scale, *, per: str = "") -> str:
+def _with_interval(estimate: Estimate, scale: Scale, *, per: str = "", has_confidence: bool = True) -> str:
     name, unit = _unit(estimate.value, scale)
     value, low, high = (part / unit for part in (estimate.value, estimate.low, estimate.high))
     if estimate.count < 2 or (high - low) / 2 * 10 ** _decimals(value) >= CLEAR:
@@ -111,7 +125,7 @@ def _with_interval(estimate: Estimate, scale: Scale, *, per: str = "") -> str:
     else:  # three digits would hide the interval
         decimals = _decimals(value) + (1 if (high - low) / 2 * 10 ** (_decimals(value) + 1) >= CLEAR else 2)
         texts = [f"{one:,.{decimals}f}" for one in (value, low, high)]
-    return f"{texts[0]} {name}{per} {_interval(estimate, *texts[1:])}"
+    return f"{texts[0]} {name}{per} {_interval(estimate, *texts[1:], has_confidence=has_confidence)}"
 
 
 def _unit(value: float, scale: Scale) -> tuple[str, float]:
@@ -119,11 +133,11 @@ def _unit(value: float, scale: Scale) -> tuple[str, float]:
     return next(((name, unit) for name, unit in scale if value >= unit), scale[-1])
 
 
-def _interval(estimate: Estimate, low: str, high: str) -> str:
+def _interval(estimate: Estimate, low: str, high: str, *, has_confidence: bool = True) -> str:
     """`[15.1, 265]`; with the confidence where it is below 95%."""
     if estimate.count < 2:
         return "(one sample)"
-    confidence = "" if estimate.confidence >= 0.95 else f" (at {100 * estimate.confidence:.0f}%)"
+    confidence = "" if estimate.confidence >= 0.95 or not has_confidence else f" (at {100 * estimate.confidence:.0f}%)"
     return f"[{low}, {high}]{confidence}"
 
 

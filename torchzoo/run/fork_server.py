@@ -36,6 +36,8 @@ LOOK_S = 2.0
 LONGEST_TMPDIR = 70
 #: What multiprocessing raises where someone has killed the server, or kills it meanwhile.
 SERVER_GONE = (EOFError, ConnectionError, FileNotFoundError)
+#: In place of the id of a server that has ended.
+NO_SERVER = 0
 #: How often a process is started, if it or the server is killed each time.
 STARTS = 3
 
@@ -163,7 +165,8 @@ class ForkServer:
         receiver, sender = self.context.Pipe(duplex=False)
         process = self.context.Process(target=tell, args=(sender, *arguments), daemon=True)  # ended with this one
         self.ensure_running()
-        process.start()
+        with without_main():
+            process.start()
         sender.close()
         while not receiver.poll(LOOK_S):
             wake(process.pid)
@@ -262,6 +265,40 @@ def _kill_server() -> None:
     """Kill the fork server. It would end with this process, but only after it has imported all libraries."""
     for server in _servers():
         reaper.kill_all(server.pid)
+
+
+@contextlib.contextmanager
+def without_main() -> Iterator[None]:
+    """A process that is started inside does not run the caller's script.
+
+    Multiprocessing would do so to find what was pickled from there. Torchzoo pickles nothing from there, and the script
+    may call `torchzoo.run` in its first line.
+    """
+    names: dict[str, Any] = vars(sys.modules["__main__"])
+    kept: dict[str, Any] = {name: names[name] for name in ("__spec__", "__file__") if name in names}
+    names.update(dict.fromkeys(kept))
+    try:
+        yield
+    finally:
+        names.update(kept)
+
+
+@contextlib.contextmanager
+def server_ended() -> Iterator[None]:
+    """A fork server that is started inside ends here. Multiprocessing would keep it, with all that it has loaded."""
+    had_one = any(_servers())
+    try:
+        yield
+    finally:
+        servers = [] if had_one else list(_servers())
+        with Interrupts():
+            for server in servers:
+                reaper.kill_all(server.pid)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    while server.status() != psutil.STATUS_ZOMBIE:  # then multiprocessing can see that it is gone
+                        time.sleep(0.01)
+        if servers:
+            REAPER.serve(NO_SERVER)
 
 
 # --- the reaper, and who keeps the helpers awake ---

@@ -165,6 +165,7 @@ def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | N
         case.mode not in backend.modes
         or case.compile_scope not in backend.scopes
         or (backend.devices and case.device_type not in backend.devices)
+        or (backend.models and case.model not in backend.models)
     ):
         return f"{case.backend}: {backend.why_limited}"
     if backend.package in missing:
@@ -197,7 +198,10 @@ def check_axes(axes: Axes, machine: MachineInfo) -> None:
         count = machine.devices.get(kind, 0)
         if count == 0:
             present = ", ".join(machine.devices)
-            raise UsageError(f"no {kind} device: PyTorch {machine.environment.get('torch')} sees only {present} here")
+            raise UsageError(
+                f"no {kind} device: PyTorch {machine.environment.get('torch')} sees only {present} here; "
+                "`torchzoo doctor` shows more of this machine"
+            )
         if kind != "cpu" and max(axes.worlds) > count:
             raise UsageError(f"--world {max(axes.worlds)}: there are {count} of {kind}")
         if index and int(index) >= count:

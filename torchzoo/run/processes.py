@@ -17,7 +17,7 @@ import psutil
 
 from torchzoo.environment import pin, usable_cores
 from torchzoo.run import reaper, worker
-from torchzoo.run.fork_server import REAPER, SERVER_GONE, STARTS, ForkServer, TorchUnusable
+from torchzoo.run.fork_server import REAPER, SERVER_GONE, STARTS, ForkServer, TorchUnusable, without_main
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
 from torchzoo.run.messages import Reader
@@ -108,7 +108,8 @@ class ForkedWorkers:
             self._ensure_server()
             process = self._context.Process(target=worker.work, args=(request, connection))
             try:
-                process.start()
+                with without_main():
+                    process.start()
             except SERVER_GONE:
                 time.sleep(0.2)  # until the server can be seen to have ended
             else:

@@ -23,3 +23,4 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     device_indices: tuple[int, ...] | None = None
     models_dirs: tuple[str, ...] = ()
     batch_file: str | None = None  # a file of tuned batches; None: torchzoo's own
+    command: tuple[str, ...] = ()  # the command line that asks for this; empty: that of this process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -14,6 +15,7 @@ from torchzoo.errors import UsageError
 from torchzoo.run.lanes import CPU, Lane, make_gang_lanes, make_lanes, split_cores
 from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import Catalog, library_imports
+from torchzoo.zoo.programs import install_words
 from torchzoo.zoo.requirements import unsatisfied
 from torchzoo.zoo.spec import ModelSpec, SpecError
 
@@ -47,7 +49,7 @@ def missing(models: Models, chosen_backends: Sequence[Backend]) -> dict[str, str
         if isinstance(spec, ModelSpec):
             problems = list(filter(None, map(unsatisfied, spec.requirements)))
             if problems:
-                reasons[spec.name] = f"{', '.join(problems)}: python install.py {spec.name}"
+                reasons[spec.name] = f"{', '.join(problems)}: {shlex.join([*install_words(), spec.name])}"
     for backend in chosen_backends:
         info = backends.info(backend.name)
         if info.package is not None and importlib.util.find_spec(info.package) is None:

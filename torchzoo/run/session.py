@@ -117,7 +117,7 @@ def make_manifest(
     """
     return Manifest(
         torchzoo_version=torchzoo.__version__,
-        command=tuple(shlex.quote(word) for word in sys.argv),
+        command=tuple(shlex.quote(word) for word in request.command or sys.argv),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=machine.environment,
         settings=settings,

@@ -22,11 +22,11 @@ from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import EAGER, Case
 from torchzoo.environment import MachineInfo, host_loop_s, pin, pin_this_thread, usable_cores
 from torchzoo.errors import attempt, written
-from torchzoo.record import Failed, FailureKind, Measured, Outcome, Skipped
+from torchzoo.record import CANDIDATE_VARIANT, Failed, FailureKind, Measured, Memory, Outcome, Skipped
 from torchzoo.run import messages
 from torchzoo.run.lanes import Lane
 from torchzoo.run.ranks import Rank, Watch, fork_ranks, share_of
-from torchzoo.settings import CacheMode, Settings, Stage
+from torchzoo.settings import CacheMode, Pass, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
 #: The environment variable with the modules, separated by commas, that `torchzoo.run.preload` loads.
@@ -37,6 +37,11 @@ REPORT_VARIABLE = "TORCHZOO_PRELOAD_REPORT"
 
 #: A worker that gets it writes into its log what its threads do, and goes on.
 STACKS_SIGNAL = signal.SIGUSR2
+
+#: PyTorch records the last collectives, 2,000 by default. The memory of this record grows until it is full. With few
+#: of them it is full before the leak check begins.
+FLIGHT_RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+COLLECTIVES_RECORDED = 10
 
 #: The message that opens a worker's measuring window; of a gang also the one that ends the wait after it.
 GO = "go"
@@ -76,6 +81,10 @@ def work(request: Request, connection: Connection) -> None:
         if new is Stage.EXAMINE and ranks:
             go.acquire()  # other gangs are measured on these devices
 
+    alone = None
+    if Pass.MEMORY_ALONE in request.settings.passes and request.case.backend != EAGER:
+        tell(Stage.ALONE)
+        alone = _memory_alone(request)
     if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER:
         tell(Stage.PRIME)
         _prime(request)
@@ -93,6 +102,9 @@ def work(request: Request, connection: Connection) -> None:
         send=lambda why: messages.send(connection, _outcome_line(why, stage, request.log)),
     )
     result = attempt(lambda: _measure(request, tell, window=window, cores=own_cores, ranks=ranks))
+    if isinstance(result, Measured) and alone is not None:
+        candidate = msgspec.structs.replace(result.variants[CANDIDATE_VARIANT], memory_alone=alone)
+        result = msgspec.structs.replace(result, variants={**result.variants, CANDIDATE_VARIANT: candidate})
     cause = watch.cause(time.monotonic()) if isinstance(result, Exception) else None
     line = _outcome_line(cause or result, stage, request.log)
     watch.end(lambda: messages.send(connection, line))
@@ -200,6 +212,37 @@ def _prime(request: Request) -> None:
         os._exit(1)
 
 
+def _memory_alone(request: Request) -> Memory | None:
+    """The candidate's memory in a process that is forked before this one touches a device; None if that fails.
+
+    It compiles into a folder of its own, so that this process begins with the caches that it should have.
+    """
+    from torchzoo.measure.alone import can_be_alone, memory_alone
+
+    if not can_be_alone(request.case):
+        return None
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        with os.fdopen(reading, "rb") as answer:
+            line = answer.read()
+        os.waitpid(pid, 0)
+        return msgspec.json.decode(line, type=Memory) if line else None
+    try:  # the copy of the worker must not run on, whatever happens in it
+        for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+            os.environ[name] = str(Path(request.scratch) / "alone" / name)
+        _limit_compile_processes(request)
+        settings = msgspec.structs.replace(request.settings, threads=_threads(request))
+        found = attempt(lambda: memory_alone(request.case, request.spec, request.lane.device, settings))
+        if isinstance(found, Exception):
+            traceback.print_exception(found)  # into the log
+        else:
+            os.write(writing, msgspec.json.encode(found))
+    finally:
+        os._exit(0)
+
+
 def tell_machine_info(connection: Connection) -> None:
     """Send what the machine has, or one line that says why torch can't tell."""
     answer: MachineInfo | str
@@ -260,10 +303,12 @@ def _listen(connection: Connection) -> threading.Semaphore:
 
 
 def _set_environment(request: Request) -> None:
-    """Set the places of the compile caches, before torch compiles anything."""
+    """Set the places of the compile caches, before torch compiles anything, and the length of PyTorch's own records."""
     caches = Path(request.settings.cache_dir or request.scratch)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(caches / "triton")
+    if request.case.world > 1 and Pass.LEAK_CHECK in request.settings.passes:
+        os.environ.update(dict.fromkeys(FLIGHT_RECORDER_SIZES, str(COLLECTIVES_RECORDED)))
 
 
 def _close_inherited() -> None:

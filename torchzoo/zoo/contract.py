@@ -102,7 +102,10 @@ def check_build(model: Model, spec: ModelSpec) -> list[str]:
     networks = model.networks()
     parameters = sum(parameter.numel() for network in networks.values() for parameter in network.parameters())
     if (model.mode is Mode.TRAIN or Mode.TRAIN not in spec.batch_size) and parameters != spec.parameters:
-        broken.append(f"{parameters} parameters; metadata.yaml says {spec.parameters}")
+        broken.append(
+            f"{parameters} parameters; metadata.yaml says {spec.parameters}: correct it, or the network if that is the "
+            "published number"
+        )
     broken += [
         f"network {name} is not in the mode {model.mode}"
         for name, network in networks.items()
@@ -163,7 +166,9 @@ def check_seed(model: Model, values: dict[str, Tensor]) -> list[str]:
         return []
     second = state(type(model)(model.mode, model.device, model.batch_size, seed=model.seed))
     broken = [
-        f"a second build gives other values for {name}" for name in values if not same(values[name], second.get(name))
+        f"a second build gives other values for {name}: draw them from self.data, or with torch, whose seed is set"
+        for name in values
+        if not same(values[name], second.get(name))
     ]
     if list(second) != list(state(model)):
         broken.append("a second build has tensors of other names, or in another order")
@@ -178,7 +183,9 @@ def check_batch(model: Model, spec: ModelSpec) -> list[str]:
     twice = build_cheaply(spec, model.mode, 2 * spec.smoke_batch_size)
     elements, expected = element_count(twice.batch), 2 * element_count(model.batch)
     if elements != expected:
-        broken.append(f"a batch of twice the size has {elements} elements, not {expected}")
+        broken.append(
+            f"a batch of twice the size has {elements} elements, not {expected}: make the data by self.batch_size"
+        )
     if twice.samples_per_step != 2 * model.samples_per_step:
         broken.append(f"a batch of twice the size has {twice.samples_per_step} samples per step")
     return [f"{model.mode}: {what}" for what in broken]
@@ -197,10 +204,16 @@ def check_step(model: Model, spec: ModelSpec, step: Callable[[Model], Any] = tak
     with unchanged(parameters) as same_names, synchronising_operators() as seen:
         outputs = step(model)
     broken = [
-        f"a train step does not change {name}"
+        f"a train step does not change {name}: let the loss depend on it, freeze it by requires_grad, or name it in "
+        "metadata.yaml's unchanged_parameters with the reason"
         for name in same_names
         if not any(fnmatch.fnmatch(name, pattern) for pattern in spec.unchanged_parameters)
     ]
+    if len(broken) == len(parameters) > 1:
+        broken = [
+            f"a train step changes none of the {len(parameters)} trainable parameters: it needs self.backward(loss) "
+            "and self.step(optimizer)"
+        ]
     if seen and model.mode not in spec.syncs:
         broken.append(
             f"a step waits for the device by {', '.join(sorted(seen))}: avoid it or say why in metadata.yaml's syncs"
@@ -239,9 +252,9 @@ def _check_outputs(model: Model, outputs: Any) -> list[str]:
     """A train step returns its loss, detached; the floating results of a step are finite."""
     broken = []
     if model.mode is Mode.TRAIN and outputs.ndim != 0:
-        broken.append(f"the loss has {outputs.ndim} dimensions")
+        broken.append(f"the loss has {outputs.ndim} dimensions: return one number, such as loss.mean()")
     if model.mode is Mode.TRAIN and outputs.requires_grad:
-        broken.append("the loss is not detached")
+        broken.append("the loss is not detached: return loss.detach()")
     floating = [tensor for tensor in tensors(outputs) if tensor.is_floating_point()]
     if not floating:
         broken.append("a step returns no floating-point tensor")

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from torchzoo.bounds import Amount
 from torchzoo.case import Domain, Mode, NativeDtype
 from torchzoo.errors import TorchzooError, unknown, written
 from torchzoo.files import FileError, read_yaml
@@ -37,6 +38,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     - `tokens` has the length of the prompts that `prefill` reads, and how many tokens are in the cache of a sequence at
       the end of a `decode` step.
     - `limits` names limits of `limits.yaml`. `read_spec` adds their rules to `skips` and their reasons to `syncs`.
+    - `gflop_per_step` has the operations of a step at the default batch in 1e9. `torchzoo check-model` counts them.
     - `device_memory_gib` says how much memory a case at the default batch size needs. It is given where
       that is more than 8.
     - `large` says why a CPU has too little memory or is too slow for the contract's test. Such a model is tested on the
@@ -62,6 +64,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     limits: tuple[str, ...] = ()
     skips: tuple[SkipRule, ...] = ()
     native_dtype: NativeDtype = NativeDtype.FP32
+    gflop_per_step: dict[Mode, Amount] = {}
     device_memory_gib: dict[Mode, Annotated[float, Meta(ge=0, le=2**20)]] = {}
     large: Line | None = None
     syncs: dict[Mode, Line] = {}  # modes whose step must wait for the device or copy to the host, and why

@@ -19,7 +19,7 @@ from examples import ROOT
 from torchzoo.record import Failed, Measured
 from torchzoo.store import read_run
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'torchzoo[ray]'")
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
 
 pytestmark = [
     pytest.mark.xdist_group("spread"),

@@ -17,7 +17,7 @@ from examples import ROOT
 from torchzoo.record import Measured
 from torchzoo.store import read_run
 
-pytest.importorskip("submitit", reason="submitit is not installed: pip install 'torchzoo[slurm]'")
+pytest.importorskip("submitit", reason="submitit is not installed: pip install submitit")
 
 pytestmark = [
     pytest.mark.xdist_group("spread"),

@@ -84,7 +84,7 @@ class RayNodes:
         try:
             ray: Any = import_module("ray")
         except ImportError as error:
-            raise EngineError("--executor ray needs Ray: pip install 'torchzoo[ray]'") from error
+            raise EngineError("--executor ray needs Ray: pip install ray") from error
         ray.cloudpickle.register_pickle_by_value(relay)
         # Ray prints what befalls its nodes to standard output, which is the run's, and has no public way to stop that.
         ray._private.worker.print_to_stdstream = _say_nothing

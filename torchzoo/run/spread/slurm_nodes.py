@@ -84,7 +84,7 @@ class SlurmNodes:
         try:
             import submitit
         except ImportError as error:
-            raise EngineError("--executor slurm needs submitit: pip install 'torchzoo[slurm]'") from error
+            raise EngineError("--executor slurm needs submitit: pip install submitit") from error
         if shutil.which("sbatch") is None:
             raise EngineError("--executor slurm: there is no sbatch here; run torchzoo on a login node of the cluster")
         self._folder.mkdir(parents=True)

@@ -1,0 +1,69 @@
+"""The memory of a candidate in a process of its own: no eager step comes before, and no cache is filled for others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from measuring import SETTINGS
+
+from torchzoo.case import Backend, Case, Mode
+from torchzoo.measure.alone import can_be_alone
+from torchzoo.run.lanes import Lane
+from torchzoo.run.worker import Request, _memory_alone
+from torchzoo.zoo.catalog import find_models
+from user_models import TINY, make_folder
+
+CASE = Case(model="tiny", mode=Mode.TRAIN, device="cpu", backend=Backend("aot_eager"), batch_size=4)
+#: Fails in an eager step.
+ONLY_COMPILED = """
+    def forward(self):
+        assert self.network._compiled_call_impl is not None
+        return super().forward()
+"""
+
+
+def test_only_what_compiles_in_its_first_step_can_be_alone() -> None:
+    names = ("inductor", "aot_eager", "eager", "torchscript", "zero_grad")
+    cases = [msgspec.structs.replace(CASE, backend=Backend(name)) for name in names]
+    assert [can_be_alone(case) for case in cases] == [True, True, False, False, False]
+
+
+def request(folder: Path, code: str) -> Request:
+    make_folder(folder / "zoo", "tiny", code)
+    return Request(
+        case=CASE,
+        spec=find_models([folder / "zoo"]).spec("tiny"),
+        settings=SETTINGS,
+        lane=Lane(device="cpu"),
+        undisturbed_loop_s=None,
+        log=os.devnull,
+        scratch=str(folder),
+    )
+
+
+def test_it_is_read_in_another_process_with_caches_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "the worker's")
+    code = TINY.replace(
+        "def build_network(self):",
+        f"def build_network(self):\n        text = str(os.getpid()) + ' ' + os.environ['TORCHINDUCTOR_CACHE_DIR']"
+        f"\n        open({str(tmp_path / 'seen')!r}, 'w').write(text)",
+    )
+    memory = _memory_alone(request(tmp_path, code + ONLY_COMPILED))
+    assert memory is not None
+    assert memory.host_peak_rss_bytes
+    assert memory.host_peak_rss_bytes > 2**20
+    process, cache = (tmp_path / "seen").read_text().split(" ", 1)
+    assert int(process) != os.getpid()
+    assert cache.startswith(str(tmp_path / "alone"))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "the worker's"
+
+
+def test_where_it_fails_there_is_no_figure_and_the_worker_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = TINY.replace("def build_network(self):", "def build_network(self):\n        raise ValueError('too large')")
+    assert _memory_alone(request(tmp_path, code)) is None
+    assert "too large" in capfd.readouterr().err

@@ -1,0 +1,146 @@
+"""Changes of a model's own step: they do the same work in another way, and leave the step itself as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from measuring import measure
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchzoo.backends import NotRunnable
+from torchzoo.backends.step_change import changed_step
+from torchzoo.case import Backend, Mode
+from torchzoo.zoo.catalog import find_models, load_model_class
+from user_models import TINY, make_folder
+
+
+class Operators(TorchDispatchMode):
+    """Counts operators by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: dict[str, int] = {}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.overloadpacket.__name__
+        self.counts[name] = self.counts.get(name, 0) + 1
+        return function(*args, **(kwargs or {}))
+
+
+def tiny(tmp_path: Path, code: str = TINY, mode: Mode = Mode.TRAIN) -> Any:
+    make_folder(tmp_path, "tiny", code)
+    return load_model_class(find_models([tmp_path]).spec("tiny"))(mode, "cpu", 4)
+
+
+def operators(step: Callable[[], Any]) -> dict[str, int]:
+    """The operators of the second step, which has gradients to reset."""
+    step()
+    with Operators() as seen:
+        step()
+    return seen.counts
+
+
+@pytest.mark.parametrize(
+    ("backend", "expected", "absent"),
+    [
+        (Backend("zero_grad", "kernels"), {"zero_": 4}, "_foreach_zero_"),
+        (Backend("zero_grad", "foreach"), {"_foreach_zero_": 1}, "zero_"),
+        (Backend("zero_grad", "none"), {}, "zero_"),
+        (Backend("optimizer", "for-loop"), {"addcdiv_": 4}, "_foreach_addcdiv_"),
+        (Backend("optimizer", "foreach"), {"_foreach_addcdiv_": 1}, "addcdiv_"),
+        (Backend("optimizer", "fused"), {"_fused_adam_": 1}, "addcdiv_"),
+    ],
+    ids=str,
+)
+def test_a_changed_step_calls_what_it_says(
+    tmp_path: Path, backend: Backend, expected: dict[str, int], absent: str
+) -> None:
+    model = tiny(tmp_path)
+    counts = operators(changed_step(model, model.train_step, backend))
+    assert {name: counts.get(name) for name in expected} == expected
+    assert absent not in counts
+
+
+@pytest.mark.parametrize("option", ["for-loop", "foreach", "fused"])
+def test_the_models_own_step_stays_as_it_was(tmp_path: Path, option: str) -> None:
+    model = tiny(tmp_path)
+    before = operators(model.train_step)
+    own_state = model.optimizer.state
+    changed_step(model, model.train_step, Backend("optimizer", option))()
+    assert model.optimizer.state is own_state
+    assert {int(state["step"]) for state in own_state.values()} == {2}
+    assert operators(model.train_step) == before
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [Backend("zero_grad", "kernels"), Backend("zero_grad", "foreach"), Backend("optimizer", "fused")],
+    ids=str,
+)
+def test_a_changed_step_updates_the_parameters_as_the_own_step_does(tmp_path: Path, backend: Backend) -> None:
+    own = tiny(tmp_path)
+    other = type(own)(Mode.TRAIN, "cpu", 4)
+    changed = changed_step(other, other.train_step, backend)
+    for _ in range(3):
+        torch.testing.assert_close(changed(), own.train_step())
+    torch.testing.assert_close(dict(other.network.named_parameters()), dict(own.network.named_parameters()))
+
+
+def test_an_own_step_that_raises_is_put_back(tmp_path: Path) -> None:
+    model = tiny(tmp_path)
+
+    def raises() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        changed_step(model, raises, Backend("zero_grad", "kernels"))()
+    assert "zero_grad" not in vars(model.optimizer)
+
+
+def test_what_has_nothing_to_change_is_a_reasoned_skip(tmp_path: Path) -> None:
+    code = TINY + "\n    def build_optimizer(self):\n        return torch.optim.RMSprop(self.network.parameters())\n"
+    model = tiny(tmp_path, code)
+    with pytest.raises(NotRunnable, match="RMSprop has no fused implementation"):
+        changed_step(model, model.train_step, Backend("optimizer", "fused"))
+    changed_step(model, model.train_step, Backend("optimizer", "foreach"))()
+    with pytest.raises(NotRunnable, match="does not reset gradients by its optimizers"):
+        changed_step(model, lambda: None, Backend("zero_grad", "none"))()
+    model.optimizer = None
+    with pytest.raises(NotRunnable, match="holds no optimizer"):
+        changed_step(model, model.train_step, Backend("zero_grad", "none"))
+
+
+def test_reformers_square_root_is_computed_beside_the_vectors_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    modeling_reformer = SimpleNamespace(np=np)
+    monkeypatch.setitem(sys.modules, "transformers.models.reformer.modeling_reformer", modeling_reformer)
+    vectors = torch.arange(6.0).reshape(2, 3)
+
+    def divided() -> torch.Tensor:
+        return vectors / modeling_reformer.np.sqrt(64)
+
+    changed = changed_step(object(), divided, Backend("rsqrt"))  # type: ignore[arg-type]
+    with Operators() as seen:
+        torch.testing.assert_close(changed(), divided())
+    assert seen.counts["rsqrt"] == 1
+    assert modeling_reformer.np is np
+    with pytest.raises(NotRunnable, match="no longer takes the square root"):
+        changed_step(object(), lambda: None, Backend("rsqrt"))()  # type: ignore[arg-type]
+
+
+def test_offloaded_networks_are_back_on_the_device_and_give_the_same(tmp_path: Path) -> None:
+    model = tiny(tmp_path, mode=Mode.EVAL)
+    torch.testing.assert_close(changed_step(model, model.eval_step, Backend("offload"))(), model.eval_step())
+    assert {parameter.device for parameter in model.network.parameters()} == {model.device}
+
+
+def test_a_change_is_measured_beside_eager(tmp_path: Path) -> None:
+    found = measure(tmp_path, backend="zero_grad")
+    assert set(found.variants) == {"eager", "candidate"}
+    assert found.variants["candidate"].compilation is None

@@ -1,0 +1,300 @@
+"""Reports for the terminal, of kept runs: a line a case, columns within the width, marks that are explained once."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from examples import INDUCTOR, ROOT, measured, record, results_of, run_of
+from kept_runs import against_eager, everything, failed, incorrect, keep
+from torchzoo.analysis.cases import CaseResult, ReportData, read_report_data
+from torchzoo.analysis.ranking import SortKey
+from torchzoo.case import Backend, Mode, Precision
+from torchzoo.cli import main
+from torchzoo.record import Block, CheckStatus, Record, StopReason
+from torchzoo.report import tables, terminal, terminal_report
+from torchzoo.report.case_lines import LAYOUTS, CaseLines, without_middle
+from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of, remarks_of
+from torchzoo.report.summary import next_steps, summary
+from torchzoo.report.terminal_report import View
+
+KEPT = ROOT / "docs/results"
+BIG = "2026-11-21-h200-zoo-inductor"
+RUNS = (
+    BIG,
+    "2026-11-21-cpu-eighteen",
+    "2026-11-21-h200-check",
+    "2026-11-21-h200-compile-modes",
+    "2026-11-21-h200-optim",
+    "2026-11-21-h200-x2",
+)
+WIDTHS = (80, 160)
+SCREEN = (24, 80)  # lines and columns
+
+
+class Kept:
+    """The kept runs, and what the terminal shows of them: each is read and shown once."""
+
+    def __init__(self) -> None:
+        self.data = {name: read_report_data([KEPT / name]) for name in RUNS}
+        self.lines: dict[tuple[str, int], list[str]] = {}
+
+    def shown(self, name: str, width: int) -> list[str]:
+        if (name, width) not in self.lines:
+            file = io.StringIO()
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setenv("COLUMNS", str(width))
+                terminal_report.write(self.data[name], file)
+            self.lines[name, width] = file.getvalue().splitlines()
+        return self.lines[name, width]
+
+
+@pytest.fixture(scope="module")
+def kept() -> Kept:
+    return Kept()
+
+
+def case_lines(lines: list[str], results: tuple[CaseResult, ...]) -> list[str]:
+    """The lines of the table, without its title, headings and groups."""
+    start = next(number for number, line in enumerate(lines) if line.startswith("model "))
+    rows = [line for line in lines[start + 1 :] if not line.startswith("-- ")]
+    return rows[: len(results)]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", RUNS)
+def test_each_case_is_one_line_and_no_line_is_wider_than_the_terminal(kept: Kept, name: str, width: int) -> None:
+    data, lines = kept.data[name], kept.shown(name, width)
+    assert [line for line in lines if len(line) > width and ": torchzoo " not in line] == []
+    rows = case_lines(lines, data.cases)
+    assert sorted(row.split()[0] for row in rows) == sorted(result.case.model for result in data.cases)
+    for row in rows:
+        assert re.search(r"\d (s|ms|µs)\b|skipped|FAILED", row)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", RUNS)
+def test_each_mark_is_explained_once_and_no_list_of_cases_is_long(kept: Kept, name: str, width: int) -> None:
+    data, lines = kept.data[name], kept.shown(name, width)
+    expected = {mark for result in data.cases for mark in marks_of(result)}
+    legend = [line for line in lines if re.match(r"[A-Za-z]: ", line)]
+    assert [line[0] for line in legend] == [mark.letter for mark in Mark if mark in expected]
+    below = "\n".join(line for line in lines if line not in case_lines(lines, data.cases))
+    paragraphs = re.sub(r"\n +", " ", below).splitlines()
+    labels = [result.case.label() for result in data.cases]
+    longest = max(sum(label in paragraph for label in labels) for paragraph in paragraphs)
+    assert longest <= tables.MOST_LABELS + 1  # a label may be the beginning of another
+
+
+def test_a_big_report_is_short_and_its_figures_line_up(kept: Kept) -> None:
+    data = kept.data[BIG]
+    for width in WIDTHS:
+        lines = kept.shown(BIG, width)
+        assert len(lines) < len(data.cases) + 100
+        headings = next(line for line in lines if line.startswith("model "))
+        speedup, begin = headings.index("speedup") + len("speedup"), headings.index("speedup")
+        for row in case_lines(lines, data.cases):
+            if "skipped" not in row:
+                cell = row[begin:] if width == 160 else row[:speedup]
+                assert re.search(r"^[\d.]+x" if width == 160 else r"[\d.]+x$", cell), row
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_summary_at_the_end_fits_a_screen(kept: Kept, name: str) -> None:
+    height, width = SCREEN
+    data, lines = kept.data[name], kept.shown(name, width)
+    begin = len(lines) - lines[::-1].index("")
+    assert re.match(r"\d+ cases: ", lines[begin])
+    assert lines[-len(next_steps(data.cases)) :] == next_steps(data.cases)
+    assert len(lines[begin:]) <= height
+
+
+def test_a_summary_of_all_domains_groups_and_failures_fits_a_screen(tmp_path: Path) -> None:
+    records = [
+        record(against_eager(1.5), backend=Backend("inductor", f"mode{n}"), mode=mode)
+        for n in range(9)
+        for mode in Mode
+    ]
+    records += [record(failed(f"out {n}"), model=f"fails_{n}_{'x' * 40}") for n in range(30)]
+    data = read_report_data([keep(tmp_path / "run", records)])
+    lines = terminal.lines(summary(data.runs, data.cases), width=80)
+    assert len(lines) <= SCREEN[0] - 2
+    assert any("and 3 more groups: torchzoo report has them all" in line for line in lines)
+    full = read_report_data([everything(tmp_path / "full")])
+    assert len(terminal.lines(summary(full.runs, full.cases), width=80)) <= SCREEN[0] - 2
+
+
+# --- what a line says ---
+
+
+def lines_of(records: list[Record], width: int = 80) -> list[str]:
+    return terminal.lines(tables.terminal_table(results_of(records)), width=width)
+
+
+def test_what_does_not_fit_is_named_and_the_first_to_go_are_intervals() -> None:
+    records = [record(against_eager(2.0), backend=INDUCTOR, model=f"a_name_of_25_columns_{n:04d}") for n in range(2)]
+    whole, narrow = lines_of(records, 160), lines_of(records, 80)
+    assert "2.00x [2.00, 2.01]" in "\n".join(whole) or "[" in whole[2]
+    assert not any("left out" in line for line in whole)
+    left_out = " ".join(line.strip() for line in narrow)
+    assert "left out for lack of room: " in left_out
+    assert "intervals; a wider terminal and --format md have them" in left_out
+    assert "[" not in narrow[2]
+
+
+def test_every_layout_has_fewer_columns_than_the_one_before() -> None:
+    widths = [CaseLines({"": results_of([record(against_eager(2.0), backend=INDUCTOR)])})._widths(n, (), 2).width
+              for n in range(len(LAYOUTS))]  # fmt: skip
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_axes_that_differ_are_columns_or_where_there_is_no_room_groups() -> None:
+    records = [
+        record(against_eager(2.0), backend=Backend("inductor", option), precision=precision, model="some_model_here")
+        for option in ("reduce-overhead", "max-autotune-no-cudagraphs")
+        for precision in (Precision.AMP, Precision.FP32)
+    ]
+    wide, narrow = lines_of(records, 160), lines_of(records, 80)
+    assert wide[1].split()[:3] == ["model", "backend", "precision"]
+    assert [line for line in narrow if line.startswith("-- ")] == [
+        f"-- inductor:{option}, {precision}"
+        for option in ("reduce-overhead", "max-autotune-no-cudagraphs")
+        for precision in ("amp", "fp32")
+    ]
+
+
+def test_a_column_counts_processes_where_cases_have_other_numbers_of_them() -> None:
+    records = [record(model="a", repeat=repeat) for repeat in range(3)] + [record(model="b")]
+    _, headings, a, b, *legend = lines_of(records)
+    assert headings.split()[:2] == ["model", "proc"]
+    assert (a.split()[:2], b.split()[:2]) == (["a", "3"], ["b", "1"])
+    assert "proc: processes that measured the case" in legend
+    assert lines_of(records[:3])[0] == "1 case: eval, cpu, eager, batch 4, each by 3 processes"
+
+
+def test_a_name_that_is_too_long_keeps_its_ends_and_is_whole_in_the_legend() -> None:
+    name = "a" * 50 + "the_end"
+    lines = lines_of([record(model=name), record(model="b", mode=Mode.TRAIN)])
+    (row,) = [line for line in lines if line.startswith("aaa") and " is " not in line and "ms" in line]
+    assert row.split()[0].endswith("the_end")
+    assert name in "".join(line.strip() for line in lines)
+    assert without_middle("abcdefghij", 8) == "abc..hij"
+
+
+def test_each_remark_has_a_mark(kept: Kept, tmp_path: Path) -> None:
+    """Whatever a record can tell: a remark in words means a mark, and the other way round."""
+    data = [*kept.data.values(), read_report_data([everything(tmp_path / "run")])]
+    for result in (result for one in data for result in one.cases):
+        marks = set(marks_of(result)) - {Mark.FEW_SAMPLES, Mark.SOME_FAILED}
+        assert bool(marks) == bool(remarks_of(result.measured)), result.case.label()
+    letters = [mark.letter for mark in Mark]
+    assert len(set(letters)) == len(letters)
+    assert set(CHECK_WORDS) == set(CheckStatus)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "letters"),
+    [
+        (measured(), ""),
+        (measured(stop_reason=StopReason.TIME_LIMIT), "l"),
+        (measured(stop_reason=StopReason.STABLY_NOISY, host_syncs="NMS"), "ns"),
+        (measured(blocks=(Block("eager", (0.1,)),) * 2), "f"),
+        (incorrect(2.0), "Wb"),
+    ],
+)
+def test_marks_stand_for_what_a_reader_must_know(outcome: object, letters: str) -> None:
+    (result,) = results_of([record(outcome)])
+    assert "".join(mark.letter for mark in marks_of(result)) == letters
+
+
+# --- order ---
+
+
+def several() -> list[Record]:
+    speedups = {"fast": 4.0, "slow": 0.5, "same": 1.0}
+    records = [record(against_eager(x), backend=INDUCTOR, model=name) for name, x in speedups.items()]
+    return [*records, record(incorrect(50.0), backend=INDUCTOR, model="wrong"), record(failed(), model="fails")]
+
+
+def names(lines: list[str]) -> list[str]:
+    """The models of the rows, in their order, up to the legend."""
+    known = ("slow", "same", "fast", "wrong", "fails")
+    return [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in known]
+
+
+@pytest.mark.parametrize(
+    ("options", "models"),
+    [
+        ([], ["fast", "slow", "same", "wrong", "fails"]),
+        (["--sort", "speedup"], ["slow", "same", "fast", "wrong", "fails"]),
+        (["--sort", "time"], ["slow", "same", "fast", "wrong", "fails"]),
+        (["--sort", "model"], ["fails", "fast", "same", "slow", "wrong"]),
+        (["--worst", "2"], ["slow", "same"]),
+        (["--best", "2"], ["fast", "same"]),
+        (["--best", "1", "--worst", "1"], ["slow", "fast"]),
+        (["--worst", "9"], ["slow", "same", "fast"]),  # what did not pass is no best and no worst
+    ],
+)
+def test_the_worst_and_the_best_come_first_where_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], models: list[str]
+) -> None:
+    path = keep(tmp_path / "run", several())
+    assert main(["report", str(path), *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    end = next(n for n, line in enumerate(lines) if line.startswith(("time: ", "±: ", "memory: ")))
+    assert names(lines[:end]) == models
+    assert any("5 cases: 4 measured (1 of them incorrect)" in line for line in lines)  # the summary is of all
+
+
+def test_without_a_speedup_the_worst_takes_longest() -> None:
+    records = [record(measured(blocks=(Block("eager", (t,)),) * 8), model=name) for name, t in (("a", 0.1), ("b", 0.9))]
+    run = run_of(records)
+    data = ReportData(runs=(run,), cases=tuple(results_of(records)), not_run=0, superseded=0)
+    file = io.StringIO()
+    terminal_report.write(data, file, View(worst=1, sort=SortKey.SPEEDUP))
+    assert "2 cases" in file.getvalue()  # none has a speedup: all are shown
+    file = io.StringIO()
+    terminal_report.write(data, file, View(worst=1))
+    title, _, row, *_ = file.getvalue().splitlines()
+    assert title.startswith("the worst 1 of 2 cases that passed, by time: ")
+    assert row.split()[0] == "b"
+
+
+def test_an_order_goes_with_the_tables_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = keep(tmp_path / "run", several())
+    assert main(["report", str(path), "--format", "csv", "--worst", "3"]) == 2
+    assert "go with --format table" in capsys.readouterr().err
+
+
+def test_several_runs_are_summed_up_together() -> None:
+    records = several()
+    runs = [run_of(records, path=f"run{n}") for n in range(5)]
+    lines = terminal.lines(summary(runs, results_of(records)), width=80)
+    assert sum(line.startswith("run") for line in lines) == 3
+    assert "and 2 more runs" in lines
+
+
+# --- colours ---
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("no_color", "has_colors"), [(None, True), ("1", False)])
+def test_a_terminal_has_colours_unless_it_is_asked_to_have_none(
+    monkeypatch: pytest.MonkeyPatch, no_color: str | None, *, has_colors: bool
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    file = Terminal()
+    terminal.show(tables.terminal_table(results_of(several())), file=file)
+    assert ("\x1b[31m" in file.getvalue()) is has_colors  # red: what failed, and figures that must be doubted
+    assert "FAILED: oom_device in compile" in file.getvalue()

@@ -1,0 +1,100 @@
+"""The report beside PyTorch 2.0's claim: pass rates, means by precision and collection, and reasons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmark_runs import beside, report, run_of, table
+
+from examples import INDUCTOR, measured, variant_result
+from examples import record as example
+from torchzoo.case import Mode, Precision
+from torchzoo.record import Block, Check, CheckStatus, Failed, FailureKind, Measured, Record, Skipped
+from torchzoo.settings import Stage
+from torchzoo.zoo.suites import read_suite
+
+FP32, AMP = Precision.FP32, Precision.AMP
+CRASHED = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no such lowering")
+
+
+def faster(times: float, **changes: Any) -> Measured:
+    """A candidate that many times as fast as eager."""
+    quad = [Block("eager", (0.2,)), *[Block("candidate", (0.2 / times,))] * 2, Block("eager", (0.2,))]
+    variants = {"eager": variant_result(), "candidate": variant_result()}
+    return measured(blocks=tuple(quad * 8), variants=variants, **changes)
+
+
+def trained(model: str, precision: Precision, outcome: Any) -> Record:
+    return example(outcome, model=model, mode=Mode.TRAIN, precision=precision, backend=INDUCTOR)
+
+
+def text() -> str:
+    """Four models at each precision; one of each kind of those that do not pass."""
+    wrong = faster(100, check=Check(status=CheckStatus.INCORRECT, reason="outputs differ"))
+    slow, quick = faster(1.25), faster(2)
+    return report(
+        "pt2_claim",
+        run_of(
+            [
+                trained("hf:One", FP32, slow),
+                trained("hf:One", AMP, quick),
+                trained("timm:two", FP32, slow),
+                trained("timm:two", AMP, wrong),
+                trained("three", FP32, CRASHED),
+                trained("three", AMP, quick),
+                trained("timm:four", FP32, Skipped(reason="it needs more memory")),
+                trained("timm:four", AMP, quick),
+                example(CRASHED, model="three", mode=Mode.EVAL, precision=FP32, backend=INDUCTOR),
+            ]
+        ),
+    )
+
+
+def test_the_claim_stands_beside_the_pass_rate_and_the_means() -> None:
+    works, speed = beside(text(), "Works"), beside(text(), "Faster in training")
+    assert works["both precisions"][0] == "93 %"
+    assert works["both precisions"][1].startswith("62.5 % [")  # eval is no part of the claim
+    assert works["both precisions"][1].endswith("; 5/8, 62.5%")
+    assert works["both precisions"][2] == "-30.5 points"
+    assert (works["fp32"][1][-10:], works["amp"][1][-10:]) == ("2/4, 50.0%", "3/4, 75.0%")
+    assert [speed[name][0] for name in ("both precisions", "fp32", "amp")] == ["43 %", "21 %", "51 %"]
+    assert speed["fp32"][1].startswith("25.0 % [")
+    assert speed["fp32"][2] == "+4.0 points"
+    assert speed["amp"][1].startswith("100 % [")  # a wrong result is in no mean
+    assert speed["both precisions"][1].startswith("81.2 % [")  # 0.25 * 25 + 0.75 * 100
+
+
+def test_each_collection_has_its_own_lines() -> None:
+    rows = {(row[0], row[1]): row[2:] for row in table(text(), "collection")}
+    assert list(rows) == [(name, kind) for name in ("HuggingFace", "timm", "TorchBench") for kind in ("fp32", "amp")]
+    assert rows["TorchBench", "fp32"] == ["0/1, 0.0%", "", "1.00x (one sample)"]
+    assert rows["timm", "amp"][0] == "1/2, 50.0%"
+
+
+def test_what_does_not_pass_has_its_reason() -> None:
+    rows = {row[0]: row[1:] for row in table(text(), "case")}
+    assert sorted(rows) == [
+        "three train cpu inductor fp32 bs4",
+        "timm:four train cpu inductor fp32 bs4",
+        "timm:two train cpu inductor amp bs4",
+    ]
+    reasons = sorted(f"{status}: {reason}" for status, reason in rows.values())
+    assert reasons[0] == "failed: error in compile: no such lowering"
+    assert reasons[1].startswith("incorrect: its results are not eager's: outputs differ")
+    assert reasons[2] == "skipped: it needs more memory"
+
+
+def test_the_report_names_the_model_that_no_library_has() -> None:
+    assert len(read_suite("pt2_163").models) == 162
+    assert "162 of the 163 models. Speech2Text2ForCausalLM is not among them" in text()
+    assert "a part of the study, or a trial: 0 of the plan's 324 cases" in text()
+
+
+def test_a_run_of_one_precision_has_no_mean_of_both() -> None:
+    run = run_of([trained("hf:One", AMP, faster(2))])
+    made = report("pt2_claim", run)
+    speed = beside(made, "Faster in training")
+    assert speed["both precisions"][1:3] == ["not measured: it needs fp32 and amp", ""]
+    assert speed["fp32"][1] == "not measured: no measured case of this run gives it"
+    assert speed["amp"][1].startswith("100 %")
+    assert "Every case passed." in made

@@ -1,0 +1,348 @@
+"""Documents of studies from made-up records: each figure at its place, beside the right published one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from benchmark_runs import beside, report, run_of, table
+
+from examples import INDUCTOR, measured, variant_result
+from examples import record as example
+from torchzoo import study
+from torchzoo.case import EAGER, Backend, Domain, Mode, Precision
+from torchzoo.record import (
+    ApiSurface,
+    Block,
+    Breakdown,
+    Compilation,
+    Failed,
+    FailureKind,
+    Flops,
+    Measured,
+    MeasuredPeaks,
+    Memory,
+    Record,
+    Skipped,
+    StepTime,
+)
+from torchzoo.settings import Stage
+from torchzoo.store import Run
+
+CRASHED = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no such lowering")
+
+
+def in_turns(eager_s: float, candidate_s: float, **changes: Any) -> Measured:
+    """Eager and a candidate that always take the same times."""
+    times = {"eager": eager_s, "candidate": candidate_s}
+    quad = [Block(name, (times[name],)) for name in ("eager", "candidate", "candidate", "eager")]
+    variants = {"eager": variant_result(), "candidate": variant_result()}
+    return measured(**({"blocks": tuple(quad * 8), "variants": variants} | changes))
+
+
+def alone(*steps_s: float, **changes: Any) -> Measured:
+    return measured(**({"blocks": tuple(Block("eager", (one,)) for one in steps_s)} | changes))
+
+
+def trained(model: str, outcome: Any, backend: Backend = EAGER, **axes: Any) -> Record:
+    return example(outcome, **({"model": model, "mode": Mode.TRAIN, "backend": backend, "device": "cuda"} | axes))
+
+
+def with_domains(run: Run, **domains: Domain) -> Run:
+    return msgspec.structs.replace(run, manifest=msgspec.structs.replace(run.manifest, domains=domains))
+
+
+# --- paper_breakdown ---
+
+
+def profiled(active_s: float, movement_s: float, **changes: Any) -> Measured:
+    steps = (StepTime(0.5, active_s / 2, movement_s / 2),) * 6
+    return measured(variants={"eager": variant_result(breakdown=Breakdown(steps=steps, kernels=()))}, **changes)
+
+
+def test_breakdown_stands_beside_table_2_by_domain_and_mode() -> None:
+    flops = Flops(total=2 * 10**12, by_operator={})
+    run = run_of(
+        [
+            trained("vgg16", profiled(0.9, 0.04, flops=flops)),
+            trained("alexnet", profiled(0.7, 0.02)),
+            example(profiled(0.5, 0.1), model="vgg16", device="cuda"),
+        ]
+    )
+    text = report("paper_breakdown", with_domains(run, vgg16=Domain.COMPUTER_VISION, alexnet=Domain.COMPUTER_VISION))
+    train = beside(text, "Table 2, train")
+    assert train["computer_vision: active"][0] == "53.1 %"
+    assert train["computer_vision: active"][1].startswith("80.0 % [70.0, 90.0]")
+    assert train["computer_vision: active"][2] == "+26.9 points"
+    assert train["computer_vision: movement"][1].startswith("3.00 %")
+    assert train["computer_vision: idle"][1].startswith("17.0 %")
+    assert train["nlp: active"][:2] == ["84.9 %", "not measured: no measured case of this run gives it"]
+    assert beside(text, "Table 2, eval")["computer_vision: active"][1] == "50.0 %; 1 model"
+    single = beside(text, "Single models")
+    assert single["vgg16, train: active"][:2] == ["98.3 %", "90.0 % [90.0, 90.0]"]
+    assert single["pig2: movement"][1] == "not measured: the zoo has no pig2"
+    (rate,) = beside(text, "Rate of vgg16").values()
+    assert rate[0] == "10.07 TFLOP/s"
+    assert rate[1].startswith("19.9 TFLOP/s")  # 2 TFLOP in 100.5 ms
+
+
+# --- paper_compilers ---
+
+
+def remembering(host: float, device: float, *, is_alone: bool) -> Measured:
+    """A candidate with these peaks beside eager's of 1 GiB; beside eager it needs three times as much."""
+    eager, own, with_eager = (
+        Memory(host_peak_rss_bytes=int(one * 2**30), device_peak_allocated_bytes=int(other * 2**30))
+        for one, other in ((1, 1), (host, device), (3, 3))
+    )
+    candidate = variant_result(memory=with_eager, memory_alone=own if is_alone else None)
+    return in_turns(0.2, 0.1, variants={"eager": variant_result(memory=eager), "candidate": candidate})
+
+
+def test_compilers_memory_is_that_of_processes_of_their_own_and_may_fall() -> None:
+    text = report("paper_compilers", run_of([trained("a", remembering(0.5, 0.75, is_alone=True), INDUCTOR)]))
+    host = beside(text, "CPU memory, change of the peak (CM - 1)")["train"]
+    assert host[:3] == ["-71.2 %", "-50.0 %", "+21.2 points"]
+    assert beside(text, "GPU memory, change of the peak (GM - 1)")["train"][1] == "-25.0 %"
+    speedup = beside(text, "Speedup of inductor over eager")
+    assert speedup["train"][:2] == ["1.3 times", "2.00 times [2.00, 2.00]; 1 of 1 models passed"]
+    assert speedup["eval"][1] == "not measured: no measured case of this run gives it"
+    (row,) = table(text, "model")
+    assert row[3:5] == ["0.50", "0.75"]
+    assert row[-1] == ""
+
+
+def test_compilers_says_where_only_the_memory_beside_eager_is_known() -> None:
+    text = report("paper_compilers", run_of([trained("a", remembering(0.5, 0.75, is_alone=False), INDUCTOR)]))
+    (row,) = table(text, "model")
+    assert (row[3], row[-1]) == ("3.00", "memory beside eager")
+
+
+def test_compilers_shows_what_the_paper_found_slower() -> None:
+    eval_case: dict[str, Any] = {"mode": Mode.EVAL}
+    guarded = {"eager": variant_result(), "candidate": variant_result(compilation=Compilation(graphs=1, guards=1350))}
+    run = run_of(
+        [
+            trained("yolov3", in_turns(0.1, 0.2), INDUCTOR, **eval_case),
+            trained("hf_Reformer", CRASHED, INDUCTOR, **eval_case),
+            trained("hf_Reformer", in_turns(0.1, 0.2, variants=guarded), INDUCTOR),
+        ]
+    )
+    text = report("paper_compilers", run)
+    slower = beside(text, "Slower than eager in evaluation")
+    assert slower["yolov3"][1].startswith("0.5 times")
+    assert slower["hf_Reformer"][1] == "not measured: error in compile: no such lowering"
+    guards = beside(text, "Guards of hf_Reformer")["hf_Reformer, train"]
+    assert guards[:3] == ["2699 guards", "1,350 guards", "0.50 of the published"]
+
+
+# --- paper_api ---
+
+
+def test_api_coverage_stands_beside_the_papers_ratio() -> None:
+    def touching(functions: str, operators: str) -> Measured:
+        return measured(api=ApiSurface(functions=tuple(functions.split()), operators=tuple(operators.split())))
+
+    run = run_of([trained("demucs", touching("a b c", "x y")), trained("unet3d", touching("a b", "x"))])
+    rows = beside(report("paper_api", run), "API coverage over MLPerf's models")
+    assert rows["functions"][0] == "2.3 times"
+    assert rows["functions"][1].startswith("1.50 times; models: 1 of 84 of torchbench, 1 of 6 of mlperf")
+    assert rows["operators"][1].startswith("2.00 times")
+    alone_there = beside(
+        report("paper_api", run_of([trained("demucs", touching("a", "x"))])), "API coverage over MLPerf's models"
+    )
+    assert alone_there["functions"][1].startswith("not measured: one of the two sets")
+
+
+# --- paper_devices ---
+
+
+def test_devices_are_compared_by_precision_mode_and_domain() -> None:
+    def of(machine: str, step_s: float, **changes: Any) -> Run:
+        cases = [
+            trained("resnet18", alone(*[step_s] * 10), precision=Precision.TF32, **changes),
+            trained("alexnet", CRASHED if machine == "two" else alone(1.0), precision=Precision.TF32, **changes),
+        ]
+        run = run_of(cases, Path(f"/{machine}"))
+        environment = {**run.manifest.environment, "gpus": [{"name": f"GPU {machine}", "driver": "1"}]}
+        manifest = msgspec.structs.replace(
+            run.manifest, environment=environment, domains={"resnet18": Domain.COMPUTER_VISION}
+        )
+        return msgspec.structs.replace(run, manifest=manifest)
+
+    text = study.document(study.load("paper_devices"), [of("one", 0.3), of("two", 0.1, device="xpu")])
+    rows = beside(text, "Figure 5, time on the first machine over time on the second")
+    assert list(rows) == ["eager tf32, train, computer_vision", "eager tf32, train, all"]
+    assert rows["eager tf32, train, all"][1].startswith("3.00 times [3.00, 3.00]; 1 cases")
+    assert "1. GPU one\n2. GPU two" in text
+    assert table(text, "case")[0][1] == "3.00"
+    assert "no such lowering" in text  # why the other one is not in it
+    assert "--from /one /two" in text
+
+
+# --- paper_optimizations ---
+
+
+def changed(model: str, own_s: float, changed_s: float, *backend: str, **axes: Any) -> Record:
+    return trained(model, in_turns(own_s, changed_s), Backend(*backend), **axes)
+
+
+def test_an_old_way_that_is_slower_is_a_gain_of_todays_step() -> None:
+    run = run_of(
+        [
+            changed("one", 0.1, 0.2, "zero_grad", "kernels"),
+            changed("two", 0.1, 0.09, "zero_grad", "kernels"),
+            changed("one", 0.1, 0.05, "optimizer", "fused"),
+            changed("one", 0.1, 0.3, "offload", mode=Mode.EVAL),
+            trained("one", Skipped(reason="no optimizer"), Backend("zero_grad", "none")),
+        ]
+    )
+    text = report("paper_optimizations", run)
+    gain = beside(text, "Models that gain")
+    zeroed, fused = "train, gradients zeroed by a kernel each", "train, optimizer: fused"
+    assert gain[zeroed][:3] == ["41 models", "1 models; of 2", "0.02 of the published"]
+    assert gain[fused][:2] == ["", "1 models; of 1"]
+    assert gain["eval"][0] == "15 models"
+    assert gain["eval"][1].startswith("not measured: our data do not say")
+    mean = beside(text, "Mean speedup")
+    assert mean[f"{zeroed}, those that gain"][:2] == ["1.34 times", "2.00 times [2.00, 2.00]; 1 models"]
+    assert mean[f"{zeroed}, all"][1].startswith("1.34 times")  # sqrt(2 * 0.9)
+    assert mean[f"{fused}, all"][1].startswith("2.00 times")
+    largest = beside(text, "Largest speedup")
+    assert largest[zeroed][1].endswith("; one")
+    assert largest["eval, networks moved to the host and back"][1].startswith("3.00 times")
+    assert largest["pig2, networks kept on the device"][1] == "not measured: the zoo has no pig2"
+    rows = {row[0]: row[1:] for row in table(text, "model")}
+    assert rows["two"][0].startswith("0.900x")
+    assert "| skipped: no optimizer | 1 |" in text
+
+
+def test_a_gain_in_evaluation_must_be_above_three_percent() -> None:
+    found = [changed(f"m{n}", 0.1, times, "offload", mode=Mode.EVAL) for n, times in enumerate((0.102, 0.104))]
+    unsure = in_turns(0.1, 0.9)
+    unsure = msgspec.structs.replace(unsure, blocks=unsure.blocks[:8])  # two quads: an interval at 50%
+    found.append(trained("m2", unsure, Backend("offload"), mode=Mode.EVAL))
+    text = report("paper_optimizations", run_of(found))
+    assert beside(text, "Models that gain")["eval, networks moved to the host and back"][1] == "1 models; of 3"
+
+
+# --- nanogpt ---
+
+
+@pytest.fixture
+def peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a run that keeps the measured peaks of its machine; this machine has none."""
+    monkeypatch.setenv("TORCHZOO_CACHE", str(tmp_path / "cache"))
+    found = {"NVIDIA H200": MeasuredPeaks(tflop_per_s={"bf16": 700.0}, torch="2.15.0", date="2026-11-22")}
+    (tmp_path / "peaks.yaml").write_bytes(msgspec.yaml.encode(found))
+    return tmp_path
+
+
+def test_nanogpt_has_means_deviations_and_both_utilisations(peaks: Path) -> None:
+    sizes: dict[str, Any] = {"parameters": 124373760, "samples_per_step": 480, "device_name": "NVIDIA H200"}
+    axes: dict[str, Any] = {"precision": Precision.AMP_BF16}
+    run = run_of(
+        [
+            trained("nanogpt_gpt2_iteration", alone(1.0, 1.1, 1.2, **sizes), **axes),
+            trained("nanogpt_gpt2_iteration", in_turns(1.5, 0.5, **sizes), Backend("cudagraphs"), **axes),
+            trained("nanogpt_gpt2_iteration", CRASHED, INDUCTOR, **axes),
+        ],
+        peaks,
+    )
+    text = report("nanogpt", run)
+    times = beside(text, "Table 1, time of an iteration")
+    assert times["gpt2, eager"][0] == "3107.334 ms, sigma 2.762"
+    assert times["gpt2, eager"][1].startswith("1,100 ms [")
+    assert times["gpt2, eager"][1].endswith("sigma 100.0; 3 iterations")
+    assert times["gpt2, eager"][2] == "0.35 of the published"
+    assert times["gpt2, cudagraphs"][1].startswith("500 ms")
+    again = times["gpt2, eager, again (what the row cudagraphs was)"]
+    assert again[0] == "3098.297 ms, sigma 0.956"
+    assert again[1].startswith("1,500 ms")
+    assert times["gpt2, inductor"][1] == "not measured: no measured case of this run gives it"
+    shares = beside(text, "Table 2, model FLOPs utilisation")
+    operations = (6 * (124373760 - 1024 * 768) + 12 * 12 * 768 * 1024) * 491520
+    assert operations == pytest.approx(0.43337 * 312e12 * 3.107334, rel=1e-3)  # the formula gives the report's own MFU
+    assert shares["gpt2, cudagraphs, of the measured peak"][1].startswith(f"{operations / 0.5 / 700e10:.0f} %")
+    assert shares["gpt2, eager, of the datasheet's peak"][1].startswith(f"{operations / 1.1 / 989.5e10:.1f} %")
+    assert shares["gpt2, eager, of the datasheet's peak"][0] == "43.337 %, sigma 0"
+    assert "no such lowering" in text
+
+
+def test_nanogpt_says_how_a_peak_that_is_not_known_is_measured(peaks: Path) -> None:
+    run = run_of([trained("nanogpt_shakespeare", alone(0.01, device_name="a GPU"))], peaks)
+    shares = beside(report("nanogpt", run), "Table 2, model FLOPs utilisation")
+    assert shares["shakespeare, eager, of the measured peak"][1] == "not measured: it needs torchzoo doctor --peaks"
+
+
+# --- resnets ---
+
+
+def test_resnets_have_both_kinds_of_images_beside_each_published_time() -> None:
+    late = {"eager": variant_result(), "candidate": variant_result(compilation=Compilation(graphs=2, late_graphs=1))}
+    run = run_of(
+        [
+            trained("timm_resnet18", alone(0.02, 0.04)),
+            trained("timm_resnet18_images", in_turns(0.3, 0.6, variants=late), INDUCTOR),
+            trained("timm_resnet18_images", CRASHED, Backend("torchscript")),
+        ]
+    )
+    text = report("resnets", run)
+    rows = beside(text, "Table 3, time of an iteration")
+    resident = rows["resnet18, eager, images on the device"]
+    assert resident[0] == "0.299 s, sigma 0.132"
+    assert resident[1].startswith("0.03 s [0.02, 0.04]")
+    assert rows["resnet18, inductor, images loaded"][:3] == [
+        "0.403 s, sigma 0.161",
+        "0.6 s [0.6, 0.6], sigma 0; 16 iterations; compiled 1 more graphs while it was measured",
+        "1.49 of the published",
+    ]
+    assert rows["resnet18, torchscript"][1] == "not measured: no measured case of this run gives it"
+    assert table(text, "network")[0][5].startswith("0.500x")
+
+
+@pytest.mark.parametrize(("name", "model"), [("resnets", "timm_resnet18"), ("nanogpt", "nanogpt_shakespeare")])
+def test_a_backend_that_was_not_published_stands_beside_nothing(name: str, model: str) -> None:
+    case = trained(model, in_turns(0.2, 0.1), Backend("inductor", "max-autotune"))
+    text = report(name, run_of([case]))
+    rows = beside(text, next(iter(study.load(name).published.tables)))
+    (shown,) = (cells for figure, cells in rows.items() if "max-autotune" in figure)
+    assert shown[0] == ""
+    assert shown[1].startswith("100 ms" if name == "nanogpt" else "0.1 s")
+    assert shown[2:] == ["", ""]
+
+
+# --- gpt2_modes ---
+
+
+def test_gpt2_modes_puts_both_models_beside_the_blogs_table() -> None:
+    eager = variant_result(first_step_s=2.0, first_step_peak_bytes=3000 * 2**20)
+    first: dict[str, Any] = {"variants": {"eager": eager}}
+    run = run_of(
+        [
+            trained("hf_GPT2", alone(0.05, **first), precision=Precision.AMP),
+            trained("hf_GPT2_xl", in_turns(0.1, 0.04), INDUCTOR, precision=Precision.AMP),
+            trained("hf_GPT2", in_turns(0.1, 0.02), Backend("inductor", "max-autotune"), mode=Mode.EVAL),
+            trained("hf_GPT2", in_turns(0.1, 0.03), Backend("cudagraphs"), mode=Mode.EVAL),
+        ]
+    )
+    text = report("gpt2_modes", run)
+    assert beside(text, "First step")["hf_GPT2, eager"][:2] == ["1 s", "2.00 s"]
+    assert beside(text, "Memory of the first step")["hf_GPT2, eager"][:3] == [
+        "3675 MiB",
+        "3,000 MiB",
+        "0.82 of the published",
+    ]
+    assert (
+        beside(text, "Memory of the first step")["hf_GPT2_xl, default"][1]
+        == "not measured: no peak of the first step is known here"
+    )
+    train, evaluation = beside(text, "A step, train"), beside(text, "A step, eval")
+    assert train["hf_GPT2, eager"][0] == "57 ms"
+    assert train["hf_GPT2_xl, default"][0] == "34 ms"
+    assert train["hf_GPT2_xl, default"][1].startswith("40.0 ms")
+    assert evaluation["hf_GPT2, max-autotune"][0] == "30 ms"
+    assert evaluation["hf_GPT2, cudagraphs"][:2] == ["", "30.0 ms [30.0, 30.0]"]
+    assert evaluation["eager"][1] == "not measured: no measured case of this run gives it"

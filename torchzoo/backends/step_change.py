@@ -1,0 +1,216 @@
+"""The model's own step with one change that compiles nothing: how gradients are reset, how an optimizer updates.
+
+The changes are the optimizations of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226, section 4.1), as they
+are done now and as they were done before. A changed step works on the same parameters as the model's own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchzoo.backends import NotRunnable
+from torchzoo.case import Backend
+from torchzoo.model import Model
+
+Step = Callable[[], Any]
+
+
+def changed_step(model: Model, step: Step, backend: Backend) -> Step:
+    """The step of `model` with the change that the backend names.
+
+    Raises:
+        NotRunnable: the model has nothing that this would change.
+    """
+    return _CHANGES[backend.name](model, step, backend.option)
+
+
+def _optimizer(model: Model, step: Step, option: str | None) -> Step:
+    """The updates by another implementation of the same optimizers, which keep a state of their own."""
+    flags = {
+        "for-loop": {"foreach": False, "fused": False},
+        "foreach": {"foreach": True, "fused": False},
+        "fused": {"foreach": False, "fused": True},
+    }[option or "foreach"]
+    twins = []
+    for optimizer in _optimizers_of(model):
+        lacking = [name for name, is_on in flags.items() if is_on and name not in optimizer.defaults]
+        if lacking:
+            raise NotRunnable(f"{type(optimizer).__name__} has no {lacking[0]} implementation")
+        known = {name: is_on for name, is_on in flags.items() if name in optimizer.defaults}
+        groups = [{**group, **known} for group in optimizer.param_groups]
+        twin = {**vars(optimizer), "param_groups": groups, "state": defaultdict(dict)}
+        twins.append((optimizer, {**twin, "defaults": {**optimizer.defaults, **known}}))
+    return _with_attributes(step, twins)
+
+
+def _zero_grad(model: Model, step: Step, option: str | None) -> Step:
+    """Gradients reset by a kernel for each, by one kernel for many, or by letting go of them."""
+    reset = {"kernels": _zero_by_kernels, "foreach": _zero_by_foreach, "none": _set_to_none}[option or "foreach"]
+    was_reset: set[int] = set()
+
+    def bound(optimizer: torch.optim.Optimizer) -> Callable[..., None]:
+        def zero_grad(set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002  the signature is PyTorch's
+            del set_to_none
+            was_reset.add(id(optimizer))
+            reset(optimizer)
+
+        return zero_grad
+
+    twins = [(one, {**vars(one), "zero_grad": bound(one)}) for one in _optimizers_of(model)]
+    return _if(was_reset, _with_attributes(step, twins), "its step does not reset gradients by its optimizers")
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                yield parameter.grad
+
+
+def _zero_by_kernels(optimizer: torch.optim.Optimizer) -> None:
+    """What `zero_grad` did before PyTorch's pull request 82777 (2022)."""
+    for gradient in _gradients(optimizer):
+        gradient.detach_().zero_()
+
+
+def _zero_by_foreach(optimizer: torch.optim.Optimizer) -> None:
+    """What that pull request made of it: a kernel for each device and dtype. Sparse gradients have one each."""
+    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for gradient in _gradients(optimizer):
+        gradient.detach_()
+        if gradient.is_sparse:
+            gradient.zero_()
+        else:
+            alike.setdefault((gradient.device, gradient.dtype), []).append(gradient)
+    for gradients in alike.values():
+        torch._foreach_zero_(gradients)
+
+
+def _set_to_none(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
+
+
+def _rsqrt(model: Model, step: Step, option: str | None) -> Step:
+    """Reformer's attention as it was before: 1 / sqrt of a number is computed on the device, in each layer."""
+    del model, option
+    module: Any = import_module("transformers.models.reformer.modeling_reformer")
+    numpy, before = module.np, _NumpyWithSqrtOnDevice(module.np)
+
+    def changed() -> Any:
+        module.np = before
+        try:
+            return step()
+        finally:
+            module.np = numpy
+
+    return _if(before.roots, changed, "the library no longer takes the square root of a number by NumPy")
+
+
+def _if(has_changed: Collection[Any], step: Step, otherwise: str) -> Step:
+    """The step, after which `has_changed` must hold something: a change that does nothing is not measured as one."""
+
+    def checked() -> Any:
+        result = step()
+        if not has_changed:
+            raise NotRunnable(otherwise)
+        return result
+
+    return checked
+
+
+class _NumpyWithSqrtOnDevice:
+    """NumPy, whose `sqrt` waits for the vectors that are divided by it, and is computed beside them."""
+
+    def __init__(self, numpy: Any) -> None:
+        self._numpy = numpy
+        self.roots: dict[float, _DeviceSqrt] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._numpy, name)
+
+    def sqrt(self, number: float) -> Any:
+        return self.roots.setdefault(number, _DeviceSqrt(number))
+
+
+class _DeviceSqrt:
+    """The square root of a number, as a divisor of vectors."""
+
+    def __init__(self, number: float) -> None:
+        self._number = number
+
+    def __rtruediv__(self, vectors: Tensor) -> Tensor:
+        return vectors * torch.rsqrt(torch.tensor(self._number, device=vectors.device, dtype=vectors.dtype))
+
+
+def _offload(model: Model, step: Step, option: str | None) -> Step:
+    """All networks go to the host and come back before each step, as where several of them share a device's memory."""
+    del option
+
+    def changed() -> Any:
+        for network in model.networks().values():
+            network.to("cpu")
+            network.to(model.device)
+        return step()
+
+    return changed
+
+
+_CHANGES: dict[str, Callable[[Model, Step, str | None], Step]] = {
+    "optimizer": _optimizer,
+    "zero_grad": _zero_grad,
+    "rsqrt": _rsqrt,
+    "offload": _offload,
+}
+
+
+def _optimizers_of(model: Model) -> list[torch.optim.Optimizer]:
+    """The optimizers that the model holds, alone or in a list, a tuple or a dict.
+
+    Raises:
+        NotRunnable: it holds none, or one that is not PyTorch's own.
+    """
+    found = list({id(one): one for one in _held(list(vars(model).values()))}.values())
+    if not found:
+        raise NotRunnable("the model holds no optimizer of torch.optim")
+    for one in found:
+        if not type(one).__module__.startswith("torch.optim"):
+            raise NotRunnable(
+                f"its optimizer is {type(one).__name__} of {type(one).__module__}, not one of torch.optim"
+            )
+    return found
+
+
+def _held(values: Any) -> Iterator[torch.optim.Optimizer]:
+    for value in values:
+        if isinstance(value, torch.optim.Optimizer):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _held(value)
+        elif isinstance(value, dict):
+            yield from _held(value.values())
+
+
+def _with_attributes(step: Step, optimizers: list[tuple[torch.optim.Optimizer, dict[str, Any]]]) -> Step:
+    """The step, during which each optimizer has other attributes. Changing them takes about a microsecond."""
+
+    def swap() -> None:
+        for place, (optimizer, other) in enumerate(optimizers):
+            optimizers[place] = (optimizer, optimizer.__dict__)
+            optimizer.__dict__ = other
+
+    def changed() -> Any:
+        swap()
+        try:
+            return step()
+        finally:
+            swap()
+
+    return changed

@@ -1,0 +1,146 @@
+"""`torchzoo study`: measure what others have published, and write a document with both figures side by side."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torchzoo import study, userbenchmark
+from torchzoo.analysis.cases import case_results
+from torchzoo.commands.arguments import check_given, usable_path, whole_number
+from torchzoo.commands.run import follow
+from torchzoo.commands.userbenchmark import add_plan_options, chosen, overridden, show_list
+from torchzoo.errors import UsageError
+from torchzoo.record import Skipped
+from torchzoo.report import terminal
+from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.run.request import RunRequest
+from torchzoo.run.session import Session, new_run, resumed_run
+from torchzoo.store import RunStore, StoreError, read_run
+from torchzoo.study import Study
+
+DOCUMENTS = Path("docs") / "studies"
+WRITTEN = {"source": "--from"}
+MOST_PARTS = 1000
+
+
+def add_parser(commands: Any) -> None:
+    """Add `study` to argparse's subcommands. Options of `torchzoo run` mean the same here."""
+    parser = commands.add_parser(
+        "study",
+        help="measure what others have published, and write both figures side by side",
+        description="Run the plan of a study, keep the run in DIR/NAME, and write the document DIR/NAME.md; without a "
+        "NAME, list the studies. Options that are given replace the plan's own: a part or a trial, and the document "
+        "says so.",
+    )
+    add_plan_options(parser, example="paper_breakdown")
+    parser.add_argument(
+        "-o", "--output", type=usable_path, metavar="DIR", help=f"the documents' folder (default: {DOCUMENTS})"
+    )
+    parser.add_argument(
+        "--from",
+        type=usable_path,
+        dest="source",
+        nargs="+",
+        metavar="RUN",
+        help="only write the document, from these kept runs",
+    )
+    parser.add_argument("--resume", type=usable_path, metavar="RUN", help="measure what is missing of this run")
+    parser.add_argument("--retry-failed", action="store_true", help="with --resume: also measure again what failed")
+    parser.add_argument(
+        "--part",
+        type=part,
+        metavar="I/N",
+        help="only the Ith of N parts of the models, where a machine is lent for a short time; --from joins the runs",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be measured, and measure nothing")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.set_defaults(command=run, parser=parser)
+
+
+@terminated_as_interrupted()
+def run(arguments: argparse.Namespace) -> int:
+    """List the studies, show a plan, run one or go on with it, or only write a document. Returns the exit status."""
+    if arguments.name is None:
+        check_given(arguments, (), "without a NAME the studies are listed", WRITTEN)
+        return show_list(userbenchmark.summaries(studies=True))
+    chosen_study = study.load(arguments.name)
+    folder = arguments.output or DOCUMENTS
+    if arguments.source is not None:
+        check_given(arguments, ("name", "source", "output"), "--from only reads", WRITTEN)
+        _write(chosen_study, arguments.source, folder)
+        return 0
+    if arguments.resume is not None:
+        obeyed = ("name", "resume", "retry_failed", "output", "quiet")
+        check_given(arguments, obeyed, "--resume goes on as it was begun", WRITTEN)
+        with RunStore(arguments.resume, resume=True) as store:
+            session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
+            folder = arguments.output or store.path.parent
+            return _execute(chosen_study, session, store, folder, quiet=arguments.quiet)
+    if arguments.retry_failed:
+        raise UsageError("--retry-failed goes with --resume RUN")
+    if arguments.dry_run:
+        with tempfile.TemporaryDirectory() as scratch:
+            _show_plan(_request(chosen_study, arguments, Path(scratch)))
+        return 0
+    with RunStore(folder / chosen_study.name) as store:
+        request = _request(chosen_study, arguments, store.path)
+        return _execute(chosen_study, new_run(request, store), store, folder, quiet=arguments.quiet)
+
+
+def part(text: str) -> tuple[int, int]:
+    """`2/4` as 2 and 4."""
+    number, slash, count = text.partition("/")
+    found = (whole_number(number, 1, MOST_PARTS), whole_number(count, 1, MOST_PARTS))
+    if not slash or found[0] is None or found[1] is None or found[0] > found[1]:
+        raise argparse.ArgumentTypeError(f"expected a part such as 1/4, found '{text}'")
+    return found[0], found[1]
+
+
+def _request(chosen_study: Study, arguments: argparse.Namespace, folder: Path) -> RunRequest:
+    request = overridden(chosen_study.plan(chosen(arguments, folder)), arguments)
+    return request if arguments.part is None else study.part_of(request, *arguments.part)
+
+
+def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Path, *, quiet: bool) -> int:
+    """Run what is left of the session, then write the document."""
+    finished = follow(session, store, quiet=quiet)
+    terminal.say(f"run kept in {store.path}")
+    _write(chosen_study, [store.path], folder)
+    return 1 if any(result.failures for result in case_results(finished)) else 0
+
+
+def _write(chosen_study: Study, sources: Sequence[Path], folder: Path) -> None:
+    text = study.document(chosen_study, study.read_runs(chosen_study, sources), study.read_reasons(sources))
+    path = folder / f"{chosen_study.name}.md"
+    try:
+        userbenchmark.write(path, text)
+    except OSError as error:
+        raise StoreError(f"can't write {path}: {error.strerror}") from error
+
+
+def _show_plan(request: RunRequest) -> None:
+    """The cases, a line each; those that can't run by their reasons; and the settings."""
+    plan = study.planned(request)
+    resolved = Counter(
+        one.resolved.reason if isinstance(one.resolved, Skipped) else one.resolved.message
+        for one in plan
+        if one.resolved is not None
+    )
+    lines = [one.case.label() for one in plan if one.resolved is None]
+    lines += [f"not run ({count} cases): {why}" for why, count in resolved.items()]
+    passes = ", ".join(request.settings.passes) or "none"
+    lines.append(
+        f"{len(plan) - resolved.total()} cases to run; {request.settings.time_limit_s:g} s of timing a case at most; "
+        f"passes: {passes}"
+    )
+    if not request.axes.devices:
+        lines.append(
+            f"device: the accelerator of the machine that measures (shown as {study.SOME_DEVICE}), else its CPU"
+        )
+    for line in lines:
+        terminal.show_line(line)

@@ -1,0 +1,158 @@
+"""A model of ours with what dynamobench reads of a model of TorchBench.
+
+Dynamobench calls the network with its inputs. Its training step takes the mean of what the network returns as the loss,
+and has an optimizer of its own (on the CPU none). So neither the loss nor the optimizer of our step is part of it.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch._dynamo.testing import reduce_to_scalar_loss
+from torch._dynamo.utils import clone_inputs
+
+from torchzoo.case import Case, Mode
+from torchzoo.dynamobench.names import PLAIN, Refused
+from torchzoo.errors import attempt, one_line
+from torchzoo.model import Inputs, Model
+from torchzoo.zoo.catalog import Catalog, load_model_class
+from torchzoo.zoo.spec import ModelSpec
+
+#: What dynamobench gives each model beside its own options.
+RANK_OPTIONS = ("--rank", "--world_size")
+
+
+def benchmark_class(catalog: Catalog, name: str, found: str | Refused) -> type:
+    """The class `Model` of `torchbenchmark.models.NAME`."""
+    spec = None if isinstance(found, Refused) else catalog.spec(found)
+    contents = {
+        "name": name,
+        "spec": spec,
+        "refusal": found.reason if isinstance(found, Refused) else None,
+        "DEFAULT_TRAIN_BSIZE": None if spec is None else spec.batch_size.get(Mode.TRAIN),
+        "DEFAULT_EVAL_BSIZE": None if spec is None else spec.batch_size.get(Mode.EVAL),
+    }
+    return type("Model", (BenchmarkModel,), contents)
+
+
+class BenchmarkModel:
+    """What dynamobench makes one model from.
+
+    Raises:
+        NotImplementedError: the model can't run so; the message says why. Dynamobench writes `model_fail_to_load`.
+    """
+
+    name: ClassVar[str]
+    spec: ClassVar[ModelSpec | None]
+    refusal: ClassVar[str | None]
+    ALLOW_CUSTOMIZE_BSIZE: ClassVar[bool] = True
+    DEFAULT_TRAIN_BSIZE: ClassVar[int | None]
+    DEFAULT_EVAL_BSIZE: ClassVar[int | None]
+
+    def __init__(
+        self,
+        test: str,
+        device: str,
+        batch_size: int | None = None,
+        extra_args: list[str] | None = None,
+        model_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        if self.spec is None:
+            raise NotImplementedError(self.refusal)
+        mode = Mode(test)
+        self.test, self.device = test, device
+        self.batch_size = batch_size or self.spec.batch_size.get(mode) or self.spec.smoke_batch_size
+        _check_arguments(self.name, extra_args or [], model_kwargs or {})
+        _check_skips(self.spec, Case(model=self.spec.name, mode=mode, device=device, batch_size=self.batch_size))
+        model = self._built(self.spec, mode)
+        network = next(iter(model.networks().values()))
+        self.network, self.inputs = callable_by_position(network, model.example_inputs)
+        if mode is Mode.TRAIN:
+            check_loss(self.name, self.network, self.inputs)
+
+    def _built(self, spec: ModelSpec, mode: Mode) -> Model:
+        """The model at this batch size, or, where a model has no such batch, at that of its folder's smoke test.
+
+        Dynamobench asks in accuracy mode for 4 of everything, also of grid points that come in columns of 26.
+        """
+        model_class = load_model_class(spec)
+        model = attempt(lambda: model_class(mode, self.device, self.batch_size))
+        if isinstance(model, ValueError):
+            print(f"{self.name}: {one_line(model)}; its batch is {spec.smoke_batch_size}")
+            self.batch_size = spec.smoke_batch_size
+            return model_class(mode, self.device, self.batch_size)
+        if isinstance(model, Exception):
+            raise model
+        return model
+
+    def get_module(self) -> tuple[nn.Module, Inputs]:
+        """The main network, and its inputs."""
+        return self.network, self.inputs
+
+
+class ByPosition(nn.Module):
+    """A network that takes its named inputs by position."""
+
+    def __init__(self, network: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.network, self.names = network, names
+
+    def forward(self, *values: Any) -> Any:
+        return self.network(**dict(zip(self.names, values, strict=True)))
+
+
+def callable_by_position(network: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs]:
+    """The same network and inputs, in a form that dynamobench can copy.
+
+    It copies a dict of tensors only. Of a tuple it copies the tensors, and gives the rest as it is.
+    """
+    if isinstance(inputs, tuple) or all(isinstance(value, Tensor) for value in inputs.values()):
+        return network, inputs
+    return ByPosition(network, tuple(inputs)), tuple(inputs.values())
+
+
+def _check_arguments(name: str, extra_args: list[str], model_kwargs: dict[str, Any]) -> None:
+    unknown = [word for word in extra_args if word.startswith("-") and word not in RANK_OPTIONS]
+    unknown += [f"{key}={value}" for key, value in model_kwargs.items()]
+    if unknown:
+        raise NotImplementedError(
+            f"{name}: the model takes no {', '.join(unknown)}; dynamobench gives it to models of this name: "
+            f"take --only {PLAIN}{name}"
+        )
+
+
+def _check_skips(spec: ModelSpec, case: Case) -> None:
+    reasons = [rule.reason for rule in spec.skips if rule.matches(case)]
+    if case.mode not in spec.batch_size or reasons:
+        raise NotImplementedError(f"{spec.name} has no {case.mode} on {case.device_type}: {'; '.join(reasons)}")
+
+
+def check_loss(name: str, network: nn.Module, inputs: Inputs) -> None:
+    """Check that dynamobench can form a loss: of the outputs in training mode, or in evaluation mode.
+
+    Raises:
+        NotImplementedError: it can't.
+    """
+    reasons = []
+    for training in (True, False):
+        trial = copy.deepcopy(network).train(training)
+        reason = _no_loss(trial, clone_inputs(inputs))
+        if reason is None:
+            return
+        reasons.append(reason)
+    raise NotImplementedError(f"{name}: dynamobench can't form a loss from its outputs: {reasons[0]}")
+
+
+def _no_loss(network: nn.Module, inputs: Any) -> str | None:
+    """Why the mean of the outputs is no loss; None if it is one."""
+    outputs = attempt(lambda: network(**inputs) if isinstance(inputs, dict) else network(*inputs))
+    if isinstance(outputs, Exception):
+        return f"a copy of the network does not run: {one_line(outputs)}"
+    loss = attempt(lambda: reduce_to_scalar_loss(outputs))
+    if isinstance(loss, Exception):
+        return one_line(loss)
+    if not isinstance(loss, Tensor) or not loss.requires_grad:
+        return "no gradient leads from them to a parameter"
+    return None

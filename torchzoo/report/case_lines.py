@@ -1,0 +1,313 @@
+"""Many cases for the terminal, one line each, in columns that fit its width.
+
+An axis that all cases share is named once, above them. Where the width is not enough, figures lose their intervals
+first, then the columns that say least go, then the cases are grouped by their axes. Remarks are letters with a legend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from torchzoo.analysis.bound import case_bound
+from torchzoo.analysis.cases import CaseResult
+from torchzoo.analysis.figures import CaseFigures
+from torchzoo.case import Case, CompileScope, MemoryFormat, Precision
+from torchzoo.record import Failed
+from torchzoo.report import terminal, units
+from torchzoo.report.remarks import Mark, marks_of
+from torchzoo.report.text import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+
+MODEL, BATCH, MARKS = "model", "batch", "marks"
+TIME, REACH, PROCESSES = "time", "±", "proc"
+#: The axes of a case, and how a cell names them. The first and the last are never grouped by.
+AXES: dict[str, Callable[[Case], str]] = {
+    MODEL: lambda case: case.model,
+    "mode": lambda case: str(case.mode),
+    "device": lambda case: case.device,
+    "backend": lambda case: str(case.backend),
+    "precision": lambda case: str(case.precision),
+    "format": lambda case: str(case.memory_format),
+    "scope": lambda case: str(case.compile_scope),
+    "ranks": lambda case: case.gang_label() if case.world > 1 else "1",
+    "seed": lambda case: str(case.seed),
+    BATCH: lambda case: "" if case.batch_size is None else str(case.batch_size),
+}
+#: What is not worth naming above the table: the defaults.
+UNNAMED = {
+    "precision": str(Precision.DEFAULT),
+    "format": str(MemoryFormat.CONTIGUOUS),
+    "scope": str(CompileScope.NETWORK),
+    "ranks": "1",
+    "seed": "0",
+}
+NAMED = {"seed": "seed", BATCH: "batch"}  # a number alone does not tell which axis it is of
+LEFT = {*AXES, MARKS} - {BATCH}  # beside the figures that say so; all other columns are aligned to the right
+LEAST_MODEL_WIDTH, MOST_MODEL_WIDTH = 8, 40
+MOST_MODEL_SHARE = 0.3  # of a wide terminal
+MOST_NAMES = 10  # of models whose names are too long for their column
+
+
+def _eager_and_interval(figures: CaseFigures) -> str:
+    return units.latency(figures.eager.latency_s, has_confidence=False)
+
+
+def _candidate_and_interval(figures: CaseFigures) -> str:
+    return units.latency(figures.candidate.latency_s, has_confidence=False) if figures.candidate else ""
+
+
+def _speedup_and_interval(figures: CaseFigures) -> str:
+    return units.speedup(figures.speedup, has_confidence=False) if figures.speedup else ""
+
+
+def _candidate(figures: CaseFigures) -> str:
+    return units.seconds(figures.candidate.latency_s.value) if figures.candidate else ""
+
+
+def bound(figures: CaseFigures) -> str:
+    """`host, 31% / 88%`: what bounds the case, and the share in which the device works, of eager and the candidate."""
+    found = case_bound([figures.measured])
+    shares = [variant.device_share for variant in figures.variants]
+    if found is None or None in shares:
+        return found or ""
+    return f"{found}, {' / '.join(f'{share:.0%}' for share in shares if share is not None)}"
+
+
+def memory(figures: CaseFigures) -> str:
+    """The peak on the device, or on the CPU of the host."""
+    peak = figures.shown.raw.memory
+    return units.size(peak.device_peak_allocated_bytes or peak.host_peak_rss_bytes)
+
+
+def _short_bound(figures: CaseFigures) -> str:
+    return case_bound([figures.measured]) or ""
+
+
+class Figure(NamedTuple):
+    """A column of figures."""
+
+    heading: str
+    cell: Callable[[CaseFigures], str]
+    is_left: bool = False  # aligned to the left
+
+
+_MEMORY = Figure("memory", memory)
+_WITH_INTERVALS = (
+    Figure("eager", _eager_and_interval, is_left=True),
+    Figure("candidate", _candidate_and_interval, is_left=True),
+    Figure("speedup", _speedup_and_interval, is_left=True),
+)
+_SPEEDUP_AND_REACH = (
+    Figure("speedup", lambda figures: f"{figures.speedup.value:.2f}x" if figures.speedup else ""),
+    Figure(REACH, lambda figures: units.reach(figures.speedup or figures.eager.latency_s)),
+)
+_WITHOUT = (
+    Figure("eager", lambda figures: units.seconds(figures.eager.latency_s.value)),
+    Figure("candidate", _candidate),
+    *_SPEEDUP_AND_REACH,
+)
+#: The columns of figures, from those that say most to the least that a line must have.
+LAYOUTS: tuple[tuple[Figure, ...], ...] = (
+    (*_WITH_INTERVALS, Figure("bound by", bound, is_left=True), _MEMORY),
+    (*_WITH_INTERVALS, Figure("bound by", _short_bound, is_left=True), _MEMORY),
+    (*_WITHOUT, Figure("bound by", _short_bound, is_left=True), _MEMORY),
+    (*_WITHOUT, _MEMORY),
+    _WITHOUT,
+    (Figure(TIME, lambda figures: units.seconds(figures.shown.latency_s.value)), *_SPEEDUP_AND_REACH),
+)
+MEANINGS = {
+    TIME: "time: of a step, of the candidate (of eager where there is none)",
+    REACH: "±: how far the 95% interval of the speedup reaches (else that of the time)",
+    PROCESSES: "proc: processes that measured the case",
+    "memory": "memory: peak on the device (on the CPU: resident), of the candidate if there is one",
+}
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A case of the table."""
+
+    axes: dict[str, str]
+    figures: tuple[dict[str, str], ...]  # for each layout, cells by heading; empty for a case that was not measured
+    words: str  # of a case that was not measured: what became of it
+    marks: str
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """A way to show the rows, and the widths that it gives the columns."""
+
+    layout: int
+    grouped: tuple[str, ...]  # axes that stand above each group of rows
+    gap: int
+    widths: dict[str, int]  # of the columns, by heading, in their order
+
+    @property
+    def width(self) -> int:
+        return sum(self.widths.values()) + self.gap * (len(self.widths) - 1)
+
+
+class CaseLines:
+    """The table as something that rich can show. Below it, what its columns and marks mean.
+
+    Args:
+        sections: the cases by the title that stands above them, in the order in which they are shown. There is one.
+    """
+
+    def __init__(self, sections: Mapping[str, Sequence[CaseResult]]) -> None:
+        results = [result for some in sections.values() for result in some]
+        marks = {result.case: marks_of(result) for result in results}  # a case may be in two sections
+        has_processes = len({_processes(result) for result in results}) > 1
+        self.sections = {
+            title: [_row(result, marks[result.case], has_processes=has_processes) for result in some]
+            for title, some in sections.items()
+        }
+        self.rows = [row for rows in self.sections.values() for row in rows]
+        self.counts = {mark: count for mark in Mark if (count := sum(mark in some for some in marks.values()))}
+        self.varied = [
+            name for name in self.rows[0].axes if name == MODEL or len({row.axes[name] for row in self.rows}) > 1
+        ]
+        self.shared = ", ".join(_named(name, text) for name, text in self._shared())
+        if not has_processes and _processes(results[0]) > 1:
+            self.shared += f"{', ' if self.shared else ''}each by {_processes(results[0])} processes"
+
+    def _shared(self) -> Iterator[tuple[str, str]]:
+        for name, text in self.rows[0].axes.items():
+            if name not in self.varied and text and text != UNNAMED.get(name):
+                yield name, text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        fit = self._fit(options.max_width)
+        for number, (title, rows) in enumerate(self.sections.items()):
+            if number:
+                yield terminal.text("")
+            yield terminal.hanging(f"{title}: {self.shared}" if self.shared else title)
+            yield from self._lines(rows, fit)
+        yield from map(terminal.hanging, self._legend(fit))
+
+    def _fit(self, width: int) -> Fit:
+        """The first way that fits; else the last one, with the names of models as short as they must be.
+
+        One very long name does not cost all the columns: what is longer than `most` columns may be shortened.
+        """
+        if (whole := self._widths(0, (), terminal.GAP)).width <= width:
+            return whole
+        most = max(MOST_MODEL_WIDTH, int(MOST_MODEL_SHARE * width))
+        groups = tuple(name for name in self.varied if name not in (MODEL, "mode", BATCH, PROCESSES))
+        last = len(LAYOUTS) - 1
+        ways: list[tuple[int, tuple[str, ...], int]] = [(layout, (), terminal.GAP) for layout in range(last)]
+        ways += [(layout, groups, terminal.GAP) for layout in range(len(LAYOUTS))]
+        ways += [(last, (), 1)] if not groups else [(last, groups, 1)]
+        for way in ways:
+            fit = self._widths(*way)
+            fit.widths[MODEL] = min(fit.widths[MODEL], most)
+            if fit.width <= width:
+                return fit
+        least = max(LEAST_MODEL_WIDTH, fit.widths[MODEL] - (fit.width - width))
+        return msgspec.structs.replace(fit, widths=fit.widths | {MODEL: least})
+
+    def _widths(self, layout: int, grouped: tuple[str, ...], gap: int) -> Fit:
+        from rich.cells import cell_len
+
+        headings = [name for name in self.varied if name not in grouped]
+        widths = {name: max(cell_len(name), *(cell_len(row.axes[name]) for row in self.rows)) for name in headings}
+        for name in self.used(layout):
+            widths[name] = max(map(cell_len, (name, *(row.figures[layout][name] for row in self.rows if row.figures))))
+        if self.counts:
+            widths[MARKS] = max(len(MARKS), *(len(row.marks) for row in self.rows))
+        return Fit(layout=layout, grouped=grouped, gap=gap, widths=widths)
+
+    def used(self, layout: int) -> list[str]:
+        """The headings of the layout that have a figure in some row."""
+        rows = [row.figures[layout] for row in self.rows if row.figures]
+        return [figure.heading for figure in LAYOUTS[layout] if any(row[figure.heading] for row in rows)]
+
+    def _lines(self, some: Sequence[Row], fit: Fit) -> Iterator[Any]:
+        """The headings, then a line for each row, under a line for each group."""
+        if any(row.figures for row in some):
+            yield terminal.text(_joined({name: name for name in fit.widths}, fit), style="bold", no_wrap=True)
+        groups: dict[tuple[str, ...], list[Row]] = {}
+        for row in some:
+            groups.setdefault(tuple(row.axes[name] for name in fit.grouped), []).append(row)
+        for group, rows in groups.items():
+            if group:
+                named = [_named(name, text) for name, text in zip(fit.grouped, group, strict=True)]
+                yield terminal.text(f"-- {', '.join(named)}", no_wrap=True, overflow="ellipsis")
+            for row in rows:
+                yield _line(row, fit)
+
+    def _legend(self, fit: Fit) -> Iterator[str]:
+        from rich.cells import cell_len
+
+        if (used := self.used(fit.layout)) or PROCESSES in fit.widths:
+            yield from (text for name, text in MEANINGS.items() if name in fit.widths)
+        left_out = [name for name in self.used(0) if name not in used] + (["intervals"] if REACH in used else [])
+        if left_out:
+            yield f"left out for lack of room: {', '.join(left_out)}; a wider terminal and --format md have them"
+        for mark, count in self.counts.items():
+            yield f"{mark.letter}: {mark.text} ({count})"
+        width = fit.widths[MODEL]
+        names = dict.fromkeys(row.axes[MODEL] for row in self.rows)
+        too_long = [f"{without_middle(name, width)} is {name}" for name in names if cell_len(name) > width]
+        yield from too_long[:MOST_NAMES]
+        if len(too_long) > MOST_NAMES:
+            yield f"and {len(too_long) - MOST_NAMES} more names: --format md has them in full"
+
+
+def _named(axis: str, text: str) -> str:
+    return f"{NAMED[axis]} {text}" if axis in NAMED else text
+
+
+def _processes(result: CaseResult) -> int:
+    return len(result.measured) or 1
+
+
+def _row(result: CaseResult, marks: Sequence[Mark], *, has_processes: bool) -> Row:
+    figures = result.measured_figures
+    outcome = result.outcome
+    words = f"FAILED: {outcome.kind} in {outcome.stage}" if isinstance(outcome, Failed) else "skipped"
+    axes = {name: visible(text(result.case)) for name, text in AXES.items()}
+    return Row(
+        axes=axes | ({PROCESSES: str(_processes(result))} if has_processes else {}),
+        figures=tuple({one.heading: one.cell(figures) for one in layout} for layout in LAYOUTS) if figures else (),
+        words="" if figures else words,
+        marks="".join(mark.letter for mark in marks),
+    )
+
+
+def _line(row: Row, fit: Fit) -> Any:
+    """One case. What was not measured has words in place of figures."""
+    axes = {name: row.axes[name] for name in fit.widths if name in row.axes}
+    if not row.figures:
+        line = f"{_joined(axes, fit)}{' ' * fit.gap}{row.words}"
+        return terminal.text(line, no_wrap=True, overflow="ellipsis", style="red" if row.words != "skipped" else "")
+    doubted = any(letter.isupper() for letter in row.marks)
+    line = _joined({**axes, **row.figures[fit.layout], MARKS: row.marks}, fit)
+    return terminal.text(line.rstrip(), no_wrap=True, style="red" if doubted else "")
+
+
+def _joined(cells: dict[str, str], fit: Fit) -> str:
+    """The cells, each as wide as its column. A name that is too long loses its middle."""
+    from rich.cells import cell_len, set_cell_size
+
+    left = LEFT | {figure.heading for figure in LAYOUTS[fit.layout] if figure.is_left}
+    padded = []
+    for name, width in fit.widths.items():
+        if name not in cells:
+            continue
+        cell = cells[name]
+        if cell_len(cell) > width:
+            cell = without_middle(cell, width)
+        padded.append(set_cell_size(cell, width) if name in left else f"{' ' * (width - cell_len(cell))}{cell}")
+    return (" " * fit.gap).join(padded)
+
+
+def without_middle(text: str, width: int) -> str:
+    """The text in `width` columns: its begin and its end, and dots between."""
+    from rich.cells import set_cell_size
+
+    tail = (width - 2) // 2
+    return set_cell_size(f"{set_cell_size(text, width - 2 - tail)}..{text[len(text) - tail :]}", width)

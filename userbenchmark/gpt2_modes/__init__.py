@@ -1,0 +1,174 @@
+"""What each mode of torch.compile costs at first and gains afterwards, on GPT-2.
+
+For eager and for inductor's modes `default`, `reduce-overhead`, `max-autotune` and `max-autotune-no-cudagraphs`: the
+initial step, which compiles (wall and CPU time, caches cold, one case at a time), the peak of device memory, and the
+steady step, in training and in evaluation under AMP. The modes are those in the documentation of `torch.compile`
+(https://docs.pytorch.org/docs/stable/generated/torch.compile.html). A blog of 2023 has such a table for GPT-2 XL. The
+models are those of the suite `study_modes`: GPT-2 XL, and the smallest GPT-2, since the blog's memory is too small for
+the weights, gradients and Adam's moments of GPT-2 XL.
+"""
+
+from __future__ import annotations
+
+from torchzoo.analysis.cases import CaseResult, Status
+from torchzoo.analysis.figures import CaseFigures, VariantFigures
+from torchzoo.case import EAGER, Backend, Case, Mode, Precision
+from torchzoo.report import markdown, units
+from torchzoo.report.beside import Row, exactly, scaled
+from torchzoo.run.plan import Axes
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Settings
+from torchzoo.stats import Estimate
+from torchzoo.store import Run
+from torchzoo.userbenchmark import Choice, measured, not_measured
+
+PUBLISHED_MODES = ("eager", "default", "reduce-overhead", "max-autotune")
+MODES = (None, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+#: One case with its figures.
+Line = tuple[CaseResult, CaseFigures]
+
+READING = """## How to read it, and where it can mislead
+
+Each mode ran in a process of its own with empty caches, in turns with eager. Its speedup is against that eager, not
+against the eager line of the table, which comes from another process. The initial step is one measurement, without an
+interval. Compilers use several processes at once, so its wall time depends on the number of cores, its CPU time less.
+*Pays after* is the number of steps after which the time that compiling cost is regained. It is computed from medians
+and includes the first step. Device memory is the allocator's peak over a few steady steps, weights included. What CUDA
+graphs keep for themselves is part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended.
+"""
+
+
+def plan(choice: Choice) -> RunRequest:
+    """Eager and four modes of inductor. One case at a time, so that no other case makes compiling slower."""
+    return RunRequest(
+        patterns=choice.patterns,
+        suites=choice.suites if choice.names_models else ("study_modes",),
+        models_dirs=choice.models_dirs,
+        axes=Axes(
+            modes=(Mode.TRAIN, Mode.EVAL),
+            devices=(),
+            backends=(EAGER, *(Backend("inductor", option) for option in MODES)),
+            precisions=(Precision.AMP,),
+        ),
+        settings=Settings(),
+        jobs=1,
+    )
+
+
+def rows(run: Run) -> list[Row]:
+    """The blog's table for each of our models: first step, its memory, a training and an evaluation step, by mode.
+
+    The first step is that of training. A candidate's weights and state stay allocated from eager's steps before it.
+    """
+    rows = []
+    for result, figures in measured(run):
+        case, shown = result.case, figures.shown
+        if case.mode.generates:
+            continue
+        is_mode = case.backend.name == "inductor"
+        published = case.backend.option or "default" if is_mode else str(case.backend)
+        name, problem = f"{case.model}, {published}", result.reason
+        beside = published if published in PUBLISHED_MODES else ""
+
+        def row(
+            table: str, value: Estimate | None, *, name: str = name, beside: str = beside, note: str = problem
+        ) -> Row:
+            missing = "no peak of the first step is known here"
+            return Row(table=table, figure=name, beside=beside, measured=value, note=note, missing=missing)
+
+        if case.mode is Mode.TRAIN:
+            peak = shown.raw.first_step_peak_bytes
+            rows.append(row("First step", exactly(shown.raw.first_step_s)))
+            rows.append(row("Memory of the first step", None if peak is None else exactly(peak / 2**20)))
+        rows.append(row(f"A step, {case.mode}", scaled(shown.latency_s, 1e3)))
+    return rows
+
+
+def report(run: Run) -> list[str]:
+    """A table for each model and mode, eager first."""
+    tables: dict[tuple[str, Mode], list[Line]] = {}
+    for line in measured(run):
+        tables.setdefault((line[0].case.model, line[0].case.mode), []).append(line)
+    lines = []
+    if run.manifest.settings.jobs > 1:
+        lines += [
+            f"**{run.manifest.settings.jobs} cases prepared at once: their initial steps shared the host's cores.**",
+            "",
+        ]
+    for (model, mode), of_table in tables.items():
+        lines += [f"## {markdown.escape(model)}, {mode}", "", *_table(of_table), ""]
+    if not tables:
+        lines += ["No case of this run was measured yet.", ""]
+    return [*lines, READING, *not_measured(run)]
+
+
+def _table(lines: list[Line]) -> list[str]:
+    headings = (
+        "backend",
+        "precision",
+        "batch",
+        "initial step",
+        "of CPU time",
+        "peak allocated",
+        "reserved",
+        "step",
+        "speedup over eager",
+        "pays after",
+        "graphs",
+        "breaks",
+        "CUDA-graph skips",
+        "cache",
+    )
+    ordered = sorted(lines, key=lambda line: line[0].has_candidate)
+    rows = [_row(*line) for line in ordered]
+    if all(result.has_candidate for result, _ in lines):
+        rows.insert(0, _eager_beside(*lines[0]))
+    return markdown.table(headings, rows)
+
+
+def _row(result: CaseResult, figures: CaseFigures) -> list[str]:
+    compilation = figures.shown.raw.compilation
+    speedup = "" if figures.speedup is None else units.speedup(figures.speedup)
+    return [
+        str(result.case.backend),
+        *_measures(result.case, figures.shown),
+        f"{speedup}, but its results are wrong" if result.status is Status.INCORRECT else speedup,
+        "" if figures.speedup is None else pays_after(figures),
+        *(
+            ("", "", "", "")
+            if compilation is None
+            else (
+                str(compilation.graphs),
+                str(compilation.break_count),
+                str(compilation.cudagraph_skips),
+                str(compilation.cache or ""),
+            )
+        ),
+    ]
+
+
+def _measures(case: Case, figures: VariantFigures) -> list[str]:
+    return [
+        case.precision,
+        str(case.batch_size),
+        units.seconds(figures.raw.first_step_s),
+        units.seconds(figures.raw.first_step_cpu_s),
+        units.size(figures.raw.memory.device_peak_allocated_bytes),
+        units.size(figures.raw.memory.device_peak_reserved_bytes),
+        units.latency(figures.latency_s),
+    ]
+
+
+def _eager_beside(result: CaseResult, figures: CaseFigures) -> list[str]:
+    """The line of eager from a candidate's process, for a run without a case of eager alone."""
+    return [f"eager (beside {result.case.backend})", *_measures(result.case, figures.eager), *[""] * 6]
+
+
+def pays_after(figures: CaseFigures) -> str:
+    """How many steps it takes to regain the time by which the candidate's first step was longer than eager's."""
+    gain_s = figures.eager.latency_s.value - figures.shown.latency_s.value
+    if figures.speedup is None or figures.speedup.low <= 1 or gain_s <= 0:
+        return "never, or not known"
+    cost_s = figures.shown.raw.first_step_s - figures.eager.raw.first_step_s
+    return f"{max(1, 1 + round(cost_s / gain_s)):,} steps"

@@ -1,0 +1,15 @@
+"""A whole iteration of nanoGPT's train_gpt2 (https://github.com/karpathy/nanoGPT, 2022; Radford et al., 2019).
+
+The gradients of 40 micro-batches of 12 sequences of 1,024 tokens are accumulated, 491,520 tokens, before one update.
+All else is as in the zoo's `nanogpt_gpt2`, whose step has one micro-batch.
+"""
+
+from torchzoo.networks.gpt import Config
+from torchzoo.networks.gpt_model import GPTModel
+
+
+class Model(GPTModel):
+    config = Config(vocabulary_size=50304, length=1024, layers=12, heads=12, width=768, dropout=0.0)
+    learning_rate = 6e-4
+    betas = (0.9, 0.95)
+    micro_batch_count = 40

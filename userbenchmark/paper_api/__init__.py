@@ -1,0 +1,173 @@
+"""How much of PyTorch's API a set of models uses: the paper's 84 models against MLPerf's.
+
+The TorchBench paper (Hao et al., 2023, arXiv:2304.14226, section 1) says that its suite covers 2.3 times more of
+PyTorch's API surface than MLPerf's PyTorch models. Here both sets run one eager step in training and in evaluation, and
+what the steps use is collected: public functions of `torch`, and operators of the dispatcher. The batches are the
+smallest ones, because the surface does not depend on their size.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from torchzoo.case import EAGER, Mode
+from torchzoo.record import ApiSurface
+from torchzoo.report import markdown
+from torchzoo.report.beside import Row, exactly
+from torchzoo.run.plan import SMOKE, Axes
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Pass, Settings
+from torchzoo.store import Run
+from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measured
+from torchzoo.zoo.suites import read_suite
+
+LARGER, SMALLER = "torchbench", "mlperf"
+KINDS = ("functions", "operators")
+TABLE = "API coverage over MLPerf's models"
+
+READING = """## How to read it, and where it can mislead
+
+A function or operator counts once, however often it is called and with whatever arguments. This is coverage of names,
+not of code paths, dtypes or shapes. The operators are those that the dispatcher saw on this device. Another device has
+others (cuDNN's attention and RNNs, oneDNN's on the CPU), and a newer version of a library may call others for the same
+model. MLPerf's set here is its PyTorch models of the closed division as torchzoo has them, and both sets run torchzoo's
+steps. The paper counted on the original code and with its own definition of the surface. So its ratio can be compared
+with those here, but it can't be reproduced exactly.
+"""
+
+
+def plan(choice: Choice) -> RunRequest:
+    """One step of every model of both suites in both modes, at the smoke batch size. Timing takes hardly any time."""
+    return RunRequest(
+        patterns=choice.patterns,
+        suites=choice.suites if choice.names_models else (LARGER, SMALLER),
+        models_dirs=choice.models_dirs,
+        axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=(EAGER,), batch_sizes=(SMOKE,)),
+        settings=Settings(
+            time_limit_s=0.01,
+            min_time_s=0.0,
+            min_samples=1,
+            block_s=0.001,
+            warmup_min_steps=1,
+            warmup_max_steps=1,
+            memory_steps=1,
+            passes=(Pass.API,),
+        ),
+    )
+
+
+class Surface:
+    """The names that were used, by kind: functions and operators."""
+
+    def __init__(self, surfaces: Iterable[ApiSurface] = ()) -> None:
+        self.names: dict[str, set[str]] = {kind: set() for kind in KINDS}
+        for surface in surfaces:
+            self.names["functions"].update(surface.functions)
+            self.names["operators"].update(surface.operators)
+
+
+def surfaces(run: Run) -> dict[str, list[ApiSurface]]:
+    """The surfaces of the run by model."""
+    found: dict[str, list[ApiSurface]] = defaultdict(list)
+    for result, figures in measured(run):
+        if figures.measured.api is not None:
+            found[result.case.model].append(figures.measured.api)
+    return found
+
+
+def rows(run: Run) -> list[Row]:
+    """How many times more names the paper's models use than MLPerf's. It is a count, so it has no interval."""
+    of_model = surfaces(run)
+    sets = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
+    used = {suite: Surface(one for name in names for one in of_model.get(name, [])) for suite, names in sets.items()}
+    ran = ", ".join(
+        f"{sum(name in of_model for name in names)} of {len(names)} of {suite}" for suite, names in sets.items()
+    )
+    rows = []
+    for kind in KINDS:
+        larger, smaller = (len(used[suite].names[kind]) for suite in (LARGER, SMALLER))
+        ratio = exactly(larger / smaller) if larger and smaller else None
+        missing = "one of the two sets has no model with a surface in this run"
+        rows.append(
+            Row(table=TABLE, figure=kind, beside="API surface", measured=ratio, missing=missing, note=f"models: {ran}")
+        )
+    return rows
+
+
+def report(run: Run) -> list[str]:
+    """The two sets side by side, what each adds, the domains, and the operators that only one or two models use."""
+    of_model = surfaces(run)
+    found = [(model, surface) for model, some in of_model.items() for surface in some]
+    if not found:
+        return ["No case of this run has an API surface: run it with `--api`.", "", *not_measured(run)]
+    return [
+        *_sets(of_model),
+        *_domains(run, found),
+        *_rare(of_model),
+        READING,
+        *not_measured(run),
+    ]
+
+
+def _sets(of_model: dict[str, list[ApiSurface]]) -> list[str]:
+    """The counts of both suites, and what one has and the other has not."""
+    members = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
+    surfaces = {
+        suite: Surface(one for model in models for one in of_model.get(model, [])) for suite, models in members.items()
+    }
+    lines = [f"## {LARGER} against {SMALLER}", ""]
+    rows = []
+    for suite, models in members.items():
+        present = [model for model in models if model in of_model]
+        rows.append([suite, f"{len(present)} of {len(models)}", *_counts(surfaces[suite])])
+    lines += [*markdown.table(("set", "models that ran", *KINDS), rows), ""]
+    for suite, models in members.items():
+        missing = [model for model in models if model not in of_model]
+        if missing:
+            lines += [f"Without a surface in this run, of {suite}: {', '.join(map(markdown.escape, missing))}.", ""]
+    for suite, other in ((LARGER, SMALLER), (SMALLER, LARGER)):
+        for kind in KINDS:
+            added = sorted(surfaces[suite].names[kind] - surfaces[other].names[kind])
+            lines += _folded(f"{len(added)} {kind} in {suite} and not in {other}", added)
+    return lines
+
+
+def _counts(surface: Surface) -> list[str]:
+    return [str(len(surface.names[kind])) for kind in KINDS]
+
+
+def _folded(title: str, names: list[str]) -> list[str]:
+    """A list that GitHub shows folded; a click opens it."""
+    if not names:
+        return [f"{title}.", ""]
+    shown = ", ".join(map(markdown.code, names))
+    return ["<details>", f"<summary>{title}</summary>", "", shown, "", "</details>", ""]
+
+
+def _domains(run: Run, found: list[tuple[str, ApiSurface]]) -> list[str]:
+    """The counts by domain, and how many names no other domain uses."""
+    grouped = {domain: Surface(ones) for domain, ones in by_domain(run, found).items()}
+    models = {domain: len(set(names)) for domain, names in by_domain(run, [(name, name) for name, _ in found]).items()}
+    rows = []
+    for domain, surface in grouped.items():
+        row = [domain, str(models[domain])]
+        for kind in KINDS:
+            others = (other.names[kind] for name, other in grouped.items() if name not in (domain, ALL))
+            alone = "" if domain == ALL else str(len(surface.names[kind].difference(*others)))
+            row += [str(len(surface.names[kind])), alone]
+        rows.append(row)
+    headings = ["domain", "models", *(heading for kind in KINDS for heading in (kind, "in no other domain"))]
+    return ["## Domains", "", *markdown.table(headings, rows), ""]
+
+
+def _rare(of_model: dict[str, list[ApiSurface]]) -> list[str]:
+    """The operators that only one or two models use. A smaller set would lose these first."""
+    used_by: dict[str, list[str]] = defaultdict(list)
+    for model, surfaces in of_model.items():
+        for operator in Surface(surfaces).names["operators"]:
+            used_by[operator].append(model)
+    rare = sorted((operator, models) for operator, models in used_by.items() if len(models) <= 2)
+    rows = [(operator, ", ".join(sorted(models))) for operator, models in rare]
+    title = f"## Operators that only one or two models use: {len(rare)} of {len(used_by)}"
+    return [title, "", *(markdown.table(("operator", "models"), rows) if rows else []), ""]

@@ -1,0 +1,195 @@
+"""Where the time of a step goes: the device computes, moves data, or idles.
+
+The question of Figures 1 and 2 and of Table 2 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226): how much
+of the wall time of eager training and inference is the GPU at work? Shares per model, averaged per domain.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import NamedTuple
+
+from torchzoo import stats
+from torchzoo.analysis.bootstrap import mean
+from torchzoo.analysis.figures import CaseFigures
+from torchzoo.case import EAGER, Case, Mode
+from torchzoo.record import Breakdown
+from torchzoo.report import markdown, units
+from torchzoo.report.beside import Row, scaled
+from torchzoo.run.plan import Axes
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Pass, Settings
+from torchzoo.store import Run
+from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measured, percent
+
+BAR_WIDTH = 25
+
+READING = """## How to read it, and where it can mislead
+
+The shares are those of the wall time of steps that ran under torch.profiler, in a pass after the timing. *Active* is
+the union of the intervals in which a kernel computes. *Movement* is that of copies and fills while no kernel computes.
+*Idle* is the rest, so the three add up to 100%. The profiler slows the host down. So a model that is bound by kernel
+launches is idle somewhat more here than in a step of the latency column. An active device is not always used well: one
+small kernel on one of many multiprocessors counts as active. On the CPU, *active* is time inside operators, and *idle*
+is Python and the framework around them. In the means of a domain every model counts the same, whatever its time.
+"""
+
+
+def plan(choice: Choice) -> RunRequest:
+    """Eager, both modes, the paper's 84 models unless others are named."""
+    return RunRequest(
+        patterns=choice.patterns,
+        suites=choice.suites if choice.names_models else ("torchbench",),
+        models_dirs=choice.models_dirs,
+        axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=(EAGER,)),
+        settings=Settings(time_limit_s=1.0, passes=(Pass.BREAKDOWN, Pass.FLOPS)),
+    )
+
+
+class Shares(NamedTuple):
+    """Parts of the wall time, which add up to 1."""
+
+    active: float
+    movement: float
+    idle: float
+
+
+def shares(breakdown: Breakdown) -> Shares | None:
+    """The shares over all profiled steps together; None if the profiler recorded no steps."""
+    found = stats.shares(breakdown)
+    return None if found is None else Shares(found.active.value, found.movement.value, found.idle.value)
+
+
+class Profiled(NamedTuple):
+    """A case of eager with a breakdown."""
+
+    case: Case
+    figures: CaseFigures
+    shares: Shares
+
+
+def profiled(run: Run) -> list[Profiled]:
+    """The cases of eager that have a breakdown."""
+    return [
+        Profiled(result.case, figures, parts)
+        for result, figures in measured(run)
+        if not result.has_candidate
+        and (breakdown := figures.eager.raw.breakdown) is not None
+        and (parts := shares(breakdown)) is not None
+    ]
+
+
+#: Models of which the paper has a share of its own: the model, the mode and the share.
+SINGLE = (
+    ("fambench_xlmr", Mode.TRAIN, "active"),
+    ("fambench_xlmr", Mode.EVAL, "active"),
+    ("vgg16", Mode.TRAIN, "active"),
+    ("hf_Reformer", Mode.TRAIN, "movement"),
+)
+
+
+def rows(run: Run) -> list[Row]:
+    """Table 2's means by domain and mode, with intervals over models; then the single models that the paper names."""
+    found = profiled(run)
+    rows = []
+    for mode in (Mode.TRAIN, Mode.EVAL):
+        parts = by_domain(run, [(one.case.model, one.shares) for one in found if one.case.mode is mode])
+        for domain, some in parts.items():
+            for name in Shares._fields:
+                if domain != ALL or name == "active":
+                    value = scaled(mean([getattr(one, name) for one in some]), 100)
+                    note = "1 model" if len(some) == 1 else f"{len(some)} models"
+                    rows.append(Row(table=f"Table 2, {mode}", figure=f"{domain}: {name}", measured=value, note=note))
+    of_model = {(one.case.model, one.case.mode): one for one in found}
+    for model, mode, name in SINGLE:
+        if (one := of_model.get((model, mode))) is not None:
+            value = scaled(_share_with_interval(one, name), 100)
+            rows.append(Row(table="Single models", figure=f"{model}, {mode}: {name}", measured=value))
+    rows.append(Row(table="Single models", figure="pig2: movement", measured=None, missing="the zoo has no pig2"))
+    vgg16 = of_model.get(("vgg16", Mode.TRAIN))
+    if vgg16 is not None and (flops := vgg16.figures.measured.flops) is not None:
+        rate = scaled(stats.inverse(vgg16.figures.eager.latency_s), flops.total / 1e12)
+        rows.append(Row(table="Rate of vgg16", figure="vgg16, train: achieved", measured=rate))
+    return rows
+
+
+def _share_with_interval(one: Profiled, name: str) -> stats.Estimate:
+    found = one.figures.eager.shares
+    assert found is not None, "a case with a breakdown has shares"
+    return getattr(found, name)
+
+
+def report(run: Run) -> list[str]:
+    """The spread by domain, then Figures 1 (train) and 2 (eval): a bar per model."""
+    found = profiled(run)
+    if not found:
+        return [
+            "No case of this run has a breakdown: run it with `--breakdown`.",
+            "",
+            *_problems(run),
+            *not_measured(run),
+        ]
+    lines = ["## Averages and spread per domain", "", *_averages(run, found), ""]
+    for mode, figure in ((Mode.TRAIN, "Figure 1"), (Mode.EVAL, "Figure 2")):
+        of_mode = [one for one in found if one.case.mode is mode]
+        if of_mode:
+            lines += [f"## Each model, {mode} (the paper's {figure})", "", *_bars(of_mode), ""]
+    return [*lines, *_problems(run), READING, *not_measured(run)]
+
+
+def _problems(run: Run) -> list[str]:
+    """The cases whose profile could not be read, and why."""
+    found = [
+        (result.case.label(), breakdown.problem)
+        for result, figures in measured(run)
+        if (breakdown := figures.eager.raw.breakdown) is not None and breakdown.problem
+    ]
+    return ["## Measured without a breakdown", "", *markdown.table(("case", "why"), found), ""] if found else []
+
+
+def _averages(run: Run, found: list[Profiled]) -> list[str]:
+    modes = [mode for mode in Mode if any(one.case.mode is mode for one in found)]
+    grouped = {
+        mode: by_domain(run, [(one.case.model, one.shares) for one in found if one.case.mode is mode]) for mode in modes
+    }
+    headings = ["domain"]
+    for mode in modes:
+        headings += [f"{mode}: active [lowest to highest]", "movement", "idle", "models"]
+    everywhere = by_domain(run, [(one.case.model, one.shares) for one in found])
+    return markdown.table(
+        headings,
+        (
+            [domain, *(cell for mode in modes for cell in _mean_cells(grouped[mode].get(domain, [])))]
+            for domain in everywhere
+        ),
+    )
+
+
+def _mean_cells(parts: list[Shares]) -> list[str]:
+    if not parts:
+        return ["", "", "", "0"]
+    active, movement, idle = (fmean(column) for column in zip(*parts, strict=True))
+    lowest, highest = min(parts).active, max(parts).active
+    spread = f" [{percent(lowest)} to {percent(highest)}]" if len(parts) > 1 else ""
+    return [percent(active) + spread, percent(movement), percent(idle), str(len(parts))]
+
+
+def _bars(found: list[Profiled]) -> list[str]:
+    has_flops = any(one.figures.measured.flops is not None for one in found)
+    headings = ["model", "batch", "active", "movement", "idle", "█ active ▒ movement · idle", "latency"]
+    rows = []
+    for case, figures, parts in sorted(found, key=lambda one: -one.shares.active):
+        latency_s, flops = figures.eager.latency_s, figures.measured.flops
+        row = [case.model, str(case.batch_size), *map(percent, parts), bar(parts)]
+        row.append(units.latency(latency_s))
+        if has_flops:
+            row.append(f"{flops.total / latency_s.value / 1e12:.3g}" if flops else "")
+        rows.append(row)
+    return markdown.table(headings + (["TFLOP/s"] if has_flops else []), rows)
+
+
+def bar(parts: Shares) -> str:
+    """The three shares as `BAR_WIDTH` characters."""
+    first = round(BAR_WIDTH * parts.active)
+    second = round(BAR_WIDTH * (parts.active + parts.movement))
+    return "█" * first + "▒" * (second - first) + "·" * (BAR_WIDTH - second)

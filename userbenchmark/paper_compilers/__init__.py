@@ -1,0 +1,177 @@
+"""What a compiler gains and costs against eager: time, CPU memory and GPU memory.
+
+The question of Figures 3 and 4 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226). They compare TorchInductor
+with eager in training and in inference: the ratios candidate over eager of the time of a step (T), of the peak of CPU
+memory (CM) and of GPU memory (GM), for each model and on average. Below 1 the compiler is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchzoo.analysis.cases import CaseResult, Status, case_results
+from torchzoo.analysis.figures import CaseFigures
+from torchzoo.analysis.totals import RatioSamples, Total, total
+from torchzoo.case import EAGER, Backend, Mode
+from torchzoo.report import markdown
+from torchzoo.report.beside import Row, exactly, scaled
+from torchzoo.run.plan import Axes
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Pass, Settings
+from torchzoo.stats import Estimate
+from torchzoo.store import Run
+from torchzoo.userbenchmark import Choice, by_domain, not_measured
+
+READING = """## How to read it, and where it can mislead
+
+T is 1 / speedup, as in every report. Eager and the candidate take turns in one process, and the speedup is the median
+of the ratios of the quads (A B B A), with a 95% interval. The interval of a mean is a bootstrap over models and
+samples. CM and GM of a model have no interval: a peak is one number, and it may be another one in a second run. GM is
+the allocator's peak over a few steps, weights included. A pool that CUDA graphs keep counts if it is in use. CM is the
+peak resident memory of a process. Eager's is read before anything is compiled. The candidate's is that of a process of
+its own, which took no eager step: so both may be below 1. The libraries are loaded once for all processes and count in
+both peaks. Where the candidate's own process failed, the peak beside eager stands in its place, and the note says so.
+The means are over the cases that ran and were not found wrong: with a pass rate below 100% they look better than they
+are.
+"""
+
+
+def plan(choice: Choice) -> RunRequest:
+    """Inductor beside eager, both modes, the paper's 84 models unless others are named."""
+    return RunRequest(
+        patterns=choice.patterns,
+        suites=choice.suites if choice.names_models else ("torchbench",),
+        models_dirs=choice.models_dirs,
+        axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=(Backend("inductor"),)),
+        settings=Settings(time_limit_s=2.0, passes=(Pass.MEMORY_ALONE,)),
+    )
+
+
+INDUCTOR = Backend("inductor")
+CPU_MEMORY, GPU_MEMORY = "CPU memory, change of the peak (CM - 1)", "GPU memory, change of the peak (GM - 1)"
+GUARDS, REFORMER = "Guards of hf_Reformer", "hf_Reformer"
+SPEEDUP, SLOWER = "Speedup of inductor over eager", "Slower than eager in evaluation"
+
+
+def rows(run: Run) -> list[Row]:
+    """The means over all models by mode, the two models that the paper found slower, and Reformer's guards."""
+    results = [one for one in case_results(run) if one.case.backend == INDUCTOR]
+    samples = RatioSamples(results)
+    rows = []
+    for mode in (Mode.TRAIN, Mode.EVAL):
+        some = [one for one in results if one.case.mode is mode]
+        found = total("mode", mode, some, samples)
+        if found.passing is None:
+            continue
+        note = f"{found.passed} of {found.could_run} models passed"
+        rows.append(Row(table=SPEEDUP, figure=mode, measured=found.passing, note=note))
+        for table, ratio in ((CPU_MEMORY, found.host_memory_ratio), (GPU_MEMORY, found.device_memory_ratio)):
+            change = None if ratio is None else scaled(ratio, 100, -100)
+            rows.append(Row(table=table, figure=mode, measured=change, missing="this device has no such peak"))
+    for name in ("yolov3", REFORMER):
+        found_one = next((one for one in results if (one.case.model, one.case.mode) == (name, Mode.EVAL)), None)
+        figures = None if found_one is None else found_one.figures
+        speedup = None if figures is None else figures.speedup
+        why = "no measured case of this run gives it" if found_one is None else found_one.reason
+        rows.append(Row(table=SLOWER, figure=name, measured=speedup, missing=why))
+    for one in results:
+        compilation = one.figures.shown.raw.compilation if one.figures is not None else None
+        if one.case.model == REFORMER and compilation is not None and compilation.guards is not None:
+            guards = exactly(compilation.guards)
+            rows.append(Row(table=GUARDS, figure=f"{REFORMER}, {one.case.mode}", beside=REFORMER, measured=guards))
+    return rows
+
+
+def report(run: Run) -> list[str]:
+    """For each backend: means by domain with pass rates, then a line for each model."""
+    results = [result for result in case_results(run) if result.has_candidate]
+    backends = list(dict.fromkeys(case.backend for case in run.manifest.cases if case.backend != EAGER))
+    if not backends:
+        return ["No case of this run has a backend beside eager: run it with `--backend inductor`."]
+    samples = RatioSamples(results)
+    lines = []
+    for backend in backends:
+        of_backend = [result for result in results if result.case.backend == backend]
+        lines += [f"## {backend}: means per domain", "", *_means(run, of_backend, samples), ""]
+        for mode, figure in ((Mode.TRAIN, "Figure 3"), (Mode.EVAL, "Figure 4")):
+            rows = [
+                (result, figures)
+                for result in of_backend
+                if result.case.mode is mode and (figures := result.figures) is not None
+            ]
+            rows.sort(key=lambda one: -_speedup(one[1]))
+            if rows:
+                headings = ("model", "batch", "T", "CM", "GM", "first step", "note")
+                lines += [f"## {backend}: each model, {mode} (as the paper's {figure})", ""]
+                lines += [*markdown.table(headings, (_row(*one) for one in rows)), ""]
+    return [*lines, READING, *not_measured(run)]
+
+
+def _speedup(figures: CaseFigures) -> float:
+    return 0.0 if figures.speedup is None else figures.speedup.value
+
+
+def _means(run: Run, results: Sequence[CaseResult], samples: RatioSamples) -> list[str]:
+    modes = [mode for mode in Mode if any(result.case.mode is mode for result in results)]
+    if not modes:
+        return ["No case of this backend has run yet."]
+    headings = ["domain"]
+    for mode in modes:
+        headings += [f"{mode}: T", "CM", "GM", "passed"]
+    grouped = {
+        mode: by_domain(run, [(one.case.model, one) for one in results if one.case.mode is mode]) for mode in modes
+    }
+    everywhere = by_domain(run, [(result.case.model, result) for result in results])
+    return markdown.table(
+        headings,
+        (
+            [
+                domain,
+                *(
+                    cell
+                    for mode in modes
+                    for cell in _cells(total("domain", domain, grouped[mode].get(domain, []), samples))
+                ),
+            ]
+            for domain in everywhere
+        ),
+    )
+
+
+def _cells(found: Total) -> list[str]:
+    """Geometric means of T, CM and GM over the cases that passed, and how many passed of those that could run."""
+    rate = "none ran"
+    if found.pass_rate is not None:
+        rate = f"{found.passed}/{found.could_run}, {100 * found.pass_rate:.0f}%"
+    ratios = (found.time_ratio, found.host_memory_ratio, found.device_memory_ratio)
+    return [*("" if ratio is None else ratio_text(ratio) for ratio in ratios), rate]
+
+
+def ratio_text(estimate: Estimate) -> str:
+    """`0.77 [0.70, 0.85]`; a single number has no interval."""
+    if estimate.count < 2:
+        return f"{estimate.value:.2f}"
+    confidence = "" if estimate.confidence >= 0.95 else f" (at {100 * estimate.confidence:.0f}%)"
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]{confidence}"
+
+
+def _row(result: CaseResult, figures: CaseFigures) -> list[str]:
+    time, first_step_s = figures.time_ratio, figures.shown.raw.first_step_s
+    compilation = figures.shown.raw.compilation
+    notes = ["results are wrong: not in the means"] if result.status is Status.INCORRECT else []
+    if figures.shown.raw.memory_alone is None:
+        notes.append("memory beside eager")
+    if time is not None and time.count < 2:
+        notes.append("one quad")
+    if compilation is not None and (breaks := compilation.break_count):
+        notes.append(f"{breaks} graph breaks")
+    if compilation is not None and compilation.cudagraph_skips:
+        notes.append(f"CUDA graphs skipped {compilation.cudagraph_skips} times")
+    return [
+        result.case.model,
+        str(result.case.batch_size),
+        "" if time is None else ratio_text(time),
+        *("" if one is None else f"{one:.2f}" for one in (figures.host_memory_ratio, figures.device_memory_ratio)),
+        f"{first_step_s:.1f} s",
+        "; ".join(notes),
+    ]

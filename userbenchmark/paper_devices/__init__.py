@@ -1,0 +1,99 @@
+"""One device against another: how many times faster the same models run.
+
+The question of Figure 5 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226), which has two vendors' GPUs. Run
+this study on each machine, then write the document from both runs: `torchzoo study paper_devices --from RUN RUN`. The
+first run is the base.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from torchzoo.analysis.cases import CaseResult, case_results
+from torchzoo.analysis.findings import Pair
+from torchzoo.analysis.hardware import hardware_means, hardware_ratio
+from torchzoo.case import EAGER, Case, Mode, Precision
+from torchzoo.provenance import gpu_names
+from torchzoo.report import markdown
+from torchzoo.report.beside import Row
+from torchzoo.run.plan import DEFAULT, Axes
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Settings
+from torchzoo.store import Run
+from torchzoo.userbenchmark import Choice, not_measured
+
+SEVERAL_MACHINES = True
+TABLE = "Figure 5, time on the first machine over time on the second"
+TWO_RUNS = "it needs two runs, of different machines: `--from RUN RUN`"
+
+READING = """## How to read it, and where it can mislead
+
+The times are those of separate runs, so nothing is paired: what differs between processes, hosts and software is part
+of the ratio. A ratio of a model that the host bounds tells about the host. Both machines run the same batch. A case
+counts only if it passed on both.
+"""
+
+
+def plan(choice: Choice) -> RunRequest:
+    """Eager in both modes at FP32 and TF32, the paper's 84 models; the default batches, whatever was tuned here."""
+    return RunRequest(
+        patterns=choice.patterns,
+        suites=choice.suites if choice.names_models else ("torchbench",),
+        models_dirs=choice.models_dirs,
+        axes=Axes(
+            modes=(Mode.TRAIN, Mode.EVAL),
+            devices=(),
+            backends=(EAGER,),
+            precisions=(Precision.FP32, Precision.TF32),
+            batch_sizes=(DEFAULT,),
+        ),
+        settings=Settings(time_limit_s=2.0),
+    )
+
+
+def _anywhere(case: Case) -> Case:
+    return msgspec.structs.replace(case, device="")
+
+
+def _passed(run: Run) -> dict[Case, CaseResult]:
+    return {_anywhere(result.case): result for result in case_results(run) if result.passed}
+
+
+def pairs(base: Run, other: Run) -> list[Pair]:
+    """The cases that passed in both runs, whatever the devices are called."""
+    there = _passed(other)
+    return [(case, result.measured, there[case].measured) for case, result in _passed(base).items() if case in there]
+
+
+def rows(*runs: Run) -> list[Row]:
+    """The mean by precision, mode and domain of each machine against the first one."""
+    if len(runs) < 2:
+        return [Row(table=TABLE, figure="all", measured=None, missing=TWO_RUNS)]
+    base, *others = runs
+    found = []
+    for other in others:
+        name = f"{_name(other)}: " if len(others) > 1 else ""
+        for one in hardware_means(pairs(base, other), {**base.manifest.domains, **other.manifest.domains}):
+            figure = f"{name}{one.axes}, {one.mode}, {one.domain}"
+            found.append(Row(table=TABLE, figure=figure, measured=one.ratio, note=f"{one.cases} cases"))
+    return found or [Row(table=TABLE, figure="all", measured=None, missing="no case passed on both machines")]
+
+
+def _name(run: Run) -> str:
+    """The devices that the run measured."""
+    return gpu_names(run.manifest) if run.manifest.environment.get("gpus") else str(run.manifest.environment.get("cpu"))
+
+
+def report(*runs: Run) -> list[str]:
+    """The machines, then each case: the ratio, the fastest first."""
+    lines = ["## The machines", "", *(f"{number}. {markdown.escape(_name(run))}" for number, run in enumerate(runs, 1))]
+    base, *others = runs
+    for other in others:
+        ratios = [(hardware_ratio(*one), one[0]) for one in pairs(base, other)]
+        ratios.sort(key=lambda one: -one[0].ratio)
+        cells = [[case.label(), f"{ratio.ratio:.2f}"] for ratio, case in ratios]
+        lines += ["", f"## Each case, {markdown.escape(_name(base))} over {markdown.escape(_name(other))}", ""]
+        lines += markdown.table(("case", "ratio of times"), cells) if cells else ["No case passed on both."]
+    if not others:
+        lines += ["", f"No ratio yet: {TWO_RUNS}."]
+    return [*lines, "", READING, *(line for run in runs for line in not_measured(run))]

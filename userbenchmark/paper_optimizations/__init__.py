@@ -1,0 +1,172 @@
+"""What the paper's optimizations gain in the models' own steps: zero_grad, optimizers, a square root, offloading.
+
+The question of Figure 6 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226). PyTorch and the libraries have
+taken over its optimizations since. So each old way is put back into the step and measured beside the step as it is: how
+many times faster the step is than with the old way is what the optimization gains. Ways that are newer than the default
+(fused optimizers, for example) are measured beside the step as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torchzoo import stats
+from torchzoo.analysis.bootstrap import BootstrapSamples, geomean_of, inverse
+from torchzoo.analysis.cases import CaseResult, case_results
+from torchzoo.analysis.totals import bootstrap_case, paired_ratios
+from torchzoo.case import Backend, Mode
+from torchzoo.report import markdown, units
+from torchzoo.report.beside import Row, exactly
+from torchzoo.run.plan import Axes
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Settings
+from torchzoo.stats import STATED_CONFIDENCE, Estimate
+from torchzoo.store import Run
+from torchzoo.userbenchmark import Choice, not_measured
+
+
+class Change(NamedTuple):
+    """A change of the step. Of an old way, the gain is that of today's step over it."""
+
+    backend: Backend
+    is_old: bool
+    text: str
+
+    @property
+    def fast_and_slow(self) -> str:
+        """Which step is compared with which."""
+        return "the step over its changed form" if self.is_old else "the changed form over the step"
+
+
+ZERO_GRAD = Change(Backend("zero_grad", "kernels"), is_old=True, text="gradients zeroed by a kernel each")
+RSQRT = Change(Backend("rsqrt"), is_old=True, text="the square root of a number on the device")
+OFFLOAD = Change(Backend("offload"), is_old=True, text="networks moved to the host and back")
+CHANGES = (
+    ZERO_GRAD,
+    Change(Backend("zero_grad", "foreach"), is_old=False, text="gradients zeroed by foreach"),
+    Change(Backend("zero_grad", "none"), is_old=False, text="gradients set to None"),
+    Change(Backend("optimizer", "for-loop"), is_old=True, text="optimizer: for-loop"),
+    Change(Backend("optimizer", "foreach"), is_old=False, text="optimizer: foreach"),
+    Change(Backend("optimizer", "fused"), is_old=False, text="optimizer: fused"),
+    RSQRT,
+    OFFLOAD,
+)
+GAINS, MEAN, LARGEST = "Models that gain", "Mean speedup", "Largest speedup"
+
+#: From which speedup on a model gains.
+LEAST_GAIN = {Mode.TRAIN: 1.0, Mode.EVAL: 1.03}
+
+READING = """## How to read it, and where it can mislead
+
+The model's own step and its changed form take turns in one process, on the same parameters. A gain above 1 says how
+many times as fast the newer way is as the older one. The step itself has PyTorch's defaults of this version:
+`zero_grad` sets gradients to None, and optimizers on a GPU are foreach. So a change to what is the default anyway
+gains nothing, and is a control. A changed form costs about a microsecond a step more than the change itself. Models
+that reset gradients by other means than their optimizer's `zero_grad` are skipped with that reason. A changed
+optimizer keeps a state of its own beside that of the model's optimizer. *Networks moved to the host and back* is the
+paper's finding about pig2, applied to the evaluation of each model: it says what any model would lose by it. The mean
+over the models that gain is of models that were chosen by the outcome, so it is too high wherever noise has chosen.
+"""
+
+
+def plan(choice: Choice) -> RunRequest:
+    """Every change beside the model's own step, the paper's 84 models unless others are named."""
+    return RunRequest(
+        patterns=choice.patterns,
+        suites=choice.suites if choice.names_models else ("torchbench",),
+        models_dirs=choice.models_dirs,
+        axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=tuple(change.backend for change in CHANGES)),
+        settings=Settings(time_limit_s=3.0),
+    )
+
+
+class Gain(NamedTuple):
+    """What a change gains in one model."""
+
+    model: str
+    speedup: Estimate
+    samples: BootstrapSamples
+
+
+def gains(run: Run, change: Change, mode: Mode) -> list[Gain]:
+    """The models on which the change was measured, the largest gain first."""
+    found = []
+    for result in case_results(run):
+        if (result.case.backend, result.case.mode) != (change.backend, mode) or not result.passed:
+            continue
+        speedup, samples = _speedup(result), bootstrap_case(result.case, paired_ratios(result))
+        if change.is_old:
+            speedup, samples = stats.inverse(speedup), inverse(samples)
+        found.append(Gain(result.case.model, speedup, samples))
+    return sorted(found, key=lambda gain: -gain.speedup.value)
+
+
+def _speedup(result: CaseResult) -> Estimate:
+    figures = result.figures
+    assert figures is not None, "a case that passed has figures"
+    assert figures.speedup is not None, "a case with a candidate has a speedup"
+    return figures.speedup
+
+
+def that_gain(found: Sequence[Gain], mode: Mode) -> list[Gain]:
+    """Those whose whole 95% interval is above what counts as a gain."""
+    sure = [gain for gain in found if gain.speedup.confidence >= STATED_CONFIDENCE]
+    return [gain for gain in sure if gain.speedup.low > LEAST_GAIN[mode]]
+
+
+def rows(run: Run) -> list[Row]:
+    """For each change: how many models gain, the mean over these and over all, and the largest gain."""
+    rows = []
+    for mode in (Mode.TRAIN, Mode.EVAL):
+        for change in CHANGES:
+            found = gains(run, change, mode)
+            if not found:
+                continue
+            winners = that_gain(found, mode)
+            name = f"{mode}, {change.text}"
+            beside = str(mode) if change is ZERO_GRAD else ""
+            of = f"of {len(found)}"
+            rows.append(Row(table=GAINS, figure=name, beside=beside, measured=exactly(len(winners)), note=of))
+            for which, some in (("those that gain", winners), ("all", found)):
+                mean = geomean_of([gain.samples for gain in some]) if some else None
+                rows.append(
+                    Row(
+                        table=MEAN,
+                        figure=f"{name}, {which}",
+                        beside=beside,
+                        measured=mean,
+                        missing="no model gains",
+                        note=f"{len(some)} models",
+                    )
+                )
+            largest = found[0]
+            rows.append(Row(table=LARGEST, figure=name, beside=beside, measured=largest.speedup, note=largest.model))
+    why = "our data do not say which changes to evaluation the paper counts"
+    rows += [Row(table=table, figure=Mode.EVAL, measured=None, missing=why) for table in (GAINS, LARGEST)]
+    why = "the zoo has no pig2"
+    rows.append(Row(table=LARGEST, figure="pig2, networks kept on the device", measured=None, missing=why))
+    why = "here the whole step is measured"
+    rows.append(Row(table=LARGEST, figure="hf_Reformer, that function alone", measured=None, missing=why))
+    return rows
+
+
+def report(run: Run) -> list[str]:
+    """A table for each mode: a line for each model, a column for each change."""
+    lines = []
+    for mode in (Mode.TRAIN, Mode.EVAL):
+        columns = {change: {gain.model: gain.speedup for gain in gains(run, change, mode)} for change in CHANGES}
+        columns = {change: column for change, column in columns.items() if column}
+        models = list(dict.fromkeys(model for column in columns.values() for model in column))
+        if not models:
+            continue
+        cells = (
+            [model, *(units.speedup(column[model]) if model in column else "" for column in columns.values())]
+            for model in models
+        )
+        lines += [f"## Each model, {mode}", "", *markdown.table(("model", *(c.text for c in columns)), cells), ""]
+        lines += [f"- {change.text}: {change.fast_and_slow}" for change in columns]
+        lines.append("")
+    if not lines:
+        lines = ["No case of this run has a change beside the model's own step that passed.", ""]
+    return [*lines, READING, *not_measured(run)]

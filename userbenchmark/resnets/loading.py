@@ -1,0 +1,84 @@
+"""ResNets whose training step begins with loading its images, as timm's train.py does.
+
+The plan copies this file into each model folder that it writes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import timm
+from PIL import Image
+from timm.data import create_loader  # type: ignore[attr-defined]
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from torchzoo.tasks import Batch, TimmClassifier
+
+IMAGES = 512  # they stay in memory, encoded, and each is decoded again and again
+WIDTH, HEIGHT = 500, 375
+QUALITY = 95
+WORKERS = 4  # the default of timm's train.py
+LONGEST_EPOCH = 10**6  # images: the workers never stop to begin a new epoch
+
+
+class JpegImages(Dataset[Any]):
+    """So many encoded images, as often as an epoch needs them."""
+
+    transform: Any = None  # set by timm
+
+    def __init__(self, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        self.encoded = []
+        for _ in range(IMAGES):
+            small = random.integers(0, 256, (HEIGHT // 8, WIDTH // 8, 3), dtype=np.uint8)
+            smooth = np.asarray(
+                Image.fromarray(small).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC), dtype=np.int16
+            )
+            grain = random.integers(-12, 13, smooth.shape, dtype=np.int16)
+            image = io.BytesIO()
+            Image.fromarray(np.clip(smooth + grain, 0, 255).astype(np.uint8)).save(image, "JPEG", quality=QUALITY)
+            self.encoded.append(image.getvalue())
+
+    def __len__(self) -> int:
+        return LONGEST_EPOCH
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        image = Image.open(io.BytesIO(self.encoded[number % IMAGES])).convert("RGB")
+        return self.transform(image), number % TimmClassifier.num_classes
+
+
+class LoadingClassifier(TimmClassifier):
+    """A timm model whose step first takes a batch from timm's loader: decoding, augmentation, copying."""
+
+    architecture: ClassVar[str]
+
+    def build_network(self) -> nn.Module:
+        return timm.create_model(self.architecture, zero_init_last=False)
+
+    def build(self) -> None:
+        super().build()
+        self.batches = self._load()
+        self.batch = next(self.batches)
+
+    def _load(self) -> Iterator[Batch]:
+        loader = create_loader(
+            JpegImages(self.seed),  # type: ignore[arg-type]
+            input_size=(3, self.image_size, self.image_size),
+            batch_size=self.batch_size,
+            is_training=True,
+            color_jitter=0.4,
+            interpolation="random",
+            num_workers=WORKERS,
+            device=self.device,
+        )
+        loader.loader.multiprocessing_context = "fork"  # this folder's modules can't be imported by name elsewhere
+        for images, labels in loader:
+            yield Batch((images,), labels)
+
+    def train_step(self) -> Tensor:
+        self.batch = next(self.batches)
+        return super().train_step()
