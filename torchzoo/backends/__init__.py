@@ -12,8 +12,8 @@ class BackendInfo:
     """What `plan` must know of a backend.
 
     `preload` names modules that the fork server imports once, instead of every worker that compiles. `module` is a
-    module of `torchzoo.backends`. It has `compile_network(network, call, backend)` and, where STEP is one of `scopes`,
-    `compile_step(step, backend)`. `package` must be importable; if it is not, `install` says what to do.
+    module of `torchzoo.backends`. It has `compile_network(network, call, backend)` and, where `scopes` has others than
+    NETWORK, `compile_block(block, backend)` and `compile_step(step, backend)`. `package` must be importable; if it is not, `install` says what to do.
     """
 
     module: str | None  # None for eager: there is nothing to compile
@@ -70,7 +70,7 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
     "aot_eager": BackendInfo(module="dynamo", uses_dynamo=True, preload=_DYNAMO, scopes=_DYNAMO_SCOPES),
     "torchscript": BackendInfo(
-        module="torchscript", options=("trace", "script"), why_limited="TorchScript takes modules, not whole steps"
+        module="torchscript", options=("trace", "script"), why_limited="TorchScript takes networks, not blocks or whole steps"
     ),
     "export": BackendInfo(
         module="export", modes=(Mode.EVAL,), why_limited="torch.export gives one forward graph of a module"

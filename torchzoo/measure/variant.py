@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 from torchzoo import backends
+from torchzoo.backends import NotRunnable
 from torchzoo.backends.call import Call
 from torchzoo.case import Backend, Case, CompileScope, Mode
+from torchzoo.measure.blocks import blocks
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
@@ -28,31 +30,45 @@ class Variant:
     select: Callable[[], None]
 
 
+#: What the modules of a model run in place of their own code.
+Compiled = dict[nn.Module, Callable[..., Any]]
+
+
 def eager_variant(model: Model, step: Callable[[], Any]) -> Variant:
     """The step with every network running its own code."""
-    return Variant(name=EAGER_VARIANT, step=step, select=lambda: _install(model, {}))
+    return Variant(name=EAGER_VARIANT, step=step, select=_selecting(model, {}))
 
 
 def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: dict[str, Call]) -> Variant:
-    """The same step on the same weights, with the networks (or the whole step) compiled by the case's backend.
+    """The same step on the same weights, with what the case's compile scope names compiled by the case's backend.
 
     `calls` has, by network name, the first call of each network that the step calls. They are not kept.
 
     Raises:
         LabelNotReached: the step calls no network, or the backend made its own copy of trainable weights.
+        NotRunnable: the blocks are to be compiled, and the networks have no repeated blocks.
     """
     module_name = backends.info(case.backend.name).module
     assert module_name is not None, "eager has no candidate"
     module = import_module(f"torchzoo.backends.{module_name}")
     if case.compile_scope is CompileScope.STEP:
         return Variant(
-            name=CANDIDATE_VARIANT, step=module.compile_step(step, case.backend), select=lambda: _install(model, {})
+            name=CANDIDATE_VARIANT, step=module.compile_step(step, case.backend), select=_selecting(model, {})
         )
     networks = model.networks()
     if not calls:
         raise LabelNotReached("the step calls none of its networks, so that there is nothing to compile")
-    compiled = {name: _compile(module, networks[name], call, case.backend, model.mode) for name, call in calls.items()}
-    return Variant(name=CANDIDATE_VARIANT, step=step, select=lambda: _install(model, compiled))
+    if case.compile_scope is CompileScope.BLOCK:
+        repeated = [block for name in calls for block in blocks(networks[name])]
+        if not repeated:
+            raise NotRunnable("its networks have no repeated blocks, which are what is compiled with this scope")
+        compiled: Compiled = {block: module.compile_block(block, case.backend) for block in repeated}
+    else:
+        compiled = {
+            networks[name]: _compile(module, networks[name], call, case.backend, model.mode)
+            for name, call in calls.items()
+        }
+    return Variant(name=CANDIDATE_VARIANT, step=step, select=_selecting(model, compiled))
 
 
 def _compile(module: Any, network: nn.Module, call: Call, backend: Backend, mode: Mode) -> Callable[..., Any]:
@@ -65,10 +81,16 @@ def _compile(module: Any, network: nn.Module, call: Call, backend: Backend, mode
     return partial(compiled)  # a function, even where it is a module: a module's attribute would become its child
 
 
-def _install(model: Model, compiled: dict[str, Callable[..., Any]]) -> None:
-    """Make each network run its compiled form, or its own code where it has none.
+def _selecting(model: Model, compiled: Compiled) -> Callable[[], None]:
+    """A function that makes each network and block run its compiled form, or its own code where it has none.
 
-    `nn.Module.compile()` puts its result in the same place, so all references to the network keep working.
+    `nn.Module.compile()` puts its result in the same place, so all references to the module keep working.
     """
-    for name, network in model.networks().items():
-        network._compiled_call_impl = compiled.get(name)
+    networks = list(model.networks().values())
+    modules = [*networks, *(block for network in networks for block in blocks(network))]
+
+    def select() -> None:
+        for module in modules:
+            module._compiled_call_impl = compiled.get(module)
+
+    return select
