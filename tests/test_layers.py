@@ -47,7 +47,7 @@ WITH_TORCH_MODULES = frozenset(
     {"torchzoo.zoo.contract", "torchzoo.run.preload", "torchzoo.__main__"}
     | {
         f"torchzoo.backends.{name}"
-        for name in ("call", "dynamo", "export", "onnxrt", "openvino", "tensorrt", "torchscript")
+        for name in ("aoti", "call", "dynamo", "export", "onnxrt", "openvino", "tensorrt", "torchscript")
     }
 )
 

@@ -157,6 +157,15 @@ def test_records_have_the_layout_of_the_database() -> None:
     }
 
 
+def test_compiling_ahead_of_the_first_step_counts_as_compilation() -> None:
+    packed = Compilation(compile_s=30.0, load_s=0.5, package_bytes=GB)
+    variants = {"eager": variant_result(), "candidate": variant_result(first_step_s=0.3, compilation=packed)}
+    run = run_of(record(msgspec.structs.replace(compared(), variants=variants), backend=Backend("aoti")))
+    found = {entry["metric"]["name"]: entry for entry in map(json.loads, exports.benchmark_database(run).splitlines())}
+    assert found["compilation_latency"]["metric"]["benchmark_values"] == pytest.approx([30.7])
+    assert "unique_graphs" not in found
+
+
 def test_each_process_gives_a_value() -> None:
     text = exports.benchmark_database(run_of(record(), record(repeat=1), record(FAILED, repeat=2)))
     found = {entry["metric"]["name"]: entry["metric"] for entry in map(json.loads, text.splitlines())}

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.call import Call
-from torchzoo.case import Backend
+from torchzoo.case import Backend, Parallel
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
@@ -20,13 +19,13 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
     return _compiled(_call_of(network), backend)
 
 
-def compile_block(block: nn.Module, backend: Backend) -> Callable[..., Any]:
+def compile_block(block: nn.Module, backend: Backend, parallel: Parallel) -> Callable[..., Any]:
     """A block's call under Dynamo, which keeps compiled code by function: blocks of one class share it.
 
     Raises:
         NotRunnable: Dynamo would compile nothing.
     """
-    if isinstance(block, FSDPModule) and _has_pytorchs_forward(block):
+    if parallel is Parallel.FSDP2 and _has_pytorchs_forward(block):
         raise NotRunnable("its blocks are of a class of PyTorch's own, whose call Dynamo leaves to Python under FSDP2")
     return _compiled(_call_of(block), backend)
 

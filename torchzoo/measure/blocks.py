@@ -1,4 +1,4 @@
-"""The repeated blocks of a network: what `fully_shard` shards, and what `--compile-scope block` compiles, one by one."""
+"""The repeated blocks of a network. FSDP2 shards each of them, and `--compile-scope block` compiles each by itself."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -13,6 +13,7 @@ from torch import nn
 
 from torchzoo import backends
 from torchzoo.backends import NotRunnable
+from torchzoo.backends.aoti import PackagedNetwork
 from torchzoo.backends.call import Call
 from torchzoo.case import Backend, Case, CompileScope, Mode
 from torchzoo.measure.blocks import blocks
@@ -28,10 +29,7 @@ class Variant:
     name: str
     step: Callable[[], Any]
     select: Callable[[], None]
-
-
-#: What the modules of a model run in place of their own code.
-Compiled = dict[nn.Module, Callable[..., Any]]
+    packages: tuple[PackagedNetwork, ...] = ()  # of networks that were compiled ahead of time
 
 
 def eager_variant(model: Model, step: Callable[[], Any]) -> Variant:
@@ -62,13 +60,17 @@ def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: 
         repeated = [block for name in calls for block in blocks(networks[name])]
         if not repeated:
             raise NotRunnable("its networks have no repeated blocks, which are what is compiled with this scope")
-        compiled: Compiled = {block: module.compile_block(block, case.backend) for block in repeated}
-    else:
-        compiled = {
-            networks[name]: _compile(module, networks[name], call, case.backend, model.mode)
-            for name, call in calls.items()
-        }
-    return Variant(name=CANDIDATE_VARIANT, step=step, select=_selecting(model, compiled))
+        by_block = {block: module.compile_block(block, case.backend, case.parallel) for block in repeated}
+        return Variant(name=CANDIDATE_VARIANT, step=step, select=_selecting(model, by_block))
+    made = {name: _compile(module, networks[name], call, case.backend, model.mode) for name, call in calls.items()}
+    # Functions, even where they are modules: a module's attribute would become its child.
+    functions = {networks[name]: partial(compiled) for name, compiled in made.items()}
+    return Variant(
+        name=CANDIDATE_VARIANT,
+        step=step,
+        select=_selecting(model, functions),
+        packages=tuple(compiled for compiled in made.values() if isinstance(compiled, PackagedNetwork)),
+    )
 
 
 def _compile(module: Any, network: nn.Module, call: Call, backend: Backend, mode: Mode) -> Callable[..., Any]:
@@ -78,10 +80,10 @@ def _compile(module: Any, network: nn.Module, call: Call, backend: Backend, mode
         own = {parameter.data_ptr() for parameter in network.parameters()}
         if not {parameter.data_ptr() for parameter in compiled.parameters()} <= own:
             raise LabelNotReached(f"{backend} made a copy of the weights: training it would not train the model")
-    return partial(compiled)  # a function, even where it is a module: a module's attribute would become its child
+    return compiled
 
 
-def _selecting(model: Model, compiled: Compiled) -> Callable[[], None]:
+def _selecting(model: Model, compiled: Mapping[nn.Module, Callable[..., Any]]) -> Callable[[], None]:
     """A function that makes each network and block run its compiled form, or its own code where it has none.
 
     `nn.Module.compile()` puts its result in the same place, so all references to the module keep working.
