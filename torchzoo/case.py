@@ -44,6 +44,7 @@ class MemoryFormat(enum.StrEnum):
 
 class CompileScope(enum.StrEnum):
     NETWORK = "network"  # what a user does with torch.compile(model)
+    BLOCK = "block"  # each repeated block by itself: blocks of one class share their code, and less is compiled
     STEP = "step"  # the whole step: loss, backward and optimizer too
 
 

@@ -82,7 +82,7 @@ class Recompilation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compilation(msgspec.Struct, frozen=True, kw_only=True):
-    """What Dynamo counted for one variant, from its first step to the end of its timing."""
+    """What Dynamo counted for one variant, from its first step to the end of its timing; or what AOTInductor made."""
 
     graphs: Count = 0
     graph_breaks: dict[str, Count] = {}  # how often, by reason: Dynamo's own counter, for those who expect its number
@@ -90,12 +90,14 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     cache: CacheMode | None = None  # None where the backend compiles nothing that is cached
     cache_hits: Count = 0  # graphs whose code inductor found in its cache
     cache_misses: Count = 0
-    compile_s: Seconds | None = None  # wall time inside Dynamo and its backend; None in records before 2026-11-21
+    compile_s: Seconds | None = None  # wall time inside Dynamo and its backend (aoti: from torch.export to the package)
     guards: Count | None = None
     breaks: tuple[GraphBreak, ...] = ()
     recompilations: tuple[Recompilation, ...] = ()
     cudagraph_skip_reasons: tuple[str, ...] = ()
     late_graphs: Count = 0  # those of `graphs` that were compiled after the warm-up, while memory or time was measured
+    package_bytes: Count | None = None  # size of AOTInductor's packages, weights included; None for other backends
+    load_s: Seconds | None = None  # wall time of loading them
 
     @property
     def break_count(self) -> int:

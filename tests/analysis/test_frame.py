@@ -20,7 +20,7 @@ from torchzoo.analysis.frame import COLUMNS
 from torchzoo.analysis.reproduce import command
 from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.commands.run_options import run_request
-from torchzoo.record import Failed, FailureKind, Growth, Record, Skipped
+from torchzoo.record import Compilation, Failed, FailureKind, Growth, Record, Skipped
 from torchzoo.settings import CacheMode, Settings, Stage
 from torchzoo.store import StoreError
 
@@ -66,6 +66,15 @@ def test_a_row_holds_the_figures_in_their_units(tmp_path: Path) -> None:
     assert row["leak"] == "level"
     assert row["throughput_per_s"] == pytest.approx(4 * 10.0)
     assert row["command"] == "python run.py tiny -d cuda -t eval --backend inductor --bs 4"
+
+
+def test_a_package_has_its_size_and_times(tmp_path: Path) -> None:
+    outcome = against_eager(2.0)
+    packed = Compilation(compile_s=30.0, load_s=0.5, package_bytes=4 * GIB)
+    candidate = msgspec.structs.replace(outcome.variants["candidate"], compilation=packed)
+    outcome = msgspec.structs.replace(outcome, variants={**outcome.variants, "candidate": candidate})
+    (row,) = loaded(tmp_path, record(outcome, backend=Backend("aoti"))).to_dict("records")
+    assert (row["compile_s"], row["load_s"], row["package_bytes"]) == (30.0, 0.5, 4 * GIB)
 
 
 def test_every_row_has_every_documented_column_whatever_its_outcome(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_function_that_is_left_to_python_is_reported(watch: CompilationWatch) 
     assert given_up.reason.startswith("left to Python whole: ")
     assert given_up.place == f"{HERE}:{line_of('# where no graph can be resumed')} in looping"
     with pytest.raises(LabelNotReached, match="nothing to compile"):
-        count_compiled(watch, Backend("inductor"), CacheMode.COLD)
+        count_compiled(watch, examples.record(backend=Backend("inductor")).case, CacheMode.COLD)
 
 
 def test_a_clean_network_has_guards_and_time_but_no_breaks(watch: CompilationWatch) -> None:
@@ -123,8 +123,10 @@ def test_a_clean_network_has_guards_and_time_but_no_breaks(watch: CompilationWat
     assert counts.guards > 0
     assert counts.compile_s is not None
     assert counts.compile_s > 0
-    assert count_compiled(watch, Backend("inductor"), CacheMode.COLD) == counts
-    assert count_compiled(watch, Backend("export"), CacheMode.COLD) is None  # it is not behind Dynamo
+    assert count_compiled(watch, examples.record(backend=Backend("inductor")).case, CacheMode.COLD) == counts
+    assert (
+        count_compiled(watch, examples.record(backend=Backend("export")).case, CacheMode.COLD) is None
+    )  # it is not behind Dynamo
 
 
 def test_only_what_came_after_the_watch_began_is_counted(watch: CompilationWatch) -> None:
@@ -216,7 +218,19 @@ def test_one_cases_table_is_short_and_an_old_record_still_has_its_breaks() -> No
         ("graphs, graph breaks", ["-", "2, 3"]),
         ("recompilations", ["-", "-"]),
         ("guards", ["-", "-"]),
+        ("package", ["-", "-"]),
+        ("loading the package", ["-", "-"]),
     ]
+
+
+def test_a_package_shows_its_size_and_how_long_it_took() -> None:
+    record = compiled_record(Compilation(cache=CacheMode.COLD, compile_s=9.0, package_bytes=3 * 2**20, load_s=0.25))
+    shown = dict(report.lines(case_figures([record]).variants))
+    assert shown["compiling"] == ["-", "9.00 s"]
+    assert shown["package"] == ["-", "3.00 MiB"]
+    assert shown["loading the package"] == ["-", "250 ms"]
+    assert shown["graphs, graph breaks"] == shown["recompilations"] == ["-", "-"]
+    assert report.table([record])[-1] == "  package: 3.00 MiB, loaded in 250 ms"
 
 
 def test_a_backend_that_is_not_behind_dynamo_has_no_graphs_to_show() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from examples import INDUCTOR, compared, manifest, measured, record, variant_result
 from torchzoo import stats
-from torchzoo.case import EAGER, CompileScope, MemoryFormat, Mode, Parallel, Precision
+from torchzoo.case import EAGER, Backend, CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.record import (
     Block,
     Check,
@@ -43,7 +43,8 @@ def inductor(**changes: Any) -> Measured:
         memory=Memory(device_peak_allocated_bytes=1 * GB, host_peak_rss_bytes=6 * GB),
         compilation=compilation,
     )
-    return msgspec.structs.replace(compared(), variants={"eager": eager, "candidate": candidate}, **changes)
+    made: dict[str, Any] = {"variants": {"eager": eager, "candidate": candidate}, **changes}
+    return msgspec.structs.replace(compared(), **made)
 
 
 def run_of(*found: Record) -> Run:
@@ -148,6 +149,14 @@ def test_each_process_gives_a_value_and_samples_of_its_own() -> None:
     raw = [line["metric"] for line in lines if line["metric"]["name"] == "step_latency"]
     assert [one["extra_info"]["process"] for one in raw] == ["0", "1"]
     assert raw[0]["benchmark_values"] == pytest.approx([100.0, 101.0] * 10)
+
+
+def test_compiling_ahead_of_the_first_step_counts_as_compilation() -> None:
+    packed = Compilation(compile_s=30.0, load_s=0.5, package_bytes=GB)
+    variants = {"eager": variant_result(), "candidate": variant_result(first_step_s=0.3, compilation=packed)}
+    found = by_metric(entries(record(inductor(variants=variants), backend=Backend("aoti"))))
+    assert found["compilation_latency"]["benchmark_values"] == pytest.approx([30.7])
+    assert "unique_graphs" not in found
 
 
 def test_the_raw_samples_give_the_speedup_again() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from examples import CASE, FACTS, INDUCTOR, SPEC
-from torchzoo.case import EAGER, Backend, CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.case import EAGER, Backend, CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.errors import UsageError
 from torchzoo.record import Failed, Skipped
 from torchzoo.run.plan import Axes, check_axes, make_plan, parse_backend, skip_reason
@@ -80,6 +80,10 @@ def test_a_skip_rule_needs_all_its_fields_to_match(
         ({"backend": Backend("export"), "mode": Mode.TRAIN}, "one forward graph"),
         ({"backend": Backend("cudagraphs")}, "CUDA"),
         ({"backend": Backend("torchscript"), "compile_scope": CompileScope.STEP}, "whole steps"),
+        ({"backend": Backend("torchscript"), "compile_scope": CompileScope.BLOCK}, "not blocks"),
+        ({"backend": Backend("aoti"), "mode": Mode.TRAIN}, "neither trains"),
+        ({"backend": Backend("aoti"), "precision": Precision.AMP_BF16}, "knows nothing of autocast"),
+        ({"backend": Backend("aoti"), "world": 2, "parallel": Parallel.FSDP2}, "or of other ranks"),
         ({"backend": Backend("openvino")}, "pip install openvino"),
     ],
 )

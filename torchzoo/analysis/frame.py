@@ -57,7 +57,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("backend", TEXT, "backend and its option, such as inductor:reduce-overhead"),
     Column("precision", TEXT, "precision; default is PyTorch out of the box"),
     Column("memory_format", TEXT, "contiguous or channels_last"),
-    Column("compile_scope", TEXT, "what the backend was given: network or step"),
+    Column("compile_scope", TEXT, "what the backend was given: network, block or step"),
     Column("batch_size", WHOLE, "samples in a batch"),
     Column("world", WHOLE, "ranks: processes with a device each that take one step together"),
     Column("parallel", TEXT, "what ranks share: none, ddp, fsdp2 or tp"),
@@ -75,7 +75,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("sample_unit", TEXT, "what throughput counts"),
     *_of_both("first_step_s", NUMBER, "wall time of the first step, compilation included"),
     *_of_both("first_step_cpu_s", NUMBER, "CPU time of the first step, compilers' processes included"),
-    Column("compile_s", NUMBER, "wall time inside Dynamo and its backend"),
+    Column("compile_s", NUMBER, "wall time inside Dynamo and its backend; aoti: from torch.export to the package"),
+    Column("package_bytes", WHOLE, "aoti: size of the package, weights included"),
+    Column("load_s", NUMBER, "aoti: wall time of loading the package"),
     Column("cache", TEXT, "what the compilers' caches held: cold, warm or shared"),
     Column("graphs", WHOLE, "graphs that Dynamo compiled"),
     Column("graph_breaks", WHOLE, "graph breaks"),
@@ -256,6 +258,8 @@ def _compilation(variant: VariantResult) -> dict[str, Any]:
         return {}
     return {
         "compile_s": counts.compile_s,
+        "package_bytes": counts.package_bytes,
+        "load_s": counts.load_s,
         "cache": _text(counts.cache),
         "graphs": counts.graphs,
         "graph_breaks": counts.break_count,

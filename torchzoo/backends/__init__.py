@@ -12,9 +12,10 @@ class BackendInfo:
     """What `plan` must know of a backend.
 
     `preload` names modules that the fork server imports once, instead of every worker that compiles. `module` is a
-    module of `torchzoo.backends`. It has `compile_network(network, call, backend)` and, where STEP is one of `scopes`,
-    `compile_step(step, backend)`. If it changes the model's own step instead (`changes_step`), it has
-    `changed_step(model, step, backend)`. `package` must be importable; if it is not, `install` says what to do.
+    module of `torchzoo.backends`. It has `compile_network(network, call, backend)` and, where `scopes` has others than
+    NETWORK, `compile_block(block, backend, parallel)` and `compile_step(step, backend)`. If it changes the model's own
+    step instead (`changes_step`), it has `changed_step(model, step, backend)`. `package` must be importable; if it is
+    not, `install` says what to do.
     """
 
     module: str | None  # None for eager: there is nothing to compile
@@ -28,7 +29,13 @@ class BackendInfo:
     devices: tuple[str, ...] = ()  # device types; empty: any
     scopes: tuple[CompileScope, ...] = (CompileScope.NETWORK,)
     models: tuple[str, ...] = ()  # names of models; empty: any
-    why_limited: str = ""  # the reason for the limits in modes, devices, scopes and models
+    takes_autocast: bool = True  # what is compiled computes under autocast as the network does
+    takes_ranks: bool = True  # it can be a part of a step that several ranks share
+    why_limited: str = ""  # the reason for all these limits
+
+
+#: The environment variable with the folder for files of a worker's own. It is removed when the worker has ended.
+SCRATCH_VARIABLE = "TORCHZOO_SCRATCH"
 
 
 class NotRunnable(Exception):
@@ -73,10 +80,21 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
     "aot_eager": BackendInfo(module="dynamo", uses_dynamo=True, preload=_DYNAMO, scopes=_DYNAMO_SCOPES),
     "torchscript": BackendInfo(
-        module="torchscript", options=("trace", "script"), why_limited="TorchScript takes modules, not whole steps"
+        module="torchscript",
+        options=("trace", "script"),
+        why_limited="TorchScript takes networks, not blocks or whole steps",
     ),
     "export": BackendInfo(
         module="export", modes=(Mode.EVAL,), why_limited="torch.export gives one forward graph of a module"
+    ),
+    "aoti": BackendInfo(
+        module="aoti",
+        preload=_INDUCTOR,
+        modes=(Mode.EVAL,),
+        takes_autocast=False,
+        takes_ranks=False,
+        why_limited="AOTInductor packs the forward graph of torch.export and a copy of the weights: it neither trains "
+        "nor changes caches, and knows nothing of autocast or of other ranks",
     ),
     "tensorrt": BackendInfo(
         module="tensorrt",

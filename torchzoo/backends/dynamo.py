@@ -8,25 +8,26 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchzoo.backends import NotRunnable
 from torchzoo.backends.call import Call
-from torchzoo.case import Backend
+from torchzoo.case import Backend, Parallel
 
 
 def compile_network(network: nn.Module, call: Call | None, backend: Backend) -> Callable[..., Any]:
-    """The module's call under Dynamo, hooks included: the same that `network.compile()` installs.
-
-    `compile()` of a module whose `forward` is PyTorch's own (`nn.Sequential`) compiles nothing, at least up to torch
-    2.11: Dynamo skips PyTorch's own functions unless another function calls them. In `torch.compile(network)` there is
-    such a function, so there is one here.
-    """
+    """The network's call under Dynamo."""
     del call
-    module_call: Callable[..., Any] = network._call_impl
+    return _compiled(_call_of(network), backend)
 
-    def from_outside(*args: Any, **kwargs: Any) -> Any:
-        return module_call(*args, **kwargs)
 
-    module_name = type(network).forward.__module__ or ""  # None in a GraphModule
-    return _compiled(from_outside if module_name.startswith("torch.") else module_call, backend)
+def compile_block(block: nn.Module, backend: Backend, parallel: Parallel) -> Callable[..., Any]:
+    """A block's call under Dynamo, which keeps compiled code by function: blocks of one class share it.
+
+    Raises:
+        NotRunnable: Dynamo would compile nothing.
+    """
+    if parallel is Parallel.FSDP2 and _has_pytorchs_forward(block):
+        raise NotRunnable("its blocks are of a class of PyTorch's own, whose call Dynamo leaves to Python under FSDP2")
+    return _compiled(_call_of(block), backend)
 
 
 def compile_step(step: Callable[[], Any], backend: Backend) -> Callable[[], Any]:
@@ -38,3 +39,22 @@ def _compiled(function: Callable[..., Any], backend: Backend) -> Callable[..., A
     if backend.option in (None, "default"):
         return torch.compile(function, backend=backend.name)
     return torch.compile(function, backend=backend.name, mode=backend.option)
+
+
+def _call_of(module: nn.Module) -> Callable[..., Any]:
+    """The module's call, hooks included: the same that `module.compile()` compiles.
+
+    `compile()` of a module whose `forward` is PyTorch's own (`nn.Sequential`) compiles nothing, at least up to torch
+    2.11: Dynamo skips PyTorch's own functions unless another function calls them. In `torch.compile(network)` there is
+    such a function, so there is one here.
+    """
+    module_call: Callable[..., Any] = module._call_impl
+
+    def from_outside(*args: Any, **kwargs: Any) -> Any:
+        return module_call(*args, **kwargs)
+
+    return from_outside if _has_pytorchs_forward(module) else module_call
+
+
+def _has_pytorchs_forward(module: nn.Module) -> bool:
+    return (type(module).forward.__module__ or "").startswith("torch.")  # None in a GraphModule of torch 2.11

@@ -15,5 +15,10 @@ from torchzoo.case import Backend
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
     """The module of the exported program. Its weights are the network's own tensors."""
     del backend
-    exported: Callable[..., Any] = torch.export.export(network, call.args, call.kwargs).module()
-    return exported
+    module: Callable[..., Any] = exported_program(network, call).module()
+    return module
+
+
+def exported_program(network: nn.Module, call: Call) -> torch.export.ExportedProgram:
+    """The network's forward as torch.export sees it with the recorded call. What it can't export, it says why."""
+    return torch.export.export(network, call.args, call.kwargs)

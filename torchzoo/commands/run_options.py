@@ -57,7 +57,8 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
         "--compile-scope",
         choices=[scope.value for scope in CompileScope],
         default=CompileScope.NETWORK.value,
-        help="what a backend is given: each network, as by torch.compile(model), or the whole step (default: network)",
+        help="what a backend is given: each network, as by torch.compile(model); each repeated block of the networks "
+        "by itself; or the whole step (default: network)",
     )
     parser.add_argument(
         "--bs",

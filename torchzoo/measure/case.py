@@ -12,10 +12,10 @@ import msgspec
 import torch
 
 from torchzoo import environment
-from torchzoo.case import EAGER, Backend, Case, Mode, Parallel
+from torchzoo.case import EAGER, Case, Mode, Parallel
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
-from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
+from torchzoo.measure.compilation import CompilationWatch, count_compiled, packaged, watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, why_not_measured
 from torchzoo.measure.gang import Gang, Line
 from torchzoo.measure.host import MATTERS, HostGate
@@ -155,7 +155,7 @@ def _measure_model(
         stages.enter(Stage.COMPILE)
         watch = watch_compilation()
         gang.everywhere("add_candidate")
-        runs.append(_warmed_up(gang, CANDIDATE_VARIANT, patient, settings, backend=case.backend, watch=watch))
+        runs.append(_warmed_up(gang, CANDIDATE_VARIANT, patient, settings, watch=watch))
         steps = sum(run.steps for run in runs)
         finite.require(steps, loss_is_finite=runs[1].warm.result_is_finite, candidate_stepped=True)
 
@@ -250,7 +250,7 @@ class _VariantRun:
     memory: Memory
     memories: list[Memory]  # of all ranks
     watch: CompilationWatch | None = None
-    compilation: Compilation | None = None  # None unless the variant has a backend behind Dynamo
+    compilation: Compilation | None = None  # None unless Dynamo or AOTInductor compiled something
     back_to_back: tuple[BackToBack, ...] = ()
     energy: Energy | None = None
     breakdown: Breakdown | None = None
@@ -266,7 +266,7 @@ class _VariantRun:
 
     def count_late_graphs(self, settings: Settings) -> None:
         """Count again, to include graphs that were compiled after the warm-up: in the memory pass or later."""
-        if self.watch is not None and self.compilation is not None:
+        if self.watch is not None and self.compilation is not None and self.compilation.package_bytes is None:
             self.compilation = self.watch.counts(settings.cache, warm_graphs=self.compilation.graphs)
 
     def result(self) -> VariantResult:
@@ -293,14 +293,17 @@ def _warmed_up(
     clock: DeviceClock,
     settings: Settings,
     *,
-    backend: Backend = EAGER,
     watch: CompilationWatch | None = None,
 ) -> _VariantRun:
-    """Warm a variant up, count what the watch (of a candidate) saw, and read the variant's memory."""
+    """Warm a variant up, count what was compiled for it (the watch is a candidate's), and read its memory."""
     variant = gang.variant(name)
     peak, graphs = watch_device_peak(gang.member.device), (lambda: 0) if watch is None else watch.graphs
     warm = warm_up(variant, clock, settings, graphs, peak)
-    compilation = count_compiled(watch, backend, settings.cache) if watch is not None else None
+    compilation = None
+    if watch is not None:
+        compilation = packaged(variant.packages, settings.cache) or count_compiled(
+            watch, gang.member.case, settings.cache
+        )
     steps = memory_steps(settings, warm)
     memories = gang.everywhere("memory", name, steps)
     return _VariantRun(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -13,7 +13,9 @@ from torch._dynamo import utils
 from torch._inductor import config as inductor
 
 from torchzoo import backends
-from torchzoo.case import Backend
+from torchzoo.backends import NotRunnable
+from torchzoo.backends.aoti import PackagedNetwork
+from torchzoo.case import Case, CompileScope
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.record import Compilation, GraphBreak, Recompilation
 from torchzoo.settings import CacheMode
@@ -27,6 +29,9 @@ _FRAMES_KEPT = 100_000
 
 #: A longer reason is cut.
 _REASON_CHARACTERS = 300
+
+#: Begins the reason of a recompilation that Dynamo refused: from then on the function runs in Python.
+_REFUSED = "refused, compiled too often: "
 
 
 class CompilationWatch(logging.Handler):
@@ -102,18 +107,38 @@ def watch_compilation() -> CompilationWatch:
     return watch
 
 
-def count_compiled(watch: CompilationWatch, backend: Backend, cache: CacheMode | None) -> Compilation | None:
-    """What the watch has counted for this backend; None for a backend that is not behind Dynamo.
+def count_compiled(watch: CompilationWatch, case: Case, cache: CacheMode | None) -> Compilation | None:
+    """What the watch has counted for the case's backend; None for a backend that is not behind Dynamo.
 
     Raises:
         LabelNotReached: the backend is behind Dynamo and was not given a single graph.
+        NotRunnable: each block should be compiled, and Dynamo has left some to Python.
     """
-    if not backends.info(backend.name).uses_dynamo:
+    if not backends.info(case.backend.name).uses_dynamo:
         return None
     counts = watch.counts(cache)
     if counts.graphs == 0:
-        raise LabelNotReached(f"Dynamo gave {backend} nothing to compile: the step would run as eager")
+        raise LabelNotReached(f"Dynamo gave {case.backend} nothing to compile: the step would run as eager")
+    refused = [one for one in counts.recompilations if one.reason.startswith(_REFUSED)]
+    if case.compile_scope is CompileScope.BLOCK and refused:
+        guard = refused[0].reason.removeprefix(_REFUSED).partition(" # ")[0]
+        raise NotRunnable(
+            "Dynamo left some of its blocks to Python: it compiles a function only so often, and the blocks differ in "
+            f"more ways ({refused[0].place}: {guard})"
+        )
     return counts
+
+
+def packaged(packages: Sequence[PackagedNetwork], cache: CacheMode | None) -> Compilation | None:
+    """Size, compile time and load time of the packages of a variant together; None if it has no packages."""
+    if not packages:
+        return None
+    return Compilation(
+        cache=cache,
+        compile_s=sum(package.compile_s for package in packages),
+        package_bytes=sum(package.package_bytes for package in packages),
+        load_s=sum(package.load_s for package in packages),
+    )
 
 
 def _counters() -> Counter[tuple[str, str]]:
@@ -176,7 +201,7 @@ def _recompilations(frames: Iterable[Any]) -> Iterator[Recompilation]:
         text = getattr(frame, "recompile_reason", None)
         if text:
             guard = re.sub(r"^\S+/\d+: ", "", text.strip().splitlines()[0])
-            refused = "" if name is not None else "refused, compiled too often: "
+            refused = "" if name is not None else _REFUSED
             yield Recompilation(place=places.get(number, "?"), reason=_one_line(refused + guard))
 
 

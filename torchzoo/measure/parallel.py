@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Mode, Parallel
+from torchzoo.measure.blocks import blocks
 from torchzoo.model import Model
 from torchzoo.networks.tensor_parallel import CanNotSplit, library_plan
 
@@ -34,7 +35,7 @@ def parallelize(model: Model, how: Parallel, mesh: DeviceMesh) -> None:
     """Make the step of `model` one part of a parallel step over the ranks of `mesh`.
 
     - `ddp`: the trained network in `DistributedDataParallel`.
-    - `fsdp2`: `fully_shard` for each repeated block (`blocks`) and for the network.
+    - `fsdp2`: `fully_shard` for each repeated block (`torchzoo.measure.blocks`) and for the network.
     - `tp`: `parallelize_module` with the model's own plan, or that of the network's library.
 
     All ranks call it at the same time. It comes after casts, which would not reach the ranks' shards.
@@ -100,25 +101,6 @@ def _replace(model: Model, network: nn.Module, wrapped: nn.Module) -> None:
         setattr(model, name, wrapped)
     if network in model.networks().values():
         raise NotRunnable("its network is not an attribute of the model, and can't be replaced by a wrapped one")
-
-
-def blocks(network: nn.Module) -> list[nn.Module]:
-    """The repeated blocks of a network: the children of lists and sequences that have several of one class.
-
-    Blocks have children themselves. Those inside other blocks do not count.
-    """
-    found: list[nn.Module] = []
-    for child in network.children():
-        if isinstance(child, nn.ModuleList | nn.Sequential) and _are_blocks(list(child.children())):
-            found += child.children()
-        else:
-            found += blocks(child)
-    return found
-
-
-def _are_blocks(modules: list[nn.Module]) -> bool:
-    is_one_class = len({type(one) for one in modules}) == 1
-    return len(modules) > 1 and is_one_class and all(list(one.children()) for one in modules)
 
 
 def _tied(network: nn.Module) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -12,8 +12,11 @@ import torch
 from torch import nn
 
 from torchzoo import backends
+from torchzoo.backends import NotRunnable
+from torchzoo.backends.aoti import PackagedNetwork
 from torchzoo.backends.call import Call
 from torchzoo.case import Backend, Case, CompileScope, Mode
+from torchzoo.measure.blocks import blocks
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
@@ -26,38 +29,53 @@ class Variant:
     name: str
     step: Callable[[], Any]
     select: Callable[[], None]
+    packages: tuple[PackagedNetwork, ...] = ()  # of networks that were compiled ahead of time
 
 
 def eager_variant(model: Model, step: Callable[[], Any]) -> Variant:
     """The step with every network running its own code."""
-    return Variant(name=EAGER_VARIANT, step=step, select=lambda: _install(model, {}))
+    return Variant(name=EAGER_VARIANT, step=step, select=_selecting(model, {}))
 
 
 def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: dict[str, Call]) -> Variant:
-    """The same step on the same weights, with the networks (or the whole step) compiled by the case's backend.
+    """The same step on the same weights, with what the case's compile scope names compiled by the case's backend.
 
     `calls` has, by network name, the first call of each network that the step calls. They are not kept. A backend that
     changes the step compiles nothing.
 
     Raises:
         LabelNotReached: the step calls no network, or the backend made its own copy of trainable weights.
-        NotRunnable: the model has nothing that the backend would change.
+        NotRunnable: the model has nothing that the backend would change; or the blocks are to be compiled, and the
+            networks have no repeated blocks.
     """
     info = backends.info(case.backend.name)
     assert info.module is not None, "eager has no candidate"
     module = import_module(f"torchzoo.backends.{info.module}")
     if info.changes_step:
         changed = module.changed_step(model, step, case.backend)
-        return Variant(name=CANDIDATE_VARIANT, step=changed, select=lambda: _install(model, {}))
+        return Variant(name=CANDIDATE_VARIANT, step=changed, select=_selecting(model, {}))
     if case.compile_scope is CompileScope.STEP:
         return Variant(
-            name=CANDIDATE_VARIANT, step=module.compile_step(step, case.backend), select=lambda: _install(model, {})
+            name=CANDIDATE_VARIANT, step=module.compile_step(step, case.backend), select=_selecting(model, {})
         )
     networks = model.networks()
     if not calls:
         raise LabelNotReached("the step calls none of its networks, so that there is nothing to compile")
-    compiled = {name: _compile(module, networks[name], call, case.backend, model.mode) for name, call in calls.items()}
-    return Variant(name=CANDIDATE_VARIANT, step=step, select=lambda: _install(model, compiled))
+    if case.compile_scope is CompileScope.BLOCK:
+        repeated = [block for name in calls for block in blocks(networks[name])]
+        if not repeated:
+            raise NotRunnable("its networks have no repeated blocks, which are what is compiled with this scope")
+        by_block = {block: module.compile_block(block, case.backend, case.parallel) for block in repeated}
+        return Variant(name=CANDIDATE_VARIANT, step=step, select=_selecting(model, by_block))
+    made = {name: _compile(module, networks[name], call, case.backend, model.mode) for name, call in calls.items()}
+    # Functions, even where they are modules: a module's attribute would become its child.
+    functions = {networks[name]: partial(compiled) for name, compiled in made.items()}
+    return Variant(
+        name=CANDIDATE_VARIANT,
+        step=step,
+        select=_selecting(model, functions),
+        packages=tuple(compiled for compiled in made.values() if isinstance(compiled, PackagedNetwork)),
+    )
 
 
 def _compile(module: Any, network: nn.Module, call: Call, backend: Backend, mode: Mode) -> Callable[..., Any]:
@@ -67,13 +85,19 @@ def _compile(module: Any, network: nn.Module, call: Call, backend: Backend, mode
         own = {parameter.data_ptr() for parameter in network.parameters()}
         if not {parameter.data_ptr() for parameter in compiled.parameters()} <= own:
             raise LabelNotReached(f"{backend} made a copy of the weights: training it would not train the model")
-    return partial(compiled)  # a function, even where it is a module: a module's attribute would become its child
+    return compiled
 
 
-def _install(model: Model, compiled: dict[str, Callable[..., Any]]) -> None:
-    """Make each network run its compiled form, or its own code where it has none.
+def _selecting(model: Model, compiled: Mapping[nn.Module, Callable[..., Any]]) -> Callable[[], None]:
+    """A function that makes each network and block run its compiled form, or its own code where it has none.
 
-    `nn.Module.compile()` puts its result in the same place, so all references to the network keep working.
+    `nn.Module.compile()` puts its result in the same place, so all references to the module keep working.
     """
-    for name, network in model.networks().items():
-        network._compiled_call_impl = compiled.get(name)
+    networks = list(model.networks().values())
+    modules = [*networks, *(block for network in networks for block in blocks(network))]
+
+    def select() -> None:
+        for module in modules:
+            module._compiled_call_impl = compiled.get(module)
+
+    return select

@@ -21,6 +21,8 @@ DEFAULT = "default"
 AUTO = "auto"
 BATCH_WORDS = (DEFAULT, SERVING, AUTO, SMOKE)
 
+AUTOCAST = (Precision.AMP, Precision.AMP_FP16, Precision.AMP_BF16)
+
 
 class Axes(msgspec.Struct, frozen=True, kw_only=True):
     """The axes of a run. The plan has a case for each combination.
@@ -166,6 +168,8 @@ def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | N
         or case.compile_scope not in backend.scopes
         or (backend.devices and case.device_type not in backend.devices)
         or (backend.models and case.model not in backend.models)
+        or (case.precision in AUTOCAST and not backend.takes_autocast)
+        or (case.world > 1 and not backend.takes_ranks)
     ):
         return f"{case.backend}: {backend.why_limited}"
     if backend.package in missing:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.backends import NotFiniteByBackend, NotRunnable
+from torchzoo.backends import SCRATCH_VARIABLE, NotFiniteByBackend, NotRunnable
 from torchzoo.case import EAGER, Case
 from torchzoo.environment import MachineInfo, host_loop_s, pin, pin_this_thread, usable_cores
 from torchzoo.errors import attempt, written
@@ -56,7 +56,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     lane: Lane
     undisturbed_loop_s: float | None  # `environment.host_loop_s` of a host that does nothing else; None: not known
     log: str  # where its standard output and error go
-    scratch: str  # an empty folder, for compile caches that start cold
+    scratch: str  # an empty folder, for packages of compiled code and for compile caches that start cold
 
 
 def work(request: Request, connection: Connection) -> None:
@@ -303,7 +303,8 @@ def _listen(connection: Connection) -> threading.Semaphore:
 
 
 def _set_environment(request: Request) -> None:
-    """Set the places of the compile caches, before torch compiles anything, and the length of PyTorch's own records."""
+    """Set the places of what is compiled, before torch compiles anything, and the length of PyTorch's own records."""
+    os.environ[SCRATCH_VARIABLE] = request.scratch
     caches = Path(request.settings.cache_dir or request.scratch)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(caches / "triton")

@@ -109,7 +109,7 @@ class Runs:
         """
         watch = CompilationWatch()
         results = self._run(self.case.precision, inspection=inspection)
-        count_compiled(watch, self.case.backend, None)
+        count_compiled(watch, self.case, None)
         return results
 
     def _run(self, precision: Precision, **options: Any) -> Results:

@@ -20,18 +20,24 @@ EXPLAINED = (
 
 
 def lines(columns: Sequence[VariantFigures]) -> list[tuple[str, list[str]]]:
-    """A label and a cell for each variant; `-` if Dynamo compiled nothing."""
-    counts = [c.raw.compilation if c.raw.compilation and c.raw.compilation.graphs else None for c in columns]
+    """A label and a cell for each variant; `-` if neither Dynamo nor AOTInductor compiled anything."""
+    counts = [c.raw.compilation for c in columns]
 
     def cells(of: Callable[[Compilation], str]) -> list[str]:
-        return ["-" if c is None else of(c) for c in counts]
+        return ["-" if c is None or not _has_compiled(c) else of(c) for c in counts]
 
     return [
         ("compiling", cells(_compiling)),
-        ("graphs, graph breaks", cells(lambda c: f"{c.graphs}, {c.break_count}")),
+        ("graphs, graph breaks", cells(lambda c: f"{c.graphs}, {c.break_count}" if c.graphs else "-")),
         ("recompilations", cells(_recompilations)),
         ("guards", cells(_guards)),
+        ("package", cells(lambda c: units.size(c.package_bytes))),
+        ("loading the package", cells(lambda c: "-" if c.load_s is None else units.seconds(c.load_s))),
     ]
+
+
+def _has_compiled(counts: Compilation) -> bool:
+    return counts.graphs > 0 or counts.package_bytes is not None
 
 
 def reasons(measured: Measured, *, limit: int | None = FEW) -> Iterator[str]:
@@ -54,7 +60,7 @@ def reasons(measured: Measured, *, limit: int | None = FEW) -> Iterator[str]:
 
 
 def table(records: Iterable[Record]) -> list[str]:
-    """The lines of `--compile-stats`: a table of the compiled cases, then all reasons of each case that has some."""
+    """The lines of `--compile-stats`: a table of the compiled cases, then the packages and reasons of each case."""
     compiled = [
         (record.case.label(), record.outcome, result)
         for record in records
@@ -67,8 +73,8 @@ def table(records: Iterable[Record]) -> list[str]:
         return ["compilation: no case was compiled"]
     rows = [[label, *_cells(result, result.compilation)] for label, _, result in compiled if result.compilation]
     found = ["compilation", *terminal.lines(terminal.CaseTable(HEADINGS, rows, right=HEADINGS[:-1]), EXPLAINED)]
-    for label, measured, _ in compiled:
-        some = list(reasons(measured, limit=None))
+    for label, measured, result in compiled:
+        some = [*_package(result), *reasons(measured, limit=None)]
         found += [label, *(f"  {one}" for one in some)] if some else []
     return found
 
@@ -87,13 +93,22 @@ def _cells(result: VariantResult, counts: Compilation) -> list[str]:
     ]
 
 
+def _package(result: VariantResult) -> Iterator[str]:
+    counts = result.compilation
+    if counts is not None and counts.package_bytes is not None and counts.load_s is not None:
+        yield f"package: {units.size(counts.package_bytes)}, loaded in {units.seconds(counts.load_s)}"
+
+
 def _compiling(counts: Compilation) -> str:
     return "-" if counts.compile_s is None else units.seconds(counts.compile_s)
 
 
 def _recompilations(counts: Compilation) -> str:
-    """Records from before 2026-11-21 have no compile time, and no recompilations either: they were not counted."""
-    return "-" if counts.compile_s is None else str(len(counts.recompilations))
+    """Records from before 2026-11-21 have no compile time, and no recompilations either: they were not counted.
+
+    What has no graphs is a package, which nothing compiles again.
+    """
+    return "-" if counts.compile_s is None or not counts.graphs else str(len(counts.recompilations))
 
 
 def _guards(counts: Compilation) -> str:

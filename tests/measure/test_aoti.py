@@ -1,0 +1,94 @@
+"""The backend `aoti`: what is packed, where the package lies, and what the record keeps of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from measuring import measure
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from torchzoo.backends import SCRATCH_VARIABLE
+from torchzoo.backends.aoti import compile_network
+from torchzoo.backends.call import Call
+from torchzoo.case import Backend, Mode
+from torchzoo.record import Compilation
+from torchzoo.settings import CacheMode
+
+pytestmark = pytest.mark.usefixtures("dynamo_as_it_was")
+
+PACKAGE = b"x" * 5000
+
+
+@pytest.fixture(name="loaded_from")
+def _fake_aotinductor(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """AOTInductor without g++: a package is a file, and what is loaded runs the exported graph."""
+    programs: dict[str, Callable[..., Any]] = {}
+    loaded_from: list[Path] = []
+
+    def compile_and_package(program: torch.export.ExportedProgram, *, package_path: str) -> str:
+        Path(package_path).write_bytes(PACKAGE)
+        programs[package_path] = program.module()
+        return package_path
+
+    def load_package(path: str) -> Callable[..., Any]:
+        assert os.environ["TMPDIR"] == str(Path(path).parent)
+        loaded_from.append(Path(path))
+        return programs[path]
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", compile_and_package)
+    monkeypatch.setattr(torch._inductor, "aoti_load_package", load_package)
+    return loaded_from
+
+
+def test_the_record_has_the_packages_size_and_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded_from: list[Path]
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv(SCRATCH_VARIABLE, str(scratch))
+    monkeypatch.delenv("TMPDIR", raising=False)
+    measured = measure(tmp_path / "zoo", backend="aoti", mode=Mode.EVAL)
+    counts = measured.variants["candidate"].compilation
+    assert counts is not None
+    assert counts.compile_s is not None
+    assert counts.load_s is not None
+    assert 0 < counts.load_s < counts.compile_s
+    assert counts == Compilation(
+        cache=CacheMode.COLD, compile_s=counts.compile_s, load_s=counts.load_s, package_bytes=len(PACKAGE)
+    )
+    assert measured.variants["eager"].compilation is None
+    assert [path.is_relative_to(scratch) for path in loaded_from] == [True]
+    assert "TMPDIR" not in os.environ
+    assert list(scratch.iterdir()) == []  # nobody holds the model any more
+
+
+class Branching(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else -x
+
+
+def test_what_can_not_be_exported_says_why(loaded_from: list[Path]) -> None:
+    with pytest.raises(Exception, match="data-dependent"):
+        compile_network(Branching(), Call((torch.ones(2),), {}, Tensor), Backend("aoti"))
+    assert loaded_from == []
+
+
+@pytest.mark.slow
+def test_a_real_package_computes_what_the_network_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv(SCRATCH_VARIABLE, str(tmp_path))
+    network = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        packaged = compile_network(network, Call((x,), {}, Tensor), Backend("aoti"))
+        torch.testing.assert_close(packaged(x), network(x))
+    assert packaged.package_bytes > sum(leaf.nbytes for leaf in tree_leaves(network.state_dict()))
+    folder = Path(packaged.folder.name)
+    del packaged
+    assert not folder.exists()

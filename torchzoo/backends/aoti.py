@@ -1,0 +1,87 @@
+"""AOTInductor: the exported network compiled into a package (a file with code and weights), and loaded from it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor
+from torch import nn
+from torch._C._profiler import _RecordFunctionFast
+
+from torchzoo.backends import SCRATCH_VARIABLE
+from torchzoo.backends.call import Call
+from torchzoo.backends.export import exported_program
+from torchzoo.case import Backend
+
+
+class PackagedNetwork:
+    """A network that runs from its package. The folder with the package is there as long as this is.
+
+    Args:
+        program: what was loaded.
+        folder: has the package, and what PyTorch unpacks of it: GPU kernels are read from there when they first run.
+        package_bytes: size of the package.
+        compile_s: wall time from torch.export to the package.
+        load_s: wall time of loading it.
+    """
+
+    def __init__(
+        self,
+        program: Callable[..., Any],
+        folder: tempfile.TemporaryDirectory[str],
+        *,
+        package_bytes: int,
+        compile_s: float,
+        load_s: float,
+    ) -> None:
+        self.program = program
+        self.folder = folder
+        self.package_bytes = package_bytes
+        self.compile_s = compile_s
+        self.load_s = load_s
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with _RecordFunctionFast("aoti::run"):  # the profiler sees no fused kernels of the CPU in there
+            return self.program(*args, **kwargs)
+
+
+def compile_network(network: nn.Module, call: Call, backend: Backend) -> PackagedNetwork:
+    """The network compiled ahead of time, with a copy of its weights, for inputs like those of the recorded call."""
+    del backend
+    folder = tempfile.TemporaryDirectory(
+        dir=os.environ.get(SCRATCH_VARIABLE), prefix="aoti-", ignore_cleanup_errors=True
+    )
+    path = Path(folder.name) / "network.pt2"
+    began_s = time.perf_counter()
+    torch._inductor.aoti_compile_and_package(exported_program(network, call), package_path=str(path))
+    compiled_s = time.perf_counter()
+    with _temporary_files_in(folder.name):
+        program = torch._inductor.aoti_load_package(str(path))
+    return PackagedNetwork(
+        program,
+        folder,
+        package_bytes=path.stat().st_size,
+        compile_s=compiled_s - began_s,
+        load_s=time.perf_counter() - compiled_s,
+    )
+
+
+@contextlib.contextmanager
+def _temporary_files_in(folder: str) -> Iterator[None]:
+    """Where PyTorch's C++ code makes temporary files: what a killed worker leaves there is removed with its scratch."""
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = folder
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
