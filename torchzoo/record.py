@@ -383,9 +383,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[Case, ...]
     domains: dict[str, Domain] = {}  # by model, where its metadata can be read
     device_indices: tuple[Count, ...] | None = None  # the accelerators that a `cuda` without index is spread over
-    undisturbed_loop_s: PositiveSeconds | None = (
-        None  # `environment.host_loop_s` before the run; None before 2026-11-22
-    )
+    undisturbed_loop_s: PositiveSeconds | None = None  # `environment.host_loop_s` before the run; None: older runs
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
     hosts: tuple[Host, ...] = ()  # of a run that was spread; `environment` is that of the first one
