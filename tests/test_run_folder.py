@@ -229,7 +229,8 @@ from pathlib import Path
 for name in {NOT_NEEDED}:
     sys.modules[name] = None  # to import it is an error from here on
 from torchzoo.commands import report
-report.run(argparse.Namespace(paths=[Path(sys.argv[1])], format="table", output=None))
+arguments = {{"format": "table", "output": None, "sort": None, "worst": None, "best": None}}
+report.run(argparse.Namespace(paths=[Path(sys.argv[1])], **arguments))
 """
 
 

@@ -35,7 +35,7 @@ for arguments in (
     ["report", run],
     ["compare", run, run],
     ["noise", run],
-    ["export", run, "--format", "pytorch-benchmark-jsonl"],
+    ["export", run, "--format", "hud-v3"],
     ["new", "mine", "--like", "resnet18", "--models-dir", folder],
     ["install", "--check", "--fast", "dcgan"],
 ):
@@ -60,7 +60,7 @@ def test_a_command_that_measures_says_in_one_line_that_it_needs_linux(
     assert shown.out == ""
     assert shown.err.startswith(f"torchzoo: error: `torchzoo {command}` needs Linux, ")
     assert f"this is {system}: {way}" in shown.err
-    assert "work here: list, report, compare, " in shown.err
+    assert "work here: list, report, show, compare, " in shown.err
     assert shown.err.count("\n") == 1
 
 

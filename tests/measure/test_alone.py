@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
@@ -44,21 +46,31 @@ def request(folder: Path, code: str) -> Request:
     )
 
 
-def test_it_is_read_in_another_process_with_caches_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "the worker's")
+def read_memory(folder: Path, code: str, answer: Connection) -> None:
+    """What a worker does, in a process that has not stepped: a process that has can't fork one that steps."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = "the worker's"
+    memory = _memory_alone(request(folder, code))
+    answer.send((os.getpid(), os.environ["TORCHINDUCTOR_CACHE_DIR"], memory and memory.host_peak_rss_bytes))
+
+
+def test_it_is_read_in_another_process_with_caches_of_its_own(tmp_path: Path) -> None:
     code = TINY.replace(
         "def build_network(self):",
         f"def build_network(self):\n        text = str(os.getpid()) + ' ' + os.environ['TORCHINDUCTOR_CACHE_DIR']"
         f"\n        open({str(tmp_path / 'seen')!r}, 'w').write(text)",
     )
-    memory = _memory_alone(request(tmp_path, code + ONLY_COMPILED))
-    assert memory is not None
-    assert memory.host_peak_rss_bytes
-    assert memory.host_peak_rss_bytes > 2**20
+    new = multiprocessing.get_context("spawn")
+    here, there = new.Pipe(duplex=False)
+    worker = new.Process(target=read_memory, args=(tmp_path, code + ONLY_COMPILED, there))
+    worker.start()
+    there.close()
+    worker_pid, cache_of_worker, peak_bytes = here.recv()
+    worker.join()
+    assert peak_bytes > 2**20
     process, cache = (tmp_path / "seen").read_text().split(" ", 1)
-    assert int(process) != os.getpid()
+    assert int(process) != worker_pid
     assert cache.startswith(str(tmp_path / "alone"))
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "the worker's"
+    assert cache_of_worker == "the worker's"
 
 
 def test_where_it_fails_there_is_no_figure_and_the_worker_goes_on(
