@@ -85,6 +85,8 @@ def test_a_skip_rule_needs_all_its_fields_to_match(
         ({"backend": Backend("aoti"), "precision": Precision.AMP_BF16}, "knows nothing of autocast"),
         ({"backend": Backend("aoti"), "world": 2, "parallel": Parallel.FSDP2}, "or of other ranks"),
         ({"backend": Backend("openvino")}, "pip install openvino"),
+        ({"backend": Backend("onnxrt"), "precision": Precision.AMP}, "has no autocast"),
+        ({"backend": Backend("openvino"), "precision": Precision.AMP}, "has no autocast"),
     ],
 )
 def test_what_a_backend_can_not_do_is_a_reasoned_skip(changes: dict[str, Any], words: str) -> None:

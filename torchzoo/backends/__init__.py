@@ -111,7 +111,8 @@ BACKENDS: dict[str, BackendInfo] = {
         install="pip install onnx onnxscript onnxruntime (onnxruntime-gpu for CUDA)",
         modes=(Mode.EVAL,),
         devices=("cpu", "cuda"),
-        why_limited="ONNX Runtime is used for inference",
+        takes_autocast=False,
+        why_limited="ONNX Runtime is used for inference, and the graph that is exported for it has no autocast",
     ),
     "openvino": BackendInfo(
         module="openvino",
@@ -119,7 +120,8 @@ BACKENDS: dict[str, BackendInfo] = {
         install="pip install openvino",
         modes=(Mode.EVAL,),
         devices=("cpu",),
-        why_limited="OpenVINO is used for inference on the CPU",
+        takes_autocast=False,
+        why_limited="OpenVINO is used for inference on the CPU, and what is converted for it has no autocast",
     ),
     "optimizer": BackendInfo(
         module="step_change",
