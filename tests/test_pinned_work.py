@@ -45,7 +45,7 @@ def test_a_step_is_counted_at_both_batches(tmp_path: Path) -> None:
         (Mode.EVAL, SMOKE): (2, 2 * EVALUATION, ""),
         (Mode.EVAL, DEFAULT): (4, 4 * EVALUATION, ""),
     }
-    for mode in Mode:
+    for mode in (Mode.TRAIN, Mode.EVAL):
         smoke, default = (counted[Step("tiny", mode, batch)].bytes or 0 for batch in Batch)
         assert 0 < smoke < default < 2 * smoke  # the weights are read once
 
@@ -74,7 +74,7 @@ def flops(total: int, moved: int = 7) -> Flops:
     return Flops(total=total, by_operator={}, bytes_moved=moved)
 
 
-TRAIN_SMOKE, EVAL_SMOKE = (Step("tiny", mode, SMOKE) for mode in Mode)
+TRAIN_SMOKE, EVAL_SMOKE = (Step("tiny", mode, SMOKE) for mode in (Mode.TRAIN, Mode.EVAL))
 
 
 def test_a_change_is_named_with_both_figures_and_the_command(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_pinned_figure_is_a_part_of_the_fingerprint(tmp_path: Path) -> None:
     assert pinned_work.lines_of(spec, {}) == []
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
 def test_the_quick_ways_to_count_find_the_same(tmp_path: Path, mode: Mode) -> None:
     """A batch of 5 from steps with 2 and 3 samples, and from one step."""
     model_class = load_model_class(spec_of(tmp_path))
