@@ -13,10 +13,22 @@ from rich.console import Console
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.case import Backend, Case, Domain, Mode
 from torchzoo.environment import MachineInfo
-from torchzoo.record import BackToBack, Block, Manifest, Measured, Memory, Record, StopReason, VariantResult
+from torchzoo.record import (
+    BackToBack,
+    Block,
+    Compilation,
+    Manifest,
+    Measured,
+    Memory,
+    Record,
+    StopReason,
+    VariantResult,
+)
 from torchzoo.settings import Settings
 from torchzoo.store import Run
 from torchzoo.zoo.spec import ModelSpec
+
+GB = 10**9
 
 #: The checkout.
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,6 +80,19 @@ def measured(**changes: Any) -> Measured:
 def compared() -> Measured:
     quad = [Block("eager", (0.2,)), Block("candidate", (0.1,)), Block("candidate", (0.1,)), Block("eager", (0.2,))]
     return measured(blocks=tuple(quad * 8), variants={"eager": variant_result(), "candidate": variant_result()})
+
+
+def compiled(**changes: Any) -> Measured:
+    """Inductor beside eager on a GPU, with counts of what was compiled."""
+    compilation = Compilation(graphs=2, graph_breaks={"print": 3, "item": 1}, cudagraph_skips=1)
+    eager = variant_result(memory=Memory(device_peak_allocated_bytes=2 * GB, host_peak_rss_bytes=5 * GB))
+    candidate = variant_result(
+        first_step_s=12.1,
+        memory=Memory(device_peak_allocated_bytes=1 * GB, host_peak_rss_bytes=6 * GB),
+        compilation=compilation,
+    )
+    made: dict[str, Any] = {"variants": {"eager": eager, "candidate": candidate}, **changes}
+    return msgspec.structs.replace(compared(), **made)
 
 
 def record(outcome: Any = None, **changes: Any) -> Record:

@@ -6,7 +6,7 @@ import ast
 import contextlib
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -42,6 +42,10 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names_models(self) -> bool:
         return bool(self.patterns or self.suites)
+
+    def suites_or(self, *suites: str) -> tuple[str, ...]:
+        """The chosen suites; these if the user named no model and no suite."""
+        return self.suites if self.names_models else suites
 
 
 class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +179,21 @@ def not_measured(run: Run) -> list[str]:
 def measured(run: Run) -> list[tuple[CaseResult, CaseFigures]]:
     """The cases with figures (over all repeats), those with wrong results included."""
     return [(result, result.figures) for result in case_results(run) if result.figures is not None]
+
+
+def beside_eager(
+    run: Run,
+    title: str,
+    headings: Sequence[str],
+    line: Callable[[CaseResult, CaseFigures], Sequence[str]],
+    reading: str,
+) -> list[str]:
+    """A report's body: a table with a line for each case that has a backend, how to read it, what was not measured."""
+    found = [(result, figures) for result, figures in measured(run) if result.has_candidate]
+    rows = ["No case of this run has a backend beside eager."]
+    if found:
+        rows = [f"## {title}", "", *markdown.table(headings, (line(*one) for one in found))]
+    return [*rows, "", reading, *not_measured(run)]
 
 
 def by_domain(run: Run, values: Iterable[tuple[str, _Value]]) -> dict[str, list[_Value]]:

@@ -5,32 +5,19 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from examples import INDUCTOR, compared, manifest, record, variant_result
+from examples import GB, INDUCTOR, compared, compiled, manifest, record, variant_result
 from torchzoo.case import Backend, Mode, Precision
 from torchzoo.cli import main
-from torchzoo.record import Check, CheckStatus, Compilation, Failed, FailureKind, Measured, Memory, Record, Skipped
+from torchzoo.record import Check, CheckStatus, Failed, FailureKind, Record, Skipped
 from torchzoo.report import exports
 from torchzoo.settings import Stage
 from torchzoo.store import Run, RunStore
 
 FAILED = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.WARM_UP, message="out")
-GB = 10**9
-
-
-def inductor(**changes: Any) -> Measured:
-    compilation = Compilation(graphs=2, graph_breaks={"print": 3, "item": 1}, cudagraph_skips=1)
-    eager = variant_result(memory=Memory(device_peak_allocated_bytes=2 * GB, host_peak_rss_bytes=5 * GB))
-    candidate = variant_result(
-        first_step_s=12.1,
-        memory=Memory(device_peak_allocated_bytes=1 * GB, host_peak_rss_bytes=6 * GB),
-        compilation=compilation,
-    )
-    return msgspec.structs.replace(compared(), variants={"eager": eager, "candidate": candidate}, **changes)
 
 
 def run_of(*found: Record) -> Run:
@@ -47,7 +34,7 @@ def table(text: str) -> list[dict[str, str]]:
 
 
 def test_a_line_has_the_columns_and_units_of_the_dynamo_benchmarks() -> None:
-    files = exports.dynamo_csv(run_of(record(inductor(), backend=INDUCTOR, device="cuda", batch_size=16)))
+    files = exports.dynamo_csv(run_of(record(compiled(), backend=INDUCTOR, device="cuda", batch_size=16)))
     assert list(files) == ["inductor_torchzoo_float32_inference_cuda_performance.csv"]
     [text] = files.values()
     assert text.splitlines()[0] == (
@@ -77,10 +64,10 @@ def test_what_is_not_known_is_empty() -> None:
 
 def test_axes_are_files_and_a_model_stands_once_in_each() -> None:
     found = [
-        record(inductor(), backend=INDUCTOR),
-        record(inductor(), backend=INDUCTOR, batch_size=64),
-        record(inductor(), backend=INDUCTOR, mode=Mode.TRAIN),
-        record(inductor(), backend=Backend("inductor", "reduce-overhead"), precision=Precision.AMP),
+        record(compiled(), backend=INDUCTOR),
+        record(compiled(), backend=INDUCTOR, batch_size=64),
+        record(compiled(), backend=INDUCTOR, mode=Mode.TRAIN),
+        record(compiled(), backend=Backend("inductor", "reduce-overhead"), precision=Precision.AMP),
         record(),
     ]
     files = exports.dynamo_csv(run_of(*found))
@@ -94,7 +81,7 @@ def test_axes_are_files_and_a_model_stands_once_in_each() -> None:
 
 
 def test_checks_become_an_accuracy_file() -> None:
-    statuses = {status: inductor(check=Check(status=status)) for status in CheckStatus}
+    statuses = {status: compiled(check=Check(status=status)) for status in CheckStatus}
     found = [record(outcome, backend=INDUCTOR, model=status) for status, outcome in statuses.items()]
     found.append(record(FAILED, backend=INDUCTOR, model="failed"))
     files = exports.dynamo_csv(run_of(*found))
@@ -111,7 +98,7 @@ def test_checks_become_an_accuracy_file() -> None:
 def test_pandas_reads_it_as_the_dynamo_scripts_do() -> None:
     """As `check_perf_csv.py` does: by name, numbers as floats, empty cells as missing."""
     pandas = pytest.importorskip("pandas")
-    found = [record(inductor(), backend=INDUCTOR), record(FAILED, backend=INDUCTOR, model='bad,"name')]
+    found = [record(compiled(), backend=INDUCTOR), record(FAILED, backend=INDUCTOR, model='bad,"name')]
     [text] = exports.dynamo_csv(run_of(*found)).values()
     frame = pandas.read_csv(io.StringIO(text))
     assert frame.loc[frame["name"] == "tiny"]["speedup"].item() == 2.0
@@ -131,13 +118,13 @@ def keep(path: Path, *found: Record) -> str:
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = keep(tmp_path / "one", record(inductor(), backend=INDUCTOR))
+    one = keep(tmp_path / "one", record(compiled(), backend=INDUCTOR))
     assert main(["export", one, "--format", "dynamo-csv"]) == 0
     assert capsys.readouterr().out.startswith("dev,name,batch_size,speedup")
     assert main(["export", one, "--format", "hud-v3", "-o", str(tmp_path / "out.json")]) == 0
     assert len((tmp_path / "out.json").read_text().splitlines()) == 12
     two = keep(
-        tmp_path / "two", record(inductor(), backend=INDUCTOR), record(inductor(), backend=INDUCTOR, mode=Mode.TRAIN)
+        tmp_path / "two", record(compiled(), backend=INDUCTOR), record(compiled(), backend=INDUCTOR, mode=Mode.TRAIN)
     )
     assert main(["export", two, "--format", "dynamo-csv"]) == 2
     assert "name a folder for them with -o" in capsys.readouterr().err

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import msgspec
 import pytest
 
-from examples import INDUCTOR, compared, manifest, measured, record, variant_result
+from examples import GB, INDUCTOR, compiled, manifest, measured, record, variant_result
 from torchzoo import stats
 from torchzoo.case import EAGER, Backend, CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.record import (
@@ -20,8 +19,6 @@ from torchzoo.record import (
     Compilation,
     Failed,
     FailureKind,
-    Measured,
-    Memory,
     Record,
     Skipped,
 )
@@ -32,19 +29,6 @@ from torchzoo.store import Run
 SCHEMA = json.loads(Path(__file__).with_name("hud_v3.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 FAILED = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.WARM_UP, message="out")
-GB = 10**9
-
-
-def inductor(**changes: Any) -> Measured:
-    compilation = Compilation(graphs=2, graph_breaks={"print": 3, "item": 1}, cudagraph_skips=1)
-    eager = variant_result(memory=Memory(device_peak_allocated_bytes=2 * GB, host_peak_rss_bytes=5 * GB))
-    candidate = variant_result(
-        first_step_s=12.1,
-        memory=Memory(device_peak_allocated_bytes=1 * GB, host_peak_rss_bytes=6 * GB),
-        compilation=compilation,
-    )
-    made: dict[str, Any] = {"variants": {"eager": eager, "candidate": candidate}, **changes}
-    return msgspec.structs.replace(compared(), **made)
 
 
 def run_of(*found: Record) -> Run:
@@ -81,7 +65,7 @@ def test_the_schema_is_one_and_refuses_what_does_not_fit() -> None:
 
 
 def test_records_have_the_layout_of_the_database() -> None:
-    lines = entries(record(inductor(device_name="a GPU"), backend=INDUCTOR, device="cuda", batch_size=16))
+    lines = entries(record(compiled(device_name="a GPU"), backend=INDUCTOR, device="cuda", batch_size=16))
     found = {line["metric"]["name"]: line for line in lines}
     assert found["speedup"] == {
         "timestamp": 1795168809,
@@ -134,7 +118,7 @@ def test_every_axis_fits_the_schema() -> None:
         {"memory_format": MemoryFormat.CHANNELS_LAST, "compile_scope": CompileScope.STEP, "seed": 3},
         {"world": 4, "parallel": Parallel.DDP, "device": "cuda"},
     ]
-    lines = entries(*(record(inductor(), backend=INDUCTOR, **one) for one in axes))
+    lines = entries(*(record(compiled(), backend=INDUCTOR, **one) for one in axes))
     info = [line["benchmark"]["extra_info"] for line in lines if line["metric"]["name"] == "speedup"]
     assert [sorted(set(one) - {"device", "batch_size", "precision"}) for one in info] == [
         [],
@@ -154,7 +138,7 @@ def test_each_process_gives_a_value_and_samples_of_its_own() -> None:
 def test_compiling_ahead_of_the_first_step_counts_as_compilation() -> None:
     packed = Compilation(compile_s=30.0, load_s=0.5, package_bytes=GB)
     variants = {"eager": variant_result(), "candidate": variant_result(first_step_s=0.3, compilation=packed)}
-    found = by_metric(entries(record(inductor(variants=variants), backend=Backend("aoti"))))
+    found = by_metric(entries(record(compiled(variants=variants), backend=Backend("aoti"))))
     assert found["compilation_latency"]["benchmark_values"] == pytest.approx([30.7])
     assert "unique_graphs" not in found
 
@@ -164,7 +148,7 @@ def test_the_raw_samples_give_the_speedup_again() -> None:
     times = {"eager": (0.3, 0.31), "candidate": (0.1, 0.12, 0.11)}
     names = ["eager", "candidate", "candidate", "eager"] * 8
     blocks = tuple(Block(name, times[name]) for name in names)
-    found = by_metric(entries(record(inductor(blocks=blocks), backend=INDUCTOR)))
+    found = by_metric(entries(record(compiled(blocks=blocks), backend=INDUCTOR)))
     metrics = {"eager": found["eager_step_latency"], "candidate": found["step_latency"]}
     left = {name: iter(metric["benchmark_values"]) for name, metric in metrics.items()}
     sizes = {name: iter(metric["extra_info"]["block_sizes"].split(",")) for name, metric in metrics.items()}
@@ -177,7 +161,7 @@ def test_the_raw_samples_give_the_speedup_again() -> None:
 
 
 def test_checks_become_words_as_the_dashboard_reads_them() -> None:
-    statuses = {status: inductor(check=Check(status=status)) for status in CheckStatus}
+    statuses = {status: compiled(check=Check(status=status)) for status in CheckStatus}
     found = [record(outcome, backend=INDUCTOR, model=status) for status, outcome in statuses.items()]
     found += [record(FAILED, backend=INDUCTOR, model="failed"), record(Skipped(reason="no"), model="skipped")]
     lines = [line for line in entries(*found) if line["metric"]["name"] == "accuracy"]
@@ -191,7 +175,7 @@ def test_checks_become_words_as_the_dashboard_reads_them() -> None:
 
 
 def test_without_checks_there_is_no_accuracy_and_a_failure_has_no_record() -> None:
-    lines = entries(record(inductor(), backend=INDUCTOR), record(FAILED, backend=INDUCTOR, model="failed"))
+    lines = entries(record(compiled(), backend=INDUCTOR), record(FAILED, backend=INDUCTOR, model="failed"))
     assert {line["model"]["name"] for line in lines} == {"tiny"}
     assert "accuracy" not in by_metric(lines)
 

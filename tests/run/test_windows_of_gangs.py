@@ -10,7 +10,7 @@ from examples import measured
 from torchzoo.record import Failed, Measured, Record
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
-from torchzoo.run.scheduler import GANGS_AT_ONCE
+from torchzoo.run.scheduler import GANGS_AT_ONCE, HOST_RESERVE_BYTES, WORKER_BYTES
 from torchzoo.run.windows import PATIENCE_S
 from torchzoo.run.workers import Exited
 from torchzoo.settings import Stage
@@ -92,6 +92,14 @@ class _WaitsNot(set[int]):
     def add(self, ticket: int) -> None:
         if not self._workers.names[ticket].startswith(self._model):
             super().add(ticket)
+
+
+def test_each_rank_of_a_gang_needs_host_memory() -> None:
+    workers = FakeWorkers({name: [gang(10)] for name in "abc"})
+    workers.available_bytes = int(HOST_RESERVE_BYTES + 5 * WORKER_BYTES)  # two gangs of two ranks, not three
+    run(workers, gangs("a", "b", "c"))
+    assert [when for when, _ in workers.did("start")][:2] == [0, 0]
+    assert workers.most_alive == 2
 
 
 def test_gangs_and_cases_with_one_rank_do_not_share_devices() -> None:

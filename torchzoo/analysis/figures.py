@@ -56,6 +56,12 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
         return [self.eager] if self.candidate is None else [self.eager, self.candidate]
 
     @property
+    def peak_bytes(self) -> int | None:
+        """The peak of `shown`: on the device, or on the CPU of the host."""
+        memory = self.shown.raw.memory
+        return memory.device_peak_allocated_bytes or memory.host_peak_rss_bytes
+
+    @property
     def timed_steps(self) -> int:
         """How many steps of eager and the candidate together were timed."""
         return sum(len(block.samples_s) for block in self.measured.blocks)

@@ -26,8 +26,7 @@ def badness(result: CaseResult, key: SortKey) -> float | None:
         return None if figures.speedup is None else -figures.speedup.value
     if key is SortKey.TIME:
         return figures.shown.latency_s.value
-    memory = figures.shown.raw.memory
-    return memory.device_peak_allocated_bytes or memory.host_peak_rss_bytes
+    return figures.peak_bytes
 
 
 def in_order(results: Iterable[CaseResult], key: SortKey) -> list[CaseResult]:

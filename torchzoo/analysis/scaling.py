@@ -11,7 +11,7 @@ from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.collectives import CollectiveFigures, collective_figures, exposed_share
 from torchzoo.analysis.figures import CaseFigures, VariantFigures
 from torchzoo.case import EAGER, Case, Parallel
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.stats import Estimate
 
 
@@ -36,35 +36,25 @@ def scalings(results: Sequence[CaseResult]) -> list[Scaling]:
 
     Eager is not repeated if it was also measured by itself, or beside another candidate.
     """
-    measured = {result.case: figures for result in results if (figures := result.measured_figures) is not None}
-    by_case: dict[Case, tuple[CaseFigures, str]] = {}
-    for case, figures in measured.items():
-        by_case.setdefault(_of_eager(case), (figures, EAGER_VARIANT))
-        if figures.candidate is not None:
-            by_case[case] = (figures, CANDIDATE_VARIANT)
-        elif case.backend == EAGER:
-            by_case[case] = (figures, EAGER_VARIANT)  # by itself rather than beside a candidate
-    variants = {case: _variant(*found) for case, found in by_case.items()}
-    return [
-        _scaling(case, figures.measured, figures.samples_per_s(variants[case]), variant, variants)
-        for case, (figures, variant) in by_case.items()
-        if case.world > 1
-    ]
+    shown: dict[Case, tuple[CaseFigures, str]] = {}  # with the name of a variant
+    for result in results:
+        figures = result.measured_figures
+        if figures is None:
+            continue
+        if figures.candidate is None:
+            shown[result.case] = (figures, EAGER_VARIANT)  # rather than eager beside a candidate
+        else:
+            shown.setdefault(msgspec.structs.replace(result.case, backend=EAGER), (figures, EAGER_VARIANT))
+            shown[result.case] = (figures, CANDIDATE_VARIANT)
+    variants = {
+        case: figures.eager if name == EAGER_VARIANT else figures.shown for case, (figures, name) in shown.items()
+    }
+    return [_scaling(case, figures, name, variants) for case, (figures, name) in shown.items() if case.world > 1]
 
 
-def _of_eager(case: Case) -> Case:
-    return msgspec.structs.replace(case, backend=EAGER)
-
-
-def _variant(figures: CaseFigures, name: str) -> VariantFigures:
-    return figures.eager if name == EAGER_VARIANT else figures.shown
-
-
-def _scaling(
-    case: Case, measured: Measured, samples_per_s: float, variant: str, variants: dict[Case, VariantFigures]
-) -> Scaling:
+def _scaling(case: Case, of_case: CaseFigures, variant: str, variants: dict[Case, VariantFigures]) -> Scaling:
     assert case.batch_size is not None
-    figures = variants[case]
+    measured, figures = of_case.measured, variants[case]
     shares_batch = case.parallel is Parallel.TP
     own = msgspec.structs.replace(case, world=1, parallel=Parallel.NONE)
     whole = msgspec.structs.replace(own, batch_size=case.batch_size * (1 if shares_batch else case.world))
@@ -76,7 +66,7 @@ def _scaling(
         case=case,
         figures=figures,
         sample_unit=measured.sample_unit,
-        samples_per_s_and_device=samples_per_s / case.world,
+        samples_per_s_and_device=of_case.samples_per_s(figures) / case.world,
         weak=None if shares_batch else _ratio(variants.get(own), figures),
         strong=_ratio(variants.get(whole), figures),
         spread=(max(steps_s) - min(steps_s)) / max(steps_s) if steps_s else 0.0,

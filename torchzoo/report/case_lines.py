@@ -80,8 +80,7 @@ def bound(figures: CaseFigures) -> str:
 
 def memory(figures: CaseFigures) -> str:
     """The peak on the device, or on the CPU of the host."""
-    peak = figures.shown.raw.memory
-    return units.size(peak.device_peak_allocated_bytes or peak.host_peak_rss_bytes)
+    return units.size(figures.peak_bytes)
 
 
 def _short_bound(figures: CaseFigures) -> str:

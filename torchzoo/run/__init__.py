@@ -67,7 +67,7 @@ class _RunPackage(ModuleType):
             backends: `eager`, `inductor`, `inductor:reduce-overhead`, ... Each is measured beside eager.
             precisions: `default`, `fp32`, `tf32`, `amp`, ...
             memory_formats: `contiguous`, `channels_last`.
-            compile_scope: `network` or `step`.
+            compile_scope: `network`, `block` or `step`.
             batch_sizes: numbers, or `default`, `smoke`, `serving`, `auto`.
             worlds: how many ranks share a step.
             parallels: what ranks do: `ddp`, `fsdp2`, `tp`.
@@ -80,7 +80,7 @@ class _RunPackage(ModuleType):
             device_indices: accelerators to spread the cases over.
             host_memory_limit_bytes: of a worker's data; also as `8GiB`.
             cache: `cold`, `warm`, or a folder.
-            passes: `breakdown`, `flops`, `check`, `leak_check`, `energy`, `api`.
+            passes: `breakdown`, `flops`, `check`, `leak_check`, `energy`, `api`, `memory_alone`.
             models_dirs: more folders of models.
             batch_file: evaluation batches by `torchzoo tune-batch`.
             output: a folder to keep the run in.

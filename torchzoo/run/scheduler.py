@@ -199,10 +199,11 @@ class Scheduler:
         return max(_weights_bytes(planned), min(USUAL_DEVICE_BYTES, even_share))
 
     def _expected_host_bytes(self, planned: PlannedCase) -> float:
+        """Host memory that a case will need: as the processes of earlier cases took, else by its weights."""
         learned = self.learned_host_bytes.get((planned.case.model, planned.case.mode))
         if learned is not None:
-            return 1.2 * learned
-        return WORKER_BYTES + (_weights_bytes(planned) if planned.case.device == CPU else 0.0)
+            return planned.case.world * 1.2 * learned
+        return planned.case.world * (WORKER_BYTES + (_weights_bytes(planned) if planned.case.device == CPU else 0.0))
 
     def _start_one(self, planned: PlannedCase, lane: Lane, *, is_retry: bool) -> None:
         self.tickets += 1
@@ -235,7 +236,7 @@ class Scheduler:
                 if message is Stage.WAIT:
                     self.windows.ask(ticket)
                 if message is Stage.EXAMINE:
-                    (self.windows.hold if worker.planned.case.world > 1 else self.windows.close)(ticket)
+                    self.windows.measured(ticket)
                 self.on_stage(worker.planned.case, worker.lane, message)
             case Garbled():
                 text = f"the worker can't be understood, and was killed: {message.what}"

@@ -62,17 +62,18 @@ class Windows:
                 return
             self._end()
 
-    def hold(self, ticket: int) -> None:
-        """The worker's gang has been measured, and waits for the end of the epoch."""
+    def measured(self, ticket: int) -> None:
+        """The worker has been measured. A gang waits for the end of the epoch then."""
         self.close(ticket)
-        self.held.add(ticket)
+        if self.running[ticket].lane.devices:
+            self.held.add(ticket)
 
     def is_at_rest(self, ticket: int) -> bool:
         """Whether the worker waits: for its window, or for the end of the epoch after it."""
         return ticket in self.waiting or ticket in self.chosen or ticket in self.held
 
     def close(self, ticket: int) -> None:
-        """The worker has been measured, or is gone."""
+        """The worker has been measured, has an outcome, or is gone."""
         self.held.discard(ticket)
         self.over.add(ticket)
         self.waiting.pop(ticket, None)

@@ -43,7 +43,7 @@ def plan(choice: Choice) -> RunRequest:
     """Eager and four modes of inductor. One case at a time, so that no other case makes compiling slower."""
     return RunRequest(
         patterns=choice.patterns,
-        suites=choice.suites if choice.names_models else ("study_modes",),
+        suites=choice.suites_or("study_modes"),
         models_dirs=choice.models_dirs,
         axes=Axes(
             modes=(Mode.TRAIN, Mode.EVAL),

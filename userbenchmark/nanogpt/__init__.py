@@ -17,14 +17,14 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.peaks import datasheet, measured_file, measured_key, read_measured
 from torchzoo.case import EAGER, Backend, Mode, Precision
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
-from torchzoo.report import markdown, units
+from torchzoo.report import units
 from torchzoo.report.beside import Row, scaled
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, measured, not_measured
+from torchzoo.userbenchmark import Choice, beside_eager, measured
 
 INDUCTOR, CUDAGRAPHS = Backend("inductor"), Backend("cudagraphs")
 BACKENDS = (EAGER, CUDAGRAPHS, INDUCTOR)
@@ -154,12 +154,8 @@ def _peaks(run: Run, figures: CaseFigures) -> Peaks:
 
 def report(run: Run) -> list[str]:
     """A line for each model and backend: the paired speedup, and what the CUDA graphs really did."""
-    found = [(result, figures) for result, figures in measured(run) if result.has_candidate]
     headings = ("model", "backend", "median of an iteration", "speedup over eager", "graphs", "CUDA graphs skipped")
-    lines = ["## By backend", "", *markdown.table(headings, (_line(*one) for one in found)), ""] if found else []
-    if not found:
-        lines = ["No case of this run has a backend beside eager.", ""]
-    return [*lines, READING, *not_measured(run)]
+    return beside_eager(run, "By backend", headings, _line, READING)
 
 
 def _line(result: CaseResult, figures: CaseFigures) -> list[str]:

@@ -41,7 +41,7 @@ def plan(choice: Choice) -> RunRequest:
     """One step of every model of both suites in both modes, at the smoke batch size. Timing takes hardly any time."""
     return RunRequest(
         patterns=choice.patterns,
-        suites=choice.suites if choice.names_models else (LARGER, SMALLER),
+        suites=choice.suites_or(LARGER, SMALLER),
         models_dirs=choice.models_dirs,
         axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=(EAGER,), batch_sizes=(SMOKE,)),
         settings=Settings(

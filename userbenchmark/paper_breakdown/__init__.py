@@ -39,7 +39,7 @@ def plan(choice: Choice) -> RunRequest:
     """Eager, both modes, the paper's 84 models unless others are named."""
     return RunRequest(
         patterns=choice.patterns,
-        suites=choice.suites if choice.names_models else ("torchbench",),
+        suites=choice.suites_or("torchbench"),
         models_dirs=choice.models_dirs,
         axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=(EAGER,)),
         settings=Settings(time_limit_s=1.0, passes=(Pass.BREAKDOWN, Pass.FLOPS)),

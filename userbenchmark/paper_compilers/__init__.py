@@ -40,7 +40,7 @@ def plan(choice: Choice) -> RunRequest:
     """Inductor beside eager, both modes, the paper's 84 models unless others are named."""
     return RunRequest(
         patterns=choice.patterns,
-        suites=choice.suites if choice.names_models else ("torchbench",),
+        suites=choice.suites_or("torchbench"),
         models_dirs=choice.models_dirs,
         axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=(Backend("inductor"),)),
         settings=Settings(time_limit_s=2.0, passes=(Pass.MEMORY_ALONE,)),

@@ -38,7 +38,7 @@ def plan(choice: Choice) -> RunRequest:
     """Eager in both modes at FP32 and TF32, the paper's 84 models; the default batches, whatever was tuned here."""
     return RunRequest(
         patterns=choice.patterns,
-        suites=choice.suites if choice.names_models else ("torchbench",),
+        suites=choice.suites_or("torchbench"),
         models_dirs=choice.models_dirs,
         axes=Axes(
             modes=(Mode.TRAIN, Mode.EVAL),

@@ -74,7 +74,7 @@ def plan(choice: Choice) -> RunRequest:
     """Every change beside the model's own step, the paper's 84 models unless others are named."""
     return RunRequest(
         patterns=choice.patterns,
-        suites=choice.suites if choice.names_models else ("torchbench",),
+        suites=choice.suites_or("torchbench"),
         models_dirs=choice.models_dirs,
         axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=tuple(change.backend for change in CHANGES)),
         settings=Settings(time_limit_s=3.0),

@@ -48,7 +48,7 @@ def plan(choice: Choice) -> RunRequest:
     """Training with inductor beside eager, results compared, at both precisions; the suite unless models are named."""
     return RunRequest(
         patterns=choice.patterns,
-        suites=choice.suites if choice.names_models else ("pt2_163",),
+        suites=choice.suites_or("pt2_163"),
         models_dirs=choice.models_dirs,
         axes=Axes(
             modes=(Mode.TRAIN,), devices=(), backends=(Backend("inductor"),), precisions=(Precision.FP32, Precision.AMP)

@@ -16,13 +16,13 @@ from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import EAGER, Backend, Mode
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
-from torchzoo.report import markdown, units
+from torchzoo.report import units
 from torchzoo.report.beside import Row
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, measured, not_measured
+from torchzoo.userbenchmark import Choice, beside_eager, measured
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
 
@@ -123,12 +123,8 @@ def _images(result: CaseResult) -> str:
 
 def report(run: Run) -> list[str]:
     """A line for each case with a backend: the medians in turns, and the paired speedup."""
-    found = [(result, figures) for result, figures in measured(run) if result.has_candidate]
     headings = ("network", "images", "backend", "eager", "backend's step", "speedup over eager", "graph breaks")
-    lines = ["## In turns with eager", "", *markdown.table(headings, (_line(*one) for one in found)), ""]
-    if not found:
-        lines = ["No case of this run has a backend beside eager.", ""]
-    return [*lines, READING, *not_measured(run)]
+    return beside_eager(run, "In turns with eager", headings, _line, READING)
 
 
 def _line(result: CaseResult, figures: CaseFigures) -> list[str]:
