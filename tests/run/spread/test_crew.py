@@ -89,6 +89,15 @@ def test_a_node_with_another_torchzoo_is_not_used() -> None:
     assert nodes.dismissed == ["n1"]
 
 
+def test_a_node_that_is_lost_before_it_joins_is_named_with_the_reason() -> None:
+    nodes = FakeNodes({"n1": FakeNode("a")})
+    crew, said = gathered(nodes)
+    nodes.nodes["n2"] = FakeNode("b")
+    nodes.die("n2", "its CPUs are in use by something else")
+    crew.wait(1.0)
+    assert said == ["a node is not used: its CPUs are in use by something else"]
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -91,6 +91,7 @@ def test_the_smoke_suite_is_spread_and_outlives_a_node_that_is_killed(cluster: A
     path = tmp_path / "run"
     running = torchzoo(*SMOKE, "-o", str(path), cluster=cluster)
     until(lambda: rows(path) >= 3 or running.poll() is not None, "no rows came")
+    until(lambda: len(read_run(path).manifest.hosts) == 2 or running.poll() is not None, "only one node joined")
     lost = cluster.worker_nodes.copy().pop()
     cluster.remove_node(lost, allow_graceful=False)
     _, said = running.communicate(timeout=400)

@@ -97,8 +97,8 @@ class Crew:
                     self.nodes.tell(name, self._prepare)
                     continue
                 case Lost(why=why):
-                    if (gone := self.members.pop(name, None)) is not None:
-                        self._say(f"{gone.host} is lost: {why}")
+                    gone = self.members.pop(name, None)
+                    self._say(f"{gone.host} is lost: {why}" if gone else f"a node is not used: {why}")
                 case Said(answer=protocol.Refused(message=message)):
                     happened += self._give_up(name, message)
                     continue
