@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from torchzoo.case import Mode
+from torchzoo.case import Backend, Case, Mode
 from torchzoo.zoo.catalog import find_models, library_imports
 from torchzoo.zoo.folders import CatalogError, find_folders, import_folder
+from torchzoo.zoo.rules import SkipRule
 from torchzoo.zoo.spec import SpecError, read_spec
 from torchzoo.zoo.suites import read_suite
 from user_models import METADATA, TINY, make_folder
@@ -45,8 +47,25 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     ),
     "lists 30,000 deep": ("a: " + "[" * 30_000, "nested deeper than 4096 levels"),
     "a novel": (METADATA + "# word\n" * 10_000, "larger than 64 KiB"),
+    "versions that are none": (
+        METADATA + "skips: [{torch: new, reason: slow}]\n",
+        "versions of torch such as '>=2.11,<2.16'",
+    ),
     "a mode without a batch": (with_field(BATCH, "{eval: 4}"), "batch_size has no 'train', and no entry of skips says"),
 }
+
+
+@pytest.mark.parametrize(
+    ("versions", "skips"), [(None, True), (">=2.11", True), (">=2.11,<2.11.0.1", False), ("<2", False)]
+)
+def test_a_case_is_skipped_only_with_the_versions_of_torch_that_the_rule_is_about(
+    monkeypatch: pytest.MonkeyPatch, versions: str | None, *, skips: bool
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.16.0.dev20261122+cu130")
+    case = Case(model="one", mode=Mode.EVAL, device="cpu", backend=Backend("inductor"), batch_size=1)
+    rule = SkipRule(reason="a fault of the compiler", backend=("inductor",), torch=versions)
+    assert rule.matches(case) is skips
+    assert not rule.holds_for_all(Mode.EVAL)
 
 
 @pytest.mark.parametrize("name", BAD)

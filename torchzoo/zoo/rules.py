@@ -10,6 +10,7 @@ import msgspec
 
 from torchzoo.case import Case, CompileScope, MemoryFormat, Mode, Precision, ResultKind
 from torchzoo.files import read_yaml
+from torchzoo.zoo.requirements import unsatisfied
 
 #: A text of `metadata.yaml`.
 Line = Annotated[str, msgspec.Meta(max_length=1000)]
@@ -42,16 +43,22 @@ class ToleranceRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SkipRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Cases that a model can't run."""
+    """Cases that a model can't run.
+
+    `torch` has the versions for which the reason is known to hold, as in a requirement: `>=2.11,<2.16`. With any other
+    version the case runs. So a fault of a compiler is no reason to skip the case when the fault may be mended.
+    """
 
     memory_format: MemoryFormat | None = None
     compile_scope: CompileScope | None = None
+    torch: Line | None = None
 
     def matches(self, case: Case) -> bool:
         return (
             Rule.matches(self, case)
             and self.memory_format in (None, case.memory_format)
             and self.compile_scope in (None, case.compile_scope)
+            and (self.torch is None or unsatisfied(f"torch{self.torch}") is None)
         )
 
     def holds_for_all(self, mode: Mode, device: str | None = None) -> bool:

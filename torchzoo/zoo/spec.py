@@ -10,8 +10,9 @@ from msgspec import Meta
 
 from torchzoo.bounds import Amount
 from torchzoo.case import Domain, Mode, NativeDtype
-from torchzoo.errors import TorchzooError, unknown, written
+from torchzoo.errors import TorchzooError, attempt, unknown, written
 from torchzoo.files import FileError, read_yaml
+from torchzoo.zoo.requirements import parse_requirement
 from torchzoo.zoo.rules import Line, SkipRule, ToleranceRule, known_limits
 
 #: The largest batch size, and the most parameters, that a model may declare.
@@ -126,6 +127,12 @@ def _check(spec: ModelSpec, path: Path) -> None:
     for rule in spec.tolerances:
         if not (0 <= rule.tolerance < 1 and rule.reason.strip()):
             raise SpecError(f"{path}: an entry of tolerances needs a reason and a tolerance in [0, 1)")
+    for versions in [rule.torch for rule in spec.skips if rule.torch is not None]:
+        wanted = attempt(lambda: parse_requirement(f"torch{versions}"))  # noqa: B023  called at once
+        if isinstance(wanted, Exception) or wanted.name != "torch" or not wanted.specifier:
+            raise SpecError(
+                f"{path}: an entry of skips needs versions of torch such as '>=2.11,<2.16', not {versions!r}"
+            )
     generates = any(mode.generates for mode in spec.batch_size)
     if generates != (spec.tokens is not None):
         raise SpecError(f"{path}: models with a prefill or decode batch, and no others, have tokens: prompt and cache")
