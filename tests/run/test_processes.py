@@ -25,7 +25,7 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.processes import ForkedWorkers
 from torchzoo.run.scheduler import Scheduler
-from torchzoo.settings import Settings, StageLimits
+from torchzoo.settings import Settings
 from user_models import TINY, make_folder
 
 
@@ -70,9 +70,7 @@ def run_one_case(process: Callable[..., Any], scratch: Path) -> None:
     context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=process)
     server = SimpleNamespace(context=context, ensure_running=lambda: None)
     with ForkedWorkers(server, Settings()) as workers:  # type: ignore[arg-type]
-        scheduler = Scheduler(
-            workers, [Lane(device="cpu")], jobs=1, limits=StageLimits(), log_path=lambda _: scratch / "log"
-        )
+        scheduler = Scheduler(workers, [Lane(device="cpu")], Settings(), log_path=lambda _: scratch / "log")
         list(scheduler.run((PlannedCase(case=CASE, spec=SPEC),)))
 
 

@@ -13,7 +13,7 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.scheduler import STOPPED_S
 from torchzoo.run.workers import Exited, Message
-from torchzoo.settings import Stage
+from torchzoo.settings import Pass, Stage
 
 OOM = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.BUILD, message="out of memory")
 
@@ -63,6 +63,18 @@ def test_out_of_device_memory_beside_siblings_is_tried_once_more_alone() -> None
     assert retried_s >= max(when for when, name in workers.did("kill") if name != "big@cpu")
 
 
+def test_a_retry_waits_until_a_lane_is_empty_and_holds_up_no_other_case() -> None:
+    oom: Script = [(5, OOM), (0, Exited(0))]
+    lanes = (Lane(device="cuda:0", cores=(0,)), Lane(device="cuda:1", cores=(1,)))
+    names = [f"m{number}" for number in range(8)]
+    workers = FakeWorkers({"big": [oom, GOOD]} | {name: [GOOD] for name in names})
+    plan = entries("big", *names, device="cuda")
+    found = outcomes(list(scheduler(workers, jobs=4, lanes=lanes).run(plan)))
+    assert all(found[name] == measured() for name in ("big", *names))
+    started = [name.partition("@")[0] for _, name in workers.did("start")]
+    assert started == ["big", *names, "big"]
+
+
 def test_out_of_device_memory_alone_or_twice_is_final() -> None:
     oom: Script = [(5, OOM), (0, Exited(0))]
     alone = FakeWorkers({"big": [oom]})
@@ -90,6 +102,16 @@ def test_device_memory_is_promised_only_once() -> None:
     started = {name: when for when, name in workers.did("start")}
     assert started["a@cuda:0"] == started["c@cuda:0"] == 0  # 1.2 * (40 + 20) of 90
     assert started["b@cuda:0"] > 0
+
+
+def test_a_case_that_is_checked_is_promised_twice_the_device_memory() -> None:
+    lane = Lane(device="cuda:0", memory_bytes=100)
+    for passes, together in (((), True), ((Pass.CHECK,), False)):
+        workers = FakeWorkers({"a": [GOOD], "b": [GOOD]})
+        under_test = scheduler(workers, lanes=(lane,), passes=passes)
+        under_test.learned_bytes = {("a", "eval"): 30.0, ("b", "eval"): 30.0}
+        list(under_test.run(entries("a", "b", device="cuda")))
+        assert (workers.most_alive == 2) is together  # 1.2 * (30 + 30) of 90, or twice that
 
 
 def test_what_a_case_took_is_learned_for_the_next_of_its_kind() -> None:

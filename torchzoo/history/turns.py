@@ -177,9 +177,7 @@ def _measured(
     def log_path(planned: PlannedCase) -> Path:
         return sides[planned.agent].store.log_path(numbers[planned.agent][planned.case], planned.case.label())
 
-    scheduler = Scheduler(
-        workers, lanes, jobs=settings.jobs, limits=settings.limits, log_path=log_path, on_stage=on_stage
-    )
+    scheduler = Scheduler(workers, lanes, settings, log_path=log_path, on_stage=on_stage)
     with contextlib.closing(scheduler.run_planned(left)) as finished:
         for planned, record in finished:
             yield planned.agent, sides[planned.agent].store.append(record)

@@ -21,11 +21,12 @@ from torchzoo.run.lanes import CPU, Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.windows import ANSWER_TO_OPENING_S, Windows
 from torchzoo.run.workers import Exited, Garbled, Message, Running, Workers
-from torchzoo.settings import Stage, StageLimits
+from torchzoo.settings import Pass, Settings, Stage
 
 HOST_RESERVE_BYTES = 2 * 2**30  # host memory that no worker is planned to use
 WORKER_BYTES = 1.5 * 2**30  # host memory of a worker without its model
 DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to use together
+CHECK_FACTOR = 2.0  # so much more device memory does the check need than what is timed
 USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
 TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
 ANSWER_TO_EXIT_S = 10.0
@@ -43,8 +44,8 @@ class Scheduler:
     Args:
         workers: starts and stops processes.
         lanes: where cases run; each case that runs must have one.
-        jobs: how many workers may prepare at once, on all lanes together.
-        limits: the time limit of each stage; `_kill_late` enforces them.
+        settings: how many workers may prepare at once, on all lanes together (`jobs`), the time limit of each stage
+            (`limits`), and whether results are checked after the timing (`passes`).
         log_path: the file for what the worker of a case prints.
         on_stage: called when a worker begins a stage.
         more: asked in each turn for cases that have come since; None means that no more will come.
@@ -55,9 +56,8 @@ class Scheduler:
         self,
         workers: Workers,
         lanes: Sequence[Lane],
+        settings: Settings,
         *,
-        jobs: int,
-        limits: StageLimits,
         log_path: Callable[[PlannedCase], Path],
         on_stage: Callable[[Case, Lane, Stage], None] = lambda *_: None,
         more: Callable[[], Plan | None] = lambda: None,
@@ -65,8 +65,9 @@ class Scheduler:
     ) -> None:
         self.workers = workers
         self.lanes = lanes
-        self.jobs = jobs
-        self.limits = limits
+        self.jobs = settings.jobs
+        self.limits = settings.limits
+        self.checks = Pass.CHECK in settings.passes
         self.log_path = log_path
         self.on_stage = on_stage
         self.more = more
@@ -119,16 +120,13 @@ class Scheduler:
     # --- starting ---
 
     def _start(self, queue: deque[tuple[PlannedCase, bool]]) -> None:
-        """Start the cases that may start now, retries first. A retry that must wait holds up all others."""
-        pending = sorted(queue, key=lambda item: not item[1])
+        """Start the cases that may start now. Retries come last: each needs a lane for itself, which is empty then."""
+        pending = sorted(queue, key=lambda item: item[1])
         queue.clear()
-        is_held_up = False
         for planned, is_retry in pending:
-            may_start = self._has_free_job() and not is_held_up
-            lane = self._lane_for(planned, alone=is_retry) if may_start else None
+            lane = self._lane_for(planned, alone=is_retry) if self._has_free_job() else None
             if lane is None:
                 queue.append((planned, is_retry))
-                is_held_up = is_held_up or is_retry
             else:
                 self._start_one(planned, lane, is_retry=is_retry)
 
@@ -185,16 +183,20 @@ class Scheduler:
         return [worker for worker in self.running.values() if worker.lane == lane]
 
     def _expected_bytes(self, planned: PlannedCase, lane: Lane) -> float:
-        """Device memory that a case will need: as earlier cases took, else as metadata says, else the usual."""
+        """Device memory that a case will need: as earlier cases took, else as metadata says, else the usual.
+
+        The check's reference computes in fp64, where all but the integers of a step at fp32 takes twice as much.
+        """
         if lane.memory_bytes is None:
             return 0.0
+        factor = CHECK_FACTOR if self.checks else 1.0
         learned = self.learned_bytes.get((planned.case.model, planned.case.mode))
         if learned is not None:
-            return 1.2 * learned
+            return 1.2 * learned * factor
         assert planned.spec is not None
         declared = planned.spec.device_memory_gib.get(planned.case.mode)
         if declared is not None:
-            return declared * 2**30
+            return declared * 2**30 * factor
         even_share = DEVICE_SHARE * lane.memory_bytes / self.jobs
         return max(_weights_bytes(planned), min(USUAL_DEVICE_BYTES, even_share))
 
@@ -294,7 +296,7 @@ class Scheduler:
             del self.running[ticket]
             self.windows.close(ticket)
             if self._should_retry(worker):
-                queue.appendleft((worker.planned, True))
+                queue.append((worker.planned, True))
                 continue
             self._learn(worker)
             record = Record(

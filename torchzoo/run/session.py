@@ -52,8 +52,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         scheduler = Scheduler(
             self.workers,
             self.lanes,
-            jobs=self.manifest.settings.jobs,
-            limits=self.manifest.settings.limits,
+            self.manifest.settings,
             log_path=lambda planned: run_store.log_path(numbers[planned.case], planned.case.label()),
             on_stage=on_stage,
         )

@@ -95,8 +95,7 @@ def throughput_curves(
         scheduler = Scheduler(
             workers,
             lanes,
-            jobs=settings.jobs,
-            limits=settings.limits,
+            settings,
             log_path=lambda planned: logs / f"tune-{safe_name(planned.case.label())}.log",
         )
         found: dict[Case, float | None] = {}

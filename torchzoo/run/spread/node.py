@@ -114,8 +114,7 @@ class Node:
             scheduler = Scheduler(
                 workers,
                 lanes,
-                jobs=settings.jobs,
-                limits=settings.limits,
+                settings,
                 log_path=lambda planned: Path(logs) / f"{safe_name(planned.case.label())}.log",
                 on_stage=self._entered,
                 more=self._more,
