@@ -88,7 +88,7 @@ def test_each_backend_has_a_chart_of_its_own(tmp_path: Path) -> None:
 
 def test_what_is_beyond_the_scale_stands_at_its_edge_and_is_said(tmp_path: Path) -> None:
     picture = of(tmp_path, case("a", 1e9), case("b", 60.0), case("c", 1.0))
-    third, second, first = dots(picture).values()
+    second, first, third = dots(picture).values()
     assert first == 572 > second > third
     assert "1 of the dots are beyond the scale, and stand at its edge" in texts(picture)
 
