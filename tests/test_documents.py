@@ -15,9 +15,12 @@ import pytest
 import yaml
 
 import torchzoo
-from examples import ROOT
+from examples import INDUCTOR, ROOT, record
+from kept_runs import against_eager, keep
+from torchzoo import userbenchmark
 from torchzoo.cli import build_parser
 from torchzoo.install import _parser as install_parser
+from torchzoo.store import read_run
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *PAGES]
@@ -45,9 +48,10 @@ def commands(path: Path) -> list[list[str]]:
     found = []
     for block in blocks(path):
         for line in re.split(r"\n|\s&&\s|\s\|\s", block.replace("\\\n", " ")):
-            if not re.match(r"\s*(?:\$ )?(?:torchzoo|python run\.py|python install\.py)\s", line):
+            command = re.sub(r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*", "", re.sub(r"\$\{\{.*?\}\}", "x", line))
+            if not re.match(r"(?:torchzoo|python run\.py|python install\.py)\s", command):
                 continue
-            words = shlex.split(re.sub(r"\$\{\{.*?\}\}", "x", line).strip().removeprefix("$ "), comments=True)
+            words = shlex.split(command, comments=True)
             if words[0] == "torchzoo":
                 found.append(words[1:])
             else:
@@ -90,7 +94,7 @@ def test_there_are_commands_in_them() -> None:
     [
         "```sh\ntorchzoo compare a b --trheshold 3  # no such option\n```\n",
         "```yaml\n- run: |\n    torchzoo compare a b --trheshold 3 | tee out\n```\n",
-        "```text\n$ torchzoo compare a b --trheshold 3\n```\n",
+        "```text\n$ NAME=1 torchzoo compare a b --trheshold 3\n```\n",
         "Then `torchzoo compare a b\n--trheshold 3` says more.\n",
     ],
 )
@@ -112,6 +116,25 @@ def test_the_two_commands_of_the_readme_are_the_ones_that_ci_runs() -> None:
 
 def test_the_readme_has_two_screens() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_userbenchmark_of_its_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/writing_a_userbenchmark.md").read_text(encoding="utf-8")
+    (code,) = re.findall(
+        r'^```python title="my_benchmarks/first_steps/__init__.py"\n(.*?)^```', page, re.MULTILINE | re.DOTALL
+    )
+    folder = tmp_path / "my_benchmarks" / "first_steps"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(code)
+    monkeypatch.setenv("TORCHZOO_USERBENCHMARK_PATH", str(folder.parent))
+    benchmark = userbenchmark.load("first_steps")
+    request = benchmark.plan(userbenchmark.Choice(folder=tmp_path))
+    assert request.suites == ("smoke",)
+    assert [str(backend) for backend in request.axes.backends] == ["eager", "inductor"]
+    run = read_run(keep(tmp_path / "run", [record(against_eager(2.0), backend=INDUCTOR), record()]))
+    document = userbenchmark.document(benchmark, run)
+    # the first steps take 0.5 and 12 s, and a step 0.2 and 0.1 s
+    assert re.search(r"\| tiny \| 500 ms \| 12\.0 s \| 100 ms \| 11\d steps \|", document), document
 
 
 # --- links ---
