@@ -1,6 +1,6 @@
 """What MkDocs does not do by itself for our site: links that leave docs/, folders of results, and their list.
 
-- A link to a file of the checkout outside docs/ must exist. On the site it leads to the repository (`repo_url`).
+- A link to a file of the checkout outside docs/ must exist. On the site it leads to the repository (TORCHZOO_REPO_URL).
   Without one it becomes text that names the file.
 - A folder of results that a document links to has a page with what is in it, and how to show it again.
 - A page with a wide table has no table of contents beside it.
@@ -31,6 +31,14 @@ TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 log = logging.getLogger("mkdocs.hooks.site")
 
 
+def on_config(config: Any) -> Any:
+    """Read documents as GitHub does."""
+    from site_markdown import LikeGitHub  # MkDocs finds what stands beside a hook
+
+    config["markdown_extensions"].append(LikeGitHub())
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Give each folder of kept results a page."""
     from mkdocs.structure.files import File
@@ -48,7 +56,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         page.meta.setdefault("hide", ["toc"])
     if RESULTS in markdown:
         markdown = markdown.replace(RESULTS, "\n".join(result_list(docs)))
-    return with_links(markdown, page.file.src_uri, docs, (config["repo_url"] or "").rstrip("/"))
+    return with_links(markdown, page.file.src_uri, docs, config["extra"]["repository"].rstrip("/"))
 
 
 def result_folders(docs: Path) -> list[Path]:

@@ -141,8 +141,8 @@ def test_the_userbenchmark_of_its_page_works(tmp_path: Path, monkeypatch: pytest
 
 
 @cache
-def site_hook() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("site_hook", ROOT / ".ci/site_hook.py")
+def site_hook(name: str = "site_hook") -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f".ci/{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -204,6 +204,18 @@ def test_the_site_lists_each_document_of_results_and_shows_what_is_in_a_folder(t
     (tmp_path / "a.md").write_text(page)
     assert [words[0] for words in commands(tmp_path / "a.md")] == ["report", "report"]
     assert not any(parsed_with(words) for words in commands(tmp_path / "a.md"))
+
+
+def test_the_site_reads_lists_as_github_does() -> None:
+    markdown = pytest.importorskip("markdown", reason="the extra `docs` is not installed")
+    extension = site_hook("site_markdown").LikeGitHub()
+
+    def read(text: str) -> str:
+        return str(markdown.markdown(text, extensions=[extension]))
+
+    assert "<ul>" in read("A step\n- calls this;\n- and that.\n")
+    assert read("- one\n  more\n- two\n") == markdown.markdown("- one\n  more\n- two\n")
+    assert "<ul>" not in read("five -\n 3 is two\n")
 
 
 def test_the_version_is_the_same_everywhere() -> None:
