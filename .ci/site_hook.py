@@ -31,14 +31,6 @@ TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 log = logging.getLogger("mkdocs.hooks.site")
 
 
-def on_config(config: Any) -> Any:
-    """Read documents as GitHub does."""
-    from site_markdown import LikeGitHub  # MkDocs finds what stands beside a hook
-
-    config["markdown_extensions"].append(LikeGitHub())
-    return config
-
-
 def on_files(files: Files, config: Any) -> Files:
     """Give each folder of kept results a page."""
     from mkdocs.structure.files import File

@@ -33,5 +33,11 @@ class LikeGitHub(Extension):
         md.preprocessors.register(ListsAfterText(md), "lists_after_text", CODE_IS_STASHED)
 
 
+def on_config(config: Any) -> Any:
+    """MkDocs calls this hook with its settings."""
+    config["markdown_extensions"].append(LikeGitHub())
+    return config
+
+
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
