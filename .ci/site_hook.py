@@ -52,9 +52,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def result_folders(docs: Path) -> list[Path]:
-    """Folders of docs/results and docs/studies that hold files, at any depth."""
-    found = {path.parent for name in ("results", "studies") for path in (docs / name).rglob("*") if path.is_file()}
-    return sorted(found - {docs / "results", docs / "studies"})
+    """The folders in docs/results and docs/studies, at any depth."""
+    return sorted(path for name in ("results", "studies") for path in (docs / name).rglob("*") if path.is_dir())
 
 
 def folder_page(folder: Path, docs: Path) -> str:
