@@ -218,6 +218,16 @@ def test_the_site_reads_lists_as_github_does() -> None:
     assert "<ul>" not in read("five -\n 3 is two\n")
 
 
+def test_the_reference_has_the_comments_of_fields() -> None:
+    pytest.importorskip("griffe", reason="the extra `docs` is not installed")
+    said = site_hook("site_fields").comment_of
+    lines = ["class A:", "    #: Above,", "    #: in two lines.", '    a: str = "#"  # and behind', "    b: int = 1"]
+    lines += ["    c: int = 2  # noqa: A001", "    d: dict[str, int]  # by name  # noqa: A001"]
+    assert said(lines, 4, 4) == "Above, in two lines. and behind"
+    assert said(lines, 5, 5) == said(lines, 6, 6) == ""
+    assert said(lines, 7, 7) == "By name"
+
+
 def test_the_version_is_the_same_everywhere() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == torchzoo.__version__
