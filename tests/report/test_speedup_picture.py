@@ -60,6 +60,12 @@ def test_a_dot_for_each_case_and_a_mean_for_each_domain_and_mode(tmp_path: Path)
     assert shown[-1] == "a GPU · torch 2.15.0 · torchzoo 0.1.0 · 2026-11-20"
 
 
+def test_a_dot_is_a_model_where_each_model_has_one_case(tmp_path: Path) -> None:
+    assert "a model" in texts(of(tmp_path, case("a", 2.0), case("a", 3.0, Mode.TRAIN)))
+    larger = record(against_eager(2.0), model="a", backend=INDUCTOR, batch_size=64)
+    assert "a case" in texts(of(tmp_path, case("a", 2.0), larger))
+
+
 def test_another_speedup_moves_the_dot_and_the_mean(tmp_path: Path) -> None:
     slow, fast = (of(tmp_path, case("a", 1.5), case("b", second)) for second in (1.5, 1.9))
     assert max(dots(slow).values()) < max(dots(fast).values())

@@ -58,6 +58,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     y: float  # of its top
     axis_y: float
+    dot: str  # what a dot is: a model, or a case where a model has several in one line
     lines: tuple[Line, ...]
     ticks: tuple[Tick, ...]
     note: str  # how many dots stand at the edge, if any
@@ -135,6 +136,7 @@ def _chart(group: str, by_domain: dict[str, dict[Mode, Total]], results: Sequenc
         title=f"Speedup of {group} over eager",
         y=top,
         axis_y=y,
+        dot="model" if len({(one.case.model, one.case.mode) for one in results}) == len(results) else "case",
         lines=tuple(lines),
         ticks=tuple(
             Tick(x=scale.x(2.0**power), text=f"{2.0**power:g}x", is_one=power == 0)
