@@ -1,28 +1,44 @@
-"""The commands in documents and workflows are commands of this torchzoo: the parser takes them as they stand."""
+"""Documents say what is true: their commands are commands of this torchzoo, their links lead somewhere."""
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
+import logging
 import re
 import shlex
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
 
 import torchzoo
-from examples import ROOT
+from examples import INDUCTOR, ROOT, record
+from kept_runs import against_eager, keep
+from torchzoo import userbenchmark
 from torchzoo.cli import build_parser
 from torchzoo.install import _parser as install_parser
+from torchzoo.store import read_run
 
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *PAGES]
+#: Code between fences, in any language: also what a workflow or a text shows.
+FENCED = re.compile(r"^(```+)[^\n]*\n(.*?)^\1", re.MULTILINE | re.DOTALL)
+#: A command with words behind its name in a sentence. (`torchzoo watch` alone is only a name.)
+IN_A_SENTENCE = re.compile(r"(?<!`)`((?:torchzoo [^\s`]+|python run\.py|python install\.py)\s[^`]+)`")
 WORKFLOWS = [".github/workflows/ci.yml", "docs/workflows/nightly.yml"]
 
 
 def blocks(path: Path) -> list[str]:
-    """What a document shows as shell code, or what a workflow runs."""
+    """The code that a document shows, or what a workflow runs."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
-        return re.findall(r"```(?:sh|bash)\n(.*?)```", text, re.DOTALL)
+        shown = [block for _, block in FENCED.findall(text)]
+        if path.name == "CHANGELOG.md" or "results" in path.parts:  # what they name in sentences is of another day
+            return shown
+        return shown + [" ".join(code.split()) for code in IN_A_SENTENCE.findall(FENCED.sub("", text))]
     jobs = yaml.safe_load(text)["jobs"].values()
     return [step["run"] for job in jobs for step in job["steps"] if "run" in step]
 
@@ -32,23 +48,29 @@ def commands(path: Path) -> list[list[str]]:
     found = []
     for block in blocks(path):
         for line in re.split(r"\n|\s&&\s|\s\|\s", block.replace("\\\n", " ")):
-            words = shlex.split(re.sub(r"\$\{\{.*?\}\}", "x", line), comments=True)
-            if words[:1] == ["torchzoo"]:
+            command = re.sub(r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*", "", re.sub(r"\$\{\{.*?\}\}", "x", line))
+            if not re.match(r"(?:torchzoo|python run\.py|python install\.py)\s", command):
+                continue
+            words = shlex.split(command, comments=True)
+            if words[0] == "torchzoo":
                 found.append(words[1:])
-            elif words[:2] == ["python", "run.py"]:
-                found.append(["run", *words[2:]])
-            elif words[:2] == ["python", "install.py"]:
-                found.append(["install", *words[2:]])
+            else:
+                found.append([words[1].removesuffix(".py"), *words[2:]])
     return found
+
+
+@cache
+def parser_of(program: str) -> argparse.ArgumentParser:
+    return install_parser("install") if program == "install" else build_parser()
 
 
 def parsed_with(words: list[str]) -> object:
     """The exit status of the parser: 0 where it takes the words (and where they ask for help)."""
     try:
         if words[0] == "install":
-            install_parser("install").parse_args(words[1:])
+            parser_of("install").parse_args(words[1:])
         else:
-            build_parser().parse_args(words)
+            parser_of("torchzoo").parse_args(words)
     except SystemExit as ended:
         return ended.code
     return 0
@@ -61,15 +83,149 @@ def test_every_command_is_understood(name: str, capsys: pytest.CaptureFixture[st
 
 
 def test_there_are_commands_in_them() -> None:
-    assert len(commands(ROOT / "README.md")) > 15
+    assert len(commands(ROOT / "README.md")) > 5
+    assert len(commands(ROOT / "docs/suite_runs.md")) > 5
     assert any(words[0] == "watch" for words in commands(ROOT / "docs/workflows/nightly.yml"))
+    assert any(words[0] == "ab" for words in commands(ROOT / "docs/ci_recipes.md"))  # a workflow within a page
 
 
-def test_a_command_that_is_wrong_is_found(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text("```sh\ntorchzoo compare a b --trheshold 3  # no such option\n```\n")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```sh\ntorchzoo compare a b --trheshold 3  # no such option\n```\n",
+        "```yaml\n- run: |\n    torchzoo compare a b --trheshold 3 | tee out\n```\n",
+        "```text\n$ NAME=1 torchzoo compare a b --trheshold 3\n```\n",
+        "Then `torchzoo compare a b\n--trheshold 3` says more.\n",
+    ],
+)
+def test_a_command_that_is_wrong_is_found(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.md").write_text(text)
     ((*words,),) = commands(tmp_path / "a.md")
     assert words == ["compare", "a", "b", "--trheshold", "3"]
     assert parsed_with(words) == 2
+
+
+def test_the_two_commands_of_the_readme_are_the_ones_that_ci_runs() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "python install.py resnet18 && python run.py resnet18 -d cpu --backend inductor\n" in text
+    assert 'pip install -c constraints.txt -e ".[models,dev]" && python -m pytest -n 2\n' in text
+    gate = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    assert "python -m pytest -n 2" in gate
+    assert "mkdocs build --strict\n" in gate  # with --quiet, warnings would end nothing
+
+
+def test_the_readme_has_two_screens() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_userbenchmark_of_its_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/writing_a_userbenchmark.md").read_text(encoding="utf-8")
+    (code,) = re.findall(
+        r'^```python title="my_benchmarks/first_steps/__init__.py"\n(.*?)^```', page, re.MULTILINE | re.DOTALL
+    )
+    folder = tmp_path / "my_benchmarks" / "first_steps"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(code)
+    monkeypatch.setenv("TORCHZOO_USERBENCHMARK_PATH", str(folder.parent))
+    benchmark = userbenchmark.load("first_steps")
+    request = benchmark.plan(userbenchmark.Choice(folder=tmp_path))
+    assert request.suites == ("smoke",)
+    assert [str(backend) for backend in request.axes.backends] == ["eager", "inductor"]
+    run = read_run(keep(tmp_path / "run", [record(against_eager(2.0), backend=INDUCTOR), record()]))
+    document = userbenchmark.document(benchmark, run)
+    # the first steps take 0.5 and 12 s, and a step 0.2 and 0.1 s
+    assert re.search(r"\| tiny \| 500 ms \| 12\.0 s \| 100 ms \| 11\d steps \|", document), document
+
+
+# --- links ---
+
+
+@cache
+def site_hook(name: str = "site_hook") -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f".ci/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", *PAGES])
+def test_links_between_files_of_the_checkout_lead_somewhere(name: str) -> None:
+    """MkDocs looks at links within docs/, and at their anchors. This also sees the others."""
+    text = FENCED.sub("", (ROOT / name).read_text(encoding="utf-8"))
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    places = [target.partition("#")[0] for target in targets if not re.match(r"[a-z]+:|#", target)]
+    assert [place for place in places if not (ROOT / name).parent.joinpath(place).exists()] == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = set(re.findall(r"^ +- [^#\n]*: (\S+\.md)$", text, re.MULTILINE))
+    pages = {page.removeprefix("docs/") for page in PAGES}
+    assert named - pages == set()
+    assert {page for page in pages - named if not page.startswith(("results/", "studies/"))} == set()
+
+
+def test_the_site_links_to_files_outside_docs_only_if_they_exist(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    docs = tmp_path / "docs"
+    (docs / "results" / "run").mkdir(parents=True)
+    (tmp_path / "LICENSE").write_text("")
+
+    def shown(text: str, repository: str = "") -> str:
+        return str(site_hook().with_links(text, "results/a.md", docs, repository))
+
+    assert shown("[a](b.md#c) [d](https://e.org) [f](#g) `[h](../../no)`") == (
+        "[a](b.md#c) [d](https://e.org) [f](#g) `[h](../../no)`"
+    )
+    assert shown("[records](run)") == "[records](run/index.md)"
+    assert shown("[the licence](../../LICENSE)") == "the licence (`LICENSE`)"
+    assert shown("[LICENSE](../../LICENSE)", "https://x.org/r") == "[LICENSE](https://x.org/r/blob/main/LICENSE)"
+    assert shown("```\n[a](../../no)\n```\n") == "```\n[a](../../no)\n```\n"
+    assert caplog.records == []
+    with caplog.at_level(logging.WARNING, logger="mkdocs.hooks.site"):
+        shown("[gone](../../models/gone)")
+        shown("[outside](../../../outside)")
+    assert len(caplog.records) == 2
+
+
+def test_the_site_lists_each_document_of_results_and_shows_what_is_in_a_folder(tmp_path: Path) -> None:
+    docs = ROOT / "docs"
+    lines = list(site_hook().result_list(docs))
+    assert len(lines) == len([page for page in PAGES if re.match(r"docs/(results|studies)/(?!index)[^/]*$", page)])
+    assert "- [The whole zoo on an H200, eager and inductor, 2026-11-21](2026-11-21-h200-zoo.md)" in lines
+    folder = docs / "results/2026-11-21-h200-zoo-inductor"
+    assert folder in site_hook().result_folders(docs)
+    page = site_hook().folder_page(folder, docs)
+    assert "a run of 184 cases, 2026-11-21" in page
+    assert "NVIDIA H200" in page
+    (tmp_path / "a.md").write_text(page)
+    assert [words[0] for words in commands(tmp_path / "a.md")] == ["report", "report"]
+    assert not any(parsed_with(words) for words in commands(tmp_path / "a.md"))
+
+
+def test_the_site_reads_lists_as_github_does() -> None:
+    markdown = pytest.importorskip("markdown", reason="the extra `docs` is not installed")
+    extension = site_hook("site_markdown").LikeGitHub()
+
+    def read(text: str) -> str:
+        return str(markdown.markdown(text, extensions=[extension]))
+
+    assert "<ul>" in read("A step\n- calls this;\n- and that.\n")
+    assert read("- one\n  more\n- two\n") == markdown.markdown("- one\n  more\n- two\n")
+    assert "<ul>" not in read("five -\n 3 is two\n")
+
+
+def test_the_reference_has_the_comments_of_fields() -> None:
+    pytest.importorskip("griffe", reason="the extra `docs` is not installed")
+    said = site_hook("site_fields").comment_of
+    lines = ["class A:", "    #: Above,", "    #: in two lines.", '    a: str = "#"  # and behind', "    b: int = 1"]
+    lines += ["    c: int = 2  # noqa: A001", "    d: dict[str, int]  # by name  # noqa: A001"]
+    assert said(lines, 4, 4) == "Above, in two lines. and behind"
+    assert said(lines, 5, 5) == said(lines, 6, 6) == ""
+    assert said(lines, 7, 7) == "By name"
 
 
 def test_the_version_is_the_same_everywhere() -> None:
@@ -77,7 +233,8 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert citation["version"] == torchzoo.__version__
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"\n## [{torchzoo.__version__}] - {citation['date-released']}\n" in changes
-    assert f"torchzoo-{torchzoo.__version__}-py3-none-any.whl" in (ROOT / "README.md").read_text(encoding="utf-8")
+    wheel = f"torchzoo-{torchzoo.__version__}-py3-none-any.whl"
+    assert wheel in (ROOT / "docs/getting_started.md").read_text(encoding="utf-8")
 
 
 def test_no_document_or_message_installs_the_project_that_has_our_name_on_pypi() -> None:

@@ -55,7 +55,7 @@ def show(records: list[Record], **about: Any) -> None:
     """Every format of a report that is made here, without a browser's page."""
     run = run_of(records, **about)
     data = ReportData(runs=(run,), cases=tuple(case_results(run)), not_run=0, superseded=0)
-    for name in ("table", "md", "csv", "json"):
+    for name in ("table", "md", "csv", "json", "svg"):
         FORMATS[name].write(data, io.StringIO())
 
 

@@ -64,6 +64,12 @@ def _html(data: ReportData, file: IO[str]) -> None:
     file.write(page(data))
 
 
+def _svg(data: ReportData, file: IO[str]) -> None:
+    from torchzoo.report.speedup_picture import picture
+
+    file.write(picture(data) + "\n")
+
+
 DEFAULT = "table"
 FORMATS = {
     "table": Format("tables for the terminal", _table),
@@ -72,4 +78,5 @@ FORMATS = {
     "json": Format("rows, summary and what is known of the runs", _json),
     "jsonl": Format("the records as they were kept, one in each line", _jsonl),
     "html": Format("one file that opens in a browser and needs nothing else", _html),
+    "svg": Format("a picture of the speedups by domain", _svg),
 }

@@ -7,6 +7,7 @@ import string
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
+from torchzoo.analysis.cases import ReportData
 from torchzoo.provenance import MachineKind, differences_of_kinds, machine_kind
 from torchzoo.record import Manifest
 from torchzoo.report.text import visible
@@ -64,6 +65,15 @@ def provenance(manifest: Manifest, *others: Manifest) -> list[str]:
         f"- machine: {escape(machine(manifest))}",
         f"- software: {escape(f'{software(manifest)}, {packages}')}",
     ]
+
+
+def provenance_line(data: ReportData) -> str:
+    """Devices, versions and dates of a report's runs, as one line."""
+    environment = data.manifest.environment
+    devices = {result.figures.measured.device_name for result in data.cases if result.figures is not None}
+    dates = sorted({run.manifest.created_at[:10] for run in data.runs})
+    versions = [f"torch {environment.get('torch')}", f"torchzoo {environment.get('torchzoo')}"]
+    return " · ".join([*sorted(devices), *versions, *dates])
 
 
 def machine(manifest: Manifest) -> str:

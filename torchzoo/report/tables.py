@@ -64,9 +64,10 @@ def figures_table(
     if figures.speedup is not None:
         rows.append(("speedup over eager", "", units.speedup(figures.speedup)))
     several = [f"over {figures.processes} processes; what has no interval is of the middle one"]
+    threads = "1 thread" if measured.threads == 1 else f"{measured.threads} threads"
     below = [
         *(several if figures.processes > 1 else []),
-        f"{measured.device_name}, {measured.threads} threads; {measured.parameters:,} parameters; "
+        f"{measured.device_name}, {threads}; {measured.parameters:,} parameters; "
         f"{figures.timed_steps} steps timed, {measured.stop_reason}",
         *sweep.curve_line(record),
         *(f"note: {remark}" for remark in remarks_of(processes)),

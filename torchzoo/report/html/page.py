@@ -20,7 +20,7 @@ from torchzoo.report.document import about_run
 from torchzoo.report.html.case_table import Heading, capital, case_columns, filters
 from torchzoo.report.html.charts import chart_data, figures
 from torchzoo.report.html.offline import inert_json, policy, read_asset, template
-from torchzoo.report.markdown import machine, software
+from torchzoo.report.markdown import machine, provenance_line, software
 from torchzoo.report.overview import TOTAL_HEADINGS, TOTALS_NOTE, notes, percent, speed_word, total_cells
 from torchzoo.report.sections import generation, scaling
 from torchzoo.report.summary import where_time_went
@@ -44,7 +44,7 @@ def page(data: ReportData) -> str:
     columns = case_columns(rows)
     return template("page.html.j2").render(
         title=_title(data),
-        subtitle=_subtitle(data),
+        subtitle=provenance_line(data),
         policy=policy(scripts.values()),
         css=Markup(read_asset("page.css")),  # noqa: S704  ours, like the scripts
         scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704
@@ -91,14 +91,6 @@ def page(data: ReportData) -> str:
 def _title(data: ReportData) -> str:
     names = list(dict.fromkeys(run.path.resolve().name for run in data.runs))
     return f"torchzoo report: {', '.join(names)}"
-
-
-def _subtitle(data: ReportData) -> str:
-    environment = data.manifest.environment
-    devices = {e.figures.measured.device_name for e in data.cases if e.figures is not None}
-    dates = sorted({run.manifest.created_at[:10] for run in data.runs})
-    parts = [*sorted(devices), f"torch {environment.get('torch')}", f"torchzoo {environment.get('torchzoo')}", *dates]
-    return " · ".join(parts)
 
 
 def _method(data: ReportData) -> list[str]:

@@ -1,0 +1,123 @@
+"""The picture of a run's speedups: it shows what the records say, and foreign text in it is only text."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from examples import INDUCTOR, ROOT, measured, record
+from kept_runs import SCRIPT, against_eager, everything, failed, incorrect, keep
+from torchzoo import cli
+from torchzoo.case import Backend, Domain, Mode
+from torchzoo.record import Record
+
+SVG = "{http://www.w3.org/2000/svg}"
+MADE_FROM = "docs/results/2026-11-21-h200-zoo-inductor"
+
+
+def drawn(tmp_path: Path, *runs: Path) -> ET.Element:
+    file = tmp_path / "picture.svg"
+    assert cli.main(["report", *map(str, runs), "--format", "svg", "-o", str(file)]) == 0
+    return ET.fromstring(file.read_text(encoding="utf-8"))
+
+
+def of(tmp_path: Path, *records: Record) -> ET.Element:
+    domains = {"a": Domain.NLP, "b": Domain.NLP, "c": Domain.SPEECH}
+    return drawn(tmp_path, keep(tmp_path / f"run{len(list(tmp_path.iterdir()))}", records, domains=domains))
+
+
+def case(model: str, speedup: float, mode: Mode = Mode.EVAL, backend: Backend = INDUCTOR) -> Record:
+    return record(against_eager(speedup), model=model, mode=mode, backend=backend)
+
+
+def texts(picture: ET.Element) -> list[str]:
+    return [element.text or "" for element in picture.iter(f"{SVG}text")]
+
+
+def dots(picture: ET.Element) -> dict[str, float]:
+    """Where the dot of each case stands, by what its tooltip says."""
+    found = {}
+    for dot in picture.iter(f"{SVG}circle"):
+        title = dot.find(f"{SVG}title")
+        if title is not None:
+            found[title.text or ""] = float(dot.attrib["cx"])
+    return found
+
+
+def test_a_dot_for_each_case_and_a_mean_for_each_domain_and_mode(tmp_path: Path) -> None:
+    records = [case("a", 2.0), case("b", 4.0), case("c", 1.0), case("c", 8.0, Mode.TRAIN)]
+    picture = of(tmp_path, *records)
+    assert [text.split()[0] for text in dots(picture)] == ["a", "b", "c", "c"]
+    shown = texts(picture)
+    assert {"nlp", "speech", "all", "train", "eval"} <= set(shown)
+    assert "Speedup of inductor on cpu over eager" in shown
+    assert sum(text.endswith("(2)") for text in shown) == 1  # nlp in evaluation
+    assert sum(text.endswith("(3)") for text in shown) == 1  # all in evaluation
+    assert "a CPU" not in shown[-1]
+    assert shown[-1] == "a GPU · torch 2.15.0 · torchzoo 0.1.0 · 2026-11-20"
+
+
+def test_a_dot_is_a_model_where_each_model_has_one_case(tmp_path: Path) -> None:
+    assert "a model" in texts(of(tmp_path, case("a", 2.0), case("a", 3.0, Mode.TRAIN)))
+    larger = record(against_eager(2.0), model="a", backend=INDUCTOR, batch_size=64)
+    assert "a case" in texts(of(tmp_path, case("a", 2.0), larger))
+
+
+def test_another_speedup_moves_the_dot_and_the_mean(tmp_path: Path) -> None:
+    slow, fast = (of(tmp_path, case("a", 1.5), case("b", second)) for second in (1.5, 1.9))
+    assert max(dots(slow).values()) < max(dots(fast).values())
+    assert min(dots(slow).values()) == min(dots(fast).values())
+    assert texts(slow) != texts(fast)
+
+
+def test_only_cases_that_count_are_drawn(tmp_path: Path) -> None:
+    picture = of(
+        tmp_path,
+        case("a", 2.0),
+        record(incorrect(3.0), model="b", backend=INDUCTOR),
+        record(failed(), model="c", backend=INDUCTOR),
+        record(measured(), model="c"),
+    )
+    assert len(dots(picture)) == 1
+    assert "speech" not in texts(picture)
+
+
+def test_each_backend_has_a_chart_of_its_own(tmp_path: Path) -> None:
+    other = Backend("inductor", "reduce-overhead")
+    shown = texts(of(tmp_path, case("a", 2.0), case("a", 3.0, backend=other)))
+    assert "Speedup of inductor on cpu over eager" in shown
+    assert "Speedup of inductor:reduce-overhead on cpu over eager" in shown
+
+
+def test_what_is_beyond_the_scale_stands_at_its_edge_and_is_said(tmp_path: Path) -> None:
+    picture = of(tmp_path, case("a", 1e9), case("b", 60.0), case("c", 1.0))
+    second, first, third = dots(picture).values()
+    assert first == 572 > second > third
+    assert "1 of the dots are beyond the scale, and stand at its edge" in texts(picture)
+
+
+def test_names_are_text_and_nothing_else(tmp_path: Path) -> None:
+    run = everything(tmp_path / "run")
+    picture = drawn(tmp_path, run)
+    assert any(text.startswith(f"{SCRIPT} ") for text in dots(picture))
+    written = (tmp_path / "picture.svg").read_text(encoding="utf-8")
+    assert SCRIPT not in written
+    assert html.escape(SCRIPT) in written
+
+
+def test_a_run_without_speedups_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = keep(tmp_path / "run", [record(measured(), model="a"), record(failed(), model="b", backend=INDUCTOR)])
+    target = tmp_path / "picture.svg"
+    assert cli.main(["report", str(run), "--format", "svg", "-o", str(target)]) == 2
+    assert "no speedups to draw" in capsys.readouterr().err
+    assert not target.exists()
+
+
+def test_the_readmes_picture_is_made_from_its_run(tmp_path: Path) -> None:
+    drawn(tmp_path, ROOT / MADE_FROM)
+    made = (tmp_path / "picture.svg").read_text(encoding="utf-8")
+    again = f"run `torchzoo report {MADE_FROM} --format svg -o docs/pictures/speedups.svg`"
+    assert (ROOT / "docs/pictures/speedups.svg").read_text(encoding="utf-8") == made, again
