@@ -15,7 +15,7 @@ from examples import record as example
 from kept_runs import keep
 from torchzoo import cli, study, userbenchmark
 from torchzoo.case import Mode, Precision
-from torchzoo.commands.userbenchmark import overridden
+from torchzoo.commands.overrides import overridden
 from torchzoo.errors import UsageError
 from torchzoo.store import RunStore
 from torchzoo.userbenchmark import Choice, UserBenchmark, by_domain
