@@ -31,12 +31,12 @@ def memory_alone(case: Case, spec: ModelSpec, device_name: str, settings: Settin
     model = load_model_class(spec)(case.mode, device, case.batch_size, seed=case.seed)
     apply_precision(model, case.precision)
     apply_memory_format(model, case.memory_format)
-    variant, watch = compiled_at_first_call(model, case), watch_compilation()
+    variant, watch = _candidate(model, case), watch_compilation()
     warm = warm_up(variant, PatientClock(device), settings, watch.graphs)
     return measure_memory(variant.step, memory_steps(settings, warm), device)
 
 
-def compiled_at_first_call(model: Model, case: Case) -> Variant:
+def _candidate(model: Model, case: Case) -> Variant:
     """The step with every network that it calls compiled in its first call, or compiled as a whole."""
     step = model.measured_step
     if case.compile_scope is CompileScope.STEP:

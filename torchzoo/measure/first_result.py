@@ -21,7 +21,6 @@ from torchzoo.trials import CacheCounts, FirstResult, Packages
 
 if TYPE_CHECKING:
     from torchzoo.measure.clock import DeviceClock
-    from torchzoo.measure.variant import Variant
     from torchzoo.model import Model
 
 #: The file of `torch.compiler.save_cache_artifacts`, in the folder of the case.
@@ -29,7 +28,9 @@ ARTIFACTS = "artifacts.bin"
 #: The folder of AOTInductor's packages there: one for each network, named by its number.
 PACKAGES = "packages"
 
-Loader = Callable[["Model", Fresh], tuple["Variant", int | None]]
+Step = Callable[[], Any]
+#: Prepares the first step: returns it, and the size of what was loaded.
+Loader = Callable[["Model", Fresh], tuple[Step, int | None]]
 
 
 def eager(fresh: Fresh) -> FirstResult:
@@ -84,11 +85,9 @@ def package(fresh: Fresh) -> Packages:
 
     from torchzoo.backends.aoti import make_package
     from torchzoo.measure.precision import inspect_step
-    from torchzoo.measure.variant import eager_variant
 
     built = _built(fresh)
     fresh.tell(Stage.COMPILE)
-    eager_variant(built.model, built.model.measured_step).select()
     calls = inspect_step(built.model, built.model.measured_step).take_calls()
     if not calls:
         raise NotRunnable("the step calls none of its networks, so that there is nothing to compile")
@@ -139,21 +138,21 @@ def _built(fresh: Fresh) -> _Built:
 
 def _first_result(fresh: Fresh, load: Loader) -> tuple[FirstResult, Model]:
     """Import, build, load and take the first step. Then count, take two more steps, and time the second of them."""
-    from torchzoo.measure.latency import timed_step_s
-
     built, caches = _built(fresh), Path(fresh.ask.caches)
+    model, clock = built.model, built.clock
     fresh.tell(Stage.PREPARE)
-    variant, artifact_bytes = load(built.model, fresh)
-    built.clock.synchronize()
+    first_step, artifact_bytes = load(model, fresh)
+    clock.synchronize()
     loaded_ns = time.monotonic_ns()
 
     libraries = _libraries(caches)  # looking into the folder is in no part
     fresh.tell(Stage.COMPILE)
     stepping_ns = time.monotonic_ns()
-    variant.select()
-    variant.step()
-    built.clock.synchronize()
+    first_step()
+    clock.synchronize()
     stepped_ns = time.monotonic_ns()
+
+    from torchzoo.measure.latency import timed_step_s  # not before: it would be in the time of an import
 
     graphs, autograd_cache, inductor_cache = _counts()
     found = FirstResult(
@@ -161,7 +160,7 @@ def _first_result(fresh: Fresh, load: Loader) -> tuple[FirstResult, Model]:
         build_s=(built.built_ns - built.imported_ns) / 1e9,
         load_s=(loaded_ns - built.built_ns) / 1e9,
         step_s=(stepped_ns - stepping_ns) / 1e9,
-        later_step_s=[timed_step_s(variant.step, built.clock) for _ in range(2)][-1],
+        later_step_s=[timed_step_s(model.measured_step, clock) for _ in range(2)][-1],
         graphs=graphs,
         autograd_cache=autograd_cache,
         inductor_cache=inductor_cache,
@@ -169,7 +168,7 @@ def _first_result(fresh: Fresh, load: Loader) -> tuple[FirstResult, Model]:
         artifact_bytes=artifact_bytes,
         cache_bytes=_bytes_in(caches),
     )
-    return found, built.model
+    return found, model
 
 
 def _bytes_in(folder: Path) -> int:
@@ -203,23 +202,26 @@ def _cache_counts(counters: Mapping[str, int], name: str) -> CacheCounts:
     )
 
 
-# --- what is loaded ---
+# --- what is loaded before the first step, and how this step begins ---
 
 
-def _in_eager(model: Model, fresh: Fresh) -> tuple[Variant, None]:
+def _in_eager(model: Model, fresh: Fresh) -> tuple[Step, None]:
     del fresh
-    from torchzoo.measure.variant import eager_variant
-
-    return eager_variant(model, model.measured_step), None
+    return model.measured_step, None
 
 
-def _compiled(model: Model, fresh: Fresh) -> tuple[Variant, None]:
-    from torchzoo.measure.alone import compiled_at_first_call
+def _compiled(model: Model, fresh: Fresh) -> tuple[Step, None]:
+    def first_step() -> Any:
+        from torchzoo.backends.dynamo import compile_network
 
-    return compiled_at_first_call(model, fresh.ask.case), None
+        for network in model.networks().values():
+            network._compiled_call_impl = compile_network(network, None, fresh.ask.case.backend)
+        return model.measured_step()
+
+    return first_step, None
 
 
-def _with_artifacts(model: Model, fresh: Fresh) -> tuple[Variant, int]:
+def _with_artifacts(model: Model, fresh: Fresh) -> tuple[Step, int]:
     import torch
 
     content = (Path(fresh.ask.folder) / ARTIFACTS).read_bytes()
@@ -227,22 +229,16 @@ def _with_artifacts(model: Model, fresh: Fresh) -> tuple[Variant, int]:
     return _compiled(model, fresh)[0], len(content)
 
 
-def _with_packages(model: Model, fresh: Fresh) -> tuple[Variant, int]:
+def _with_packages(model: Model, fresh: Fresh) -> tuple[Step, int]:
     from torchzoo.backends.aoti import load_package
-    from torchzoo.measure.variant import Variant, eager_variant
 
-    eager_one = eager_variant(model, model.measured_step)
-    paths = {network: _package_path(fresh, number) for number, network in enumerate(model.networks().values())}
-    paths = {network: path for network, path in paths.items() if path.exists()}
-    size = sum(path.stat().st_size for path in paths.values())
-    programs = {network: load_package(path) for network, path in paths.items()}
-
-    def select() -> None:
-        eager_one.select()
-        for network, program in programs.items():
-            network._compiled_call_impl = program
-
-    return Variant(name=eager_one.name, step=eager_one.step, select=select), size
+    size = 0
+    for number, network in enumerate(model.networks().values()):
+        path = _package_path(fresh, number)
+        if path.exists():
+            size += path.stat().st_size
+            network._compiled_call_impl = load_package(path)
+    return model.measured_step, size
 
 
 def _package_path(fresh: Fresh, number: int) -> Path:

@@ -75,7 +75,7 @@ READING = """## How to read it, and where it can mislead
 - A package needs no network in Python. Here the model is built all the same, since its step calls the package. A
   program that has only inputs and the package does not wait for the model's import and build.
 - *From the caches* is what PyTorch's counters say. If a graph was compiled again although a cache was there, the row
-  says so, and it is not warm. *Built* counts shared libraries that the first step compiled from C++. On the CPU the
+  says so, and is in no mean. *Built* counts shared libraries that the first step compiled from C++. On the CPU the
   mega-cache has the generated code, but not what the C++ compiler makes of it: a row can find all graphs and still wait
   for `g++`.
 """
@@ -167,7 +167,7 @@ Table = tuple[Sequence[str], list[Sequence[str]]]
 
 
 def _means(found: dict[Case, dict[str, Start]]) -> Table:
-    """How much less time than cold, for warm rows only: geometric means over the cases that have both."""
+    """How much faster than cold: geometric means over the cases that have both, and where both are what they say."""
     rows: list[Sequence[str]] = []
     for mode in Mode:
         for variant in (EAGER, DISK, MEGA, PACKAGE):
@@ -176,7 +176,7 @@ def _means(found: dict[Case, dict[str, Start]]) -> Table:
                 if case.mode is not mode or not {COLD, variant} <= set(by_variant):
                     continue
                 cold, warm = by_variant[COLD], by_variant[variant]
-                if not is_warm(warm):
+                if problem(cold) or problem(warm):
                     missed += 1
                     continue
                 whole.append([cold.total_s.value / warm.total_s.value])
@@ -194,7 +194,7 @@ def _means(found: dict[Case, dict[str, Start]]) -> Table:
                 )
             elif missed:
                 rows.append((mode, variant, "", "", "0", str(missed)))
-    return ("mode", "against cold", "times as fast", "load and first step alone", "cases", "missed the cache"), rows
+    return ("mode", "against cold", "times as fast", "load and first step alone", "cases", "left out"), rows
 
 
 def _after_build_s(start: Start) -> float:
@@ -211,7 +211,7 @@ def _times(found: dict[Case, dict[str, Start]]) -> Table:
 def _total(start: Start | None) -> str:
     if start is None:
         return ""
-    return units.latency(start.total_s) + ("" if is_warm(start) else " (missed the cache)")
+    return units.latency(start.total_s) + (f" ({problem(start)})" if problem(start) else "")
 
 
 def _label(case: Case) -> str:
@@ -252,12 +252,16 @@ def _sizes(trials: Trials) -> Table:
     return ("case", "caches on the disk", "file of the mega-cache", "package, with weights", "making the package"), rows
 
 
-def is_warm(start: Start) -> bool:
-    """Whether each process of a variant that should find its code found it. Eager, cold and packages look nowhere.
+def problem(start: Start) -> str:
+    """Why a row is not what its name says; empty if it is.
 
     A graph counts as found if AOTAutograd's cache had it. Then inductor's cache had it too: one reads the other.
     """
-    return start.variant not in (DISK, MEGA) or all(_found_all(one) for one in start.processes)
+    if start.variant in (DISK, MEGA) and not all(map(_found_all, start.processes)):
+        return "missed the cache"
+    if start.variant == COLD and any(one.autograd_cache.hits or one.inductor_cache.hits for one in start.processes):
+        return "found a cache"
+    return ""
 
 
 def _found_all(one: FirstResult) -> bool:
