@@ -145,14 +145,19 @@ def _cut(batch: Any, length: int, size: int) -> Any:
 
 
 def sweep_sizes(
-    sized: Sized, policy: str, clock: DeviceClock, settings: Settings, tell: Callable[[Stage], None]
+    sized: Sized,
+    policy: str,
+    clock: DeviceClock,
+    settings: Settings,
+    tell: Callable[[Stage], None],
+    backend: str = "inductor",
 ) -> SizeSweep:
     """See `sweep`."""
     dims = _try_in_eager(sized)
     dynamic, mark = POLICIES[policy]
     tell(Stage.COMPILE)
     watch = watch_compilation()
-    candidate = _Compiled(sized.model, policy, dynamic=dynamic, mark=mark, dims=dims)
+    candidate = _Compiled(sized.model, policy, backend, dynamic=dynamic, mark=mark, dims=dims)
     met = []
     for size in (*sized.batches, *(size for size in sized.problems if size not in sized.batches)):
         problem = sized.problems.get(size)
@@ -233,7 +238,7 @@ def _beside_its_own(
     """Time the network that has met all sizes in turns with one that was compiled for this size alone."""
     sized.use(met.size)
     step = sized.model.measured_step
-    alone = _Compiled(sized.model, f"alone {met.size}", dynamic=False)
+    alone = _Compiled(sized.model, f"alone {met.size}", candidate.backend, dynamic=False)
     ways = {EAGER_VARIANT: alone, CANDIDATE_VARIANT: candidate}
     variants = [Variant(name=name, step=step, select=way.select) for name, way in ways.items()]
 
@@ -271,6 +276,7 @@ class _Compiled:
     Args:
         model: whose networks.
         name: of this way, unlike all others of this process.
+        backend: of torch.compile.
         dynamic: of torch.compile.
         mark: marks a dimension of a tensor; None: nothing is marked.
         dims: what is marked.
@@ -280,17 +286,19 @@ class _Compiled:
         self,
         model: Model,
         name: str,
+        backend: str,
         *,
         dynamic: bool | None,
         mark: Callable[[Tensor, int], None] | None = None,
         dims: Dims | None = None,
     ) -> None:
+        self.backend = backend
         self._marks = _Marks()
         self._networks = list(model.networks().values())
         self._calls: dict[nn.Module, Callable[..., Any]] = {}
         for network_name, network in model.networks().items():
             function = _own_code(network, f"{network_name} {name}")
-            compiled = torch.compile(function, backend="inductor", dynamic=dynamic)
+            compiled = torch.compile(function, backend=backend, dynamic=dynamic)
             if mark is not None:
                 compiled = _marked(compiled, mark, (dims or {}).get(network_name, {}), self._marks)
             self._calls[network] = compiled

@@ -56,8 +56,8 @@ READING = """## How to read it, and where it can mislead
   paired ratios and its interval. Below 1 the network that has met all sizes is faster. `static` should be at 1: what it
   is above is the cost of looking for the right one among several compiled graphs. Over all cases: the geometric mean
   of the cases' medians over sizes, of the cases that worked at all sizes.
-- *Graphs* counts those of all sizes; a backward graph belongs to its forward graph. *Recompiled*: functions that were compiled
-  once more, since a guard failed. *Compiling*: wall time inside Dynamo and inductor, over all sizes.
+- *Graphs* counts those of all sizes; a backward graph belongs to its forward graph. *Recompiled*: functions that were
+  compiled once more, since a guard failed. *Compiling*: wall time inside Dynamo and inductor, over all sizes.
 - The sizes stand in the order in which the network met them. Another order can give other graphs: `automatic` compiles
   the first size as a constant. PyTorch compiles the sizes 0 and 1 apart, except where they are unbacked.
 - A size at which it did not work has no slowdown; the reasons are at the end. After such a size the next one is tried
