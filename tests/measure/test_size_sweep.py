@@ -85,7 +85,7 @@ class SameRows(OnRows):
 
 @pytest.fixture(autouse=True)
 def dynamo_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(latency.gc, "collect", lambda: 0)  # it takes most of a test's time, and is not under test
+    monkeypatch.setattr(latency.gc, "collect", lambda *_: 0)  # it takes most of a test's time, and is not under test
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
