@@ -65,8 +65,8 @@ def test_a_process_that_dies_says_how_and_in_which_stage(tmp_path: Path) -> None
 
 
 def test_a_process_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
-    found = outcome("hangs", tmp_path, limit_s=3.0)
+    found = outcome("hangs", tmp_path, limit_s=2.0)
     assert isinstance(found, Failed)
-    assert (found.kind, found.stage, found.message) == (FailureKind.TIMEOUT, Stage.COMPILE, "took longer than 3 s")
+    assert (found.kind, found.stage, found.message) == (FailureKind.TIMEOUT, Stage.COMPILE, "took longer than 2 s")
     child = int((tmp_path / "child").read_text())
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE

@@ -70,7 +70,7 @@ def turns_of(case: Case, spec: ModelSpec, repeats: int) -> list[Turn]:
 
 def run(zoo: Path, out: Path, *names: str) -> list[TrialRecord]:
     with TrialStore(out) as store:
-        return list(new_trials(request(zoo, *names), store).run(store, turns_of, lambda *_: None))
+        return list(new_trials(request(zoo, *names), store, turns_of).run(store, turns_of, lambda *_: None))
 
 
 def test_turns_run_in_their_order_and_share_the_caches_that_they_name(tmp_path: Path, processes: FakeProcesses) -> None:
@@ -132,7 +132,7 @@ def test_a_case_that_can_not_run_has_one_record_with_the_reason(tmp_path: Path, 
     asked = request(tmp_path / "zoo", "tiny")
     asked = msgspec.structs.replace(asked, axes=msgspec.structs.replace(asked.axes, modes=(Mode.DECODE,)))
     with TrialStore(tmp_path / "out") as store:
-        (record,) = new_trials(asked, store).run(store, turns_of, lambda *_: None)
+        (record,) = new_trials(asked, store, turns_of).run(store, turns_of, lambda *_: None)
     assert isinstance(record.outcome, Skipped)
     assert "it does not generate" in record.outcome.reason
     assert processes.asked == []
@@ -143,7 +143,18 @@ def test_a_search_for_the_batch_is_refused(tmp_path: Path) -> None:
     asked = request(tmp_path / "zoo", "tiny")
     asked = msgspec.structs.replace(asked, axes=msgspec.structs.replace(asked.axes, batch_sizes=("auto",)))
     with TrialStore(tmp_path / "out") as store, pytest.raises(UsageError, match="--bs auto"):
-        new_trials(asked, store)
+        new_trials(asked, store, turns_of)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_userbenchmark_refuses_a_case_before_anything_is_kept(tmp_path: Path) -> None:
+    def refuses(*_: object) -> list[Turn]:
+        raise UsageError("not this backend")
+
+    with TrialStore(tmp_path / "out") as store:
+        with pytest.raises(UsageError, match="not this backend"):
+            new_trials(request(tmp_path / "zoo", "tiny"), store, refuses)
+        assert not (tmp_path / "out" / "trials.json").exists()
 
 
 @pytest.mark.usefixtures("processes")

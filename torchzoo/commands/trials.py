@@ -42,7 +42,7 @@ def run(benchmark: UserBenchmark, turns_of: TurnsOf, arguments: argparse.Namespa
         raise UsageError("name the folder that keeps the results and the report with -o DIR, or one with --from DIR")
     with TrialStore(arguments.output) as store:
         request = overridden(benchmark.plan(chosen(arguments, store.path)), arguments)
-        return _execute(benchmark, turns_of, new_trials(request, store), store, quiet=arguments.quiet)
+        return _execute(benchmark, turns_of, new_trials(request, store, turns_of), store, quiet=arguments.quiet)
 
 
 def _execute(

@@ -52,11 +52,11 @@ def _repeats(manifest: Manifest) -> dict[Case, list[Case]]:
     return found
 
 
-def new_trials(request: RunRequest, store: TrialStore) -> TrialSession:
+def new_trials(request: RunRequest, store: TrialStore, turns_of: TurnsOf) -> TrialSession:
     """Check the request, ask the machine what it has, make the plan, and write the manifest.
 
     Raises:
-        UsageError, CatalogError, TorchUnusable: the request can't be carried out.
+        UsageError, CatalogError, TorchUnusable: the request can't be carried out; `turns_of` may say so of a case.
     """
     catalog = find_models(map(Path, request.models_dirs))
     models = read_models(catalog, catalog.select(request.patterns, request.suites))
@@ -69,9 +69,13 @@ def new_trials(request: RunRequest, store: TrialStore) -> TrialSession:
         raise UsageError("--bs auto: name the batch sizes, for these processes don't look for one")
     planned = plan.make_plan(models, axes, missing(models, axes.backends))
     settings = with_jobs(request.settings, 1, axes.devices, cases=len(planned))
+    left = tuple(one for one in planned if one.case.repeat == 0)
+    for one in left:
+        if one.resolved is None and one.spec is not None:
+            turns_of(one.case, one.spec, axes.repeats)
     manifest = make_manifest(request, settings, machine, models, planned)
     store.begin(manifest)
-    return TrialSession(manifest=manifest, left=tuple(one for one in planned if one.case.repeat == 0))
+    return TrialSession(manifest=manifest, left=left)
 
 
 def resumed_trials(trials: Trials, turns_of: TurnsOf) -> TrialSession:
