@@ -93,7 +93,7 @@ class FirstResult(msgspec.Struct, frozen=True, kw_only=True):
     graphs: Count = 0  # that Dynamo captured
     autograd_cache: CacheCounts = CacheCounts()  # AOTAutograd's
     inductor_cache: CacheCounts = CacheCounts()  # FxGraphCache
-    libraries_built: Count = 0  # shared libraries that the first step compiled from C++
+    libraries_built: Count = 0  # shared libraries that loading and the first step compiled from C++
     artifact_bytes: Count | None = None  # of the file or the packages that were loaded, or written
     cache_bytes: Count | None = None  # of the folder of caches, after the first step
 

@@ -109,6 +109,8 @@ def test_reports_have_the_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "| a\\|b | 1 | 1 | x.py:1 in f | b |" in markdown
     first, _ = json.loads(report(run, "--format", "json"))["summary"]["graph_breaks"]
     assert (first["models"], first["breaks"]) == (["a", "b"], 2)
-    assert "Graph breaks by reason" in report(run, "--format", "html")
+    page = report(run, "--format", "html")
+    assert "Graph breaks by reason" in page
+    assert "so that the same cause is one line" in page
     unbroken = keep(tmp_path / "unbroken", [record(), record(model="b")])
     assert not [one for one in ("md", "html", "table") if "raph breaks" in report(unbroken, "--format", one)]

@@ -140,14 +140,13 @@ def _first_result(fresh: Fresh, load: Loader) -> tuple[FirstResult, Model]:
     """Import, build, load and take the first step. Then count, take two more steps, and time the second of them."""
     built, caches = _built(fresh), Path(fresh.ask.caches)
     model, clock = built.model, built.clock
+    libraries = _libraries(caches)  # looking into the folder is in no part
     fresh.tell(Stage.PREPARE)
+    loading_ns = time.monotonic_ns()
     first_step, artifact_bytes = load(model, fresh)
     clock.synchronize()
     loaded_ns = time.monotonic_ns()
-
-    libraries = _libraries(caches)  # looking into the folder is in no part
     fresh.tell(Stage.COMPILE)
-    stepping_ns = time.monotonic_ns()
     first_step()
     clock.synchronize()
     stepped_ns = time.monotonic_ns()
@@ -158,8 +157,8 @@ def _first_result(fresh: Fresh, load: Loader) -> tuple[FirstResult, Model]:
     found = FirstResult(
         import_s=(built.imported_ns - fresh.began_ns) / 1e9,
         build_s=(built.built_ns - built.imported_ns) / 1e9,
-        load_s=(loaded_ns - built.built_ns) / 1e9,
-        step_s=(stepped_ns - stepping_ns) / 1e9,
+        load_s=(loaded_ns - loading_ns) / 1e9,
+        step_s=(stepped_ns - loaded_ns) / 1e9,
         later_step_s=[timed_step_s(model.measured_step, clock) for _ in range(2)][-1],
         graphs=graphs,
         autograd_cache=autograd_cache,

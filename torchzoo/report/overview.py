@@ -27,7 +27,7 @@ TOTAL_HEADINGS = (
 )
 NARROW_HEADINGS = ("group", "passed", "speedup", "all", "cover", "T", "CM", "GM")
 #: How many reasons of graph breaks the terminal shows.
-MOST_BREAKS = 10
+MOST_BREAKS = 5
 #: How to read the totals. It is shown wherever they are.
 TOTALS_NOTE = (
     "passed: cases that were measured and not found incorrect, of those that could run (skipped ones could not). "

@@ -75,9 +75,10 @@ READING = """## How to read it, and where it can mislead
 - A package needs no network in Python. Here the model is built all the same, since its step calls the package. A
   program that has only inputs and the package does not wait for the model's import and build.
 - *From the caches* is what PyTorch's counters say. If a graph was compiled again although a cache was there, the row
-  says so, and is in no mean. *Built* counts shared libraries that the first step compiled from C++. On the CPU the
-  mega-cache has the generated code, but not what the C++ compiler makes of it: a row can find all graphs and still wait
-  for `g++`.
+  says so, and is in no mean.
+- *Built* counts shared libraries that were compiled from C++. On the CPU the mega-cache has the generated code, but not
+  what the C++ compiler makes of it: a row can find all graphs and still wait for `g++`. In an empty folder PyTorch also
+  compiles small programs, to find out which vector instructions the CPU has; so it does when it loads a package.
 """
 
 

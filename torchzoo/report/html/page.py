@@ -26,8 +26,12 @@ from torchzoo.report.sections import generation, graph_breaks, scaling
 from torchzoo.report.summary import where_time_went
 from torchzoo.report.tables import used_columns
 
-#: Tables on one subject each, left out where they have no rows.
-_SPECIAL = (("Generation", generation), ("Scaling over ranks", scaling), ("Graph breaks by reason", graph_breaks))
+#: Tables on one subject each, left out where they have no rows: title, section, and how to read it.
+_SPECIAL = (
+    ("Generation", generation, ""),
+    ("Scaling over ranks", scaling, ""),
+    ("Graph breaks by reason", graph_breaks, graph_breaks.EXPLAINED),
+)
 
 
 def page(data: ReportData) -> str:
@@ -69,8 +73,8 @@ def page(data: ReportData) -> str:
         ],
         outlier_rule=OUTLIER_RULE,
         special=[
-            {"title": title, "headings": headings, "rows": rows_used}
-            for title, section in _SPECIAL
+            {"title": title, "headings": headings, "rows": rows_used, "note": note}
+            for title, section, note in _SPECIAL
             for headings, rows_used in [used_columns(section.HEADINGS, section.rows(results))]
             if rows_used
         ],
