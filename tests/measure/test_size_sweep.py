@@ -198,7 +198,8 @@ class Tokens(LanguageModel):
         return Embedded()
 
     def build_batch(self) -> Batch:
-        return Batch({"input_ids": torch.ones(12, 12, dtype=torch.long), "mask": torch.ones(12)})
+        shape = (self.batch_size, self.eval_length)
+        return Batch({"input_ids": torch.ones(shape, dtype=torch.long), "mask": torch.ones(self.batch_size)})
 
     @torch.no_grad()
     def eval_step(self) -> Tensor:
@@ -215,5 +216,7 @@ def test_lengths_are_cut_from_sequences_only() -> None:
     found = swept(sized, "mark_dynamic")
     assert [one.graphs for one in found.values()] == [1, 0, 0, 0]
     assert model.batch_size == 12
+    one_row = lengths_of(Tokens(Mode.EVAL, "cpu", 1)).batches[6].inputs["input_ids"]
+    assert one_row.stride() == (6, 1)
     with pytest.raises(NotRunnable, match="not known what a length is"):
         lengths_of(model_of(Layers)(4))

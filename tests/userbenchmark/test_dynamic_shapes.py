@@ -22,7 +22,7 @@ def size(
     if slowdown is not None:
         turns = [("eager", 0.1), ("candidate", 0.1 * slowdown), ("candidate", 0.1 * slowdown), ("eager", 0.1)]
         blocks = tuple(Block(name, (time_s,)) for name, time_s in turns * 6)
-    guards = (Recompilation(place="f.py:1 in f", reason="size"),) if graphs and number != 4 else ()
+    guards = (Recompilation(place="f.py:1 in f", reason=f"size {number} # of x"),) if graphs and number != 4 else ()
     return SizeResult(
         size=number, problem=problem, graphs=graphs, compile_s=compile_s, recompilations=guards, blocks=blocks
     )
@@ -72,6 +72,13 @@ def test_problems_are_named_once_with_their_sizes_and_foreign_text_stays_text() 
     assert (how, sizes, which) == ("mark_unbacked", "4, 8", "one eval by batch")
     assert problem.startswith("no a¦b&lt;i&gt;")
     assert not any(line.startswith("# heading") for line in text.splitlines())
+
+
+def test_guards_that_failed_are_counted_without_their_numbers() -> None:
+    three = SizeSweep(sizes=(size(4, 1.0, graphs=1), size(8, 1.0, graphs=1), size(5, 1.0, graphs=1)))
+    text = text_of(("automatic", three))
+    rows = table(text[text.index("## Why functions were compiled again") :], "how")
+    assert rows == [["static", "size N", "1", "one eval by batch"], ["automatic", "size N", "2", "one eval by batch"]]
 
 
 def test_a_size_that_the_model_can_not_take_is_no_fault_of_the_policy() -> None:

@@ -132,11 +132,13 @@ def lengths_of(model: Model) -> Sized:
 
 
 def _cut(batch: Any, length: int, size: int) -> Any:
-    """The first `size` positions of all tensors (B, T, ...)."""
+    """The first `size` positions of all tensors (B, T, ...), with the strides of tensors that were made so."""
 
     def cut(leaf: Any) -> Any:
         is_sequence = isinstance(leaf, Tensor) and leaf.ndim > 1 and leaf.shape[1] == length
-        return leaf[:, :size].contiguous() if is_sequence else leaf
+        if not is_sequence:
+            return leaf
+        return leaf[:, :size].clone(memory_format=torch.contiguous_format)  # `contiguous` keeps the strides of one row
 
     return tree_map(cut, batch)
 

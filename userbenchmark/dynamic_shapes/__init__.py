@@ -9,6 +9,8 @@ with empty caches. Afterwards each size is timed in turns (A B B A) beside the s
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median
 
@@ -175,6 +177,9 @@ def report(trials: Trials) -> list[str]:
         some = [one for one in found if one.case == case and one.axis == axis]
         label = case.label().replace(" inductor", "")
         lines += [f"## {markdown.escape(label)}, by its {axis}", "", *markdown.table(*_case(some)), ""]
+    if guards := _guards(found):
+        headings = ("how", "the guard that failed", "times", "which")
+        lines += ["## Why functions were compiled again", "", *markdown.table(headings, guards), ""]
     if problems := _problems(found):
         headings = ("how", "problem", "sizes", "which")
         lines += ["## What did not work", "", *markdown.table(headings, problems), ""]
@@ -194,7 +199,8 @@ def _means(found: Sequence[Swept]) -> Table:
             if not some:
                 continue
             working = [one for one in some if one.works]
-            ratios = [one.compile_s / static_s[one.case, axis] for one in working if static_s.get((one.case, axis))]
+            both_s = [(one.compile_s, static_s.get((one.case, axis), 0.0)) for one in working]
+            ratios = [own_s / of_static_s for own_s, of_static_s in both_s if own_s and of_static_s]
             times = [[slow.value for size in one.sizes if (slow := slowdown(size))] for one in working]
             all_times = [value for of_case in times for value in of_case]
             rows.append(
@@ -230,6 +236,20 @@ def _cell(one: SizeResult | None) -> str:
     if slow is None:
         return "not in eager" if in_eager_too(one) else "failed"
     return units.speedup(slow) + (f", {one.graphs} compiled" if one.graphs else "")
+
+
+def _guards(found: Sequence[Swept]) -> list[Sequence[str]]:
+    """Each guard without the sizes in it and without Dynamo's remark on it: the same of several cases is one line."""
+    times: Counter[tuple[str, str]] = Counter()
+    which: dict[tuple[str, str], dict[str, None]] = {}
+    for one in found:
+        for size in one.sizes:
+            for recompilation in size.recompilations:
+                key = one.policy, re.sub(r"(?<!\[)(?<!index )\b\d+\b", "N", recompilation.reason.partition(" # ")[0])
+                times[key] += 1
+                which.setdefault(key, {})[f"{one.case.model} {one.case.mode} by {one.axis}"] = None
+    ordered = sorted(times, key=lambda key: (POLICIES.index(key[0]), -times[key]))
+    return [(*key, str(times[key]), units.first_few(list(which[key]), most=4)) for key in ordered]
 
 
 def _problems(found: Sequence[Swept]) -> list[Sequence[str]]:
