@@ -16,8 +16,7 @@ from torch._dynamo.utils import counters
 from examples import CASE, INDUCTOR
 from torchzoo.backends import NotRunnable, aoti
 from torchzoo.measure import first_result
-from torchzoo.measure.first_result import Fresh
-from torchzoo.run.fresh import Ask
+from torchzoo.measure.fresh import Ask, Fresh
 from torchzoo.settings import Settings, Stage
 from torchzoo.trials import CacheCounts, FirstResult
 from torchzoo.zoo.spec import read_spec

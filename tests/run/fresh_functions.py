@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchzoo.backends import NotRunnable
-from torchzoo.run.fresh import Fresh
+from torchzoo.measure.fresh import Fresh
 from torchzoo.settings import Stage
 
 

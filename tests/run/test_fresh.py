@@ -9,8 +9,9 @@ import psutil
 import pytest
 
 from examples import CASE, SPEC
+from torchzoo.measure.fresh import Ask
 from torchzoo.record import Failed, FailureKind, Skipped
-from torchzoo.run.fresh import Ask, Outcome, outcome_of
+from torchzoo.run.fresh import Outcome, outcome_of
 from torchzoo.settings import Settings, Stage
 from torchzoo.trials import Took
 

@@ -10,10 +10,11 @@ import pytest
 from examples import CASE, FACTS, INDUCTOR
 from torchzoo.case import Case, Mode
 from torchzoo.errors import UsageError
+from torchzoo.measure.fresh import Ask
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import fresh
 from torchzoo.run.fork_server import ForkServer
-from torchzoo.run.fresh import Ask, Outcome
+from torchzoo.run.fresh import Outcome
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trials import new_trials, resumed_trials

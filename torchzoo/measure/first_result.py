@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from torchzoo.backends import NotRunnable
-from torchzoo.run.fresh import Fresh
+from torchzoo.measure.fresh import Fresh
 from torchzoo.settings import Stage
 from torchzoo.trials import CacheCounts, FirstResult, Packages
 

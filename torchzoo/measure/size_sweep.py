@@ -23,6 +23,7 @@ from torchzoo.backends import NotRunnable
 from torchzoo.errors import attempt, one_line
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.compilation import CompilationWatch, watch_compilation
+from torchzoo.measure.fresh import Fresh
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.precision import apply_memory_format, apply_precision, inspect_step
@@ -30,7 +31,6 @@ from torchzoo.measure.process_group import use_device
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
-from torchzoo.run.fresh import Fresh
 from torchzoo.settings import Settings, Stage
 from torchzoo.tasks import LanguageModel
 from torchzoo.trials import SizeResult, SizeSweep

@@ -9,47 +9,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 import torchzoo
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
-from torchzoo.case import Case
 from torchzoo.errors import attempt, written
 from torchzoo.files import to_json
+from torchzoo.measure.fresh import Ask, Fresh
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import prctl, reaper
-from torchzoo.settings import Settings, Stage
+from torchzoo.settings import Stage
 from torchzoo.trials import Took
-from torchzoo.zoo.spec import ModelSpec
 
 Outcome = Took | Skipped | Failed
 _outcomes: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
-
-
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a fresh process is to do."""
-
-    function: str  # `module:function`
-    case: Case
-    spec: ModelSpec
-    settings: Settings
-    options: dict[str, Any]
-    folder: str  # for files that later processes of the case read
-    caches: str  # where compilers keep what they compile
-    log: str
-
-
-class Fresh(msgspec.Struct, kw_only=True):
-    """What the function of a fresh process is called with."""
-
-    ask: Ask
-    began_ns: int  # of `time.monotonic_ns`, before Python itself started
-    tell: Callable[[Stage], None]  # call it when a stage begins: a failure names the last one
 
 
 def outcome_of(ask: Ask, limit_s: float) -> Outcome:

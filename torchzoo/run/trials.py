@@ -12,6 +12,7 @@ import msgspec
 
 from torchzoo.case import Case
 from torchzoo.errors import UsageError
+from torchzoo.measure.fresh import Ask
 from torchzoo.record import Failed, Manifest, Skipped
 from torchzoo.run import fresh, plan
 from torchzoo.run.fork_server import ForkServer
@@ -126,7 +127,7 @@ def _records(
                 outcome = Skipped(reason=turn.skip)
             if outcome is None:
                 on_turn(planned.case, turn)
-                ask = fresh.Ask(
+                ask = Ask(
                     function=turn.function,
                     case=planned.case,
                     spec=planned.spec,
