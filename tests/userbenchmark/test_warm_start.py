@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from benchmark_runs import NASTY, module, report_of, table
 from trial_runs import case_of, trial, trials_of
 
-from examples import SPEC
+from examples import FACTS, SPEC
+from in_this_process import torchzoo
 from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.errors import UsageError
+from torchzoo.measure.fresh import Ask
 from torchzoo.record import Failed, FailureKind, Skipped
+from torchzoo.run import fresh
+from torchzoo.run.fork_server import ForkServer
 from torchzoo.settings import Stage
-from torchzoo.trials import CacheCounts, FirstResult, Packages, TrialRecord
+from torchzoo.trials import CacheCounts, FirstResult, Packages, Took, TrialRecord
 from torchzoo.zoo.catalog import find_models
+from user_models import make_folder
 
 
 def took(step_s: float, *, hits: int = 0, misses: int = 0, load_s: float = 0.0, built: int = 0) -> FirstResult:
@@ -144,3 +151,57 @@ def test_the_default_models_are_at_least_twenty_of_the_zoo() -> None:
     assert len(set(names)) == len(specs) >= 20
     assert len({spec.domain for spec in specs}) >= 5
     assert all(Mode.EVAL in spec.batch_size for spec in specs)
+
+
+# --- from the command line, with made-up processes ---
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, FirstResult | Packages | Failed]:
+    """What the processes of each function answer; it can be changed."""
+    by_function: dict[str, FirstResult | Packages | Failed] = {
+        "fill_caches": took(25.0, misses=2),
+        "package": Packages(compile_s=30.0, package_bytes=5 * 2**20),
+        "eager": took(1.0),
+        "compiled": took(1.0, hits=2),
+        "compiled_with_artifacts": took(8.0, hits=2),
+        "packaged": took(0.5),
+    }
+
+    def outcome_of(ask: Ask, limit_s: float) -> Took | Failed:
+        assert limit_s > 600
+        found = by_function[ask.function.partition(":")[2]]
+        return found if isinstance(found, Failed) else Took(result=msgspec.to_builtins(found))
+
+    monkeypatch.setattr(fresh, "outcome_of", outcome_of)
+    monkeypatch.setattr(ForkServer, "machine_info", lambda _: FACTS)
+    return by_function
+
+
+def test_from_the_command_line_to_its_report_and_on_with_resume(
+    tmp_path: Path, answers: dict[str, FirstResult | Packages | Failed]
+) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    words = ["warm_start", "tiny", "--models-dir", tmp_path / "zoo", "-d", "cpu", "-t", "eval", "--repeats", "2"]
+    out = tmp_path / "out"
+    done = torchzoo("userbenchmark", *words, "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "tiny eval cpu inductor bs4: disk cache, 2" in done.stderr
+    text = (out / "report.md").read_text()
+    assert "12 results of fresh processes" in text
+    assert table(text, "case")[0][0] == "tiny eval cpu bs4"
+    assert torchzoo("userbenchmark", "warm_start", "--from", out).stdout == text
+
+    lines = (out / "trials.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "trials.jsonl").write_bytes(b"".join(lines[:5]))
+    answers["packaged"] = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no such symbol")
+    again = torchzoo("userbenchmark", "warm_start", "--resume", out)
+    assert again.returncode == 1, again.stderr
+    assert "tiny eval cpu inductor bs4 package: FAILED (error in compile): no such symbol" in again.stderr
+    assert "10 results of fresh processes, 2 skipped or failed" in (out / "report.md").read_text()
+
+    refused = torchzoo("userbenchmark", *words, "-o", out)
+    assert (refused.returncode, "holds a trials.json already" in refused.stderr) == (2, True)
+    other = torchzoo("userbenchmark", *words, "--backend", "aoti", "-o", tmp_path / "other")
+    assert (other.returncode, "behind Dynamo" in other.stderr) == (2, True)
+    assert not (tmp_path / "other" / "trials.json").exists()
