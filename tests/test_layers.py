@@ -22,7 +22,7 @@ LAYERS = (
     ("record",),
     ("decoding",),
     ("store", "stats", "environment", "data"),
-    ("provenance",),
+    ("provenance", "trials"),
     ("model",),
     ("tasks",),
     ("zoo",),

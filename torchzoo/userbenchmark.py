@@ -1,4 +1,8 @@
-"""Userbenchmarks: folders with a plan (what to run) and a report (Markdown from records). They time nothing."""
+"""Userbenchmarks: folders with a plan (what to run) and a report (Markdown from records). They time nothing.
+
+Most of them measure cases as `torchzoo run` does. One that has a third function, `turns(case, spec, repeats)`, asks
+questions of fresh processes instead (`torchzoo.trials`), and its report gets `Trials`.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,15 @@ from torchzoo.case import Domain
 from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
 from torchzoo.files import parse_python
 from torchzoo.report import markdown, terminal, units
-from torchzoo.report.remarks import what_failed
+from torchzoo.report.remarks import not_measured_line, what_failed
 from torchzoo.run.request import RunRequest
-from torchzoo.store import Run, write_whole
+from torchzoo.run.trials import TurnsOf
+from torchzoo.store import Run, StoreError, write_whole
+from torchzoo.trials import RECORDS, Took, Trials
 from torchzoo.zoo.folders import CatalogError, find_userbenchmarks, import_folder
 
 ALL = "all"
+REPORT = "report.md"
 PUBLISHED = "published.yaml"  # a userbenchmark with this file is a study: see `torchzoo.study`
 _Value = TypeVar("_Value")
 
@@ -49,12 +56,16 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
-    """One loaded folder. `plan(choice)` is what to run; `report(run)` is the body of the document."""
+    """One loaded folder. `plan(choice)` is what to run; `report(run)` is the body of the document.
+
+    With `turns`, the run's cases are given to fresh processes: those that it returns for a case.
+    """
 
     name: str
     doc: str
     plan: Callable[[Choice], RunRequest]
-    report: Callable[[Run], list[str]]
+    report: Callable[[Any], list[str]]  # of a `Run`; with `turns`, of `Trials`
+    turns: TurnsOf | None = None
 
 
 def find(*, studies: bool) -> dict[str, Path]:
@@ -86,6 +97,7 @@ def load(name: str) -> UserBenchmark:
         doc=module.__doc__ or "",
         plan=partial(called, f"the plan of {folder}", module.plan, RunRequest),
         report=partial(called, f"the report of {folder}", module.report, list),
+        turns=partial(called, f"the turns of {folder}", module.turns, list) if hasattr(module, "turns") else None,
     )
 
 
@@ -142,11 +154,12 @@ def _from_its_code(what: str, action: Callable[[], _Value]) -> _Value:
     return found
 
 
-def document(benchmark: UserBenchmark, run: Run) -> str:
+def document(benchmark: UserBenchmark, run: Run | Trials) -> str:
     """The whole Markdown document: the question, what was measured and what was not, the body, machine and versions."""
     title, _, question = benchmark.doc.strip().partition("\n")
     body = "\n".join(map(str, benchmark.report(run))).strip()
-    lines = [f"# {markdown.escape(benchmark.name)}: {title}", "", question.strip(), "", what_ran(run), "", body]
+    ran = what_ran(run) if isinstance(run, Run) else processes_that_ran(run)
+    lines = [f"# {markdown.escape(benchmark.name)}: {title}", "", question.strip(), "", ran, "", body]
     return "\n".join([*lines, "", "## Measured on", "", *markdown.provenance(run.manifest), ""])
 
 
@@ -164,6 +177,29 @@ def what_ran(run: Run) -> str:
     if counts.repeats > 1:
         line += f"; each in {counts.repeats} processes"
     return f"{line}."
+
+
+def processes_that_ran(trials: Trials) -> str:
+    """How many processes did what they were asked to, and how many did not."""
+    took = sum(isinstance(record.outcome, Took) for record in trials.records)
+    other = len(trials.records) - took
+    line = f"{len(trials.by_case())} cases: {took} results of fresh processes"
+    if other:
+        line += f", {other} skipped or failed (at the end)"
+    if trials.damaged_lines:
+        line += f", {trials.damaged_lines} records that can't be read"
+    return f"{line}. Every result is a line of {RECORDS}, with its raw figures."
+
+
+def without_result(trials: Trials) -> list[str]:
+    """A section with what was skipped or failed, by reason. No lines if there is nothing."""
+    found: dict[str, dict[str, None]] = {}
+    for record in trials.records:
+        if not isinstance(record.outcome, Took):
+            why = not_measured_line(record.outcome)
+            found.setdefault(why, {})[f"{record.case.label()} {record.variant}".strip()] = None
+    rows = [(why, str(len(some)), units.first_few(list(some), most=4)) for why, some in found.items()]
+    return ["", "## Without a result", "", *markdown.table(("why", "number", "which"), rows), ""] if rows else []
 
 
 def not_measured(run: Run) -> list[str]:
@@ -225,3 +261,18 @@ def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, written(text).encode())
     terminal.say(f"report written to {path}")
+
+
+def print_or_write(text: str, folder: Path | None) -> None:
+    """Print a report, or write it into a folder.
+
+    Raises:
+        StoreError: it can't be written.
+    """
+    if folder is None:
+        sys.stdout.write(text)
+        return
+    try:
+        write(folder / REPORT, text)
+    except OSError as error:
+        raise StoreError(f"can't write {folder / REPORT}: {error.strerror}") from error

@@ -12,9 +12,12 @@ from torchzoo import study, userbenchmark
 from torchzoo.case import Domain
 from torchzoo.record import Record
 from torchzoo.store import Run
+from torchzoo.trials import Trials
 from torchzoo.userbenchmark import document
 
-NAMES = ("optim",)
+#: All userbenchmarks; those among them that measure cases as `torchzoo run` does.
+NAMES = ("dynamic_shapes", "optim", "warm_start")
+OF_RUNS = ("optim",)
 STUDIES = (
     "gpt2_modes",
     "nanogpt",
@@ -44,6 +47,10 @@ def report(name: str, run: Run) -> str:
     if name in STUDIES:
         return study.document(study.load(name), [run])
     return document(userbenchmark.load(name), run)
+
+
+def report_of(name: str, trials: Trials) -> str:
+    return document(userbenchmark.load(name), trials)
 
 
 def table(text: str, first_heading: str) -> list[list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from benchmark_runs import NAMES, NASTY, STUDIES, module, report, run_of, table
+from benchmark_runs import NASTY, OF_RUNS, STUDIES, module, report, run_of, table
 
 from examples import INDUCTOR, manifest, measured, variant_result
 from examples import record as example
@@ -259,7 +259,7 @@ def test_foreign_text_breaks_no_table(name: str) -> None:
         columns = bars
 
 
-@pytest.mark.parametrize("name", [*NAMES, *STUDIES])
+@pytest.mark.parametrize("name", [*OF_RUNS, *STUDIES])
 def test_an_empty_or_partial_run_says_what_is_missing(name: str, tmp_path: Path) -> None:
     skipped = example(Failed(kind=FailureKind.TIMEOUT, stage=Stage.BUILD, message="too slow"))
     run = run_of([skipped], tmp_path)
@@ -275,7 +275,7 @@ def test_an_empty_or_partial_run_says_what_is_missing(name: str, tmp_path: Path)
     assert "a CPU, 2 cores" in text
 
 
-@pytest.mark.parametrize("name", [*NAMES, *STUDIES])
+@pytest.mark.parametrize("name", [*OF_RUNS, *STUDIES])
 def test_every_report_says_how_it_misleads_and_cites_its_source(name: str) -> None:
     benchmark = study.load(name) if name in STUDIES else userbenchmark.load(name)
     assert "https://" in benchmark.doc or "arXiv:" in benchmark.doc

@@ -15,7 +15,7 @@ from examples import record as example
 from kept_runs import keep
 from torchzoo import cli, study, userbenchmark
 from torchzoo.case import Mode, Precision
-from torchzoo.commands.userbenchmark import overridden
+from torchzoo.commands.overrides import overridden
 from torchzoo.errors import UsageError
 from torchzoo.store import RunStore
 from torchzoo.userbenchmark import Choice, UserBenchmark, by_domain
@@ -35,7 +35,7 @@ def test_all_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "words"),
     [
         (["optm", "-o", "/tmp/x"], "did you mean optim?"),
-        (["nothing_like_it"], "known: optim"),
+        (["nothing_like_it"], "known: dynamic_shapes, optim, warm_start"),
         (["paper_breakdown"], "paper_breakdown is no userbenchmark: `torchzoo study paper_breakdown`"),
         (["optim"], "-o DIR"),
         (["optim", "--from", "/no/such"], "no run in /no/such"),
@@ -43,6 +43,12 @@ def test_all_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
         (["optim", "--resume", "/no/such", "-t", "eval"], "leave out --mode"),
         (["optim", "--retry-failed", "-o", "/tmp/x"], "goes with --resume"),
         (["-o", "/tmp/x"], "leave out --output"),
+        (["warm_start"], "-o DIR"),
+        (["warm_start", "--from", "/no/such"], "/no/such holds no trials.json"),
+        (["warm_start", "--resume", "/no/such"], "/no/such holds no trials.json"),
+        (["warm_start", "resnet18", "--from", "/no/such", "--bs", "2"], "leave out MODEL, --bs"),
+        (["warm_start", "-j", "2", "-o", "/tmp/x"], "leave out --jobs"),
+        (["warm_start", "--retry-failed", "-o", "/tmp/x"], "warm_start has no --retry-failed"),
     ],
 )
 def test_wrong_usage_is_one_clear_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,12 +157,13 @@ def test_the_command_line_overrides_the_plan(tmp_path: Path) -> None:
 
     assert given() == request
     words = ["-d", "cpu", "-t", "eval", "--precision", "bf16", "--bs", "smoke", "--time-limit", "3", "-j", "2"]
-    changed = given(*words, "--threads", "1", "--backend", "inductor")
+    changed = given(*words, "--threads", "1", "--backend", "inductor", "--repeats", "3")
     assert changed.axes.devices == ("cpu",)
     assert changed.axes.modes == (Mode.EVAL,)
     assert changed.axes.precisions == (Precision.BF16,)
     assert changed.axes.batch_sizes == ("smoke",)
     assert changed.axes.backends == (INDUCTOR,)
+    assert changed.axes.repeats == 3
     assert (changed.settings.time_limit_s, changed.settings.threads, changed.jobs) == (3.0, 1, 2)
     assert changed.settings.passes == request.settings.passes
     with pytest.raises(UsageError, match="did you mean train"):

@@ -60,10 +60,9 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Package
     )
     path = Path(folder.name) / "network.pt2"
     began_s = time.perf_counter()
-    torch._inductor.aoti_compile_and_package(exported_program(network, call), package_path=str(path))
+    make_package(network, call, path)
     compiled_s = time.perf_counter()
-    with _temporary_files_in(folder.name):
-        program = torch._inductor.aoti_load_package(str(path))
+    program = load_package(path)
     return PackagedNetwork(
         program,
         folder,
@@ -71,6 +70,18 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Package
         compile_s=compiled_s - began_s,
         load_s=time.perf_counter() - compiled_s,
     )
+
+
+def make_package(network: nn.Module, call: Call, path: Path) -> None:
+    """Compile the network, with a copy of its weights, into a package at `path` (a new file, `*.pt2`)."""
+    torch._inductor.aoti_compile_and_package(exported_program(network, call), package_path=str(path))
+
+
+def load_package(path: Path) -> Callable[..., Any]:
+    """What the package at `path` computes. PyTorch unpacks it into a folder beside it."""
+    with _temporary_files_in(str(path.parent)):
+        program: Callable[..., Any] = torch._inductor.aoti_load_package(str(path))
+    return program
 
 
 @contextlib.contextmanager

@@ -12,8 +12,9 @@ from typing import Any
 from torchzoo import study, userbenchmark
 from torchzoo.analysis.cases import case_results
 from torchzoo.commands.arguments import check_given, usable_path, whole_number
+from torchzoo.commands.overrides import chosen, overridden
 from torchzoo.commands.run import follow
-from torchzoo.commands.userbenchmark import add_plan_options, chosen, overridden, show_list
+from torchzoo.commands.userbenchmark import add_plan_options, show_list
 from torchzoo.errors import UsageError
 from torchzoo.record import Skipped
 from torchzoo.report import terminal

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from torchzoo import userbenchmark
 from torchzoo.analysis.cases import case_results
-from torchzoo.case import Mode, Precision
+from torchzoo.case import Precision
+from torchzoo.commands import trials
 from torchzoo.commands.arguments import (
     add_suite,
-    backends_of,
-    batch_sizes,
     check_given,
-    choices,
-    devices_of,
     indices,
     positive_int,
     seconds,
     usable_path,
-    words,
 )
+from torchzoo.commands.overrides import chosen, overridden
 from torchzoo.commands.run import follow
 from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
 from torchzoo.errors import UsageError
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
-from torchzoo.run.request import RunRequest
 from torchzoo.run.session import Session, new_run, resumed_run
 from torchzoo.store import RunStore, StoreError, read_run
-from torchzoo.userbenchmark import Choice, UserBenchmark
+from torchzoo.userbenchmark import UserBenchmark
 
-REPORT = "report.md"
 WRITTEN = {"source": "--from"}
 
 
@@ -48,7 +40,7 @@ def add_parser(commands: Any) -> None:
         "Options that are given replace the plan's own.",
     )
     add_plan_options(parser, example="optim")
-    parser.add_argument("-o", "--output", type=usable_path, metavar="DIR", help=f"keep the run there, and {REPORT}")
+    parser.add_argument("-o", "--output", type=usable_path, metavar="DIR", help="keep the run and its report there")
     parser.add_argument(
         "--from", type=usable_path, dest="source", metavar="RUN", help="only write the report, from this run"
     )
@@ -72,6 +64,7 @@ def add_plan_options(parser: argparse.ArgumentParser, *, example: str) -> None:
     parser.add_argument("--backend", metavar="B[,B]", help="as for run")
     parser.add_argument("--precision", metavar="P[,P]", help=f"{', '.join(Precision)}")
     parser.add_argument("--bs", "--batch-size", metavar="N[,N]", help="numbers, smoke or default")
+    parser.add_argument("--repeats", type=positive_int, metavar="N", help="processes that measure each case")
     parser.add_argument("--time-limit", type=seconds, metavar="S", help="seconds of timing a case at most")
     parser.add_argument("--threads", type=positive_int, metavar="N", help="CPU threads")
     parser.add_argument("-j", "--jobs", type=positive_int, metavar="N", help="workers that prepare at once")
@@ -85,6 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
         check_given(arguments, (), "without a NAME the userbenchmarks are listed", WRITTEN)
         return show_list(userbenchmark.summaries())
     benchmark = userbenchmark.load(arguments.name)
+    if benchmark.turns is not None:
+        return trials.run(benchmark, benchmark.turns, arguments)
     if arguments.source is not None:
         check_given(arguments, ("name", "source", "output"), "--from only reads", WRITTEN)
         _report(benchmark, arguments.source, arguments.output)
@@ -111,40 +106,6 @@ def show_list(summaries: dict[str, str]) -> int:
     return 0
 
 
-def chosen(arguments: argparse.Namespace, folder: Path) -> Choice:
-    """The models that the command line names, for a plan whose run is kept in `folder`."""
-    return Choice(
-        patterns=tuple(arguments.models),
-        suites=words(arguments.suite),
-        models_dirs=tuple(str(one.resolve()) for one in arguments.models_dir),
-        folder=folder.resolve(),
-    )
-
-
-def overridden(request: RunRequest, arguments: argparse.Namespace) -> RunRequest:
-    """The plan, with the options of the command line in place of its own."""
-    axes: dict[str, Any] = {}
-    if arguments.mode is not None:
-        axes["modes"] = choices(arguments.mode, Mode, "mode")
-    if arguments.device is not None:
-        axes["devices"] = devices_of(arguments.device)
-    if arguments.backend is not None:
-        axes["backends"] = backends_of(arguments.backend)
-    if arguments.precision is not None:
-        axes["precisions"] = choices(arguments.precision, Precision, "precision")
-    if arguments.bs is not None:
-        axes["batch_sizes"] = batch_sizes(arguments.bs)
-    settings = {"time_limit_s": arguments.time_limit, "threads": arguments.threads}
-    settings = {name: value for name, value in settings.items() if value is not None}
-    return msgspec.structs.replace(
-        request,
-        axes=msgspec.structs.replace(request.axes, **axes),
-        settings=msgspec.structs.replace(request.settings, **settings),
-        jobs=arguments.jobs or request.jobs,
-        device_indices=arguments.devices,
-    )
-
-
 def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, quiet: bool) -> int:
     """Run what is left of the session, then write the report beside the records."""
     finished = follow(session, store, quiet=quiet)
@@ -157,11 +118,4 @@ def _report(benchmark: UserBenchmark, source: Path, output: Path | None) -> None
     found = read_run(source)
     if not found.records:
         raise StoreError(f"{source} holds no records yet: go on with `torchzoo run --resume {source}`")
-    text = userbenchmark.document(benchmark, found)
-    if output is None:
-        sys.stdout.write(text)
-        return
-    try:
-        userbenchmark.write(output / REPORT, text)
-    except OSError as error:
-        raise StoreError(f"can't write {output / REPORT}: {error.strerror}") from error
+    userbenchmark.print_or_write(userbenchmark.document(benchmark, found), output)

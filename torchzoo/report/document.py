@@ -8,6 +8,7 @@ import msgspec
 
 from torchzoo.analysis.cases import ReportData
 from torchzoo.analysis.frame import COLUMNS, values
+from torchzoo.analysis.graph_breaks import break_causes
 from torchzoo.analysis.overview import overview
 from torchzoo.analysis.totals import OUTLIER_RULE, Section
 from torchzoo.record import Manifest
@@ -46,6 +47,7 @@ def document(data: ReportData) -> dict[str, Any]:
                 }
                 for one in found.device_ratios
             ],
+            "graph_breaks": [msgspec.to_builtins(one) for one in break_causes(data.cases)],
         },
         "rows": [values(result) for result in data.cases],
     }

@@ -10,6 +10,7 @@ from torchzoo.analysis.reproduce import shell_line
 from torchzoo.analysis.totals import OUTLIER_RULE, DeviceRatio, Outlier, Total
 from torchzoo.report import terminal, units
 from torchzoo.report.markdown import code_block, escape, table
+from torchzoo.report.sections import graph_breaks
 from torchzoo.report.tables import used_columns
 from torchzoo.stats import Estimate
 
@@ -25,6 +26,8 @@ TOTAL_HEADINGS = (
     "GM",
 )
 NARROW_HEADINGS = ("group", "passed", "speedup", "all", "cover", "T", "CM", "GM")
+#: How many reasons of graph breaks the terminal shows.
+MOST_BREAKS = 5
 #: How to read the totals. It is shown wherever they are.
 TOTALS_NOTE = (
     "passed: cases that were measured and not found incorrect, of those that could run (skipped ones could not). "
@@ -105,6 +108,9 @@ def terminal_overview(data: ReportData, found: Overview) -> Any:
         rows = [[_times_as_fast(one), one.base, one.result.case.label()] for one in found.device_ratios]
         parts += terminal.texts(["", "one device against another"])
         parts.append(terminal.table(["times as fast", "as on", "case"], rows))
+    if broken := graph_breaks.lines(data.cases, MOST_BREAKS):
+        parts += terminal.texts(["", "graph breaks, by the number of models"])
+        parts += map(terminal.hanging, broken)
     parts += terminal.texts(notes(data))
     return Group(*parts)
 
@@ -156,6 +162,16 @@ def write_markdown_overview(data: ReportData, found: Overview, file: IO[str]) ->
         rows = [[one.result.case.label(), one.base, _times_as_fast(one)] for one in found.device_ratios]
         headings = ["case", "against", "times as fast"]
         lines += ["", "## One device against another", "", *table(headings, rows)]
+    if broken := graph_breaks.rows(data.cases):
+        headings, cells = used_columns(graph_breaks.HEADINGS, broken)
+        lines += [
+            "",
+            f"## Graph breaks ({len(broken)} reasons)",
+            "",
+            *table(headings, cells),
+            "",
+            graph_breaks.EXPLAINED,
+        ]
     commands = [result.command for result in data.cases]
     lines += ["", "## Commands", "", "Each measures a row of the first table again.", "", *code_block(commands)]
     file.write("\n".join(lines) + "\n")

@@ -22,9 +22,16 @@ from torchzoo.report.html.charts import chart_data, figures
 from torchzoo.report.html.offline import inert_json, policy, read_asset, template
 from torchzoo.report.markdown import machine, provenance_line, software
 from torchzoo.report.overview import TOTAL_HEADINGS, TOTALS_NOTE, notes, percent, speed_word, total_cells
-from torchzoo.report.sections import generation, scaling
+from torchzoo.report.sections import generation, graph_breaks, scaling
 from torchzoo.report.summary import where_time_went
 from torchzoo.report.tables import used_columns
+
+#: Tables on one subject each, left out where they have no rows: title, section, and how to read it.
+_SPECIAL = (
+    ("Generation", generation, ""),
+    ("Scaling over ranks", scaling, ""),
+    ("Graph breaks by reason", graph_breaks, graph_breaks.EXPLAINED),
+)
 
 
 def page(data: ReportData) -> str:
@@ -66,8 +73,8 @@ def page(data: ReportData) -> str:
         ],
         outlier_rule=OUTLIER_RULE,
         special=[
-            {"title": title, "headings": headings, "rows": rows_used}
-            for title, section in (("Generation", generation), ("Scaling over ranks", scaling))
+            {"title": title, "headings": headings, "rows": rows_used, "note": note}
+            for title, section, note in _SPECIAL
             for headings, rows_used in [used_columns(section.HEADINGS, section.rows(results))]
             if rows_used
         ],

@@ -1,0 +1,46 @@
+"""What the fresh processes of tests are asked to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from torchzoo.backends import NotRunnable
+from torchzoo.measure.fresh import Fresh
+from torchzoo.settings import Stage
+
+
+def tells(fresh: Fresh) -> dict[str, Any]:
+    return {
+        "seconds": (time.monotonic_ns() - fresh.began_ns) / 1e9,
+        "case": fresh.ask.case.label(),
+        "options": fresh.ask.options,
+        "caches": os.environ["TORCHINDUCTOR_CACHE_DIR"],
+        "has_torch": "torch" in sys.modules,
+    }
+
+
+def raises(fresh: Fresh) -> None:
+    fresh.tell(Stage.BUILD)
+    raise ValueError("no\nway")
+
+
+def can_not(fresh: Fresh) -> None:
+    raise NotRunnable(f"there is nothing to do for {fresh.ask.case.model}")
+
+
+def dies(fresh: Fresh) -> None:
+    fresh.tell(Stage.COMPILE)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hangs(fresh: Fresh) -> None:
+    fresh.tell(Stage.COMPILE)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(fresh.ask.folder, "child").write_text(str(child.pid))
+    time.sleep(600)

@@ -1,0 +1,73 @@
+"""A question to a fresh process: its answer, or how it ended. The functions are in `fresh_functions.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from examples import CASE, SPEC
+from torchzoo.measure.fresh import Ask
+from torchzoo.record import Failed, FailureKind, Skipped
+from torchzoo.run.fresh import Outcome, outcome_of
+from torchzoo.settings import Settings, Stage
+from torchzoo.trials import Took
+
+
+@pytest.fixture(autouse=True)
+def functions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
+def outcome(function: str, folder: Path, limit_s: float = 60.0, **options: Any) -> Outcome:
+    ask = Ask(
+        function=f"fresh_functions:{function}",
+        case=CASE,
+        spec=SPEC,
+        settings=Settings(),
+        options=options,
+        folder=str(folder),
+        caches=str(folder / "caches"),
+        log=str(folder / "log"),
+    )
+    return outcome_of(ask, limit_s)
+
+
+def test_the_answer_comes_back_from_a_process_that_has_imported_nothing(tmp_path: Path) -> None:
+    found = outcome("tells", tmp_path, size=3)
+    assert isinstance(found, Took)
+    assert 0 < found.result.pop("seconds") < 60
+    assert found.result == {
+        "case": CASE.label(),
+        "options": {"size": 3},
+        "caches": str(tmp_path / "caches" / "inductor"),
+        "has_torch": False,
+    }
+
+
+def test_an_error_is_a_failure_with_its_stage_and_the_log_has_the_rest(tmp_path: Path) -> None:
+    found = outcome("raises", tmp_path)
+    assert isinstance(found, Failed)
+    assert (found.kind, found.stage, found.message) == (FailureKind.ERROR, Stage.BUILD, "ValueError: no way")
+    assert "in raises" in (tmp_path / "log").read_text()
+
+
+def test_what_can_not_run_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    assert outcome("can_not", tmp_path) == Skipped(reason="there is nothing to do for tiny")
+
+
+def test_a_process_that_dies_says_how_and_in_which_stage(tmp_path: Path) -> None:
+    found = outcome("dies", tmp_path)
+    assert isinstance(found, Failed)
+    assert (found.kind, found.stage) == (FailureKind.CRASHED, Stage.COMPILE)
+    assert "SIGKILL" in found.message
+
+
+def test_a_process_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    found = outcome("hangs", tmp_path, limit_s=2.0)
+    assert isinstance(found, Failed)
+    assert (found.kind, found.stage, found.message) == (FailureKind.TIMEOUT, Stage.COMPILE, "took longer than 2 s")
+    child = int((tmp_path / "child").read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE

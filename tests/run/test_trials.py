@@ -1,0 +1,191 @@
+"""The turns of a userbenchmark with fresh processes: their order, what they share, what is kept, and going on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from examples import CASE, FACTS, INDUCTOR
+from torchzoo.case import Case, Mode
+from torchzoo.errors import UsageError
+from torchzoo.measure.fresh import Ask
+from torchzoo.record import Failed, FailureKind, Skipped
+from torchzoo.run import fresh
+from torchzoo.run.fork_server import ForkServer
+from torchzoo.run.fresh import Outcome
+from torchzoo.run.plan import Axes
+from torchzoo.run.request import RunRequest
+from torchzoo.run.trials import new_trials, resumed_trials
+from torchzoo.settings import Settings, Stage
+from torchzoo.store import StoreError
+from torchzoo.trials import Took, TrialRecord, TrialStore, Turn, read_trials
+from torchzoo.zoo.spec import ModelSpec
+from user_models import make_folder
+
+FAILED = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no")
+
+
+class FakeProcesses:
+    """Notes what fresh processes are asked, and answers at once."""
+
+    def __init__(self) -> None:
+        self.asked: list[Ask] = []
+        self.fail: set[str] = set()  # functions
+        self.found_in_caches: list[list[str]] = []
+
+    def __call__(self, ask: Ask, limit_s: float) -> Outcome:
+        self.asked.append(ask)
+        caches = Path(ask.caches)
+        self.found_in_caches.append(sorted(path.name for path in caches.iterdir()))
+        (caches / ask.function).touch()
+        return FAILED if ask.function in self.fail else Took(result={"number": len(self.asked)})
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> FakeProcesses:
+    fake = FakeProcesses()
+    monkeypatch.setattr(fresh, "outcome_of", fake)
+    monkeypatch.setattr(ForkServer, "machine_info", lambda _: FACTS)
+    return fake
+
+
+def request(zoo: Path, *names: str, repeats: int = 2) -> RunRequest:
+    for name in names:
+        make_folder(zoo, name)
+    axes = Axes(modes=(Mode.EVAL,), devices=("cpu",), backends=(INDUCTOR,), repeats=repeats)
+    return RunRequest(patterns=names, axes=axes, settings=Settings(), models_dirs=(str(zoo),))
+
+
+def turns_of(case: Case, spec: ModelSpec, repeats: int) -> list[Turn]:
+    assert (case.batch_size, spec.name) == (4, case.model)
+    rounds = [
+        Turn(variant="alone", function="alone"),
+        Turn(variant="warm", function="warm", cache="shared", needs="prepare"),
+        Turn(variant="left out", function="never", skip="it can't"),
+    ]
+    prepare = [Turn(variant="prepare", function="prepare", cache="shared")]
+    return prepare + [msgspec.structs.replace(one, number=number) for number in range(repeats) for one in rounds]
+
+
+def run(zoo: Path, out: Path, *names: str) -> list[TrialRecord]:
+    with TrialStore(out) as store:
+        return list(new_trials(request(zoo, *names), store, turns_of).run(store, turns_of, lambda *_: None))
+
+
+def test_turns_run_in_their_order_and_share_the_caches_that_they_name(tmp_path: Path, processes: FakeProcesses) -> None:
+    records = run(tmp_path / "zoo", tmp_path / "out", "tiny")
+    assert [ask.function for ask in processes.asked] == ["prepare", "alone", "warm", "alone", "warm"]
+    assert processes.found_in_caches == [[], [], ["prepare"], [], ["prepare", "warm"]]
+    assert not any(" " in ask.caches for ask in processes.asked)  # g++ gets the path without quotes
+    assert not Path(processes.asked[0].folder).exists()
+    assert [(one.variant, one.number) for one in records] == [
+        ("prepare", 0),
+        ("alone", 0),
+        ("warm", 0),
+        ("left out", 0),
+        ("alone", 1),
+        ("warm", 1),
+        ("left out", 1),
+    ]
+    assert records[3].outcome == Skipped(reason="it can't")
+    assert read_trials(tmp_path / "out").records == tuple(records)
+
+
+def test_what_needs_something_that_failed_has_its_reason_and_does_not_run(
+    tmp_path: Path, processes: FakeProcesses
+) -> None:
+    processes.fail = {"prepare"}
+    records = run(tmp_path / "zoo", tmp_path / "out", "tiny")
+    assert [ask.function for ask in processes.asked] == ["prepare", "alone", "alone"]
+    assert [one.outcome for one in records if one.variant == "warm"] == [FAILED, FAILED]
+
+
+def test_what_failed_once_is_not_tried_again(tmp_path: Path, processes: FakeProcesses) -> None:
+    processes.fail = {"alone"}
+    records = run(tmp_path / "zoo", tmp_path / "out", "tiny")
+    assert [ask.function for ask in processes.asked] == ["prepare", "alone", "warm", "warm"]
+    assert [one.outcome for one in records if one.variant == "alone"] == [FAILED, FAILED]
+
+
+def test_trials_that_were_cut_short_go_on_with_the_case_that_is_not_whole(
+    tmp_path: Path, processes: FakeProcesses
+) -> None:
+    run(tmp_path / "zoo", tmp_path / "out", "one", "two")
+    whole = processes.asked.copy()
+    lines = (tmp_path / "out" / "trials.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "out" / "trials.jsonl").write_bytes(b"".join(lines[:-2]) + lines[-2][:40])  # killed while it wrote
+    processes.asked.clear()
+    with TrialStore(tmp_path / "out", resume=True) as store:
+        session = resumed_trials(read_trials(store.path), turns_of)
+        list(session.run(store, turns_of, lambda *_: None))
+    assert [ask.case.model for ask in processes.asked] == ["two"] * 5
+    again = read_trials(tmp_path / "out")
+    assert again.damaged_lines == 1
+    assert len(again.records) == len(lines)
+    assert len(whole) == 10
+    with TrialStore(tmp_path / "out", resume=True) as store:
+        assert resumed_trials(again, turns_of).left == ()
+
+
+def test_a_case_that_can_not_run_has_one_record_with_the_reason(tmp_path: Path, processes: FakeProcesses) -> None:
+    asked = request(tmp_path / "zoo", "tiny")
+    asked = msgspec.structs.replace(asked, axes=msgspec.structs.replace(asked.axes, modes=(Mode.DECODE,)))
+    with TrialStore(tmp_path / "out") as store:
+        (record,) = new_trials(asked, store, turns_of).run(store, turns_of, lambda *_: None)
+    assert isinstance(record.outcome, Skipped)
+    assert "it does not generate" in record.outcome.reason
+    assert processes.asked == []
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_search_for_the_batch_is_refused(tmp_path: Path) -> None:
+    asked = request(tmp_path / "zoo", "tiny")
+    asked = msgspec.structs.replace(asked, axes=msgspec.structs.replace(asked.axes, batch_sizes=("auto",)))
+    with TrialStore(tmp_path / "out") as store, pytest.raises(UsageError, match="--bs auto"):
+        new_trials(asked, store, turns_of)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_userbenchmark_refuses_a_case_before_anything_is_kept(tmp_path: Path) -> None:
+    def refuses(*_: object) -> list[Turn]:
+        raise UsageError("not this backend")
+
+    with TrialStore(tmp_path / "out") as store:
+        with pytest.raises(UsageError, match="not this backend"):
+            new_trials(request(tmp_path / "zoo", "tiny"), store, refuses)
+        assert not (tmp_path / "out" / "trials.json").exists()
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_folder_is_written_by_one_and_holds_one(tmp_path: Path) -> None:
+    run(tmp_path / "zoo", tmp_path / "out", "tiny")
+    with pytest.raises(StoreError, match=r"holds a trials.json already"), TrialStore(tmp_path / "out"):
+        pass
+    with (
+        TrialStore(tmp_path / "out", resume=True),
+        pytest.raises(StoreError, match="another torchzoo"),
+        TrialStore(tmp_path / "out", resume=True),
+    ):
+        pass
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"holds a run.json already"), TrialStore(tmp_path / "run"):
+        pass
+    with pytest.raises(StoreError, match=r"holds no trials.json"):
+        read_trials(tmp_path / "run")
+    (tmp_path / "out" / "trials.json").write_text("{")
+    with pytest.raises(StoreError, match="can't read"):
+        read_trials(tmp_path / "out")
+
+
+@pytest.mark.usefixtures("processes")
+def test_the_latest_record_of_a_turn_counts(tmp_path: Path) -> None:
+    records = run(tmp_path / "zoo", tmp_path / "out", "tiny")
+    later = msgspec.structs.replace(records[0], outcome=FAILED)
+    with TrialStore(tmp_path / "out", resume=True) as store:
+        store.append(later)
+    assert read_trials(tmp_path / "out").records[0] == later
+    assert read_trials(tmp_path / "out").by_case() == {later.case: [later, *records[1:]]}
+    assert CASE not in read_trials(tmp_path / "out").by_case()

@@ -1,0 +1,120 @@
+"""The userbenchmark `dynamic_shapes`: its processes, and its report of made-up ones."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from benchmark_runs import NASTY, module, report_of, table
+from trial_runs import case_of, trial, trials_of
+
+from examples import SPEC
+from torchzoo.case import EAGER, Domain
+from torchzoo.errors import UsageError
+from torchzoo.record import Block, Recompilation
+from torchzoo.trials import SizeResult, SizeSweep
+from torchzoo.zoo.catalog import find_models
+
+
+def size(
+    number: int, slowdown: float | None, *, graphs: int = 0, compile_s: float = 0.0, problem: str = ""
+) -> SizeResult:
+    blocks: tuple[Block, ...] = ()
+    if slowdown is not None:
+        turns = [("eager", 0.1), ("candidate", 0.1 * slowdown), ("candidate", 0.1 * slowdown), ("eager", 0.1)]
+        blocks = tuple(Block(name, (time_s,)) for name, time_s in turns * 6)
+    guards = (Recompilation(place="f.py:1 in f", reason=f"size {number} # of x"),) if graphs and number != 4 else ()
+    return SizeResult(
+        size=number, problem=problem, graphs=graphs, compile_s=compile_s, recompilations=guards, blocks=blocks
+    )
+
+
+STATIC = SizeSweep(sizes=(size(4, 1.0, graphs=1, compile_s=10.0), size(8, 1.0, graphs=1, compile_s=10.0)))
+AUTOMATIC = SizeSweep(sizes=(size(4, 1.0, graphs=1, compile_s=10.0), size(8, 1.5, graphs=1, compile_s=15.0)))
+MARKED = SizeSweep(sizes=(size(4, 1.25, graphs=1, compile_s=15.0), size(8, 1.25)), marked_dims=1)
+UNBACKED = SizeSweep(sizes=(size(4, None, problem=f"no {NASTY}"), size(8, None, problem=f"no {NASTY}")), marked_dims=1)
+
+
+def text_of(*changed: tuple[str, SizeSweep]) -> str:
+    sweeps = {
+        "static": STATIC,
+        "automatic": AUTOMATIC,
+        "mark_dynamic": MARKED,
+        "mark_unbacked": UNBACKED,
+        **dict(changed),
+    }
+    records = [trial(case_of("one"), f"batch, {policy}", 0, found) for policy, found in sweeps.items()]
+    return report_of("dynamic_shapes", trials_of(*records))
+
+
+def test_each_case_has_graphs_recompilations_compile_time_and_slowdowns_by_size() -> None:
+    text = text_of()
+    rows = table(text[text.index("## one eval") :], "how")
+    assert rows[0] == ["static", "2", "1", "20.0 s", *["1.000x [1.000, 1.000], 1 compiled"] * 2]
+    assert rows[1][:4] == ["automatic", "2", "1", "25.0 s"]
+    assert rows[1][5] == "1.500x [1.500, 1.500], 1 compiled"
+    assert rows[2] == ["mark_dynamic", "1", "0", "15.0 s", "1.250x [1.250, 1.250], 1 compiled", "1.250x [1.250, 1.250]"]
+    assert rows[3] == ["mark_unbacked", "0", "0", "0.00 µs", "failed", "failed"]
+
+
+def test_means_are_over_cases_that_worked_at_all_sizes() -> None:
+    rows = {row[1]: row[2:] for row in table(text_of(), "by")}
+    assert rows["static"][:3] == ["1 of 1", "2", "1"]
+    assert rows["automatic"][3].startswith("1.25x")  # 25 s for 20 s
+    assert rows["automatic"][4].startswith("1.25x")  # the median of 1 and 1.5
+    assert rows["automatic"][5] == "1.50x"
+    assert rows["mark_dynamic"][3].startswith("0.75x")
+    assert rows["mark_unbacked"] == ["0 of 1", "", "", "", "", ""]
+
+
+def test_problems_are_named_once_with_their_sizes_and_foreign_text_stays_text() -> None:
+    text = text_of()
+    ((how, problem, sizes, which),) = table(text[text.index("## What did not work") :], "how")
+    assert (how, sizes, which) == ("mark_unbacked", "4, 8", "one eval by batch")
+    assert problem.startswith("no a¦b&lt;i&gt;")
+    assert not any(line.startswith("# heading") for line in text.splitlines())
+
+
+def test_guards_that_failed_are_counted_without_their_numbers() -> None:
+    three = SizeSweep(sizes=(size(4, 1.0, graphs=1), size(8, 1.0, graphs=1), size(5, 1.0, graphs=1)))
+    text = text_of(("automatic", three))
+    rows = table(text[text.index("## Why functions were compiled again") :], "how")
+    assert rows == [["static", "size N", "1", "one eval by batch"], ["automatic", "size N", "2", "one eval by batch"]]
+
+
+def test_a_size_that_the_model_can_not_take_is_no_fault_of_the_policy() -> None:
+    small = SizeSweep(sizes=(size(4, 1.0, graphs=1, compile_s=1.0), size(1, None, problem="in eager too: no")))
+    text = text_of(("automatic", small))
+    assert table(text, "by")[1][2] == "1 of 1"
+    assert table(text[text.index("## one eval") :], "how")[1][-1] == "not in eager"
+
+
+def test_several_processes_give_their_blocks_together() -> None:
+    case = case_of("one")
+    records = [trial(case, "batch, automatic", number, AUTOMATIC) for number in range(3)]
+    (found,) = module("dynamic_shapes").swept(trials_of(*records))
+    assert [len(one.blocks) for one in found.sizes] == [3 * 24, 3 * 24]
+    assert found.graphs == 2
+
+
+def test_language_models_have_lengths_too() -> None:
+    turns = module("dynamic_shapes").turns
+    assert [one.variant for one in turns(case_of("tiny"), SPEC, 1)] == [
+        "batch, static",
+        "batch, automatic",
+        "batch, mark_dynamic",
+        "batch, mark_unbacked",
+    ]
+    found = turns(case_of("tiny"), msgspec.structs.replace(SPEC, domain=Domain.NLP), 1)
+    assert {one.options["axis"] for one in found} == {"batch", "length"}
+    assert not any(one.cache for one in found)  # what one compiles, no other one finds
+    with pytest.raises(UsageError, match="leave out --backend"):
+        turns(msgspec.structs.replace(case_of("tiny"), backend=EAGER), SPEC, 1)
+
+
+def test_its_names_are_those_of_what_measures() -> None:
+    from torchzoo.measure import size_sweep
+
+    benchmark = module("dynamic_shapes")
+    assert tuple(size_sweep.POLICIES) == benchmark.POLICIES
+    assert callable(getattr(size_sweep, benchmark.FUNCTION.partition(":")[2]))
+    assert all(name in find_models() for name in benchmark.DEFAULT_MODELS)

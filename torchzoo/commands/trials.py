@@ -1,0 +1,73 @@
+"""`torchzoo userbenchmark` for those that ask fresh processes: run them one after the other, then write the report."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from torchzoo import userbenchmark
+from torchzoo.analysis.reproduce import shell_line
+from torchzoo.case import Case
+from torchzoo.commands.arguments import check_given
+from torchzoo.commands.overrides import chosen, overridden
+from torchzoo.errors import UsageError
+from torchzoo.record import Failed
+from torchzoo.report import terminal
+from torchzoo.report.remarks import not_measured_line
+from torchzoo.run.trials import TrialSession, TurnsOf, new_trials, resumed_trials
+from torchzoo.store import StoreError
+from torchzoo.trials import Took, TrialStore, Turn, read_trials
+from torchzoo.userbenchmark import UserBenchmark
+
+WRITTEN = {"source": "--from"}
+
+
+def run(benchmark: UserBenchmark, turns_of: TurnsOf, arguments: argparse.Namespace) -> int:
+    """Report on kept trials, go on with some, or run a plan. Returns the exit status."""
+    if arguments.source is not None:
+        check_given(arguments, ("name", "source", "output"), "--from only reads", WRITTEN)
+        _report(benchmark, arguments.source, arguments.output)
+        return 0
+    if arguments.resume is not None:
+        check_given(arguments, ("name", "resume", "quiet"), "--resume goes on as it was begun", WRITTEN)
+        with TrialStore(arguments.resume, resume=True) as store:
+            session = resumed_trials(read_trials(arguments.resume), turns_of)
+            return _execute(benchmark, turns_of, session, store, quiet=arguments.quiet)
+    if arguments.retry_failed:
+        raise UsageError(f"{benchmark.name} has no --retry-failed: measure these cases anew, with another -o DIR")
+    for name, given in (("--jobs", arguments.jobs), ("--devices", arguments.devices)):
+        if given is not None:
+            raise UsageError(f"leave out {name}: the processes of {benchmark.name} run one after the other, alone")
+    if arguments.output is None:
+        raise UsageError("name the folder that keeps the results and the report with -o DIR, or one with --from DIR")
+    with TrialStore(arguments.output) as store:
+        request = overridden(benchmark.plan(chosen(arguments, store.path)), arguments)
+        return _execute(benchmark, turns_of, new_trials(request, store, turns_of), store, quiet=arguments.quiet)
+
+
+def _execute(
+    benchmark: UserBenchmark, turns_of: TurnsOf, session: TrialSession, store: TrialStore, *, quiet: bool
+) -> int:
+    def show(case: Case, turn: Turn) -> None:
+        if not quiet:
+            terminal.say(f"{case.label()}: {turn.variant}, {turn.number + 1}")
+
+    try:
+        for record in session.run(store, turns_of, show):
+            if not quiet and not isinstance(record.outcome, Took):
+                terminal.say(f"{record.case.label()} {record.variant}: {not_measured_line(record.outcome)}")
+    except KeyboardInterrupt:
+        again = shell_line(["torchzoo", "userbenchmark", benchmark.name, "--resume", str(store.path)])
+        terminal.say(f"what was measured is kept; the rest of it: {again}")
+        raise
+    terminal.say(f"results kept in {store.path}")
+    _report(benchmark, store.path, store.path)
+    return 1 if any(isinstance(record.outcome, Failed) for record in read_trials(store.path).records) else 0
+
+
+def _report(benchmark: UserBenchmark, source: Path, output: Path | None) -> None:
+    found = read_trials(source)
+    if not found.records:
+        again = shell_line(["torchzoo", "userbenchmark", benchmark.name, "--resume", str(source)])
+        raise StoreError(f"{source} holds no results yet: go on with `{again}`")
+    userbenchmark.print_or_write(userbenchmark.document(benchmark, found), output)

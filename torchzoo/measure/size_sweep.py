@@ -1,0 +1,371 @@
+"""One compiled network that meets one size of input after another, beside networks compiled for each size alone.
+
+What a process of its own runs (`torchzoo.run.fresh`): in it, Dynamo has seen no other size.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import torch
+import torch._dynamo
+from torch import Tensor, nn
+from torch._dynamo.decorators import mark_unbacked
+from torch.utils._pytree import tree_leaves, tree_map
+
+from torchzoo.backends import NotRunnable
+from torchzoo.errors import attempt, one_line
+from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.compilation import CompilationWatch, watch_compilation
+from torchzoo.measure.fresh import Fresh
+from torchzoo.measure.host import HostGate
+from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
+from torchzoo.measure.precision import apply_memory_format, apply_precision, inspect_step
+from torchzoo.measure.process_group import use_device
+from torchzoo.measure.variant import Variant
+from torchzoo.model import Model
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
+from torchzoo.settings import Settings, Stage
+from torchzoo.tasks import LanguageModel
+from torchzoo.trials import SizeResult, SizeSweep
+from torchzoo.zoo.catalog import load_model_class
+
+#: How inputs of other sizes are met: the argument `dynamic` of torch.compile, and how dimensions are marked.
+POLICIES: dict[str, tuple[bool | None, Callable[[Tensor, int], None] | None]] = {
+    "static": (False, None),
+    "automatic": (None, None),
+    "mark_dynamic": (None, torch._dynamo.mark_dynamic),
+    "mark_unbacked": (None, mark_unbacked),
+}
+
+#: Steps after which a size is taken to be compiled. Training may compile once more in its second step.
+SETTLING_STEPS = 3
+
+#: The compilations for one size alone must not be refused because the sweep has compiled the same function before.
+_NO_LIMIT = {"recompile_limit": 10_000, "accumulated_recompile_limit": 10_000}
+
+#: The dimensions that differ between sizes: by network, by the place of a tensor among the leaves of its inputs.
+Dims = dict[str, dict[int, tuple[int, ...]]]
+
+
+class Sized:
+    """A model, and the batches that it can be given: `use` gives it one of them.
+
+    Args:
+        model: the one whose networks are compiled.
+        batches: by size, its own first.
+        is_batch_size: whether a size is that of the batch; otherwise it is a length.
+        problems: why a size has no batch.
+    """
+
+    def __init__(
+        self, model: Model, batches: dict[int, Any], *, is_batch_size: bool, problems: dict[int, str] | None = None
+    ) -> None:
+        self.model, self.batches, self.is_batch_size = model, batches, is_batch_size
+        self.problems = problems or {}
+
+    def use(self, size: int) -> None:
+        self.model.batch = self.batches[size]
+        if self.is_batch_size:
+            self.model.batch_size = size
+
+
+def sweep(fresh: Fresh) -> SizeSweep:
+    """Compile the model's networks once, take steps at each size in turn, then time each size beside its own code.
+
+    Options: `policy` (a key of `POLICIES`) and `axis` (`batch` or `length`).
+
+    Raises:
+        NotRunnable: the inputs of the networks do not change with the size.
+    """
+    ask = fresh.ask
+    fresh.tell(Stage.IMPORT)
+    model_class = load_model_class(ask.spec)
+    fresh.tell(Stage.BUILD)
+    device = use_device(ask.case.device, ask.settings.threads)
+
+    def build(batch_size: int) -> Model:
+        model = model_class(ask.case.mode, device, batch_size, seed=ask.case.seed)
+        apply_precision(model, ask.case.precision)
+        apply_memory_format(model, ask.case.memory_format)
+        return model
+
+    assert ask.case.batch_size is not None
+    model = build(ask.case.batch_size)
+    sized = batches_of(model, build) if ask.options["axis"] == "batch" else lengths_of(model)
+    fresh.tell(Stage.WARM_UP)
+    return sweep_sizes(sized, ask.options["policy"], DeviceClock(device), ask.settings, fresh.tell)
+
+
+def batches_of(model: Model, build: Callable[[int], Model]) -> Sized:
+    """The batches B, 2 B, B + 1, B / 2 and 1, each made by a model that is built for it."""
+    own = model.batch_size
+    batches, problems = {own: model.batch}, {}
+    for size in dict.fromkeys((2 * own, own + 1, own // 2, 1)):
+        if size not in (0, own):
+            made = attempt(lambda size=size: build(size).batch)  # type: ignore[misc]
+            if isinstance(made, Exception):
+                problems[size] = _words(made)
+            else:
+                batches[size] = made
+    return Sized(model, batches, is_batch_size=True, problems=problems)
+
+
+def lengths_of(model: Model) -> Sized:
+    """The lengths T, T / 2, 3 T / 4 and T / 2 - 1, cut from the batch. A longer one may have no positions.
+
+    Raises:
+        NotRunnable: it is not known what a length is.
+    """
+    if not isinstance(model, LanguageModel):
+        raise NotRunnable("it is no `torchzoo.tasks.LanguageModel`, so that it is not known what a length is")
+    own = model.length
+    sizes = [size for size in (own // 2, 3 * own // 4, own // 2 - 1) if size > 1]
+    batches = {own: model.batch} | {size: _cut(model.batch, own, size) for size in dict.fromkeys(sizes)}
+    return Sized(model, batches, is_batch_size=False)
+
+
+def _cut(batch: Any, length: int, size: int) -> Any:
+    """The first `size` positions of all tensors (B, T, ...), with the strides of tensors that were made so."""
+
+    def cut(leaf: Any) -> Any:
+        is_sequence = isinstance(leaf, Tensor) and leaf.ndim > 1 and leaf.shape[1] == length
+        if not is_sequence:
+            return leaf
+        return leaf[:, :size].clone(memory_format=torch.contiguous_format)  # `contiguous` keeps the strides of one row
+
+    return tree_map(cut, batch)
+
+
+# --- the sweep ---
+
+
+def sweep_sizes(
+    sized: Sized,
+    policy: str,
+    clock: DeviceClock,
+    settings: Settings,
+    tell: Callable[[Stage], None],
+    backend: str = "inductor",
+) -> SizeSweep:
+    """See `sweep`."""
+    dims = _try_in_eager(sized)
+    dynamic, mark = POLICIES[policy]
+    tell(Stage.COMPILE)
+    watch = watch_compilation()
+    candidate = _Compiled(sized.model, policy, backend, dynamic=dynamic, mark=mark, dims=dims)
+    met = []
+    for size in (*sized.batches, *(size for size in sized.problems if size not in sized.batches)):
+        problem = sized.problems.get(size)
+        met.append(SizeResult(size=size, problem=problem) if problem else _met(sized, size, candidate, watch, clock))
+    tell(Stage.MEASURE)
+    timed = [one if one.problem else _beside_its_own(sized, one, candidate, watch, clock, settings) for one in met]
+    marked = sum(len(numbers) for of_network in dims.values() for numbers in of_network.values())
+    return SizeSweep(sizes=tuple(timed), marked_dims=marked if mark is not None else 0)
+
+
+def _try_in_eager(sized: Sized) -> Dims:
+    """The dimensions in which the networks' inputs differ. A size that can't even run in eager becomes a problem.
+
+    Raises:
+        NotRunnable: they differ in none.
+    """
+    model = sized.model
+    shapes: dict[str, list[list[tuple[int, ...] | None]]] = {}
+    for size in sized.batches:
+        sized.use(size)
+        found = attempt(lambda: inspect_step(model, model.measured_step))
+        if isinstance(found, Exception):
+            sized.problems[size] = f"in eager too: {_words(found)}"
+            continue
+        for name, call in found.take_calls().items():
+            leaves = tree_leaves((call.args, call.kwargs))
+            shapes.setdefault(name, []).append([tuple(x.shape) if isinstance(x, Tensor) else None for x in leaves])
+    dims = {name: dict(_differences(of_network)) for name, of_network in shapes.items()}
+    if not any(dims.values()):
+        raise NotRunnable("the inputs of its networks do not change with this size")
+    return dims
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(error)[:300]}"
+
+
+def _differences(of_sizes: Sequence[Sequence[tuple[int, ...] | None]]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    for place, shapes in enumerate(zip(*of_sizes, strict=False)):
+        if all(shape is not None and len(shape) == len(shapes[0] or ()) for shape in shapes):
+            lengths = zip(*(shape for shape in shapes if shape is not None), strict=True)
+            differing = tuple(number for number, lengths_of_one in enumerate(lengths) if len(set(lengths_of_one)) > 1)
+            if differing:
+                yield place, differing
+
+
+def _met(sized: Sized, size: int, candidate: _Compiled, watch: CompilationWatch, clock: DeviceClock) -> SizeResult:
+    """Take the first steps at a size. What Dynamo or its backend refuses is the result's problem."""
+    sized.use(size)
+    before = watch.counts(None)
+
+    def steps() -> None:
+        with candidate.selected(), candidate.marking():
+            for _ in range(SETTLING_STEPS):
+                timed_step_s(sized.model.measured_step, clock)
+
+    failed = attempt(steps)
+    after = watch.counts(None)
+    recompilations = after.recompilations[len(before.recompilations) :]
+    refused = [one.reason for one in recompilations if one.reason.startswith("refused")]
+    return SizeResult(
+        size=size,
+        problem=_words(failed) if isinstance(failed, Exception) else next(iter(refused), ""),
+        graphs=after.graphs - before.graphs,
+        recompilations=recompilations,
+        compile_s=(after.compile_s or 0.0) - (before.compile_s or 0.0),
+    )
+
+
+def _beside_its_own(
+    sized: Sized,
+    met: SizeResult,
+    candidate: _Compiled,
+    watch: CompilationWatch,
+    clock: DeviceClock,
+    settings: Settings,
+) -> SizeResult:
+    """Time the network that has met all sizes in turns with one that was compiled for this size alone."""
+    sized.use(met.size)
+    step = sized.model.measured_step
+    alone = _Compiled(sized.model, f"alone {met.size}", candidate.backend, dynamic=False)
+    ways = {EAGER_VARIANT: alone, CANDIDATE_VARIANT: candidate}
+    variants = [Variant(name=name, step=step, select=way.select) for name, way in ways.items()]
+
+    def time_both() -> SizeResult:
+        steps = {}
+        for name, way in ways.items():
+            with way.selected():
+                took_s = [timed_step_s(step, clock) for _ in range(SETTLING_STEPS)]
+            steps[name] = steps_in(settings.block_s, took_s[-1])
+        graphs = watch.graphs()
+        with quiet_python():
+            latency = measure_latency(variants, clock, HostGate(None, clock.now_ns), settings, steps_per_block=steps)
+        if watch.graphs() != graphs:
+            return msgspec.structs.replace(met, problem="it was compiled again while it was timed")
+        return msgspec.structs.replace(met, blocks=latency.blocks)
+
+    with torch._dynamo.config.patch(_NO_LIMIT):
+        found = attempt(time_both)
+    return msgspec.structs.replace(met, problem=_words(found)) if isinstance(found, Exception) else found
+
+
+# --- compiled networks ---
+
+
+@dataclass
+class _Marks:
+    """Whether the inputs of the networks are marked now."""
+
+    are_on: bool = False
+
+
+class _Compiled:
+    """All networks of a model, compiled in one way. They share no compiled code with another `_Compiled`.
+
+    Args:
+        model: whose networks.
+        name: of this way, unlike all others of this process.
+        backend: of torch.compile.
+        dynamic: of torch.compile.
+        mark: marks a dimension of a tensor; None: nothing is marked.
+        dims: what is marked.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        name: str,
+        backend: str,
+        *,
+        dynamic: bool | None,
+        mark: Callable[[Tensor, int], None] | None = None,
+        dims: Dims | None = None,
+    ) -> None:
+        self.backend = backend
+        self._marks = _Marks()
+        self._networks = list(model.networks().values())
+        self._calls: dict[nn.Module, Callable[..., Any]] = {}
+        for network_name, network in model.networks().items():
+            function = _own_code(network, f"{network_name} {name}")
+            compiled = torch.compile(function, backend=backend, dynamic=dynamic)
+            if mark is not None:
+                compiled = _marked(compiled, mark, (dims or {}).get(network_name, {}), self._marks)
+            self._calls[network] = compiled
+
+    def select(self) -> None:
+        for network in self._networks:
+            network._compiled_call_impl = self._calls[network]
+
+    @contextmanager
+    def selected(self) -> Iterator[None]:
+        """Inside, the networks run this way; after it, in eager."""
+        self.select()
+        try:
+            yield
+        finally:
+            for network in self._networks:
+                network._compiled_call_impl = None
+
+    @contextmanager
+    def marking(self) -> Iterator[None]:
+        """Inside, inputs are marked, which compiling reads. Steps that are timed leave it out: it takes time."""
+        self._marks.are_on = True
+        try:
+            yield
+        finally:
+            self._marks.are_on = False
+
+
+def _own_code(network: nn.Module, name: str) -> Callable[..., Any]:
+    """A function that calls the network, with a code object of its own: Dynamo keeps what it knows by code."""
+    call: Callable[..., Any] = network._call_impl
+
+    def from_outside(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    code = from_outside.__code__.replace(co_name=f"call of {name}")
+    return types.FunctionType(code, globals(), closure=from_outside.__closure__)
+
+
+def _marked(
+    compiled: Callable[..., Any], mark: Callable[[Tensor, int], None], dims: dict[int, tuple[int, ...]], marks: _Marks
+) -> Callable[..., Any]:
+    @functools.wraps(compiled)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not marks.are_on:
+            return compiled(*args, **kwargs)
+        leaves = tree_leaves((args, kwargs))
+        with ExitStack() as stack:
+            for place, numbers in dims.items():
+                leaf = leaves[place] if place < len(leaves) else None
+                if isinstance(leaf, Tensor) and leaf.ndim > max(numbers):  # a later call may have other inputs
+                    stack.enter_context(_attributes_put_back(leaf))
+                    for number in numbers:
+                        mark(leaf, number)
+            return compiled(*args, **kwargs)
+
+    return call
+
+
+@contextmanager
+def _attributes_put_back(tensor: Tensor) -> Iterator[None]:
+    """Marks are attributes of tensors. The same tensors are inputs of what is compiled for one size alone."""
+    before = dict(vars(tensor))
+    try:
+        yield
+    finally:
+        vars(tensor).clear()
+        vars(tensor).update(before)

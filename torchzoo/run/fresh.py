@@ -1,0 +1,115 @@
+"""One question to a fresh Python process: nothing is imported, forked or compiled before it starts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+
+import torchzoo
+from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
+from torchzoo.errors import attempt, written
+from torchzoo.files import to_json
+from torchzoo.measure.fresh import Ask, Fresh
+from torchzoo.record import Failed, FailureKind, Skipped
+from torchzoo.run import prctl, reaper
+from torchzoo.settings import Stage
+from torchzoo.trials import Took
+
+Outcome = Took | Skipped | Failed
+_outcomes: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
+
+
+def outcome_of(ask: Ask, limit_s: float) -> Outcome:
+    """Start a process, wait for its end, and leave nothing of it behind. What it took, or why it did not.
+
+    Args:
+        ask: what to do.
+        limit_s: a process that takes longer is killed.
+    """
+    with tempfile.TemporaryDirectory(prefix="torchzoo-fresh-", ignore_cleanup_errors=True) as scratch:
+        own = Path(scratch)
+        (own / "ask").write_bytes(to_json(ask))
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": str(Path(ask.caches) / "inductor"),
+            "TRITON_CACHE_DIR": str(Path(ask.caches) / "triton"),
+            SCRATCH_VARIABLE: scratch,
+        }
+        root = str(Path(torchzoo.__file__).parent.parent)
+        code = f"import sys; sys.path.append({root!r}); from torchzoo.run.fresh import answer; answer()"
+        with Path(ask.log).open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603  our own code
+                [sys.executable, "-c", code, scratch, str(time.monotonic_ns())],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            status: int | None = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            reaper.kill_all(process.pid)
+            process.wait()
+        if (own / "outcome").exists():
+            return _outcomes.decode((own / "outcome").read_bytes())
+        stage = Stage((own / "stage").read_text()) if (own / "stage").exists() else Stage.START
+        if status is None:
+            return Failed(kind=FailureKind.TIMEOUT, stage=stage, message=f"took longer than {limit_s:g} s", log=ask.log)
+        how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        return Failed(
+            kind=FailureKind.CRASHED,
+            stage=stage,
+            message=f"the process ended with {how}, and said nothing: see {shlex.quote(ask.log)}",
+            log=ask.log,
+        )
+
+
+def answer() -> None:
+    """What the fresh process runs: its arguments are the folder with the question, and when it was started."""
+    prctl.end_with_parent()
+    own, began_ns = Path(sys.argv[1]), int(sys.argv[2])
+    ask = msgspec.json.decode((own / "ask").read_bytes(), type=Ask)
+    stage = Stage.START
+
+    def tell(new: Stage) -> None:
+        nonlocal stage
+        stage = new
+        (own / "stage").write_text(new)
+
+    found = attempt(lambda: _called(Fresh(ask=ask, began_ns=began_ns, tell=tell)))
+    line = attempt(lambda: to_json(_outcome(found, stage, ask.log)))
+    if isinstance(line, Exception):
+        line = to_json(_outcome(line, stage, ask.log))
+    unfinished = own / "unfinished"
+    unfinished.write_bytes(line)
+    unfinished.rename(own / "outcome")
+
+
+def _called(fresh: Fresh) -> Took:
+    module, _, function = fresh.ask.function.partition(":")
+    return Took(result=msgspec.to_builtins(getattr(import_module(module), function)(fresh)))
+
+
+def _outcome(found: Took | Exception, stage: Stage, log: str) -> Outcome:
+    if isinstance(found, Took):
+        return found
+    if isinstance(found, NotRunnable):
+        return Skipped(reason=written(str(found)))
+    import traceback
+
+    from torchzoo.run.worker import failure
+
+    traceback.print_exception(found)
+    return failure(found, stage, log)

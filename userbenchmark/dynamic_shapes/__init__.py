@@ -1,0 +1,271 @@
+"""What inputs of other sizes cost with inductor: compiled for each size, automatic, mark_dynamic, mark_unbacked.
+
+A network is compiled once and meets one size after another: the batches B, 2 B, B + 1, B / 2 and 1; in language models
+also the lengths T, T / 2, 3 T / 4 and T / 2 - 1. `static` is compiled anew for each size (`dynamic=False`). `automatic`
+is torch.compile's default: a size that changes becomes a variable. `mark_dynamic` and `mark_unbacked` say so before,
+for all dimensions of the networks' inputs that differ between these sizes. Each of the four has a process of its own,
+with empty caches. Afterwards each size is timed in turns (A B B A) beside the same network compiled for it alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+import msgspec
+
+from torchzoo import stats
+from torchzoo.analysis.bootstrap import geomean
+from torchzoo.case import Backend, Case, Domain, Mode
+from torchzoo.errors import UsageError
+from torchzoo.report import markdown, units
+from torchzoo.run.plan import Axes
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Settings
+from torchzoo.trials import SizeResult, SizeSweep, Took, TrialRecord, Trials, Turn
+from torchzoo.userbenchmark import Choice, without_result
+from torchzoo.zoo.spec import ModelSpec
+
+INDUCTOR = Backend("inductor")
+POLICIES = ("static", "automatic", "mark_dynamic", "mark_unbacked")
+AXES = ("batch", "length")
+FUNCTION = "torchzoo.measure.size_sweep:sweep"
+
+DEFAULT_MODELS = (
+    "alexnet",
+    "BERT_pytorch",
+    "dcgan",
+    "hf_Albert",
+    "hf_Bert",
+    "hf_DistilBert",
+    "hf_GPT2",
+    "hf_T5",
+    "mobilenet_v2",
+    "mobilenet_v3_large",
+    "pytorch_unet",
+    "resnet18",
+    "resnet50",
+    "squeezenet1_1",
+    "timm_efficientnet",
+    "timm_vision_transformer",
+)
+
+READING = """## How to read it, and where it can mislead
+
+- *Slowdown*: the time of a step over that of the same network compiled for this size alone, with the median of the
+  paired ratios and its interval. Below 1 the network that has met all sizes is faster. `static` should be at 1: what it
+  is above is the cost of looking for the right one among several compiled graphs. Over all cases: the geometric mean
+  of the cases' medians over sizes, of the cases that worked at all sizes.
+- *Graphs* counts those of all sizes; a backward graph belongs to its forward graph. *Recompiled*: functions that were
+  compiled once more, since a guard failed. *Compiling*: wall time inside Dynamo and inductor, over all sizes.
+- The sizes stand in the order in which the network met them. Another order can give other graphs: `automatic` compiles
+  the first size as a constant. PyTorch compiles the sizes 0 and 1 apart, except where they are unbacked.
+- A size at which it did not work has no slowdown; the reasons are at the end. After such a size the next one is tried
+  all the same. Where a size fails in eager, too, the model itself can't take it.
+- The process has one network only. Its memory format, precision and inputs are those of the case.
+"""
+
+
+def plan(choice: Choice) -> RunRequest:
+    """Evaluation and training with inductor."""
+    return RunRequest(
+        patterns=choice.patterns if choice.names_models else DEFAULT_MODELS,
+        suites=choice.suites,
+        models_dirs=choice.models_dirs,
+        axes=Axes(modes=(Mode.EVAL, Mode.TRAIN), devices=(), backends=(INDUCTOR,)),
+        settings=Settings(time_limit_s=3.0),
+    )
+
+
+def turns(case: Case, spec: ModelSpec, repeats: int) -> list[Turn]:
+    """A process for each policy and each axis: the batch, and the length of language models.
+
+    Raises:
+        UsageError: the backend is not inductor.
+    """
+    if case.backend != INDUCTOR:
+        raise UsageError(
+            f"dynamic_shapes compiles with inductor, in its default mode: leave out --backend {case.backend}"
+        )
+    axes = AXES if spec.domain is Domain.NLP else AXES[:1]
+    return [
+        Turn(
+            variant=f"{axis}, {policy}",
+            number=number,
+            function=FUNCTION,
+            options={"axis": axis, "policy": policy},
+        )
+        for number in range(repeats)
+        for axis in axes
+        for policy in (POLICIES if number % 2 == 0 else POLICIES[::-1])
+    ]
+
+
+# --- the report ---
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """What one policy came to along one axis of a case. Several processes: the first one's counts, all timed blocks."""
+
+    case: Case
+    axis: str
+    policy: str
+    sizes: tuple[SizeResult, ...]
+
+    @property
+    def works(self) -> bool:
+        """Whether it worked at all sizes that work in eager."""
+        return all(not one.problem or in_eager_too(one) for one in self.sizes)
+
+    @property
+    def graphs(self) -> int:
+        return sum(one.graphs for one in self.sizes)
+
+    @property
+    def recompilations(self) -> int:
+        return sum(len(one.recompilations) for one in self.sizes)
+
+    @property
+    def compile_s(self) -> float:
+        return sum(one.compile_s for one in self.sizes)
+
+
+def in_eager_too(one: SizeResult) -> bool:
+    """Whether the model itself does not take this size."""
+    return one.problem.startswith("in eager too")
+
+
+def slowdown(one: SizeResult) -> stats.Estimate | None:
+    """The time of a step over that of a network compiled for this size alone; None without times."""
+    return stats.inverse(stats.speedup(one.blocks)) if one.blocks else None
+
+
+def swept(trials: Trials) -> list[Swept]:
+    """All that was measured, in the order of the plan."""
+    return [one for case, records in trials.by_case().items() for axis in AXES for one in _of_axis(case, axis, records)]
+
+
+def _of_axis(case: Case, axis: str, records: Sequence[TrialRecord]) -> Iterator[Swept]:
+    for policy in POLICIES:
+        found = [
+            msgspec.convert(record.outcome.result, SizeSweep)
+            for record in records
+            if record.variant == f"{axis}, {policy}" and isinstance(record.outcome, Took)
+        ]
+        if found:
+            yield Swept(case=case, axis=axis, policy=policy, sizes=_joined([one.sizes for one in found]))
+
+
+def _joined(processes: Sequence[tuple[SizeResult, ...]]) -> tuple[SizeResult, ...]:
+    first, *others = processes
+    blocks = {one.size: one.blocks for one in first}
+    for sizes in others:
+        for one in sizes:
+            blocks[one.size] = (*blocks.get(one.size, ()), *one.blocks)
+    return tuple(msgspec.structs.replace(one, blocks=blocks[one.size]) for one in first)
+
+
+def report(trials: Trials) -> list[str]:
+    """Means over cases, a table for each case and axis, and why sizes did not work."""
+    found = swept(trials)
+    if not found:
+        return ["No process has a result yet.", *without_result(trials)]
+    lines = ["## Over all cases", "", *markdown.table(*_means(found)), ""]
+    for case, axis in dict.fromkeys((one.case, one.axis) for one in found):
+        some = [one for one in found if one.case == case and one.axis == axis]
+        label = case.label().replace(" inductor", "")
+        lines += [f"## {markdown.escape(label)}, by its {axis}", "", *markdown.table(*_case(some)), ""]
+    if guards := _guards(found):
+        headings = ("how", "the guard that failed", "times", "which")
+        lines += ["## Why functions were compiled again", "", *markdown.table(headings, guards), ""]
+    if problems := _problems(found):
+        headings = ("how", "problem", "sizes", "which")
+        lines += ["## What did not work", "", *markdown.table(headings, problems), ""]
+    return [*lines, READING, *without_result(trials)]
+
+
+Table = tuple[Sequence[str], list[Sequence[str]]]
+
+
+def _means(found: Sequence[Swept]) -> Table:
+    headings = ("by", "how", "worked", "graphs", "recompiled", "compiling, of static", "slowdown", "worst")
+    static_s = {(one.case, one.axis): one.compile_s for one in found if one.policy == "static" and one.works}
+    rows: list[Sequence[str]] = []
+    for axis in AXES:
+        for policy in POLICIES:
+            some = [one for one in found if one.axis == axis and one.policy == policy]
+            if not some:
+                continue
+            working = [one for one in some if one.works]
+            both_s = [(one.compile_s, static_s.get((one.case, axis), 0.0)) for one in working]
+            ratios = [own_s / of_static_s for own_s, of_static_s in both_s if own_s and of_static_s]
+            times = [[slow.value for size in one.sizes if (slow := slowdown(size))] for one in working]
+            all_times = [value for of_case in times for value in of_case]
+            rows.append(
+                (
+                    axis,
+                    policy,
+                    f"{len(working)} of {len(some)}",
+                    f"{median(one.graphs for one in working):g}" if working else "",
+                    f"{median(one.recompilations for one in working):g}" if working else "",
+                    units.speedup(geomean([[ratio] for ratio in ratios])) if ratios else "",
+                    units.speedup(geomean([of_case for of_case in times if of_case])) if all_times else "",
+                    f"{max(all_times):.2f}x" if all_times else "",
+                )
+            )
+    return headings, rows
+
+
+def _case(some: Sequence[Swept]) -> Table:
+    sizes = list(dict.fromkeys(size.size for one in some for size in one.sizes))
+    headings = ("how", "graphs", "recompiled", "compiling", *(f"slowdown at {size}" for size in sizes))
+    rows: list[Sequence[str]] = []
+    for one in some:
+        by_size = {size.size: size for size in one.sizes}
+        cells = [_cell(by_size.get(size)) for size in sizes]
+        rows.append((one.policy, str(one.graphs), str(one.recompilations), units.seconds(one.compile_s), *cells))
+    return headings, rows
+
+
+def _cell(one: SizeResult | None) -> str:
+    if one is None:
+        return ""
+    slow = slowdown(one)
+    if slow is None:
+        return "not in eager" if in_eager_too(one) else "failed"
+    return units.speedup(slow) + (f", {one.graphs} compiled" if one.graphs else "")
+
+
+def _guards(found: Sequence[Swept]) -> list[Sequence[str]]:
+    """Each guard without the sizes in it and without Dynamo's remark on it: the same of several cases is one line."""
+    times: Counter[tuple[str, str]] = Counter()
+    which: dict[tuple[str, str], dict[str, None]] = {}
+    for one in found:
+        for size in one.sizes:
+            for recompilation in size.recompilations:
+                key = one.policy, re.sub(r"(?<!\[)(?<!index )\b\d+\b", "N", recompilation.reason.partition(" # ")[0])
+                times[key] += 1
+                which.setdefault(key, {})[f"{one.case.model} {one.case.mode} by {one.axis}"] = None
+    ordered = sorted(times, key=lambda key: (POLICIES.index(key[0]), -times[key]))
+    return [(*key, str(times[key]), units.first_few(list(which[key]), most=4)) for key in ordered]
+
+
+def _problems(found: Sequence[Swept]) -> list[Sequence[str]]:
+    """Each problem with the sizes that have it: the same of several cases is one line."""
+    which: dict[tuple[str, str], dict[str, set[int]]] = {}
+    for one in found:
+        for size in one.sizes:
+            if size.problem:
+                label = f"{one.case.model} {one.case.mode} by {one.axis}"
+                which.setdefault((one.policy, size.problem), {}).setdefault(label, set()).add(size.size)
+    return [
+        (
+            policy,
+            problem,
+            ", ".join(str(size) for size in sorted(set().union(*cases.values()))),
+            units.first_few(list(cases), most=4),
+        )
+        for (policy, problem), cases in which.items()
+    ]

@@ -1,0 +1,290 @@
+"""How long a new process waits for its first result: eager, compiled cold, from caches, from a package.
+
+Each process is a fresh Python. Its clock starts before Python does, and ends when the first step is done on the device.
+`cold` compiles with inductor into empty caches. `disk cache` finds the caches (inductor's FX graphs, AOTAutograd's,
+Triton's) that an earlier process left on the disk. `mega-cache` begins with an empty disk, and loads one file that an
+earlier process wrote with `torch.compiler.save_cache_artifacts`. `package` loads what AOTInductor made, in evaluation.
+Each has five processes (`--repeats`), in turns: eager, cold, disk, mega, package, and back in the other order, so that
+what drifts meets all alike. A process before them fills the caches. Nothing else runs meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+import msgspec
+
+from torchzoo import backends, stats
+from torchzoo.analysis.bootstrap import geomean
+from torchzoo.case import Backend, Case, Mode
+from torchzoo.errors import UsageError
+from torchzoo.report import markdown, units
+from torchzoo.run.plan import Axes, skip_reason
+from torchzoo.run.request import RunRequest
+from torchzoo.settings import Settings
+from torchzoo.trials import CacheCounts, FirstResult, Packages, Took, Trials, Turn
+from torchzoo.userbenchmark import Choice, without_result
+from torchzoo.zoo.spec import ModelSpec
+
+PROCESSES = 5
+EAGER, COLD, DISK, MEGA, PACKAGE = "eager", "cold", "disk cache", "mega-cache", "package"
+VARIANTS = (EAGER, COLD, DISK, MEGA, PACKAGE)
+FILLING, PACKING = "filling the caches", "making the package"
+FUNCTIONS = "torchzoo.measure.first_result"
+AOTI = Backend("aoti")
+
+DEFAULT_MODELS = (
+    "alexnet",
+    "basic_gnn_gcn",
+    "BERT_pytorch",
+    "dcgan",
+    "densenet121",
+    "dlrm",
+    "hf_Albert",
+    "hf_Bert",
+    "hf_DistilBert",
+    "hf_GPT2",
+    "hf_T5",
+    "hf_Whisper",
+    "LearningToPaint",
+    "lennard_jones",
+    "mnasnet1_0",
+    "mobilenet_v2",
+    "mobilenet_v3_large",
+    "nanogpt",
+    "phlippe_resnet",
+    "pytorch_unet",
+    "resnet18",
+    "resnet50",
+    "shufflenet_v2_x1_0",
+    "soft_actor_critic",
+    "squeezenet1_1",
+    "timm_efficientnet",
+    "timm_vision_transformer",
+    "tts_angular",
+)
+
+READING = """## How to read it, and where it can mislead
+
+- The time has four parts. *Import*: Python's own start, torch, the model's library. *Build*: the model and its batch
+  are made on the device. *Load*: the file of the mega-cache, or the packages, are read. *First step*: what was not
+  found is compiled, the compiler itself is imported, and the step is taken. A value is the median over processes. An
+  interval is that of order statistics: five processes give at most 94%. Then its confidence stands behind it.
+- Other processes have read the files of Python and torch before, so these are in the system's memory.
+- A package needs no network in Python. Here the model is built all the same, since its step calls the package. A
+  program that has only inputs and the package does not wait for the model's import and build.
+- *From the caches* is what PyTorch's counters say. If a graph was compiled again although a cache was there, the row
+  says so, and is in no mean.
+- *Built* counts shared libraries that were compiled from C++. On the CPU the mega-cache has the generated code, but not
+  what the C++ compiler makes of it: a row can find all graphs and still wait for `g++`. In an empty folder PyTorch also
+  compiles small programs, to find out which vector instructions the CPU has; so it does when it loads a package.
+"""
+
+
+def plan(choice: Choice) -> RunRequest:
+    """Evaluation and training with inductor. The repeats are the processes of each variant."""
+    return RunRequest(
+        patterns=choice.patterns if choice.names_models else DEFAULT_MODELS,
+        suites=choice.suites,
+        models_dirs=choice.models_dirs,
+        axes=Axes(modes=(Mode.EVAL, Mode.TRAIN), devices=(), backends=(Backend("inductor"),), repeats=PROCESSES),
+        settings=Settings(),
+    )
+
+
+def turns(case: Case, spec: ModelSpec, repeats: int) -> list[Turn]:
+    """First the processes that prepare, then all variants in turns.
+
+    Raises:
+        UsageError: the backend is not behind Dynamo, so that there are no caches to be warm.
+    """
+    if not backends.info(case.backend.name).uses_dynamo:
+        raise UsageError(f"warm_start measures what is compiled behind Dynamo, and {case.backend} is not")
+    no_package = skip_reason(msgspec.structs.replace(case, backend=AOTI), spec, {}) or ""
+    found = [
+        Turn(variant=FILLING, function=f"{FUNCTIONS}:fill_caches", cache="disk"),
+        Turn(variant=PACKING, function=f"{FUNCTIONS}:package", skip=no_package),
+    ]
+    one_round = [
+        Turn(variant=EAGER, function=f"{FUNCTIONS}:eager"),
+        Turn(variant=COLD, function=f"{FUNCTIONS}:compiled"),
+        Turn(variant=DISK, function=f"{FUNCTIONS}:compiled", cache="disk", needs=FILLING),
+        Turn(variant=MEGA, function=f"{FUNCTIONS}:compiled_with_artifacts", needs=FILLING),
+        Turn(variant=PACKAGE, function=f"{FUNCTIONS}:packaged", needs=PACKING),
+    ]
+    for number in range(repeats):
+        order = one_round if number % 2 == 0 else one_round[::-1]
+        found += [msgspec.structs.replace(turn, number=number) for turn in order]
+    return found
+
+
+# --- the report ---
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """All processes of one variant of a case."""
+
+    case: Case
+    variant: str
+    processes: tuple[FirstResult, ...]
+
+    @property
+    def total_s(self) -> stats.Estimate:
+        return stats.median_estimate([one.total_s for one in self.processes])
+
+    def part_s(self, name: str) -> float:
+        return median(float(getattr(one, name)) for one in self.processes)
+
+
+def starts(trials: Trials) -> dict[Case, dict[str, Start]]:
+    """What was measured, by case and variant, in the order of `VARIANTS`."""
+    found: dict[Case, dict[str, Start]] = {}
+    for case, records in trials.by_case().items():
+        for variant in VARIANTS:
+            results = tuple(
+                msgspec.convert(record.outcome.result, FirstResult)
+                for record in records
+                if record.variant == variant and isinstance(record.outcome, Took)
+            )
+            if results:
+                found.setdefault(case, {})[variant] = Start(case=case, variant=variant, processes=results)
+    return found
+
+
+def report(trials: Trials) -> list[str]:
+    """Means over cases, then for each case the times, their parts, and what the caches did."""
+    found = starts(trials)
+    if not found:
+        return ["No process has a result yet.", *without_result(trials)]
+    lines = ["## Time to the first result, over all cases", "", *markdown.table(*_means(found)), ""]
+    lines += ["## Time to the first result", "", *markdown.table(*_times(found)), ""]
+    lines += ["## Its parts, and where the code came from", "", *markdown.table(*_parts(found)), ""]
+    lines += ["## What is kept", "", *markdown.table(*_sizes(trials)), ""]
+    return [*lines, READING, *without_result(trials)]
+
+
+Table = tuple[Sequence[str], list[Sequence[str]]]
+
+
+def _means(found: dict[Case, dict[str, Start]]) -> Table:
+    """How much faster than cold: geometric means over the cases that have both, and where both are what they say."""
+    rows: list[Sequence[str]] = []
+    for mode in Mode:
+        for variant in (EAGER, DISK, MEGA, PACKAGE):
+            whole, step, missed = [], [], 0
+            for case, by_variant in found.items():
+                if case.mode is not mode or not {COLD, variant} <= set(by_variant):
+                    continue
+                cold, warm = by_variant[COLD], by_variant[variant]
+                if problem(cold) or problem(warm):
+                    missed += 1
+                    continue
+                whole.append([cold.total_s.value / warm.total_s.value])
+                step.append([_after_build_s(cold) / _after_build_s(warm)])
+            if whole:
+                rows.append(
+                    (
+                        mode,
+                        variant,
+                        units.speedup(geomean(whole)),
+                        units.speedup(geomean(step)),
+                        str(len(whole)),
+                        str(missed or ""),
+                    )
+                )
+            elif missed:
+                rows.append((mode, variant, "", "", "0", str(missed)))
+    return ("mode", "against cold", "times as fast", "load and first step alone", "cases", "left out"), rows
+
+
+def _after_build_s(start: Start) -> float:
+    return median(one.load_s + one.step_s for one in start.processes)
+
+
+def _times(found: dict[Case, dict[str, Start]]) -> Table:
+    rows: list[Sequence[str]] = []
+    for case, by_variant in found.items():
+        rows.append((_label(case), *(_total(by_variant.get(variant)) for variant in VARIANTS)))
+    return ("case", *VARIANTS), rows
+
+
+def _total(start: Start | None) -> str:
+    if start is None:
+        return ""
+    return units.latency(start.total_s) + (f" ({problem(start)})" if problem(start) else "")
+
+
+def _label(case: Case) -> str:
+    return case.label().replace(" inductor", "")
+
+
+def _parts(found: dict[Case, dict[str, Start]]) -> Table:
+    headings = ("case", "how", "import", "build", "load", "first step", "a later step", "from the caches", "built")
+    names = ("import_s", "build_s", "load_s", "step_s", "later_step_s")
+    rows: list[Sequence[str]] = []
+    for case, by_variant in found.items():
+        for variant, start in by_variant.items():
+            parts = [units.seconds(start.part_s(name)) for name in names]
+            if variant not in (MEGA, PACKAGE):
+                parts[2] = ""
+            built = start.part_s("libraries_built")
+            rows.append((_label(case), variant, *parts, cache_words(start), f"{built:g}" if built else ""))
+    return headings, rows
+
+
+def _sizes(trials: Trials) -> Table:
+    rows: list[Sequence[str]] = []
+    for case, records in trials.by_case().items():
+        took = {record.variant: record.outcome.result for record in records if isinstance(record.outcome, Took)}
+        if FILLING not in took and PACKING not in took:
+            continue
+        filled = msgspec.convert(took[FILLING], FirstResult) if FILLING in took else None
+        package = msgspec.convert(took[PACKING], Packages) if PACKING in took else None
+        rows.append(
+            (
+                _label(case),
+                units.size(filled.cache_bytes) if filled else "",
+                units.size(filled.artifact_bytes) if filled else "",
+                units.size(package.package_bytes) if package else "",
+                units.seconds(package.compile_s) if package else "",
+            )
+        )
+    return ("case", "caches on the disk", "file of the mega-cache", "package, with weights", "making the package"), rows
+
+
+def problem(start: Start) -> str:
+    """Why a row is not what its name says; empty if it is.
+
+    A graph counts as found if AOTAutograd's cache had it. Then inductor's cache had it too: one reads the other.
+    """
+    if start.variant in (DISK, MEGA) and not all(map(_found_all, start.processes)):
+        return "missed the cache"
+    if start.variant == COLD and any(one.autograd_cache.hits or one.inductor_cache.hits for one in start.processes):
+        return "found a cache"
+    return ""
+
+
+def _found_all(one: FirstResult) -> bool:
+    caches = (one.autograd_cache, one.inductor_cache)
+    return all(cache.hits and not cache.misses and not cache.bypasses for cache in caches)
+
+
+def cache_words(start: Start) -> str:
+    """`all 3 graphs`, `none`, or what each cache had where some graphs were not found."""
+    if start.variant in (EAGER, PACKAGE):
+        return ""
+    return "; ".join(dict.fromkeys(map(_words, start.processes)))  # where processes differ, each is named
+
+
+def _words(one: FirstResult) -> str:
+    if _found_all(one):
+        return f"all {one.autograd_cache.hits} graphs" if one.autograd_cache.hits > 1 else "the one graph"
+    if not one.autograd_cache.hits and not one.inductor_cache.hits:
+        bypasses = one.autograd_cache.bypasses + one.inductor_cache.bypasses
+        return f"none ({bypasses} could not be cached)" if bypasses else "none"
+    return f"AOTAutograd {_share(one.autograd_cache)}, inductor {_share(one.inductor_cache)}"
+
+
+def _share(cache: CacheCounts) -> str:
+    return f"{cache.hits} of {cache.hits + cache.misses + cache.bypasses}"
