@@ -34,6 +34,7 @@ from torchzoo.measure.memory import free_memory, watch_device_peak
 from torchzoo.measure.passes.communication import Communication, collectives
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
 from torchzoo.measure.process_group import use_device
+from torchzoo.measure.quantization import refusals_are_skips
 from torchzoo.measure.stages import Stages, Tell
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, step_until_steady, warm_up
@@ -143,7 +144,8 @@ def _measure_model(
     stages.enter(Stage.WARM_UP)
     clock = gang.clock(DeviceClock(device))
     patient = gang.clock(PatientClock(device))
-    eager = _warmed_up(gang, EAGER_VARIANT, patient, settings)
+    with refusals_are_skips(case.precision):
+        eager = _warmed_up(gang, EAGER_VARIANT, patient, settings)
     finite.require(eager.steps, loss_is_finite=eager.warm.result_is_finite, candidate_stepped=False)
     gang.everywhere("inspect")
     inspection = member.inspection

@@ -90,7 +90,7 @@ def _check(runs: Runs) -> Check:
     reference = Reference(fp64) if fp64 else eager_reference
     if is_eager:
         found = eager
-        baseline = runs.native(random_draws) if runs.is_cast else None
+        baseline = runs.native(random_draws) if runs.has_native else None
         if fp64 is None and baseline is not None:
             reference = Reference(baseline)
     else:
@@ -102,7 +102,7 @@ def _check(runs: Runs) -> Check:
         perturbed = [runs.perturbed(random_draws, seed) for seed in range(PERTURBED_RUNS)]
         comparisons = judge.judge(found, baseline=baseline, eager=equal_to, perturbed=perturbed)
     if fp64 is None:
-        return _without_fp64(runs.case, why_no_fp64, comparisons, is_judged=not is_eager or runs.is_cast)
+        return _without_fp64(runs.case, why_no_fp64, comparisons, is_judged=not is_eager or runs.has_native)
     return _verdict(runs.case, comparisons, is_native_eager=is_eager and not runs.is_cast)
 
 

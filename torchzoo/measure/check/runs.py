@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
+from torchzoo.measure.check.quantized import quantize_reference
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
     ReplayRandomDraws,
@@ -34,6 +35,7 @@ from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
+from torchzoo.measure.quantization import is_quantized_tensor
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
 from torchzoo.zoo.spec import ModelSpec
@@ -58,6 +60,14 @@ class Runs:
     def arithmetic(self) -> Precision:
         """The coarsest precision that the case computes in."""
         return coarsest_precision(self.case.precision, self.spec.native_dtype, self.device)
+
+    @property
+    def has_native(self) -> bool:
+        """Whether eager at the model's own precision says how far off the case may be.
+
+        Not for quantized precisions: it is as far off their reference as quantization changes the results.
+        """
+        return self.is_cast and not self.case.precision.is_quantized
 
     @property
     def is_cast(self) -> bool:
@@ -91,7 +101,10 @@ class Runs:
         return self._run(Precision.DEFAULT, context=ReplayRandomDraws(random_draws.draws))
 
     def fp64(self, random_draws: RecordRandomDraws) -> Results:
-        """Eager at fp64, tensors that the step makes included, with the same random numbers."""
+        """Eager at fp64, tensors that the step makes included, with the same random numbers.
+
+        Of a quantized precision, the reference that `torchzoo.measure.check.quantized` makes.
+        """
         with _gradients_given_to_optimizers() as magnitudes:
             context = ReplayRandomDraws(random_draws.draws)
             return self._run(Precision.FP64, context=context, gradient_magnitudes=magnitudes)
@@ -144,6 +157,9 @@ class Runs:
         _use_default_flags()
         model = self.model_class(case.mode, device, case.batch_size, seed=case.seed)
         without_dropout(model)
+        if precision is Precision.FP64 and case.precision.is_quantized:
+            apply_precision(model, Precision.BF16)  # the same weights and data, before they are quantized
+            quantize_reference(model, case.precision)
         apply_precision(model, precision)
         if precision is Precision.FP64:
             _cast_attributes(model)
@@ -215,7 +231,8 @@ def _cast_attributes(model: Model) -> None:
 @torch.no_grad()
 def _perturb_weights(model: Model, epsilon: float, seed: int) -> None:
     """Change every weight (of a model without weights: its data) by `epsilon`, relatively, up, down or not at all."""
-    tensors: list[Any] = [parameter for _, parameter in named_parameters(model)] or tree_leaves(model.batch)
+    weights = [parameter for _, parameter in named_parameters(model) if not is_quantized_tensor(parameter)]
+    tensors: list[Any] = weights or tree_leaves(model.batch)
     generator = torch.Generator().manual_seed(seed)
     for tensor in tensors:
         if isinstance(tensor, Tensor) and tensor.is_floating_point():

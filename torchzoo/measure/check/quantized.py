@@ -1,0 +1,80 @@
+"""The reference of quantized precisions: the same quantization, written here anew, without torchao and its kernels.
+
+Weights are quantized as the label says and kept as the fp64 numbers that they stand for. With `fp8`, the operands of
+each product are rounded to float8 in the same way, and multiplied in fp64. So a wrong scale, packing or kernel shows as
+an error, and the loss of accuracy that quantization is known to cause does not.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchzoo.case import Precision
+from torchzoo.measure.quantization import INT4_GROUP, layers_to_quantize
+from torchzoo.model import Model
+
+
+def quantize_reference(model: Model, precision: Precision) -> None:
+    """Make the layers of `model`, which is in bf16, those of a reference. What is left is to cast the model to fp64."""
+    for network in model.networks().values():
+        for layer in layers_to_quantize(network, precision).values():
+            if precision is Precision.FP8:
+                layer.forward = partial(_float8_linear, layer)  # type: ignore[method-assign]
+            else:
+                rounded = (int8_rounded if precision is Precision.INT8WO else int4_rounded)(layer.weight.detach())
+                layer.weight = nn.Parameter(rounded, requires_grad=False)
+
+
+def int8_rounded(weight: Tensor) -> Tensor:
+    """The fp64 numbers that a weight (out, in) becomes: multiples of a scale of each row, from -128 to 127.
+
+    The scale is rounded to the weight's dtype.
+    """
+    scale = (weight.abs().amax(dim=1, keepdim=True) / 127.5).clamp_min(torch.finfo(torch.float32).eps).double()
+    return (weight.double() / scale).round().clamp(-128, 127) * scale
+
+
+def int4_rounded(weight: Tensor) -> Tensor:
+    """The fp64 numbers that a weight (out, in) in bf16 becomes: in each group, 16 equal steps from least to greatest.
+
+    Scale and zero point are stored in bf16, and are rounded before the numbers are.
+    """
+    rows, columns = weight.shape
+    groups = weight.reshape(rows, columns // INT4_GROUP, INT4_GROUP)
+    low, high = (extreme.unsqueeze(-1) for extreme in groups.aminmax(dim=-1))
+    scale = ((high - low) / 15).clamp_min(torch.finfo(weight.dtype).eps)
+    zero = low + scale * 8
+    steps = ((groups - (zero - scale * 8)) / scale).round().clamp(0, 15)
+    return ((steps.double() - 8) * scale.double() + zero.double()).reshape(rows, columns)
+
+
+def float8_rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Values rounded to float8, with one scale for all that makes the largest the largest number of `dtype`."""
+    largest = torch.finfo(dtype).max
+    scale = values.abs().amax().clamp_min(1e-12) / largest
+    return (values / scale).clamp(-largest, largest).float().to(dtype).to(values.dtype) * scale
+
+
+class _Float8Product(torch.autograd.Function):
+    """x (..., in) times the transposed weight (out, in), and both gradients, each a product of float8 operands."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        x, weight = (float8_rounded(operand, torch.float8_e4m3fn) for operand in (x, weight))
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        gradient = float8_rounded(gradients[0], torch.float8_e5m2)
+        return gradient @ weight, gradient.flatten(0, -2).t() @ x.flatten(0, -2)
+
+
+def _float8_linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    product: Tensor = _Float8Product.apply(x, layer.weight)
+    return product if layer.bias is None else product + layer.bias
