@@ -31,6 +31,7 @@ class Pass(enum.StrEnum):
     """What a run may ask for beside time and memory. Each pass has steps of its own, apart from the timing."""
 
     BREAKDOWN = "breakdown"
+    OP_SHAPES = "op_shapes"
     ENERGY = "energy"
     FLOPS = "flops"
     API = "api"

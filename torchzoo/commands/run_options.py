@@ -145,6 +145,8 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
     passes = parser.add_argument_group("passes", "more about each case, in steps of their own after the timing")
     for one, text in {
         Pass.BREAKDOWN: "where a step's wall time goes: the device computes, moves data, idles; the longest kernels",
+        Pass.OP_SHAPES: "operators by the shapes and dtypes that they take, with their calls and times; "
+        "`torchzoo export RUN --format op-shapes` writes them",
         Pass.FLOPS: "operations of a step, what the device achieved of its peak, and what bounds it",
         Pass.CHECK: "results compared with eager's, judged by an fp64 reference",
         Pass.MEMORY_ALONE: "peaks of a compiled candidate in a process of its own, in which eager never ran",

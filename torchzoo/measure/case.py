@@ -39,6 +39,7 @@ from torchzoo.measure.stages import Stages, Tell
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, step_until_steady, warm_up
 from torchzoo.model import Model
+from torchzoo.operators import OperatorShapes
 from torchzoo.record import (
     CANDIDATE_VARIANT,
     EAGER_VARIANT,
@@ -176,6 +177,7 @@ def _measure_model(
         for run in runs:
             run.breakdown = passes.breakdown_of(run.variant, case, settings, device, clock, run.step_s)
             run.device_time = passes.device_time_of(run.variant, run.breakdown, device, clock)
+            run.operator_shapes = passes.operator_shapes_of(run.variant, settings, device, clock, run.step_s)
         for run in runs:
             run.communication = passes.communication_of(gang, run.variant, run.step_s)
     for run in runs:
@@ -256,6 +258,7 @@ class _VariantRun:
     back_to_back: tuple[BackToBack, ...] = ()
     energy: Energy | None = None
     breakdown: Breakdown | None = None
+    operator_shapes: OperatorShapes | None = None
     device_time: Callable[[], float | None] = lambda: None
     growth: Growth | None = None
     communication: list[Communication] = field(default_factory=list)  # of all ranks, if there are several
@@ -283,6 +286,7 @@ class _VariantRun:
             device_active_s=self.device_time(),
             compilation=self.compilation,
             breakdown=self.breakdown,
+            operator_shapes=self.operator_shapes,
             energy=self.energy,
             growth=self.growth,
             collectives=collectives(self.communication) if self.communication else (),

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchzoo.errors import attempt
 from torchzoo.measure.quantization import is_quantized_tensor
-from torchzoo.record import ApiSurface
+from torchzoo.operators import ApiSurface
 
 
 def step_api(step: Callable[[], Any]) -> ApiSurface:
