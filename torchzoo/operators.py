@@ -28,9 +28,7 @@ class OperatorCalls(msgspec.Struct, frozen=True, array_like=True):
     name: str  # of the operator; of a kernel that no operator started, the kernel's
     operands: tuple[Operand, ...]
     calls: PositiveCount
-    total_s: (
-        Seconds  # on a device: of the kernels that it started; on the CPU: its own, without the operators inside it
-    )
+    total_s: Seconds  # of the kernels that it started; on the CPU its own time, without the operators inside it
 
 
 class OperatorShapes(msgspec.Struct, frozen=True, kw_only=True):

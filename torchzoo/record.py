@@ -99,6 +99,7 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     late_graphs: Count = 0  # those of `graphs` that were compiled after the warm-up, while memory or time was measured
     package_bytes: Count | None = None  # size of AOTInductor's packages, weights included; None for other backends
     load_s: Seconds | None = None  # wall time of loading them
+    traced: bool = False  # PyTorch's structured trace was written meanwhile: all times of compiling include that
 
     @property
     def break_count(self) -> int:

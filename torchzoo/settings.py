@@ -92,3 +92,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache_dir: str | None = None  # of `shared`
     passes: tuple[Pass, ...] = ()
     trace_dir: str | None = None  # where the breakdown's Chrome traces are kept
+    debug_dir: str | None = None  # where structured traces of compiling are kept, and scripts that reproduce failures

@@ -98,7 +98,7 @@ def measure_case(
     gang.everywhere("release")
     if not_finite is not None:
         free_memory(device)
-        raise why_not_measured(not_finite, case, partial(_prepared_model, model_class, case, device))
+        raise why_not_measured(not_finite, case, partial(prepared_model, model_class, case, device))
     check = (
         passes.check_ranks_of(gang, case, settings)
         if gang.size > 1
@@ -237,7 +237,7 @@ def _model(model_class: type[Model], case: Case, device: torch.device) -> Model:
     return model_class(case.mode, device, case.batch_size, seed=case.seed)
 
 
-def _prepared_model(model_class: type[Model], case: Case, device: torch.device) -> Model:
+def prepared_model(model_class: type[Model], case: Case, device: torch.device) -> Model:
     """The model of a case as it is before its first step."""
     model = _model(model_class, case, device)
     apply_precision(model, case.precision)

@@ -41,6 +41,7 @@ class Mark(enum.Enum):
     SYNC = ("s", "the step waits for the device by nature")
     GRAPH_BREAKS = ("b", "graph breaks")
     NO_CUDA_GRAPH = ("g", "CUDA graphs were skipped")
+    TRACED = ("r", "what compiling did was traced, and its times of compiling include that")
     INCOMPLETE = ("i", "breakdown, operations or API are not known in full")
     PUT_BACK = ("p", "a setting that its libraries changed was put back")
 
@@ -113,6 +114,9 @@ def _of_variant(result: VariantResult) -> list[Remark]:
         found.append(Remark(Mark.NO_CUDA_GRAPH, text))
     if result.compilation and (breaks := result.compilation.break_count):
         found.append(Remark(Mark.GRAPH_BREAKS, f"{breaks} graph breaks"))
+    if result.compilation and result.compilation.traced:
+        text = "its times of compiling include writing the structured trace: they are not compared with others"
+        found.append(Remark(Mark.TRACED, text))
     if result.compilation and result.compilation.late_graphs:
         found.append(Remark(Mark.UNSTEADY, f"UNSTEADY, in no mean: {unsteady_words(result.compilation)}"))
     if leak := growth.remark(result.growth):
