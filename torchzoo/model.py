@@ -104,6 +104,14 @@ class Model(abc.ABC):
         """
         return None
 
+    @classmethod
+    def reference(cls) -> type[Model]:
+        """A class whose results at fp64 are what this one computes: what `--check` judges by.
+
+        It is this class, unless that has operators for which there is no fp64.
+        """
+        return cls
+
     def tensor_parallel_plan(self) -> dict[str, ParallelStyle] | None:
         """How `parallelize_module` shards the network: by the path of a module (`*` for any name), its style.
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from classifier import check, drops_a_relu, is_right
 from torch import Tensor, nn
 
+from examples import SPEC
 from perceptron import Perceptron
 from torchzoo.case import Mode, Precision
+from torchzoo.networks.quantization import QuantizedImageClassifier
 from torchzoo.record import CheckStatus
+from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.spec import ModelSpec
 
 torchao = pytest.importorskip("torchao")
 
@@ -70,3 +76,51 @@ def test_a_wrong_product_of_gradients_is_found(monkeypatch: pytest.MonkeyPatch) 
     found = check(Deep, Mode.TRAIN, precision=Precision.FP8)
     assert found.status is CheckStatus.INCORRECT
     assert "gradients" in found.reason
+
+
+class InEightBits(QuantizedImageClassifier):
+    """As the zoo's quantized classifiers are: fake quantization in training, int8 kernels in evaluation."""
+
+    image_size = 8
+    num_classes = 10
+
+    def build_float_network(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, 16, 3, bias=False),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.Conv2d(16, 16, 3),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(256, 10),
+        )
+
+
+def spec_of(name: str) -> ModelSpec:
+    """A spec with the tolerances of one of the zoo's models."""
+    return msgspec.structs.replace(SPEC, tolerances=find_models([]).spec(name).tolerances)
+
+
+def halves_its_results(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    def changed(one: Any) -> Any:
+        if isinstance(one, Tensor) and one.is_quantized:
+            return torch.quantize_per_tensor(one.dequantize() / 2, one.q_scale(), one.q_zero_point(), one.dtype)
+        return one / 2 if isinstance(one, Tensor) and one.is_floating_point() else one
+
+    return lambda *args: tuple(map(changed, graph(*args)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["eager", "aot_eager"])
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
+def test_a_model_that_is_quantized_itself_has_a_reference(mode: Mode, name: str) -> None:
+    found = check(InEightBits, mode, name, spec_of("resnet50_quantized_qat"))
+    assert found.status is CheckStatus.CORRECT, found.reason
+    assert mode is Mode.TRAIN or 0 < (found.comparisons[0].error or 0.0) < 0.1, "int8 was compared with itself"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
+def test_a_backend_that_is_wrong_for_a_quantized_model_is_found(mode: Mode, backend: Any) -> None:
+    found = check(InEightBits, mode, backend(halves_its_results), spec_of("resnet50_quantized_qat"))
+    assert found.status is CheckStatus.INCORRECT

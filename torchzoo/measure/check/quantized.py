@@ -1,4 +1,6 @@
-"""The reference of quantized precisions: the same quantization, written here anew, without torchao and its kernels.
+"""References at fp64 of what is quantized: by a precision, or by the model itself in training.
+
+A precision's is the same quantization, written here anew, without torchao and its kernels.
 
 Weights are quantized as the label says and kept as the fp64 numbers that they stand for. With `fp8`, the operands of
 each product are rounded to float8 in the same way, and multiplied in fp64. So a wrong scale, packing or kernel shows as
@@ -12,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.ao.quantization import FakeQuantizeBase
+from torch.utils._pytree import tree_map
 
 from torchzoo.case import Precision
 from torchzoo.measure.quantization import INT4_GROUP, layers_to_quantize
@@ -27,6 +31,36 @@ def quantize_reference(model: Model, precision: Precision) -> None:
             else:
                 rounded = (int8_rounded if precision is Precision.INT8WO else int4_rounded)(layer.weight.detach())
                 layer.weight = nn.Parameter(rounded, requires_grad=False)
+
+
+def keep_fake_quantization_single(model: Model) -> None:
+    """Let fake quantization (`torch.ao.quantization`) compute in fp32, which is all that it has, in a model in fp64.
+
+    What it is given and what it returns is in fp64, and so is all else. Rounding to 256 steps hides that of fp32.
+    """
+    for network in model.networks().values():
+        for module in network.modules():
+            if isinstance(module, FakeQuantizeBase):
+                module.float()
+                module.register_forward_pre_hook(lambda _, args: tuple(tree_map(_single, args)))
+                module.register_forward_hook(lambda _, __, output: tree_map(_double, output))
+
+
+def zero_points(network: nn.Module) -> set[str]:
+    """The buffers that fake quantization rounds to whole numbers: from ranges, which are buffers, too.
+
+    Rounding can make two numbers of ranges that are equal but for fp32's rounding. So only the ranges are compared.
+    """
+    modules = network.named_modules()
+    return {f"{path}.zero_point" for path, module in modules if isinstance(module, FakeQuantizeBase)}
+
+
+def _single(leaf: Any) -> Any:
+    return leaf.float() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+def _double(leaf: Any) -> Any:
+    return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
 
 def int8_rounded(weight: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
-from torchzoo.measure.check.quantized import quantize_reference
+from torchzoo.measure.check.quantized import keep_fake_quantization_single, quantize_reference
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
     ReplayRandomDraws,
@@ -60,6 +60,11 @@ class Runs:
     def arithmetic(self) -> Precision:
         """The coarsest precision that the case computes in."""
         return coarsest_precision(self.case.precision, self.spec.native_dtype, self.device)
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether results at fp32 are much more exact than the case can be."""
+        return self.arithmetic not in (Precision.FP64, Precision.FP32)
 
     @property
     def has_native(self) -> bool:
@@ -100,14 +105,14 @@ class Runs:
         """Eager at the model's own precision, with the same random numbers."""
         return self._run(Precision.DEFAULT, context=ReplayRandomDraws(random_draws.draws))
 
-    def fp64(self, random_draws: RecordRandomDraws) -> Results:
-        """Eager at fp64, tensors that the step makes included, with the same random numbers.
+    def reference(self, precision: Precision, random_draws: RecordRandomDraws) -> Results:
+        """Eager at fp64, tensors that the step makes included, with the same random numbers; or at fp32.
 
         Of a quantized precision, the reference that `torchzoo.measure.check.quantized` makes.
         """
         with _gradients_given_to_optimizers() as magnitudes:
             context = ReplayRandomDraws(random_draws.draws)
-            return self._run(Precision.FP64, context=context, gradient_magnitudes=magnitudes)
+            return self._run(precision, context=context, gradient_magnitudes=magnitudes, is_reference=True)
 
     def perturbed(self, random_draws: RecordRandomDraws, seed: int) -> Results:
         """Eager at the case's precision, with weights changed as by rounding and the same random numbers."""
@@ -140,6 +145,7 @@ class Runs:
         inspection: Inspection | None = None,
         perturbation_seed: int | None = None,
         gradient_magnitudes: dict[int, Tensor] | None = None,
+        is_reference: bool = False,
     ) -> Results:
         """Build a model, let it step, and collect the results.
 
@@ -151,18 +157,21 @@ class Runs:
             perturbation_seed: if given, the weights are changed as by rounding.
             gradient_magnitudes: of the gradients given to the optimizers, by the parameter's id; filled by the caller
                 while the step runs.
+            is_reference: the results are what others are judged by.
         """
         case, device = self.case, self.device
         assert case.batch_size is not None
         _use_default_flags()
-        model = self.model_class(case.mode, device, case.batch_size, seed=case.seed)
+        model_class = self.model_class.reference() if is_reference else self.model_class
+        model = model_class(case.mode, device, case.batch_size, seed=case.seed)
         without_dropout(model)
-        if precision is Precision.FP64 and case.precision.is_quantized:
+        if is_reference and case.precision.is_quantized:
             apply_precision(model, Precision.BF16)  # the same weights and data, before they are quantized
             quantize_reference(model, case.precision)
         apply_precision(model, precision)
         if precision is Precision.FP64:
             _cast_attributes(model)
+            keep_fake_quantization_single(model)
         apply_memory_format(model, case.memory_format)
         if model.scaler is not None:
             model.scaler = torch.amp.GradScaler(device.type, init_scale=self.loss_scale)
