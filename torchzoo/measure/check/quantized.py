@@ -38,21 +38,26 @@ def keep_fake_quantization_single(model: Model) -> None:
 
     What it is given and what it returns is in fp64, and so is all else. Rounding to 256 steps hides that of fp32.
     """
-    for network in model.networks().values():
-        for module in network.modules():
-            if isinstance(module, FakeQuantizeBase):
-                module.float()
-                module.register_forward_pre_hook(lambda _, args: tuple(tree_map(_single, args)))
-                module.register_forward_hook(lambda _, __, output: tree_map(_double, output))
+    for module in fake_quantizations(model):
+        module.float()
+        module.register_forward_pre_hook(lambda _, args: tuple(tree_map(_single, args)))
+        module.register_forward_hook(lambda _, __, output: tree_map(_double, output))
 
 
-def zero_points(network: nn.Module) -> set[str]:
-    """The buffers that fake quantization rounds to whole numbers: from ranges, which are buffers, too.
+def fake_quantizations(model: Model) -> list[FakeQuantizeBase]:
+    """The modules of a model that round to steps in training, by `torch.ao.quantization`."""
+    modules = [module for network in model.networks().values() for module in network.modules()]
+    return [module for module in modules if isinstance(module, FakeQuantizeBase)]
 
-    Rounding can make two numbers of ranges that are equal but for fp32's rounding. So only the ranges are compared.
+
+def derived_buffers(network: nn.Module) -> set[str]:
+    """The buffers that fake quantization computes from ranges, which are buffers, too: only the ranges are compared.
+
+    Zero points are whole numbers, and rounding can make two of ranges that are equal but for fp32's rounding. Scales
+    are not computed while fake quantization is switched off.
     """
-    modules = network.named_modules()
-    return {f"{path}.zero_point" for path, module in modules if isinstance(module, FakeQuantizeBase)}
+    modules = [path for path, module in network.named_modules() if isinstance(module, FakeQuantizeBase)]
+    return {f"{path}.{name}" for path in modules for name in ("scale", "zero_point")}
 
 
 def _single(leaf: Any) -> Any:

@@ -12,7 +12,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from torchzoo.case import ResultKind
 from torchzoo.measure.check.matching import Detections, from_dict, from_rows, is_detections
-from torchzoo.measure.check.quantized import zero_points
+from torchzoo.measure.check.quantized import derived_buffers
 from torchzoo.model import Model
 
 #: A larger tensor is kept sparse where fewer than one element in sixteen is not zero: gradients of embeddings.
@@ -108,7 +108,7 @@ def collect_training(
     values |= {ResultKind.GRADIENTS: gradients} if gradients else {}
     values |= {ResultKind.PARAMETERS: updates} if updates else {}
     for network_name, network in model.networks().items():
-        derived = zero_points(network)
+        derived = derived_buffers(network)
         for name, buffer in network.named_buffers():
             if name in derived:
                 continue

@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
-from torchzoo.measure.check.quantized import keep_fake_quantization_single, quantize_reference
+from torchzoo.measure.check.quantized import fake_quantizations, keep_fake_quantization_single, quantize_reference
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
     ReplayRandomDraws,
@@ -54,6 +54,8 @@ class Runs:
     spec: ModelSpec
     model_class: type[Model]
     device: torch.device
+    fake_quantizes: bool = True  # where the model does; otherwise it is switched off
+    has_fake_quantization: bool = False  # known after the first run
     loss_scale: float = 2.0**16  # of a GradScaler, its own default; made smaller until eager's gradients are finite
 
     @property
@@ -130,6 +132,12 @@ class Runs:
         count_compiled(watch, self.case, None)
         return results
 
+    def _switch_fake_quantization(self, model: Model) -> None:
+        found = fake_quantizations(model)
+        self.has_fake_quantization |= bool(found)
+        for one in found if not self.fake_quantizes else ():
+            one.disable_fake_quant()
+
     def _run(self, precision: Precision, **options: Any) -> Results:
         """Run, then free the memory of the model, which nobody holds any more."""
         results = self._step_new_model(precision, **options)
@@ -165,6 +173,7 @@ class Runs:
         model_class = self.model_class.reference() if is_reference else self.model_class
         model = model_class(case.mode, device, case.batch_size, seed=case.seed)
         without_dropout(model)
+        self._switch_fake_quantization(model)
         if is_reference and case.precision.is_quantized:
             apply_precision(model, Precision.BF16)  # the same weights and data, before they are quantized
             quantize_reference(model, case.precision)
