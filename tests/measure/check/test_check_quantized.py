@@ -11,9 +11,11 @@ import torch
 from classifier import check, drops_a_relu, is_right
 from torch import Tensor, nn
 
-from examples import SPEC
+from examples import CASE, SPEC
 from perceptron import Perceptron
-from torchzoo.case import Mode, Precision
+from torchzoo.case import Backend, Mode, NativeDtype, Precision
+from torchzoo.measure.check.check import check_case
+from torchzoo.measure.precision import apply_precision, check_precision, inspect_step
 from torchzoo.networks.quantization import QuantizedImageClassifier
 from torchzoo.record import CheckStatus
 from torchzoo.zoo.catalog import find_models
@@ -22,7 +24,7 @@ from torchzoo.zoo.spec import ModelSpec
 torchao = pytest.importorskip("torchao")
 
 CASES = [(Precision.INT8WO, Mode.EVAL), (Precision.FP8, Mode.EVAL), (Precision.FP8, Mode.TRAIN)]
-pytestmark = pytest.mark.usefixtures("float8_everywhere")
+pytestmark = pytest.mark.usefixtures("float8_everywhere")  # on a GPU it changes nothing that has float8
 
 
 class Deep(Perceptron):
@@ -110,9 +112,17 @@ def halves_its_results(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any
     return lambda *args: tuple(map(changed, graph(*args)))
 
 
+#: Dynamo of torch 2.11 leaves converted networks to Python.
+COMPILED_EVALUATION = pytest.param(
+    Mode.EVAL, marks=pytest.mark.skipif(torch.__version__ < "2.12", reason="Dynamo leaves converted networks to Python")
+)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", ["eager", "aot_eager"])
-@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [(Mode.TRAIN, "eager"), (Mode.TRAIN, "aot_eager"), (Mode.EVAL, "eager")],
+)
 def test_a_model_that_is_quantized_itself_has_a_reference(mode: Mode, name: str) -> None:
     found = check(InEightBits, mode, name, spec_of("resnet50_quantized_qat"))
     assert found.status is CheckStatus.CORRECT, found.reason
@@ -120,7 +130,7 @@ def test_a_model_that_is_quantized_itself_has_a_reference(mode: Mode, name: str)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
+@pytest.mark.parametrize("mode", [Mode.TRAIN, COMPILED_EVALUATION])
 def test_a_backend_that_is_wrong_for_a_quantized_model_is_found(mode: Mode, backend: Any) -> None:
     found = check(InEightBits, mode, backend(halves_its_results), spec_of("resnet50_quantized_qat"))
     assert found.status is CheckStatus.INCORRECT
@@ -157,3 +167,20 @@ def test_gradients_that_rounding_to_steps_hides_are_judged_without_it(backend: A
     found = check(Deeper, Mode.TRAIN, name, spec_of("resnet50_quantized_qat"))
     assert found.status is (CheckStatus.CORRECT if is_fine else CheckStatus.INCORRECT), found.reason
     assert found.reason.startswith("judged with fake quantization switched off, since with it ")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["eager", "inductor"])
+@pytest.mark.parametrize(("precision", "mode"), [*CASES, (Precision.INT4WO, Mode.EVAL)])
+def test_a_gpu_computes_what_our_quantization_says(precision: Precision, mode: Mode, name: str) -> None:
+    capability = torch.cuda.get_device_capability()
+    if capability < {Precision.FP8: (8, 9), Precision.INT4WO: (8, 0)}.get(precision, (0, 0)):
+        pytest.skip(f"no {precision} on a GPU of compute capability {capability}")
+    device = torch.device("cuda", 0)
+    case = msgspec.structs.replace(CASE, mode=mode, precision=precision, backend=Backend(name), device="cuda")
+    case = msgspec.structs.replace(case, batch_size=8)
+    found = check_case(case, SPEC, Deep, device)
+    assert found.status is CheckStatus.CORRECT, found.reason
+    model = Deep(mode, device, 8)
+    apply_precision(model, precision)
+    check_precision(model, precision, NativeDtype.FP32, inspect_step(model, model.measured_step))
