@@ -35,6 +35,19 @@ class Precision(enum.StrEnum):
     AMP_FP16 = "amp_fp16"
     AMP_BF16 = "amp_bf16"
     FP64 = "fp64"
+    FP8 = "fp8"  # bf16, and Linear layers multiply in float8: weights and activations, in training gradients too
+    INT8WO = "int8wo"  # bf16, and the weights of Linear layers are stored in 8 bits; inference only
+    INT4WO = "int4wo"  # the same in 4 bits
+
+    @property
+    def is_weight_only(self) -> bool:
+        """Whether weights are stored in fewer bits than they are multiplied in."""
+        return self in (Precision.INT8WO, Precision.INT4WO)
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether torchao quantizes Linear layers. All else is as with `bf16`."""
+        return self is Precision.FP8 or self.is_weight_only
 
 
 class MemoryFormat(enum.StrEnum):

@@ -104,6 +104,14 @@ class Model(abc.ABC):
         """
         return None
 
+    @classmethod
+    def reference(cls) -> type[Model]:
+        """A class whose results at fp64 are what this one computes: what `--check` judges by.
+
+        It is this class, unless that has operators for which there is no fp64.
+        """
+        return cls
+
     def tensor_parallel_plan(self) -> dict[str, ParallelStyle] | None:
         """How `parallelize_module` shards the network: by the path of a module (`*` for any name), its style.
 
@@ -161,6 +169,14 @@ class Model(abc.ABC):
                 self.scaler.step(optimizer)
         if self.scaler is not None:
             self.scaler.update()
+
+
+def stored_bytes(tensor: Tensor) -> int:
+    """The bytes of a tensor; of a quantized one (a wrapper), those of its numbers and scales."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return tensor.nbytes
+    names, _ = tensor.__tensor_flatten__()
+    return sum(stored_bytes(getattr(tensor, name)) for name in names)
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:

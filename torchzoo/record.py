@@ -14,6 +14,7 @@ from msgspec import Meta
 from torchzoo.bounds import Amount, Count, Int64, PositiveAmount, PositiveCount, PositiveSeconds, Seconds
 from torchzoo.case import Case, Domain, Precision, ResultKind
 from torchzoo.host import Host
+from torchzoo.operators import ApiSurface, OperatorShapes
 from torchzoo.settings import CacheMode, Settings, Stage
 
 SCHEMA_VERSION = 1
@@ -98,6 +99,7 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     late_graphs: Count = 0  # those of `graphs` that were compiled after the warm-up, while memory or time was measured
     package_bytes: Count | None = None  # size of AOTInductor's packages, weights included; None for other backends
     load_s: Seconds | None = None  # wall time of loading them
+    traced: bool = False  # PyTorch's structured trace was written meanwhile: all times of compiling include that
 
     @property
     def break_count(self) -> int:
@@ -178,14 +180,6 @@ class Flops(msgspec.Struct, frozen=True, kw_only=True):
     bytes_moved: Count | None = None  # operands and results of all operators: what unfused kernels read and write
 
 
-class ApiSurface(msgspec.Struct, frozen=True, kw_only=True):
-    """What one eager step uses of PyTorch: functions (`torch.nn.functional.linear`) and operators (`aten::mm`)."""
-
-    functions: tuple[str, ...]
-    operators: tuple[str, ...]
-    reason: str = ""  # why names are missing, where the step could not be watched
-
-
 class CheckStatus(enum.StrEnum):
     CORRECT = "correct"
     INCORRECT = "incorrect"
@@ -252,6 +246,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     device_active_s: Seconds | None = None  # time in which the device works in one step; None on the CPU, or not known
     compilation: Compilation | None = None
     breakdown: Breakdown | None = None
+    operator_shapes: OperatorShapes | None = None
     energy: Energy | None = None  # of the devices of all ranks
     growth: Growth | None = None
     collectives: tuple[Collective, ...] = ()  # of a case with several ranks

@@ -31,6 +31,7 @@ class Pass(enum.StrEnum):
     """What a run may ask for beside time and memory. Each pass has steps of its own, apart from the timing."""
 
     BREAKDOWN = "breakdown"
+    OP_SHAPES = "op_shapes"
     ENERGY = "energy"
     FLOPS = "flops"
     API = "api"
@@ -91,3 +92,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache_dir: str | None = None  # of `shared`
     passes: tuple[Pass, ...] = ()
     trace_dir: str | None = None  # where the breakdown's Chrome traces are kept
+    debug_dir: str | None = None  # where structured traces of compiling are kept, and scripts that reproduce failures

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from torchzoo.case import Mode
+from torchzoo.model import stored_bytes
 from torchzoo.networks.llama import Config
 from torchzoo.tasks import Batch, NetworkModel
 
@@ -58,7 +59,7 @@ class Model(NetworkModel):
     def bytes_read_per_step(self) -> int | None:
         if self.mode is not Mode.DECODE:
             return None
-        weights = sum(parameter.nbytes for parameter in self.network.parameters())
+        weights = sum(map(stored_bytes, self.network.parameters()))
         return weights - self.network.token.weight.nbytes + self.network.cache_bytes()
 
     def decode_step(self) -> Tensor:

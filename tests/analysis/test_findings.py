@@ -256,9 +256,9 @@ def test_a_metric_that_one_run_lacks_is_left_out() -> None:
     assert {one.metric for one in found} == {Metric.LATENCY, Metric.HOST_MEMORY}
 
 
-def compiled(cpu_s: float, repeat: int = 0, cache: CacheMode = CacheMode.COLD) -> Record:
+def compiled(cpu_s: float, repeat: int = 0, cache: CacheMode = CacheMode.COLD, *, traced: bool = False) -> Record:
     quad = [Block("eager", (0.2,)), Block("candidate", (0.1,)), Block("candidate", (0.1,)), Block("eager", (0.2,))]
-    candidate = variant_result(first_step_cpu_s=cpu_s, compilation=Compilation(graphs=1, cache=cache))
+    candidate = variant_result(first_step_cpu_s=cpu_s, compilation=Compilation(graphs=1, cache=cache, traced=traced))
     variants = {"eager": variant_result(), "candidate": candidate}
     return record(
         measured(blocks=tuple(quad * 8), variants=variants, host_loop_s=LOOP_S), backend=INDUCTOR, repeat=repeat
@@ -273,6 +273,7 @@ def test_compile_time_is_tested_between_processes() -> None:
     assert verdict(base, base) is Verdict.SAME
 
 
-def test_compile_times_with_other_caches_are_not_compared() -> None:
-    found = compare_runs(run_of([compiled(10.0)]), run_of([compiled(1.0, cache=CacheMode.WARM)])).findings
+@pytest.mark.parametrize("other", [compiled(1.0, cache=CacheMode.WARM), compiled(1.0, traced=True)])
+def test_compile_times_with_other_caches_or_a_trace_are_not_compared(other: Record) -> None:
+    found = compare_runs(run_of([compiled(10.0)]), run_of([other])).findings
     assert Metric.COMPILE_TIME not in {one.metric for one in found}

@@ -29,3 +29,14 @@ def dynamo_as_it_was() -> Iterator[None]:
         logger = logging.getLogger(name)
         for handler in [one for one in logger.handlers if isinstance(one, CompilationWatch)]:
             logger.removeHandler(handler)
+
+
+@pytest.fixture
+def float8_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU counts as a device with float8: PyTorch has products in it there, too."""
+    from torchao.quantization import quant_api
+
+    from torchzoo.measure import precision
+
+    monkeypatch.setattr(precision, "require_support", lambda *_: None)
+    monkeypatch.setattr(quant_api, "_check_hardware_support", lambda _: None)

@@ -85,16 +85,24 @@ def test_a_case_shows_eager_and_candidate_side_by_side() -> None:
 
 def test_what_a_reader_must_know_is_said() -> None:
     candidate = variant_result(
-        result_is_finite=False, compilation=Compilation(graphs=2, graph_breaks={"print": 3}, cudagraph_skips=1)
+        result_is_finite=False,
+        compilation=Compilation(graphs=2, graph_breaks={"print": 3}, cudagraph_skips=1, traced=True),
     )
     outcome = measured(
         stop_reason=StopReason.STABLY_NOISY,
         host_syncs="NMS",
         variants={"eager": variant_result(), "candidate": candidate},
         blocks=compared().blocks,
+        precision_flags={
+            "quantized_by": "torchao",
+            "quantized_layers": "1 of 9 Linear layers",
+            "base_dtype": "bfloat16",
+        },
     )
     shown = "; ".join(remarks(outcome))
-    for words in ("stably noisy", "NMS", "not finite", "skipped 1", "3 graph breaks"):
+    quantized = "quantized by torchao: 1 of 9 Linear layers; all else in bfloat16"
+    traced = "its times of compiling include writing the structured trace"
+    for words in ("stably noisy", "NMS", "not finite", "skipped 1", "3 graph breaks", quantized, traced):
         assert words in shown
 
 

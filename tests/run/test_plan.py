@@ -96,6 +96,30 @@ def test_what_a_backend_can_not_do_is_a_reasoned_skip(changes: dict[str, Any], w
     assert words in reason
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"precision": Precision.INT8WO, "mode": Mode.TRAIN}, "stores weights for inference"),
+        ({"precision": Precision.INT4WO, "mode": Mode.TRAIN}, "stores weights for inference"),
+        ({"precision": Precision.FP8, "world": 2, "parallel": Parallel.FSDP2}, "on one device only"),
+        ({"precision": Precision.INT8WO, "backend": Backend("aoti")}, "quantized tensors of torchao"),
+        ({"precision": Precision.FP8, "mode": Mode.TRAIN}, "pip install torchao"),
+    ],
+)
+def test_what_can_not_be_quantized_is_a_reasoned_skip(changes: dict[str, Any], words: str) -> None:
+    missing = {"torchao": "torchao is not installed: pip install torchao"}
+    reason = skip_reason(msgspec.structs.replace(CASE, **changes), SPEC, missing)
+    assert reason is not None
+    assert words in reason
+
+
+def test_what_a_model_can_not_do_in_bf16_it_can_not_do_quantized() -> None:
+    rule = SkipRule(precision=(Precision.BF16,), reason="fp32 only")
+    spec = msgspec.structs.replace(SPEC, skips=(rule,))
+    for precision, reason in ((Precision.INT8WO, "fp32 only"), (Precision.FP16, None)):
+        assert skip_reason(msgspec.structs.replace(CASE, mode=Mode.EVAL, precision=precision), spec, {}) == reason
+
+
 def test_a_model_whose_library_is_missing_is_skipped_with_the_command_that_installs_it() -> None:
     plan = make_plan([SPEC], axes(), {"tiny": "opacus not installed: python install.py tiny"})
     assert plan[0].resolved == Skipped(reason="opacus not installed: python install.py tiny")

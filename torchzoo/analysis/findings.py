@@ -229,9 +229,12 @@ def _compile_time(case: Case, base: Sequence[Measured], candidate: Sequence[Meas
 def compile_cache(processes: Iterable[Measured]) -> CacheMode | None:
     """What the compilers' caches held, the same in all processes; None where their compile times can't be compared."""
     results = [one.variants[CANDIDATE_VARIANT] for one in processes]
-    caches = {one.compilation.cache for one in results if one.compilation is not None}
+    compiled = [one.compilation for one in results if one.compilation is not None]
+    caches = {one.cache for one in compiled}
     if len(caches) != 1 or CacheMode.SHARED in caches:
         return None  # with shared ones, the two runs may have compiled different parts anew
+    if any(one.traced for one in compiled):
+        return None  # writing the trace took a part of the time
     return caches.pop()
 
 

@@ -14,7 +14,7 @@ from torchzoo.record import MeasuredPeaks
 from torchzoo.store import write_whole
 
 #: The ways to compute matrix products, by the format of the operands.
-PATHS = ("fp64", "fp32", "tf32", "fp16", "bf16")
+PATHS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
 
 
 class Datasheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -115,11 +115,11 @@ def mixed_peak(flops: Flops, flags: Mapping[str, str], peaks: Peaks) -> MixedPea
     """The peak for a step's mixture of operations: their number over the time that they would take at the peaks.
 
     The path of an operator is the format of its operands, whatever the case's label says (under autocast: the format
-    that autocast chose). It is fp64, fp16 or bf16, and for float32 either tf32 or fp32. PyTorch allows TF32 separately
-    for convolutions and recurrent layers (cuDNN: `cudnn_allow_tf32`, on by default) and for products and attentions
-    (`float32_matmul_precision`, "highest" by default). So a `default` case on an NVIDIA GPU is a mixture. Devices
-    without TF32 compute in fp32. If TF32 is allowed, it is taken as used: a convolution for which cuDNN has no TF32
-    kernel (a depthwise one) is compared with a peak that it can't reach.
+    that autocast chose). It is fp64, fp16, bf16 or fp8, and for float32 either tf32 or fp32. PyTorch allows TF32
+    separately for convolutions and recurrent layers (cuDNN: `cudnn_allow_tf32`, on by default) and for products and
+    attentions (`float32_matmul_precision`, "highest" by default). So a `default` case on an NVIDIA GPU is a mixture.
+    Devices without TF32 compute in fp32. If TF32 is allowed, it is taken as used: a convolution for which cuDNN has no
+    TF32 kernel (a depthwise one) is compared with a peak that it can't reach.
 
     Times are added, not rates. For example, 90 operations at 450 per second and 10 at 50 per second take 0.4 s, so the
     peak of these 100 operations is 250, not 410.
@@ -140,9 +140,18 @@ def mixed_peak(flops: Flops, flags: Mapping[str, str], peaks: Peaks) -> MixedPea
     )
 
 
+_PATHS = {
+    "float64": "fp64",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
+}
+
+
 def _path(operator: str, dtype: str, flags: Mapping[str, str], peaks: Peaks) -> str:
     if dtype not in ("float32", "complex64"):
-        return {"float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}.get(dtype, dtype)
+        return _PATHS.get(dtype, dtype)
     is_cudnn = "conv" in operator or "rnn" in operator
     if is_cudnn:
         may_use_tf32 = flags.get("cudnn_allow_tf32") == "True"

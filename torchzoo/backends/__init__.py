@@ -31,6 +31,7 @@ class BackendInfo:
     models: tuple[str, ...] = ()  # names of models; empty: any
     takes_autocast: bool = True  # what is compiled computes under autocast as the network does
     takes_ranks: bool = True  # it can be a part of a step that several ranks share
+    takes_quantized: bool = True  # it runs networks whose weights are quantized tensors of torchao
     why_limited: str = ""  # the reason for all these limits
 
 
@@ -81,14 +82,19 @@ BACKENDS: dict[str, BackendInfo] = {
     "aot_eager": BackendInfo(module="dynamo", uses_dynamo=True, preload=_DYNAMO, scopes=_DYNAMO_SCOPES),
     "torchscript": BackendInfo(
         module="torchscript",
+        takes_quantized=False,
         options=("trace", "script"),
         why_limited="TorchScript takes networks, not blocks or whole steps",
     ),
     "export": BackendInfo(
-        module="export", modes=(Mode.EVAL,), why_limited="torch.export gives one forward graph of a module"
+        module="export",
+        takes_quantized=False,
+        modes=(Mode.EVAL,),
+        why_limited="torch.export gives one forward graph of a module",
     ),
     "aoti": BackendInfo(
         module="aoti",
+        takes_quantized=False,
         preload=_INDUCTOR,
         modes=(Mode.EVAL,),
         takes_autocast=False,
@@ -98,6 +104,7 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
     "tensorrt": BackendInfo(
         module="tensorrt",
+        takes_quantized=False,
         uses_dynamo=True,
         package="torch_tensorrt",
         install="pip install torch-tensorrt",
@@ -107,6 +114,7 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
     "onnxrt": BackendInfo(
         module="onnxrt",
+        takes_quantized=False,
         package="onnxruntime",
         install="pip install onnx onnxscript onnxruntime (onnxruntime-gpu for CUDA)",
         modes=(Mode.EVAL,),
@@ -116,6 +124,7 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
     "openvino": BackendInfo(
         module="openvino",
+        takes_quantized=False,
         package="openvino",
         install="pip install openvino",
         modes=(Mode.EVAL,),

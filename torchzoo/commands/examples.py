@@ -52,6 +52,7 @@ EXAMPLES = {
     "export": (
         "torchzoo export runs/today --format dynamo-csv -o csv",
         "torchzoo export runs/today --format hud-v3 -o hud.json",
+        "torchzoo export runs/today --format op-shapes -o operators.jsonl",
     ),
     "tune-batch": ("torchzoo tune-batch resnet18 -d cuda --file batches.yaml",),
     "new": (

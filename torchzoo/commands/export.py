@@ -8,7 +8,7 @@ from typing import Any
 
 from torchzoo.commands.arguments import folder, kept_run, usable_path, write
 from torchzoo.errors import UsageError
-from torchzoo.report import exports, hud, terminal
+from torchzoo.report import exports, hud, op_shapes, terminal
 from torchzoo.store import StoreError
 
 
@@ -16,13 +16,16 @@ def add_parser(commands: Any) -> None:
     """Add `export` to argparse's subcommands."""
     parser = commands.add_parser(
         "export",
-        help="write a run for PyTorch's dashboard, or as the CSV files of PyTorch's dynamo benchmarks",
+        help="write a run for PyTorch's dashboard, as the CSV files of PyTorch's dynamo benchmarks, or its operators",
         description="Write a run for other programs: hud-v3 is for PyTorch's dashboard (JSON Lines, version 3 of its "
         "benchmark database, raw samples included), dynamo-csv has the columns of pytorch/benchmarks/dynamo, a file "
-        "for each backend, precision, mode and device.",
+        "for each backend, precision, mode and device. op-shapes has the operators of each model with their shapes, "
+        "dtypes, calls and shares of time, of a run with `torchzoo run --op-shapes` (JSON Lines: each line has the "
+        "case, variant, operator, shapes, dtypes, calls_per_step, time_per_step_s and share; the operator is null for "
+        "all that a record does not list one by one).",
     )
     parser.add_argument("run", type=usable_path, metavar="RUN")
-    parser.add_argument("--format", choices=["hud-v3", "dynamo-csv"], required=True)
+    parser.add_argument("--format", choices=["hud-v3", "dynamo-csv", "op-shapes"], required=True)
     parser.add_argument(
         "-o", "--output", type=usable_path, metavar="PATH", help="a file, or for dynamo-csv a folder (default: print)"
     )
@@ -41,6 +44,12 @@ def run(arguments: argparse.Namespace) -> int:
         text = hud.hud_v3(kept)
         if not text:
             raise StoreError(f"{arguments.run} holds no measured case to export")
+        write(text, arguments.output)
+        return 0
+    if arguments.format == "op-shapes":
+        text = op_shapes.op_shapes(kept)
+        if not text:
+            raise StoreError(f"{arguments.run} has no operators with shapes: measure with `torchzoo run --op-shapes`")
         write(text, arguments.output)
         return 0
     files = exports.dynamo_csv(kept)

@@ -138,6 +138,14 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
         help="the compilers' caches when a case begins: cold (empty), warm (the case was compiled once before), or a "
         "folder that all cases share and that is kept (default: cold)",
     )
+    parser.add_argument(
+        "--debug",
+        type=recorded_path,
+        metavar="DIR",
+        help="keep there, in a folder for each case: what compiling did (PyTorch's structured trace, for tlparse), and "
+        "of a case that fails a script, reproduce.py, that stops with the same error (compile times then include "
+        "writing the trace, and the record says so)",
+    )
     _add_passes(parser)
 
 
@@ -145,6 +153,8 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
     passes = parser.add_argument_group("passes", "more about each case, in steps of their own after the timing")
     for one, text in {
         Pass.BREAKDOWN: "where a step's wall time goes: the device computes, moves data, idles; the longest kernels",
+        Pass.OP_SHAPES: "operators by the shapes and dtypes that they take, with their calls and times; "
+        "`torchzoo export RUN --format op-shapes` writes them",
         Pass.FLOPS: "operations of a step, what the device achieved of its peak, and what bounds it",
         Pass.CHECK: "results compared with eager's, judged by an fp64 reference",
         Pass.MEMORY_ALONE: "peaks of a compiled candidate in a process of its own, in which eager never ran",
@@ -191,6 +201,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         cache_dir=cache_dir,
         passes=_passes(arguments),
         trace_dir=None if arguments.trace is None else str(folder(arguments.trace, "--trace")),
+        debug_dir=None if arguments.debug is None else str(folder(arguments.debug, "--debug")),
     )
 
 

@@ -39,8 +39,7 @@ VALUES: dict[str, dict[str, str]] = {
     },
     "precision": {
         "bypass": "use --precision default",
-        "fx_int8": "quantized models are models of their own, see `torchzoo list '*quantized*'`",
-        "fp8": "there is no precision of 8 bits; use --precision bf16",
+        "fx_int8": "use --precision int8wo, or a quantized model: `torchzoo list '*quantized*'`",
     },
     "backend": {
         "cudagraph": "use --backend cudagraphs",
@@ -81,7 +80,7 @@ ANSWERED: dict[str, str] = {
     "--world_size*": "use --world N",
     "--use_cosine_similarity": "use --check, which compares with an fp64 reference",
     "--quant-engine*": "quantized models are models of their own, see `torchzoo list '*quantized*'`",
-    "--quantization*": "quantized models are models of their own, see `torchzoo list '*quantized*'`",
+    "--quantization*": "use --precision int8wo, int4wo or fp8",
     "--eval_fp16": "use --precision fp16",
     "--no-eval_fp16": "use --precision fp32",
     # its backends

@@ -34,10 +34,12 @@ from torchzoo.measure.memory import free_memory, watch_device_peak
 from torchzoo.measure.passes.communication import Communication, collectives
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
 from torchzoo.measure.process_group import use_device
+from torchzoo.measure.quantization import refusals_are_skips
 from torchzoo.measure.stages import Stages, Tell
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, step_until_steady, warm_up
 from torchzoo.model import Model
+from torchzoo.operators import OperatorShapes
 from torchzoo.record import (
     CANDIDATE_VARIANT,
     EAGER_VARIANT,
@@ -96,7 +98,7 @@ def measure_case(
     gang.everywhere("release")
     if not_finite is not None:
         free_memory(device)
-        raise why_not_measured(not_finite, case, partial(_prepared_model, model_class, case, device))
+        raise why_not_measured(not_finite, case, partial(prepared_model, model_class, case, device))
     check = (
         passes.check_ranks_of(gang, case, settings)
         if gang.size > 1
@@ -143,7 +145,8 @@ def _measure_model(
     stages.enter(Stage.WARM_UP)
     clock = gang.clock(DeviceClock(device))
     patient = gang.clock(PatientClock(device))
-    eager = _warmed_up(gang, EAGER_VARIANT, patient, settings)
+    with refusals_are_skips(case.precision):
+        eager = _warmed_up(gang, EAGER_VARIANT, patient, settings)
     finite.require(eager.steps, loss_is_finite=eager.warm.result_is_finite, candidate_stepped=False)
     gang.everywhere("inspect")
     inspection = member.inspection
@@ -174,6 +177,7 @@ def _measure_model(
         for run in runs:
             run.breakdown = passes.breakdown_of(run.variant, case, settings, device, clock, run.step_s)
             run.device_time = passes.device_time_of(run.variant, run.breakdown, device, clock)
+            run.operator_shapes = passes.operator_shapes_of(run.variant, settings, device, clock, run.step_s)
         for run in runs:
             run.communication = passes.communication_of(gang, run.variant, run.step_s)
     for run in runs:
@@ -233,7 +237,7 @@ def _model(model_class: type[Model], case: Case, device: torch.device) -> Model:
     return model_class(case.mode, device, case.batch_size, seed=case.seed)
 
 
-def _prepared_model(model_class: type[Model], case: Case, device: torch.device) -> Model:
+def prepared_model(model_class: type[Model], case: Case, device: torch.device) -> Model:
     """The model of a case as it is before its first step."""
     model = _model(model_class, case, device)
     apply_precision(model, case.precision)
@@ -254,6 +258,7 @@ class _VariantRun:
     back_to_back: tuple[BackToBack, ...] = ()
     energy: Energy | None = None
     breakdown: Breakdown | None = None
+    operator_shapes: OperatorShapes | None = None
     device_time: Callable[[], float | None] = lambda: None
     growth: Growth | None = None
     communication: list[Communication] = field(default_factory=list)  # of all ranks, if there are several
@@ -281,6 +286,7 @@ class _VariantRun:
             device_active_s=self.device_time(),
             compilation=self.compilation,
             breakdown=self.breakdown,
+            operator_shapes=self.operator_shapes,
             energy=self.energy,
             growth=self.growth,
             collectives=collectives(self.communication) if self.communication else (),

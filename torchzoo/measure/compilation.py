@@ -17,6 +17,7 @@ from torchzoo.backends import NotRunnable
 from torchzoo.backends.aoti import PackagedNetwork
 from torchzoo.case import Case, CompileScope
 from torchzoo.measure.precision import LabelNotReached
+from torchzoo.measure.trace import is_traced
 from torchzoo.record import Compilation, GraphBreak, Recompilation
 from torchzoo.settings import CacheMode
 
@@ -84,6 +85,7 @@ class CompilationWatch(logging.Handler):
             recompilations=tuple(_recompilations(compiled)),
             cudagraph_skip_reasons=tuple(dict.fromkeys(map(_one_line, self._skips))),
             late_graphs=0 if warm_graphs is None else graphs - warm_graphs,
+            traced=is_traced(),
         )
 
 
@@ -138,6 +140,7 @@ def packaged(packages: Sequence[PackagedNetwork], cache: CacheMode | None) -> Co
         compile_s=sum(package.compile_s for package in packages),
         package_bytes=sum(package.package_bytes for package in packages),
         load_s=sum(package.load_s for package in packages),
+        traced=is_traced(),
     )
 
 

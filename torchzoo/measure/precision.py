@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.call import Call
 from torchzoo.case import MemoryFormat, Mode, NativeDtype, Precision
+from torchzoo.measure.quantization import (
+    QUANTIZED_DTYPES,
+    is_quantized_tensor,
+    quantize,
+    require_support,
+    why_not_reached,
+)
 from torchzoo.model import Model
 
 CAST_DTYPES = {
@@ -25,6 +32,9 @@ CAST_DTYPES = {
     Precision.FP16: torch.float16,
     Precision.BF16: torch.bfloat16,
     Precision.FP64: torch.float64,
+    Precision.FP8: torch.bfloat16,  # before Linear layers are quantized
+    Precision.INT8WO: torch.bfloat16,
+    Precision.INT4WO: torch.bfloat16,
 }
 NATIVE_DTYPES = {NativeDtype.FP32: torch.float32, NativeDtype.FP64: torch.float64}
 
@@ -34,10 +44,13 @@ class LabelNotReached(RuntimeError):
 
 
 def apply_precision(model: Model, precision: Precision) -> dict[str, str]:
-    """Make `model` compute at `precision`, by a cast, autocast or PyTorch's flags. Returns the flags as they are then.
+    """Make `model` compute at `precision`, by a cast, autocast, torchao or PyTorch's flags.
+
+    Returns:
+        The flags as they are then, and what torchao did.
 
     Raises:
-        NotRunnable: the device does not compute in that precision.
+        NotRunnable: the device does not compute in that precision, or the model has nothing to quantize.
     """
     _require_support(model.device, precision)
     if precision in (Precision.FP32, Precision.TF32):
@@ -53,12 +66,14 @@ def apply_precision(model: Model, precision: Precision) -> dict[str, str]:
         model.autocast_dtype = autocast_dtype
         if autocast_dtype is torch.float16 and model.mode is Mode.TRAIN:
             model.scaler = torch.amp.GradScaler(model.device.type)
+    quantized = quantize(model, precision) if precision.is_quantized else {}
     return {
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "cudnn_allow_tf32": str(torch.backends.cudnn.allow_tf32),
         "cudnn_benchmark": str(torch.backends.cudnn.benchmark),
         "autocast_dtype": _name(autocast_dtype) if autocast_dtype else "off",
         "grad_scaler": "on" if model.scaler is not None else "off",
+        **quantized,
     }
 
 
@@ -67,7 +82,9 @@ def _require_support(device: torch.device, precision: Precision) -> None:
         device.type != "cuda" or torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0)
     ):
         raise NotRunnable("TF32 is a format of NVIDIA GPUs since Ampere")
-    wants_bf16 = precision in (Precision.BF16, Precision.AMP_BF16)
+    if precision.is_quantized:
+        require_support(device, precision)
+    wants_bf16 = precision in (Precision.BF16, Precision.AMP_BF16) or precision.is_quantized
     if wants_bf16 and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise NotRunnable("this GPU has no bfloat16 arithmetic")
 
@@ -115,6 +132,7 @@ class Inspection:
 
     calls: dict[str, Call]  # the first call of each network that the step calls, by network name
     operator_dtypes: dict[str, int]  # how many floating results the operators have, by dtype
+    quantized_operators: dict[str, int] = field(default_factory=dict)  # those with a quantized operand, by name
 
     def take_calls(self) -> dict[str, Call]:
         """Give the calls away. They hold tensors, which must not be alive when a variant's memory is read."""
@@ -124,13 +142,21 @@ class Inspection:
 
 
 class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the floating results of all operators by dtype, without scalars (losses, Adam's step counters)."""
+    """Counts the floating results of all operators by dtype, without scalars (losses, Adam's step counters).
+
+    It also counts the operators that have a quantized operand, by name.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[torch.dtype] = Counter()
+        self.quantized: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(map(is_quantized_tensor, types)):
+            return NotImplemented  # torchao runs other operators in its place, which come here next
+        if any(isinstance(leaf, Tensor) and leaf.dtype in QUANTIZED_DTYPES for leaf in tree_leaves(args)):
+            self.quantized[func.name().rpartition("::")[2].partition(".")[0]] += 1
         results = func(*args, **(kwargs or {}))
         for leaf in (results,) if isinstance(results, Tensor) else tree_leaves(results):
             if _is_floating(leaf) and leaf.ndim:
@@ -146,7 +172,11 @@ def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
             stack.enter_context(_recording(network, partial(calls.setdefault, name)))
         dtypes = stack.enter_context(_OperatorDtypes())
         step()
-    return Inspection(calls=calls, operator_dtypes={_name(dtype): n for dtype, n in dtypes.counts.items()})
+    return Inspection(
+        calls=calls,
+        operator_dtypes={_name(dtype): n for dtype, n in dtypes.counts.items()},
+        quantized_operators=dict(dtypes.quantized),
+    )
 
 
 @contextlib.contextmanager
@@ -186,3 +216,7 @@ def check_precision(model: Model, precision: Precision, native: NativeDtype, ins
     elif held and _name(dtype) not in inspection.operator_dtypes:
         computed = ", ".join(sorted(inspection.operator_dtypes)) or "no floating dtype"
         raise LabelNotReached(f"precision {precision} promises {_name(dtype)}, but the step computes in {computed}")
+    if precision.is_quantized:
+        reason = why_not_reached(model, precision, inspection.quantized_operators)
+        if reason is not None:
+            raise LabelNotReached(reason)

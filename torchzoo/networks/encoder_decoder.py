@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import EncoderDecoderCache, PreTrainedModel, StaticCache
 
 from torchzoo.case import Mode
+from torchzoo.model import stored_bytes
 from torchzoo.networks.generation import CachedNetwork
 from torchzoo.networks.sized import SizedModel
 from torchzoo.tasks import Batch, SupervisedModel
@@ -125,5 +126,4 @@ def decoder_bytes_read(network: PreTrainedModel) -> int:
     unused: list[Tensor] = [decoder.embed_positions.weight]
     for layer in decoder.layers:
         unused += [*layer.encoder_attn.k_proj.parameters(), *layer.encoder_attn.v_proj.parameters()]
-    all_bytes: int = sum(one.nbytes for one in decoder.parameters())
-    return all_bytes - sum(one.nbytes for one in unused)
+    return sum(map(stored_bytes, decoder.parameters())) - sum(map(stored_bytes, unused))

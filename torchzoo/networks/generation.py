@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel, StaticCache
 
+from torchzoo.model import stored_bytes
+
 #: So many tokens are read once to make the cache: they show its dtype, its heads and the states of recurrent layers.
 FIRST_TOKENS = 4
 #: What holds the number of cached tokens in the layers of transformers' caches: tensors, and whole numbers beside them.
@@ -120,9 +122,9 @@ def weight_bytes_read(network: PreTrainedModel, without: str | None = None) -> i
 
     A table that is also the output layer's weight is read whole. The part of the network named `without` is not read.
     """
-    weights = sum(parameter.nbytes for parameter in network.parameters())  # shared ones once
+    weights = sum(map(stored_bytes, network.parameters()))  # shared ones once
     if without is not None:
-        weights -= sum(parameter.nbytes for parameter in network.get_submodule(without).parameters())
+        weights -= sum(map(stored_bytes, network.get_submodule(without).parameters()))
     table, head = network.get_input_embeddings(), network.get_output_embeddings()  # type: ignore[no-untyped-call]
     assert isinstance(table.weight, Tensor)
     return weights if head is not None and head.weight is table.weight else weights - table.weight.nbytes

@@ -10,7 +10,7 @@ import warnings
 
 import torch
 from torch import nn
-from torch.ao.quantization import get_default_qat_qconfig_mapping
+from torch.ao.quantization import disable_observer, get_default_qat_qconfig_mapping
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_qat_fx
 
 from torchzoo.case import Mode
@@ -25,6 +25,16 @@ class QuantizedImageClassifier(ImageClassifier):
     Evaluation runs the converted network, int8 kernels on the CPU, its ranges observed on `CALIBRATION_IMAGES` images.
     """
 
+    is_converted: bool = True  # in evaluation
+
+    @classmethod
+    def reference(cls) -> type[QuantizedImageClassifier]:
+        """The network before it is converted: with the same ranges, its fake quantization gives what int8 kernels give.
+
+        (A kernel may round a number between two steps to the other one.)
+        """
+        return type("Reference", (cls,), {"is_converted": False})
+
     @abc.abstractmethod
     def build_float_network(self) -> nn.Module: ...
 
@@ -35,7 +45,10 @@ class QuantizedImageClassifier(ImageClassifier):
             if self.mode is Mode.EVAL:
                 (images,) = self.batch.inputs
                 self.network.eval()(images[:CALIBRATION_IMAGES])
-                self.network = convert_fx(self.network)  # type: ignore[arg-type]
+                if self.is_converted:
+                    self.network = convert_fx(self.network)  # type: ignore[arg-type]
+                else:
+                    self.network.apply(disable_observer)
 
     def build_network(self) -> nn.Module:
         example_inputs = (torch.zeros(1, 3, self.image_size, self.image_size),)

@@ -41,6 +41,8 @@ class Mark(enum.Enum):
     SYNC = ("s", "the step waits for the device by nature")
     GRAPH_BREAKS = ("b", "graph breaks")
     NO_CUDA_GRAPH = ("g", "CUDA graphs were skipped")
+    QUANTIZED = ("q", "some of its layers are quantized, and all else is in bfloat16")
+    TRACED = ("r", "what compiling did was traced, and its times of compiling include that")
     INCOMPLETE = ("i", "breakdown, operations or API are not known in full")
     PUT_BACK = ("p", "a setting that its libraries changed was put back")
 
@@ -86,6 +88,7 @@ def _remarks(measured: Measured) -> list[Remark]:
         found.append(Remark(Mark.PUT_BACK, text))
     if measured.host_syncs:
         found.append(Remark(Mark.SYNC, f"its step waits for the device by nature: {measured.host_syncs}"))
+    found += _of_precision(measured)
     found += _of_check(measured)
     found += _of_device(measured)
     found += _of_work(measured)
@@ -113,11 +116,23 @@ def _of_variant(result: VariantResult) -> list[Remark]:
         found.append(Remark(Mark.NO_CUDA_GRAPH, text))
     if result.compilation and (breaks := result.compilation.break_count):
         found.append(Remark(Mark.GRAPH_BREAKS, f"{breaks} graph breaks"))
+    if result.compilation and result.compilation.traced:
+        text = "its times of compiling include writing the structured trace: they are not compared with others"
+        found.append(Remark(Mark.TRACED, text))
     if result.compilation and result.compilation.late_graphs:
         found.append(Remark(Mark.UNSTEADY, f"UNSTEADY, in no mean: {unsteady_words(result.compilation)}"))
     if leak := growth.remark(result.growth):
         found.append(Remark(Mark.LEAK, leak))
     return found
+
+
+def _of_precision(measured: Measured) -> list[Remark]:
+    """How much of the model a quantized precision changed."""
+    flags = measured.precision_flags
+    if "quantized_by" not in flags:
+        return []
+    text = f"quantized by {flags['quantized_by']}: {flags['quantized_layers']}; all else in {flags['base_dtype']}"
+    return [Remark(Mark.QUANTIZED, text)]
 
 
 def _of_check(measured: Measured) -> list[Remark]:

@@ -80,7 +80,7 @@ class _RunPackage(ModuleType):
             device_indices: accelerators to spread the cases over.
             host_memory_limit_bytes: of a worker's data; also as `8GiB`.
             cache: `cold`, `warm`, or a folder.
-            passes: `breakdown`, `flops`, `check`, `leak_check`, `energy`, `api`, `memory_alone`.
+            passes: `breakdown`, `op_shapes`, `flops`, `check`, `leak_check`, `energy`, `api`, `memory_alone`.
             models_dirs: more folders of models.
             batch_file: evaluation batches by `torchzoo tune-batch`.
             output: a folder to keep the run in.

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from torchzoo import backends
+from torchzoo.backends import BackendInfo
 from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError, unknown
@@ -22,6 +23,7 @@ AUTO = "auto"
 BATCH_WORDS = (DEFAULT, SERVING, AUTO, SMOKE)
 
 AUTOCAST = (Precision.AMP, Precision.AMP_FP16, Precision.AMP_BF16)
+QUANTIZER = "torchao"  # the package that quantizes
 
 
 class Axes(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +158,7 @@ def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | N
     This is where every skip before a run is decided. (A worker skips only what it finds by running: `NotRunnable`.)
     """
     for rule in spec.skips:
-        if rule.matches(case):
+        if rule.matches(case) or (case.precision.is_quantized and rule.matches(_at_bf16(case))):
             return rule.reason
     if case.mode not in spec.batch_size and case.mode.generates:
         return f"{spec.name} has no {case.mode} step: it does not generate"
@@ -174,7 +176,26 @@ def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | N
         return f"{case.backend}: {backend.why_limited}"
     if backend.package in missing:
         return missing[backend.package]
+    if case.precision.is_quantized:
+        reason = _why_not_quantized(case, backend) or missing.get(QUANTIZER)
+        if reason is not None:
+            return reason
     return missing.get(spec.name)
+
+
+def _at_bf16(case: Case) -> Case:
+    """The case with the weights and data that quantized precisions start from."""
+    return msgspec.structs.replace(case, precision=Precision.BF16)
+
+
+def _why_not_quantized(case: Case, backend: BackendInfo) -> str | None:
+    if case.precision.is_weight_only and case.mode is Mode.TRAIN:
+        return f"{case.precision} stores weights for inference: weights in whole numbers can't be trained"
+    if case.world > 1:
+        return f"{case.precision}: torchzoo quantizes on one device only"
+    if not backend.takes_quantized:
+        return f"{case.backend} does not take the quantized tensors of torchao"
+    return None
 
 
 def parse_backend(text: str) -> Backend:

@@ -13,6 +13,7 @@ from torchzoo.case import Backend
 from torchzoo.environment import MachineInfo, physical_cores, usable_cores
 from torchzoo.errors import UsageError
 from torchzoo.run.lanes import CPU, Lane, make_gang_lanes, make_lanes, split_cores
+from torchzoo.run.plan import QUANTIZER
 from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import Catalog, library_imports
 from torchzoo.zoo.programs import install_words
@@ -43,7 +44,7 @@ def to_preload(models: Models, chosen_backends: Iterable[Backend]) -> list[str]:
 
 
 def missing(models: Models, chosen_backends: Sequence[Backend]) -> dict[str, str]:
-    """What is not installed: by model name or by a backend's package, the reason and what to do."""
+    """What is not installed: by model name or by package (a backend's, torchao), the reason and what to do."""
     reasons = {}
     for spec in models:
         if isinstance(spec, ModelSpec):
@@ -54,6 +55,8 @@ def missing(models: Models, chosen_backends: Sequence[Backend]) -> dict[str, str
         info = backends.info(backend.name)
         if info.package is not None and importlib.util.find_spec(info.package) is None:
             reasons[info.package] = f"{backend.name} needs {info.package}, which is not installed: {info.install}"
+    if importlib.util.find_spec(QUANTIZER) is None:
+        reasons[QUANTIZER] = f"quantized precisions need {QUANTIZER}, which is not installed: pip install {QUANTIZER}"
     return reasons
 
 

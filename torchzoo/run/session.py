@@ -19,6 +19,7 @@ from torchzoo.provenance import machine_differences
 from torchzoo.record import BatchCurve, Failed, Manifest, Record
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch
+from torchzoo.run.debugging import kept
 from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
@@ -58,7 +59,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         )
         for finished in scheduler.run(self.left):
             record = msgspec.structs.replace(finished, batch_curve=curves.get(finished.case.tuning_case()))
-            yield run_store.append(record)
+            yield kept(run_store, record, self.manifest)
 
 
 def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore_tried) -> Session:

@@ -24,6 +24,7 @@ from torchzoo.environment import MachineInfo, host_loop_s, pin, pin_this_thread,
 from torchzoo.errors import attempt, written
 from torchzoo.record import CANDIDATE_VARIANT, Failed, FailureKind, Measured, Memory, Outcome, Skipped
 from torchzoo.run import messages
+from torchzoo.run.debugging import case_folder
 from torchzoo.run.lanes import Lane
 from torchzoo.run.ranks import Rank, Watch, fork_ranks, share_of
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
@@ -77,11 +78,12 @@ def work(request: Request, connection: Connection) -> None:
         stage = new
         if new is Stage.EXAMINE:
             pin(may_use)  # all of them again: the window is over
+            tracing.close()  # a check compiles once more
         messages.send(connection, messages.encode(new))
         if new is Stage.EXAMINE and ranks:
             go.acquire()  # other gangs are measured on these devices
 
-    alone = None
+    tracing, alone = contextlib.ExitStack(), None
     if Pass.MEMORY_ALONE in request.settings.passes and request.case.backend != EAGER:
         tell(Stage.ALONE)
         alone = _memory_alone(request)
@@ -89,6 +91,7 @@ def work(request: Request, connection: Connection) -> None:
         tell(Stage.PRIME)
         _prime(request)
     ranks = _fork_ranks(request, connection)
+    tracing.callback(_start_trace(request))
     own_cores = share_of(request.lane.cores, 0, request.case.world)
     go = _listen(connection)
 
@@ -146,7 +149,19 @@ def _follow(request: Request, number: int, device: str, line: Connection) -> Non
     from torchzoo.measure.member import new_member
 
     _limit_compile_processes(request)
+    _start_trace(request, number)
     follow(new_member(request.case, request.spec, device, _threads(request), number), Line(line))
+
+
+def _start_trace(request: Request, rank: int = 0) -> Callable[[], None]:
+    """Let what compiling does be traced, where that was asked for. The function that is returned ends it."""
+    if request.settings.debug_dir is None or request.case.backend == EAGER:
+        return lambda: None
+    from torchzoo.measure.trace import StructuredTrace
+
+    trace = StructuredTrace(case_folder(request.settings.debug_dir, request.case), rank)
+    trace.start()
+    return trace.stop
 
 
 def _rank_died(rank: int, code: int, log: str) -> Failed:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from torchzoo.case import EAGER, Mode
-from torchzoo.record import ApiSurface
+from torchzoo.operators import ApiSurface
 from torchzoo.report import markdown
 from torchzoo.report.beside import Row, exactly
 from torchzoo.run.plan import SMOKE, Axes

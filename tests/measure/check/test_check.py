@@ -12,6 +12,7 @@ import pytest
 import torch
 from classifier import (
     Classifier,
+    adds_a_half,
     adds_a_hundredth,
     check,
     drops_a_relu,
@@ -339,3 +340,17 @@ def test_the_command_line_says_so_and_its_status_is_1_for_an_incorrect_case(
     assert "check: correct" in capsys.readouterr().out
     assert main(["run", "wrong", *how, "--time-limit", "0.5"]) == 1
     assert "incorrect" in capsys.readouterr().out.lower()
+
+
+@pytest.mark.parametrize("name", ["eager", "aot_eager"])
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
+def test_a_coarse_precision_is_judged_by_fp32_where_there_is_no_fp64(mode: Mode, name: str) -> None:
+    found = check(OnlySingle, mode, name, precision=Precision.BF16)
+    assert found.status is CheckStatus.CORRECT, found.reason
+    assert found.reason.startswith("judged by fp32, since in fp64 it raises RuntimeError: only float32, please")
+
+
+def test_a_wrong_result_is_found_by_fp32_too(backend: Callable[..., str]) -> None:
+    found = check(OnlySingle, Mode.EVAL, backend(adds_a_half), precision=Precision.BF16)
+    assert found.status is CheckStatus.INCORRECT
+    assert found.reason.startswith("judged by fp32")

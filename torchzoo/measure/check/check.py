@@ -1,5 +1,7 @@
 """The check: results of a case's backend and precision against eager's, with results at fp64 to judge by.
 
+Where a model has none at fp64 (no memory for it, or operators without it), those at fp32 judge coarser precisions.
+
 In evaluation the outputs are compared. In training these are: the loss, the gradients that the step leaves in `.grad`
 (if any), what the step added to the parameters, and the buffers.
 
@@ -44,7 +46,9 @@ def check_case(case: Case, spec: ModelSpec, model_class: type[Model], device: to
         try:
             runs = Runs(case=case, spec=spec, model_class=model_class, device=device)
             found = _check(runs)
-            return _check_at_fp32(runs, found) if _is_hidden_by_tf32(runs, found) else found
+            if _is_hidden_by_tf32(runs, found):
+                return _check_at_fp32(runs, found)
+            return _check_without_rounding(runs, found) if _is_hidden_by_fake_quantization(runs, found) else found
         except CanNotCompare as reason:
             return Check(status=CheckStatus.REFERENCE_FAILED, reason=f"the results can't be compared: {reason}")
         finally:
@@ -74,65 +78,97 @@ def _check_at_fp32(runs: Runs, found: Check) -> Check:
     return msgspec.structs.replace(finer, reason=reason, judged_at=Precision.FP32)
 
 
+def _is_hidden_by_fake_quantization(runs: Runs, found: Check) -> bool:
+    """Whether there are results, but too few gradients that can be judged, in a model that rounds to steps."""
+    if not runs.has_fake_quantization or found.status is CheckStatus.CORRECT:
+        return False
+    by_kind = {one.what: one for one in found.comparisons}
+    gradients, loss = by_kind.get(ResultKind.GRADIENTS), by_kind.get(ResultKind.LOSS)
+    if found.status is CheckStatus.INCORRECT:  # a single gradient may be off where most can't be judged
+        few_are_judged = gradients is not None and 2 * gradients.tensors_not_judged > gradients.tensors
+        return few_are_judged and loss is not None and loss.is_close is True
+    return bool(found.comparisons)
+
+
+def _check_without_rounding(runs: Runs, found: Check) -> Check:
+    """Check the same program with its fake quantization switched off, where its rounding leaves nothing to judge by.
+
+    In a randomly initialised network of many layers, a change of the weights by one rounding changes all gradients:
+    each fake quantization turns it into whole steps. The switch is a tensor that the operator reads. So it is the same
+    program, and compiled code is the same. The loss with fake quantization was compared before.
+    """
+    smooth = _check(dataclasses.replace(runs, fake_quantizes=False))
+    if smooth.status not in (CheckStatus.CORRECT, CheckStatus.INCORRECT):
+        return found
+    reason = f"judged with fake quantization switched off, since with it {found.reason}"
+    return msgspec.structs.replace(smooth, reason="; ".join(filter(None, [reason, smooth.reason])))
+
+
 def _check(runs: Runs) -> Check:
     torch._dynamo.reset()
     is_eager = runs.case.backend == EAGER
     random_draws = RecordRandomDraws()
     eager = runs.eager(random_draws)
     eager_again, inspection = runs.eager_inspected()
-    fp64, why_no_fp64 = _fp64_results(runs, random_draws)
-    eager_reference = Reference(dataclasses.replace(eager, update_weights=fp64.update_weights if fp64 else {}))
+    finest, why_not_fp64 = _reference_results(runs, random_draws)
+    eager_reference = Reference(dataclasses.replace(eager, update_weights=finest.update_weights if finest else {}))
     repeated = _judge(runs, eager_reference).judge(eager_again)
     if any(comparison.is_close is not True for comparison in repeated):
         return Check(status=CheckStatus.NONDETERMINISTIC, reason=_nondeterministic(repeated), comparisons=repeated)
 
     del eager_again  # as large as the model
-    reference = Reference(fp64) if fp64 else eager_reference
+    reference = Reference(finest) if finest else eager_reference
     if is_eager:
         found = eager
-        baseline = runs.native(random_draws) if runs.is_cast else None
-        if fp64 is None and baseline is not None:
+        baseline = runs.native(random_draws) if runs.has_native else None
+        if finest is None and baseline is not None:
             reference = Reference(baseline)
     else:
         found = runs.candidate(inspection)
-        baseline = eager if fp64 else None
+        baseline = eager if finest else None
     judge, equal_to = _judge(runs, reference), None if is_eager else eager
     comparisons = judge.judge(found, baseline=baseline, eager=equal_to)
     if any(comparison.is_close is False for comparison in comparisons):
         perturbed = [runs.perturbed(random_draws, seed) for seed in range(PERTURBED_RUNS)]
         comparisons = judge.judge(found, baseline=baseline, eager=equal_to, perturbed=perturbed)
-    if fp64 is None:
-        return _without_fp64(runs.case, why_no_fp64, comparisons, is_judged=not is_eager or runs.is_cast)
-    return _verdict(runs.case, comparisons, is_native_eager=is_eager and not runs.is_cast)
+    if finest is None:
+        return _without_fp64(runs.case, why_not_fp64, comparisons, is_judged=not is_eager or runs.has_native)
+    verdict = _verdict(runs.case, comparisons, is_native_eager=is_eager and not runs.is_cast)
+    return msgspec.structs.replace(verdict, reason="; ".join(filter(None, [why_not_fp64, verdict.reason])))
 
 
 def _judge(runs: Runs, reference: Reference) -> Judge:
     return Judge(case=runs.case, precision=runs.arithmetic, rules=runs.spec.tolerances, reference=reference)
 
 
-def _fp64_results(runs: Runs, random_draws: RecordRandomDraws) -> tuple[Results | None, str]:
-    """The results at fp64; or None, and why there are none."""
-    results = _try_fp64(runs, random_draws)
-    if isinstance(results, str):
-        free_memory(runs.device)  # what the run that failed held
-        return None, results
-    leaves = tree_leaves(list(results.values.values()))
-    floating = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    if any(math.isnan(l2_norm(leaf)) for leaf in floating):
-        return None, "in fp64 it gives NaN"
-    return results, ""
+def _reference_results(runs: Runs, random_draws: RecordRandomDraws) -> tuple[Results | None, str]:
+    """The results at fp64. Where there are none: those at fp32 if the case is coarser, else None; and the reason."""
+    results = _try(Precision.FP64, runs, random_draws)
+    if not isinstance(results, str):
+        return results, ""
+    finer = _try(Precision.FP32, runs, random_draws) if runs.is_coarse else results
+    return (None, results) if isinstance(finer, str) else (finer, f"judged by fp32, since {results}")
 
 
-def _try_fp64(runs: Runs, random_draws: RecordRandomDraws) -> Results | str:
-    """The results at fp64, or what the run raises: a model may raise anything in a dtype it was not written for."""
-    results = attempt(lambda: runs.fp64(random_draws))
+def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> Results | str:
+    """The results at a precision, or why there are none: a model may raise anything in a dtype it was not written for.
+
+    Raises:
+        CanNotCompare: the results are of a kind that can't be compared.
+    """
+    results = attempt(lambda: runs.reference(precision, random_draws))
     if isinstance(results, CanNotCompare):
         raise results
     if isinstance(results, Exception):
         text = " ".join(str(results).split())
         text = text if len(text) <= 250 else f"{text[:100]} ... {text[-150:]}"  # TorchScript says what at the end
-        return f"in fp64 it raises {type(results).__name__}: {text}"
-    return results
+        reason = f"in {precision} it raises {type(results).__name__}: {text}"
+        del results  # its frames hold the model
+        free_memory(runs.device)
+        return reason
+    leaves = tree_leaves(list(results.values.values()))
+    floating = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    return f"in {precision} it gives NaN" if any(math.isnan(l2_norm(leaf)) for leaf in floating) else results
 
 
 def _verdict(case: Case, comparisons: tuple[ResultComparison, ...], *, is_native_eager: bool) -> Check:

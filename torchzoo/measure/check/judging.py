@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
+import msgspec
+
 from torchzoo.case import Case, Precision, ResultKind
 from torchzoo.measure.check.reference import Reference
 from torchzoo.measure.check.results import Results
@@ -64,7 +66,10 @@ class Judge:
         return tuple(comparisons)
 
     def _tolerance(self, kind: ResultKind) -> float:
-        own = [r.tolerance for r in self.rules if r.matches(self.case) and (not r.what or kind in r.what)]
+        cases = [self.case]
+        if self.case.precision.is_quantized:  # what is not quantized computes in bf16
+            cases.append(msgspec.structs.replace(self.case, precision=Precision.BF16))
+        own = [r.tolerance for r in self.rules if any(map(r.matches, cases)) and (not r.what or kind in r.what)]
         return own[0] if own else tolerance_of(kind, self.precision)
 
 

@@ -12,6 +12,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from torchzoo.case import ResultKind
 from torchzoo.measure.check.matching import Detections, from_dict, from_rows, is_detections
+from torchzoo.measure.check.quantized import derived_buffers
 from torchzoo.model import Model
 
 #: A larger tensor is kept sparse where fewer than one element in sixteen is not zero: gradients of embeddings.
@@ -107,7 +108,10 @@ def collect_training(
     values |= {ResultKind.GRADIENTS: gradients} if gradients else {}
     values |= {ResultKind.PARAMETERS: updates} if updates else {}
     for network_name, network in model.networks().items():
+        derived = derived_buffers(network)
         for name, buffer in network.named_buffers():
+            if name in derived:
+                continue
             kind = ResultKind.BUFFERS if buffer.is_floating_point() else ResultKind.INTEGERS
             values.setdefault(kind, {})[f"{network_name}.{name}"] = buffer.detach().to("cpu", copy=True)
     names = {id(parameter): name for name, parameter in named_parameters(model)}

@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
+from torchzoo.measure.check.quantized import fake_quantizations, keep_fake_quantization_single, quantize_reference
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
     ReplayRandomDraws,
@@ -34,6 +35,7 @@ from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
+from torchzoo.measure.quantization import is_quantized_tensor
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
 from torchzoo.zoo.spec import ModelSpec
@@ -52,12 +54,27 @@ class Runs:
     spec: ModelSpec
     model_class: type[Model]
     device: torch.device
+    fake_quantizes: bool = True  # where the model does; otherwise it is switched off
+    has_fake_quantization: bool = False  # known after the first run
     loss_scale: float = 2.0**16  # of a GradScaler, its own default; made smaller until eager's gradients are finite
 
     @property
     def arithmetic(self) -> Precision:
         """The coarsest precision that the case computes in."""
         return coarsest_precision(self.case.precision, self.spec.native_dtype, self.device)
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether results at fp32 are much more exact than the case can be."""
+        return self.arithmetic not in (Precision.FP64, Precision.FP32)
+
+    @property
+    def has_native(self) -> bool:
+        """Whether eager at the model's own precision says how far off the case may be.
+
+        Not for quantized precisions: it is as far off their reference as quantization changes the results.
+        """
+        return self.is_cast and not self.case.precision.is_quantized
 
     @property
     def is_cast(self) -> bool:
@@ -90,11 +107,14 @@ class Runs:
         """Eager at the model's own precision, with the same random numbers."""
         return self._run(Precision.DEFAULT, context=ReplayRandomDraws(random_draws.draws))
 
-    def fp64(self, random_draws: RecordRandomDraws) -> Results:
-        """Eager at fp64, tensors that the step makes included, with the same random numbers."""
+    def reference(self, precision: Precision, random_draws: RecordRandomDraws) -> Results:
+        """Eager at fp64, tensors that the step makes included, with the same random numbers; or at fp32.
+
+        Of a quantized precision, the reference that `torchzoo.measure.check.quantized` makes.
+        """
         with _gradients_given_to_optimizers() as magnitudes:
             context = ReplayRandomDraws(random_draws.draws)
-            return self._run(Precision.FP64, context=context, gradient_magnitudes=magnitudes)
+            return self._run(precision, context=context, gradient_magnitudes=magnitudes, is_reference=True)
 
     def perturbed(self, random_draws: RecordRandomDraws, seed: int) -> Results:
         """Eager at the case's precision, with weights changed as by rounding and the same random numbers."""
@@ -112,6 +132,12 @@ class Runs:
         count_compiled(watch, self.case, None)
         return results
 
+    def _switch_fake_quantization(self, model: Model) -> None:
+        found = fake_quantizations(model)
+        self.has_fake_quantization |= bool(found)
+        for one in found if not self.fake_quantizes else ():
+            one.disable_fake_quant()
+
     def _run(self, precision: Precision, **options: Any) -> Results:
         """Run, then free the memory of the model, which nobody holds any more."""
         results = self._step_new_model(precision, **options)
@@ -127,6 +153,7 @@ class Runs:
         inspection: Inspection | None = None,
         perturbation_seed: int | None = None,
         gradient_magnitudes: dict[int, Tensor] | None = None,
+        is_reference: bool = False,
     ) -> Results:
         """Build a model, let it step, and collect the results.
 
@@ -138,15 +165,22 @@ class Runs:
             perturbation_seed: if given, the weights are changed as by rounding.
             gradient_magnitudes: of the gradients given to the optimizers, by the parameter's id; filled by the caller
                 while the step runs.
+            is_reference: the results are what others are judged by.
         """
         case, device = self.case, self.device
         assert case.batch_size is not None
         _use_default_flags()
-        model = self.model_class(case.mode, device, case.batch_size, seed=case.seed)
+        model_class = self.model_class.reference() if is_reference else self.model_class
+        model = model_class(case.mode, device, case.batch_size, seed=case.seed)
         without_dropout(model)
+        self._switch_fake_quantization(model)
+        if is_reference and case.precision.is_quantized:
+            apply_precision(model, Precision.BF16)  # the same weights and data, before they are quantized
+            quantize_reference(model, case.precision)
         apply_precision(model, precision)
         if precision is Precision.FP64:
             _cast_attributes(model)
+            keep_fake_quantization_single(model)
         apply_memory_format(model, case.memory_format)
         if model.scaler is not None:
             model.scaler = torch.amp.GradScaler(device.type, init_scale=self.loss_scale)
@@ -215,7 +249,8 @@ def _cast_attributes(model: Model) -> None:
 @torch.no_grad()
 def _perturb_weights(model: Model, epsilon: float, seed: int) -> None:
     """Change every weight (of a model without weights: its data) by `epsilon`, relatively, up, down or not at all."""
-    tensors: list[Any] = [parameter for _, parameter in named_parameters(model)] or tree_leaves(model.batch)
+    weights = [parameter for _, parameter in named_parameters(model) if not is_quantized_tensor(parameter)]
+    tensors: list[Any] = weights or tree_leaves(model.batch)
     generator = torch.Generator().manual_seed(seed)
     for tensor in tensors:
         if isinstance(tensor, Tensor) and tensor.is_floating_point():

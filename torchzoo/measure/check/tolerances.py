@@ -18,13 +18,21 @@ class Tolerances(NamedTuple):
     unmatched: float  # share of detections that may have no partner
 
 
+_BF16 = Tolerances(forward=5e-2, backward=1e-1, unequal=0.05, unmatched=0.2)
+
 #: By the coarsest arithmetic of a case. A model's metadata.yaml may have exceptions.
+#: With int8wo and int4wo the products are in bf16, and the reference has the same quantized weights. With fp8 the
+#: reference rounds operands in the same way. But what differs by bf16's rounding before a layer may be rounded to
+#: another neighbour in float8, which is 2^-3 away.
 TOLERANCES = {
     Precision.FP64: Tolerances(forward=1e-9, backward=1e-7, unequal=0.0, unmatched=0.01),
     Precision.FP32: Tolerances(forward=1e-4, backward=1e-3, unequal=0.0, unmatched=0.03),
     Precision.TF32: Tolerances(forward=5e-3, backward=2e-2, unequal=0.01, unmatched=0.1),
     Precision.FP16: Tolerances(forward=1e-2, backward=5e-2, unequal=0.02, unmatched=0.1),
-    Precision.BF16: Tolerances(forward=5e-2, backward=1e-1, unequal=0.05, unmatched=0.2),
+    Precision.BF16: _BF16,
+    Precision.INT8WO: _BF16,
+    Precision.INT4WO: _BF16,
+    Precision.FP8: Tolerances(forward=1e-1, backward=2e-1, unequal=0.1, unmatched=0.3),
 }
 
 #: An error may be this many times as large as eager's own.
@@ -43,6 +51,9 @@ PERTURBATIONS = {
     Precision.TF32: 2.0**-10,
     Precision.FP16: 2.0**-10,
     Precision.BF16: 2.0**-7,
+    Precision.INT8WO: 2.0**-7,  # of the weights that are not quantized
+    Precision.INT4WO: 2.0**-7,
+    Precision.FP8: 2.0**-7,
 }
 
 _FORWARD = (ResultKind.LOSS, ResultKind.OUTPUTS, ResultKind.BUFFERS)

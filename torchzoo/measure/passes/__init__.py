@@ -4,6 +4,7 @@ In the window in which the case is measured alone, after the timing:
 - energy, of each variant;
 - the device's time, of each variant, or the breakdown where it was asked for. It comes after all energy, because the
   profiler leaves its hooks in the process;
+- the operators with their shapes, of each variant;
 - the communication of each rank, of cases with several ranks.
 
 After the window, while other cases may run:
@@ -36,7 +37,8 @@ from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
-from torchzoo.record import ApiSurface, Breakdown, Check, Energy, Flops, Growth
+from torchzoo.operators import ApiSurface, OperatorShapes
+from torchzoo.record import Breakdown, Check, Energy, Flops, Growth
 from torchzoo.settings import Pass, Settings
 from torchzoo.zoo.spec import ModelSpec
 
@@ -68,6 +70,18 @@ def breakdown_of(
     variant.select()
     trace = _trace_path(settings.trace_dir, case, variant)
     return measure_breakdown(variant.step, clock, device, step_s=step_s, trace=trace)
+
+
+def operator_shapes_of(
+    variant: Variant, settings: Settings, device: torch.device, clock: DeviceClock, step_s: float
+) -> OperatorShapes | None:
+    """What operators take and how long, in steps that are profiled for it; None where it was not asked for."""
+    if Pass.OP_SHAPES not in settings.passes:
+        return None
+    from torchzoo.measure.passes.op_shapes import measure_operator_shapes
+
+    variant.select()
+    return measure_operator_shapes(variant.step, clock, device, step_s=step_s)
 
 
 def device_time_of(

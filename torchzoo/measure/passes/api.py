@@ -12,7 +12,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchzoo.errors import attempt
-from torchzoo.record import ApiSurface
+from torchzoo.measure.quantization import is_quantized_tensor
+from torchzoo.operators import ApiSurface
 
 
 def step_api(step: Callable[[], Any]) -> ApiSurface:
@@ -72,6 +73,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its __i
         self.names: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(map(is_quantized_tensor, types)):
+            return NotImplemented  # it runs as operators on the tensors inside, which come here next
         if func.namespace != "profiler":
             self.names.add(f"{func.namespace}::{func.name().rpartition('::')[2].partition('.')[0]}")
         return func(*args, **(kwargs or {}))

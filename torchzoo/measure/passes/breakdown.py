@@ -146,7 +146,7 @@ def step_times(activities: Iterable[Activity], spans: Iterable[Span]) -> tuple[S
 
 def top_kernels(activities: Sequence[Activity], *, is_nested: bool, count: int = TOP_KERNELS) -> tuple[Kernel, ...]:
     """The names that took longest, with the sums of their calls and times; of nested activities, their own times."""
-    own_ns = _own_times_ns(activities) if is_nested else [each.end_ns - each.begin_ns for each in activities]
+    own_ns = own_times_ns(activities) if is_nested else [each.end_ns - each.begin_ns for each in activities]
     calls: dict[str, int] = defaultdict(int)
     total_ns: dict[str, int] = defaultdict(int)
     for each, time_ns in zip(activities, own_ns, strict=True):
@@ -156,7 +156,7 @@ def top_kernels(activities: Sequence[Activity], *, is_nested: bool, count: int =
     return tuple(Kernel(name, calls[name], total_ns[name] / 1e9) for name in longest)
 
 
-def _own_times_ns(activities: Sequence[Activity]) -> list[int]:
+def own_times_ns(activities: Sequence[Activity]) -> list[int]:
     """The length of each activity minus that of the activities directly inside it on the same thread."""
     own_ns = [each.end_ns - each.begin_ns for each in activities]
     open_on: dict[int, list[int]] = defaultdict(list)

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from torchzoo.measure.quantization import is_quantized_tensor
 from torchzoo.record import Flops
 
 aten = torch.ops.aten
@@ -106,8 +107,8 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _are_distributed(types):
-            return NotImplemented  # it runs as operators on this rank's own tensors, which come here next
+        if _are_distributed(types) or any(map(is_quantized_tensor, types)):
+            return NotImplemented  # it runs as operators on the tensors inside, which come here next
         if any(issubclass(one, FakeTensor) for one in types):
             return func(*args, **kwargs)  # torch.distributed asks for the shapes of all ranks together
         is_higher_order = isinstance(func, torch._ops.HigherOrderOperator)
@@ -186,6 +187,10 @@ def _grouped_product(a: Tensor, b: Tensor, *_args: Any, **_: Any) -> int:
     if a.ndim == 3 and b.ndim == 2:
         return 2 * a[0].numel() * b.shape[-1]
     return 2 * a.numel() * b.shape[-1]
+
+
+def _packed_product(a: Tensor, *_args: Any, out_val: Tensor, **_: Any) -> int:
+    return 2 * a.shape[-1] * out_val.numel()
 
 
 def _solve_triangular(a: Tensor, _b: Tensor, *, unitriangular: bool = False, out_val: Tensor, **_: Any) -> int:
@@ -287,6 +292,8 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten._addmm_activation: _add_product,
     aten._int_mm: _product,
     aten._grouped_mm: _grouped_product,
+    aten._weight_int4pack_mm: _packed_product,
+    aten._weight_int8pack_mm: _packed_product,
     aten.linalg_solve_triangular: _solve_triangular,
     aten._trilinear: _trilinear,
     aten.convolution_backward: _convolution_backward,

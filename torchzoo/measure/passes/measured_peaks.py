@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from torchzoo.measure.clock import Clock, DeviceClock
 from torchzoo.record import MeasuredPeaks
@@ -19,6 +20,7 @@ _DTYPES = {
     "tf32": torch.float32,
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
+    "fp8": torch.float8_e4m3fn,
 }
 _SIZES = (512, 1024, 2048, 4096, 8192, 16384)
 
@@ -46,7 +48,9 @@ def measure_peaks(device: torch.device, *, slow_s: float = 0.2) -> MeasuredPeaks
 
 def _arithmetics(device: torch.device) -> list[str]:
     has_tf32 = device.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
-    return [name for name in _DTYPES if name != "tf32" or has_tf32]
+    has_fp8 = has_tf32 and torch.cuda.get_device_capability(device) >= (8, 9)
+    lacking = ({"tf32"} if not has_tf32 else set()) | ({"fp8"} if not has_fp8 else set())
+    return [name for name in _DTYPES if name not in lacking]
 
 
 def _product_rate(arithmetic: str, device: torch.device, clock: Clock, slow_s: float) -> float | None:
@@ -58,8 +62,7 @@ def _product_rate(arithmetic: str, device: torch.device, clock: Clock, slow_s: f
     for size in _SIZES:
         try:
             a, b = (torch.randn(size, size, device=device).to(_DTYPES[arithmetic]) for _ in range(2))
-            out = torch.empty_like(a)
-            seconds = median_s(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), clock)  # type: ignore[misc]
+            seconds = median_s(_float8_product(a, b) if arithmetic == "fp8" else _product(a, b), clock)
         except (RuntimeError, TypeError):  # no such dtype or product on this device, or no memory for the next size
             break
         best = max(best, 2 * size**3 / seconds)
@@ -67,6 +70,18 @@ def _product_rate(arithmetic: str, device: torch.device, clock: Clock, slow_s: f
             break
     gc.collect()
     return best or None
+
+
+def _product(a: Tensor, b: Tensor) -> Callable[[], Any]:
+    out = torch.empty_like(a)
+    return lambda: torch.mm(a, b, out=out)
+
+
+def _float8_product(a: Tensor, b: Tensor) -> Callable[[], Any]:
+    """As the precision `fp8` multiplies in inference: one scale for each operand, the result in bf16."""
+    one = torch.ones((), device=a.device)
+    out = torch.empty_like(a, dtype=torch.bfloat16)
+    return lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True, out=out)
 
 
 def _copy_rate(device: torch.device, clock: Clock) -> float:

@@ -147,12 +147,23 @@ _OPERATOR = re.compile(r"(?!(torch::)?autograd::|c10d::|_c10d_functional::|_dten
 _COMPILED_GRAPH = re.compile(r"## Call CompiledFxGraph (\w{8})\w* ##")
 
 
+def operator_name(event: Any) -> str | None:
+    """The name of an operator, or of a graph that inductor compiled; None if the event is neither."""
+    name = _COMPILED_GRAPH.sub(r"CompiledFxGraph \1", event.name())
+    return name if _OPERATOR.match(name) or name != event.name() else None
+
+
 def _operators(events: Iterable[Any]) -> Iterator[Activity]:
     for event in events:
         begin_ns, end_ns = event.start_ns(), event.start_ns() + event.duration_ns()
         if event.name().startswith(GLOO):
             yield Activity(event.name(), Kind.COMMUNICATION, begin_ns, end_ns, event.start_thread_id())
             continue
-        name = _COMPILED_GRAPH.sub(r"CompiledFxGraph \1", event.name())
-        if _OPERATOR.match(name) or name != event.name():
+        name = operator_name(event)
+        if name is not None:
             yield Activity(name, Kind.COMPUTE, begin_ns, end_ns, event.start_thread_id())
+
+
+def is_device_event(event: Any) -> bool:
+    """Whether it is a kernel, a copy or a memset on a device."""
+    return event.device_type() != DeviceType.CPU and _kind_on_device(event) is not None

@@ -14,6 +14,7 @@ from torchzoo.errors import UsageError
 from torchzoo.provenance import machine_kind
 from torchzoo.record import Manifest, Record
 from torchzoo.run import plan
+from torchzoo.run.debugging import kept
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
 from torchzoo.run.request import RunRequest
@@ -78,7 +79,7 @@ class SpreadSession:
         with contextlib.closing(controller.run()) as finished:
             for found in finished:
                 record = msgspec.structs.replace(found, batch_curve=curves.get(found.case.tuning_case()))
-                yield run_store.append(record)
+                yield kept(run_store, record, self.manifest)
 
     def _note(self, member: Member) -> bool:
         """Add a node to the manifest. Returns whether it was not there yet."""

@@ -1,0 +1,107 @@
+"""A case once more in this process, without measuring: what the scripts of `torchzoo run --debug` call."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchzoo.case import EAGER, Backend, Case, CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.measure.case import prepared_model
+from torchzoo.measure.check.check import check_case
+from torchzoo.measure.compilation import count_compiled, watch_compilation
+from torchzoo.measure.finite import FiniteWatch, is_finite
+from torchzoo.measure.precision import check_precision, inspect_step
+from torchzoo.measure.process_group import use_device
+from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
+from torchzoo.record import CheckStatus
+from torchzoo.zoo.catalog import find_models, load_model_class
+
+
+class WrongResults(RuntimeError):
+    """The check finds that the case does not compute what eager computes."""
+
+
+def reproduce(
+    model: str,
+    *,
+    mode: str,
+    device: str,
+    batch_size: int,
+    backend: str = "eager",
+    precision: str = "default",
+    memory_format: str = "contiguous",
+    compile_scope: str = "network",
+    seed: int = 0,
+    steps: int = 10,
+    check: bool = False,
+    threads: int | None = None,
+    host_memory_limit_bytes: int | None = None,
+    models_dirs: Sequence[str] = (),
+    minify_to: str | None = None,
+) -> None:
+    """Build the model, take a few steps in eager and a few with the backend. An exception is that of the case.
+
+    Args:
+        model, mode, device, batch_size, backend, precision, memory_format, compile_scope, seed: the case.
+        steps: how many each of the two takes. In training, what is not finite ends them.
+        check: compare results with eager's at the end, as `--check` does.
+        threads: of the CPU; None: PyTorch's choice.
+        host_memory_limit_bytes: of this process's data.
+        models_dirs: more folders of models.
+        minify_to: a folder. Dynamo then writes a script there that minimises the graph that fails. (It tries each graph
+            that ahead-of-time autograd gives to the compiler.)
+
+    Raises:
+        NotRunnable, LabelNotReached: the case can't run as its label says.
+        NotFinite: training is not finite.
+        WrongResults: what is computed is wrong.
+    """
+    if host_memory_limit_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (host_memory_limit_bytes, host_memory_limit_bytes))
+    if minify_to is not None:
+        torch._dynamo.config.repro_after = "aot"
+        torch._dynamo.config.debug_dir_root = minify_to
+    name, _, option = backend.partition(":")
+    case = Case(
+        model=model,
+        mode=Mode(mode),
+        device=device,
+        backend=Backend(name, option or None),
+        precision=Precision(precision),
+        memory_format=MemoryFormat(memory_format),
+        compile_scope=CompileScope(compile_scope),
+        batch_size=batch_size,
+        seed=seed,
+    )
+    _take_steps(case, use_device(device, threads), steps, list(map(Path, models_dirs)), check=check)
+
+
+def _take_steps(case: Case, device: torch.device, steps: int, models_dirs: list[Path], *, check: bool) -> None:
+    spec = find_models(models_dirs).spec(case.model)
+    model_class = load_model_class(spec)
+    model = prepared_model(model_class, case, device)
+    finite = FiniteWatch(model)
+    _step(eager_variant(model, model.measured_step), steps, finite)
+    inspection = inspect_step(model, model.measured_step)
+    check_precision(model, case.precision, spec.native_dtype, inspection)
+    if case.backend != EAGER:
+        watch = watch_compilation()
+        _step(candidate_variant(model, model.measured_step, case, inspection.take_calls()), steps, finite)
+        count_compiled(watch, case, None)
+    if check:
+        del model, finite, inspection
+        found = check_case(case, spec, model_class, device)
+        if found.status is CheckStatus.INCORRECT:
+            raise WrongResults(found.reason)
+
+
+def _step(variant: Variant, steps: int, finite: FiniteWatch) -> None:
+    variant.select()
+    for number in range(1, steps + 1):
+        result = variant.step()
+        loss_is_finite = not isinstance(result, Tensor) or is_finite(result)
+        finite.require(number, loss_is_finite=loss_is_finite, candidate_stepped=variant.name != "eager")
