@@ -211,6 +211,8 @@ def test_a_loss_must_be_formed_in_one_mode_at_least() -> None:
         check_loss("x", Cached(), inputs)
     with pytest.raises(NotImplementedError, match="no gradient leads from them to a parameter"):
         check_loss("x", nn.Identity(), inputs)
+    with pytest.raises(NotImplementedError, match="all parameters of its main network, Linear, are frozen"):
+        check_loss("x", nn.Linear(2, 2).requires_grad_(requires_grad=False), inputs)
     for network in (Sometimes(), Marked()):
         check_loss("x", network, inputs)
         assert network.training  # only copies were tried

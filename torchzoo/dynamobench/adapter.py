@@ -154,5 +154,8 @@ def _no_loss(network: nn.Module, inputs: Any) -> str | None:
     if isinstance(loss, Exception):
         return one_line(loss)
     if not isinstance(loss, Tensor) or not loss.requires_grad:
+        parameters = list(network.parameters())
+        if parameters and not any(parameter.requires_grad for parameter in parameters):
+            return f"all parameters of its main network, {type(network).__name__}, are frozen"
         return "no gradient leads from them to a parameter"
     return None
