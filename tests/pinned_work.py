@@ -35,8 +35,8 @@ HEADINGS = ("model", "mode", "batch", "batch_size", "flops", "bytes", "note")
 TOLERANCE_WITH_VALUES = 0.1
 DEPENDS_ON_VALUES = "depends on values"
 
-#: The same where a library keeps what a first step made, as DINOv3's places of patches. Which step of the process is the
-#: first one differs between the test and the command.
+#: The same where a library keeps what a first step made, as DINOv3's places of patches. Which step of the process is
+#: the first one differs between the test and the command.
 TOLERANCE_WITH_A_CACHE = 1e-4
 FILLS_A_CACHE = "the first step fills a cache of the library"
 

@@ -166,7 +166,8 @@ def _bound(
     """What bounds a step, and the reason.
 
     1. `launch`: the breakdown shows that the device has no work for 50% of the latency or more. Without a breakdown:
-       the host needs 90% or more of a step's time to launch it, so the device had to wait, and neither peak is used to 50%.
+       the host needs 90% or more of a step's time to launch it, so the device had to wait, and neither peak is used to
+       50%.
        (A step that waits for the device by nature takes the host that long anyway, and the CPU is its own host. For
        these only a breakdown can tell.)
     2. `compute` or `memory`, whichever peak is used more (the roofline: Williams et al., 2009,

@@ -12,9 +12,9 @@ After the window, while other cases may run:
 - FLOPs, then the API surface, of eager's step;
 - the check, last, on models of its own.
 
-To add a pass, add a module and a function here, a member of `Pass` in `torchzoo/settings.py` (its option of `torchzoo run`
-is made from it, with a help text in `torchzoo/commands/run_options.py`), a field in `torchzoo/record.py`, a call in
-`torchzoo/measure/case.py`, and its lines in `torchzoo/report/sections/`.
+To add a pass, add a module and a function here, a member of `Pass` in `torchzoo/settings.py` (its option of `torchzoo
+run` is made from it, with a help text in `torchzoo/commands/run_options.py`), a field in `torchzoo/record.py`, a call
+in `torchzoo/measure/case.py`, and its lines in `torchzoo/report/sections/`.
 
 `measured_peaks` is not of a case: it measures a device.
 
