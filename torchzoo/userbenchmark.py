@@ -1,7 +1,8 @@
 """Userbenchmarks: folders with a plan (what to run) and a report (Markdown from records). They time nothing.
 
 Most of them measure cases as `torchzoo run` does. One that has a third function, `turns(case, spec, repeats)`, asks
-questions of fresh processes instead (`torchzoo.trials`), and its report gets `Trials`.
+questions of fresh processes instead (`torchzoo.trials`), and its report gets `Trials`. With `SEVERAL_AT_ONCE = True`
+beside it, several of these processes may run at once, each with cores of its own (`--jobs`, `--devices`).
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     plan: Callable[[Choice], RunRequest]
     report: Callable[[Any], list[str]]  # of a `Run`; with `turns`, of `Trials`
     turns: TurnsOf | None = None
+    several_at_once: bool = False  # processes of different cases may run beside each other
 
 
 def find(*, studies: bool) -> dict[str, Path]:
@@ -98,6 +100,7 @@ def load(name: str) -> UserBenchmark:
         plan=partial(called, f"the plan of {folder}", module.plan, RunRequest),
         report=partial(called, f"the report of {folder}", module.report, list),
         turns=partial(called, f"the turns of {folder}", module.turns, list) if hasattr(module, "turns") else None,
+        several_at_once=bool(getattr(module, "SEVERAL_AT_ONCE", False)),
     )
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
 from examples import CASE, SPEC
 from torchzoo.measure.fresh import Ask
 from torchzoo.record import Failed, FailureKind, Skipped
-from torchzoo.run.fresh import Outcome, outcome_of
+from torchzoo.run.fresh import Alive, Outcome, outcome_of
 from torchzoo.settings import Settings, Stage
 from torchzoo.trials import Took
 
@@ -21,8 +25,8 @@ def functions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
 
 
-def outcome(function: str, folder: Path, limit_s: float = 60.0, **options: Any) -> Outcome:
-    ask = Ask(
+def ask_for(function: str, folder: Path, **options: Any) -> Ask:
+    return Ask(
         function=f"fresh_functions:{function}",
         case=CASE,
         spec=SPEC,
@@ -32,7 +36,10 @@ def outcome(function: str, folder: Path, limit_s: float = 60.0, **options: Any) 
         caches=str(folder / "caches"),
         log=str(folder / "log"),
     )
-    return outcome_of(ask, limit_s)
+
+
+def outcome(function: str, folder: Path, limit_s: float = 60.0, **options: Any) -> Outcome:
+    return outcome_of(ask_for(function, folder, **options), limit_s, Alive())
 
 
 def test_the_answer_comes_back_from_a_process_that_has_imported_nothing(tmp_path: Path) -> None:
@@ -71,3 +78,24 @@ def test_a_process_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path)
     assert (found.kind, found.stage, found.message) == (FailureKind.TIMEOUT, Stage.COMPILE, "took longer than 2 s")
     child = int((tmp_path / "child").read_text())
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def test_all_are_ended_at_once_and_so_is_what_starts_afterwards(tmp_path: Path) -> None:
+    alive = Alive()
+    ask = msgspec.structs.replace(ask_for("hangs", tmp_path), cores=(min(os.sched_getaffinity(0)),))
+    with ThreadPoolExecutor() as threads:
+        told = threads.submit(outcome_of, ask, 60.0, alive)
+        until_s = time.monotonic() + 30
+        while not (tmp_path / "child").exists():
+            assert time.monotonic() < until_s
+            time.sleep(0.02)
+        child = int((tmp_path / "child").read_text())
+        assert os.sched_getaffinity(child) == set(ask.cores)
+        alive.end_all()
+        found = told.result(10)
+    assert isinstance(found, Failed)
+    assert "SIGKILL" in found.message
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    late = outcome_of(ask_for("tells", tmp_path), 60.0, alive)
+    assert isinstance(late, Failed)
+    assert late.stage is Stage.START

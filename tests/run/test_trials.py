@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import msgspec
@@ -12,9 +13,9 @@ from torchzoo.case import Case, Mode
 from torchzoo.errors import UsageError
 from torchzoo.measure.fresh import Ask
 from torchzoo.record import Failed, FailureKind, Skipped
-from torchzoo.run import fresh
+from torchzoo.run import fresh, trials
 from torchzoo.run.fork_server import ForkServer
-from torchzoo.run.fresh import Outcome
+from torchzoo.run.fresh import Alive, Outcome
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trials import new_trials, resumed_trials
@@ -35,7 +36,7 @@ class FakeProcesses:
         self.fail: set[str] = set()  # functions
         self.found_in_caches: list[list[str]] = []
 
-    def __call__(self, ask: Ask, limit_s: float) -> Outcome:
+    def __call__(self, ask: Ask, limit_s: float, alive: Alive) -> Outcome:
         self.asked.append(ask)
         caches = Path(ask.caches)
         self.found_in_caches.append(sorted(path.name for path in caches.iterdir()))
@@ -137,6 +138,80 @@ def test_a_case_that_can_not_run_has_one_record_with_the_reason(tmp_path: Path, 
     assert isinstance(record.outcome, Skipped)
     assert "it does not generate" in record.outcome.reason
     assert processes.asked == []
+
+
+# --- several at once ---
+
+
+def several(zoo: Path, *names: str, jobs: int) -> RunRequest:
+    return msgspec.structs.replace(request(zoo, *names), jobs=jobs)
+
+
+@pytest.fixture
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three of them for lanes, with two hyperthreads each."""
+    cores = ((0, 4), (1, 5), (2, 6), (3, 7))
+    monkeypatch.setattr(trials, "physical_cores", lambda _: cores)
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_two_cases_run_at_once_on_cores_of_their_own_each_in_its_order(
+    tmp_path: Path, processes: FakeProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both_run = threading.Barrier(2, timeout=20)
+
+    def outcome_of(ask: Ask, limit_s: float, alive: Alive) -> Outcome:
+        both_run.wait()
+        return processes(ask, limit_s, alive)
+
+    monkeypatch.setattr(fresh, "outcome_of", outcome_of)
+    with TrialStore(tmp_path / "out") as store:
+        session = new_trials(several(tmp_path / "zoo", "one", "two", jobs=2), store, turns_of)
+        records = list(session.run(store, turns_of, lambda *_: None))
+    for model in ("one", "two"):
+        asked = [ask for ask in processes.asked if ask.case.model == model]
+        assert [ask.function for ask in asked] == ["prepare", "alone", "warm", "alone", "warm"]
+        assert len({ask.cores for ask in asked}) == 1
+    assert {ask.cores for ask in processes.asked} == {(1, 5), (2, 6)}
+    assert len(records) == len(read_trials(tmp_path / "out").records) == 14
+    assert read_trials(tmp_path / "out").manifest.settings.jobs == 2
+
+
+def test_what_the_userbenchmark_raises_meanwhile_is_raised(tmp_path: Path, processes: FakeProcesses) -> None:
+    def fails_later(case: Case, spec: ModelSpec, repeats: int) -> list[Turn]:
+        if processes.asked:
+            raise UsageError("not the second one")
+        return turns_of(case, spec, repeats)
+
+    with TrialStore(tmp_path / "out") as store:
+        session = new_trials(request(tmp_path / "zoo", "one", "two"), store, fails_later)
+        with pytest.raises(UsageError, match="not the second one"):
+            list(session.run(store, fails_later, lambda *_: None))
+    assert len(read_trials(tmp_path / "out").records) == 7
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_lanes_take_turns_with_the_devices() -> None:
+    lanes = trials.make_lanes(3, ["cuda"], (0, 1), FACTS)
+    assert [(lane.device, lane.cores) for lane in lanes] == [("cuda:0", (1, 5)), ("cuda:1", (2, 6)), ("cuda:0", (3, 7))]
+    assert trials.make_lanes(1, ["cuda"], (1,), FACTS) == (trials.TrialLane(device="cuda:1"),)
+    assert trials.make_lanes(1, ["cpu"], None, FACTS) == (trials.TrialLane(),)
+
+
+@pytest.mark.usefixtures("four_cores")
+@pytest.mark.parametrize(
+    ("jobs", "devices", "indices", "words"),
+    [
+        (4, ["cuda"], None, "--jobs 4: each process needs a core of its own, and there are 3"),
+        (1, ["cpu"], (0,), "and these are on cpu"),
+        (1, ["cuda"], (2,), "no device 2; there is 2 of cuda"),
+    ],
+)
+def test_lanes_that_the_machine_can_not_have(
+    jobs: int, devices: list[str], indices: tuple[int, ...] | None, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        trials.make_lanes(jobs, devices, indices, FACTS)
 
 
 @pytest.mark.usefixtures("processes")

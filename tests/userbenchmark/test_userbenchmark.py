@@ -47,7 +47,7 @@ def test_all_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
         (["warm_start", "--from", "/no/such"], "/no/such holds no trials.json"),
         (["warm_start", "--resume", "/no/such"], "/no/such holds no trials.json"),
         (["warm_start", "resnet18", "--from", "/no/such", "--bs", "2"], "leave out MODEL, --bs"),
-        (["warm_start", "-j", "2", "-o", "/tmp/x"], "leave out --jobs"),
+        (["dynamic_shapes", "-j", "2", "-o", "/tmp/x"], "leave out --jobs"),
         (["warm_start", "--retry-failed", "-o", "/tmp/x"], "warm_start has no --retry-failed"),
     ],
 )

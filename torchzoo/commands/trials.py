@@ -1,4 +1,4 @@
-"""`torchzoo userbenchmark` for those that ask fresh processes: run them one after the other, then write the report."""
+"""`torchzoo userbenchmark` for those that ask fresh processes: run them, then write the report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(benchmark: UserBenchmark, turns_of: TurnsOf, arguments: argparse.Namespa
     if arguments.retry_failed:
         raise UsageError(f"{benchmark.name} has no --retry-failed: measure these cases anew, with another -o DIR")
     for name, given in (("--jobs", arguments.jobs), ("--devices", arguments.devices)):
-        if given is not None:
+        if given is not None and not benchmark.several_at_once:
             raise UsageError(f"leave out {name}: the processes of {benchmark.name} run one after the other, alone")
     if arguments.output is None:
         raise UsageError("name the folder that keeps the results and the report with -o DIR, or one with --from DIR")

@@ -23,6 +23,12 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     folder: str  # for files that later processes of the case read
     caches: str  # where compilers keep what they compile
     log: str
+    device: str = ""  # in place of the case's: one of several, such as cuda:1
+    cores: tuple[int, ...] = ()  # that the process keeps to; none: it may use all
+
+    @property
+    def used_device(self) -> str:
+        return self.device or self.case.device
 
 
 class Fresh(msgspec.Struct, kw_only=True):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from importlib import import_module
 from pathlib import Path
@@ -28,12 +29,42 @@ Outcome = Took | Skipped | Failed
 _outcomes: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
 
 
-def outcome_of(ask: Ask, limit_s: float) -> Outcome:
+class Alive:
+    """The fresh processes that run now. Several threads start them, and one ends them all."""
+
+    def __init__(self) -> None:
+        self._pids: set[int] = set()
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def add(self, pid: int) -> None:
+        """Note a process. When all have been ended, it is ended at once."""
+        with self._lock:
+            self._pids.add(pid)
+            if self._is_over:
+                reaper.kill_all(pid)
+
+    def remove(self, pid: int) -> None:
+        """End a process with all that it has started, before its number can be another one's."""
+        with self._lock:
+            reaper.kill_all(pid)
+            self._pids.remove(pid)
+
+    def end_all(self) -> None:
+        """End all, and those that are started from now on."""
+        with self._lock:
+            self._is_over = True
+            for pid in self._pids:
+                reaper.kill_all(pid)
+
+
+def outcome_of(ask: Ask, limit_s: float, alive: Alive) -> Outcome:
     """Start a process, wait for its end, and leave nothing of it behind. What it took, or why it did not.
 
     Args:
         ask: what to do.
         limit_s: a process that takes longer is killed.
+        alive: where the process is noted while it runs.
     """
     with tempfile.TemporaryDirectory(prefix="torchzoo-fresh-", ignore_cleanup_errors=True) as scratch:
         own = Path(scratch)
@@ -55,12 +86,13 @@ def outcome_of(ask: Ask, limit_s: float) -> Outcome:
                 stderr=log,
                 start_new_session=True,
             )
+        alive.add(process.pid)
         try:
             status: int | None = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            reaper.kill_all(process.pid)
+            alive.remove(process.pid)
             process.wait()
         if (own / "outcome").exists():
             return _outcomes.decode((own / "outcome").read_bytes())
@@ -81,6 +113,8 @@ def answer() -> None:
     prctl.end_with_parent()
     own, began_ns = Path(sys.argv[1]), int(sys.argv[2])
     ask = msgspec.json.decode((own / "ask").read_bytes(), type=Ask)
+    if ask.cores:
+        os.sched_setaffinity(0, ask.cores)
     stage = Stage.START
 
     def tell(new: Stage) -> None:

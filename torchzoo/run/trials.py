@@ -1,24 +1,33 @@
-"""A userbenchmark with fresh processes, from its request to its records. One process runs at a time."""
+"""A userbenchmark with fresh processes, from its request to its records.
+
+One process runs at a time. If several may, each lane of them has cores of its own, and a case stays on its lane.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 
 import msgspec
 
 from torchzoo.case import Case
-from torchzoo.errors import UsageError
+from torchzoo.environment import MachineInfo, physical_cores, usable_cores
+from torchzoo.errors import UsageError, attempt
 from torchzoo.measure.fresh import Ask
 from torchzoo.record import Failed, Manifest, Skipped
 from torchzoo.run import fresh, plan
 from torchzoo.run.fork_server import ForkServer
+from torchzoo.run.lanes import CPU, split_cores
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import missing, read_models, with_jobs
+from torchzoo.run.resources import missing, read_models
 from torchzoo.run.session import check_same_machine, make_manifest
 from torchzoo.settings import Settings
 from torchzoo.store import Run, StoreError
@@ -31,19 +40,38 @@ TurnsOf = Callable[[Case, ModelSpec, int], list[Turn]]
 OnTurn = Callable[[Case, Turn], None]
 
 
+class TrialLane(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one process runs at a time."""
+
+    device: str = ""  # such as cuda:1; empty: the case's own
+    cores: tuple[int, ...] = ()  # empty: all
+
+
 class TrialSession(msgspec.Struct, frozen=True, kw_only=True):
-    """Trials that are ready to start: the cases that are left."""
+    """Trials that are ready to start: the cases that are left, and the lanes."""
 
     manifest: Manifest
     left: tuple[PlannedCase, ...]
+    lanes: tuple[TrialLane, ...]
 
     def run(self, store: TrialStore, turns_of: TurnsOf, on_turn: OnTurn) -> Iterator[TrialRecord]:
-        """Run what is left. Each record is yielded after it is on disk."""
-        repeats = {case: max(one.repeat for one in repeated) + 1 for case, repeated in _repeats(self.manifest).items()}
-        for planned in self.left:
-            for record in _records(planned, repeats[planned.case], self.manifest.settings, store, turns_of, on_turn):
+        """Run what is left. Each record is yielded after it is on disk.
+
+        Whoever leaves early ends all processes.
+        """
+        work = _Work(self)
+        runners = [_Runner(self.manifest.settings, store, turns_of, on_turn, lane, work) for lane in self.lanes]
+        threads = [threading.Thread(target=runner.work, daemon=True) for runner in runners]
+        for thread in threads:
+            thread.start()
+        try:
+            for record in work.results(len(threads)):
                 store.append(record)
                 yield record
+        finally:
+            work.end()
+            for thread in threads:
+                thread.join()
 
 
 def _repeats(manifest: Manifest) -> dict[Case, list[Case]]:
@@ -69,14 +97,47 @@ def new_trials(request: RunRequest, store: TrialStore, turns_of: TurnsOf) -> Tri
     if plan.AUTO in axes.batch_sizes:
         raise UsageError("--bs auto: name the batch sizes, for these processes don't look for one")
     planned = plan.make_plan(models, axes, missing(models, axes.backends))
-    settings = with_jobs(request.settings, 1, axes.devices, cases=len(planned))
     left = tuple(one for one in planned if one.case.repeat == 0)
     for one in left:
         if one.resolved is None and one.spec is not None:
             turns_of(one.case, one.spec, axes.repeats)
+    jobs = request.jobs or max(1, len(request.device_indices or ()))
+    settings = msgspec.structs.replace(request.settings, jobs=jobs, compile_threads=None)
+    lanes = make_lanes(jobs, axes.devices, request.device_indices, machine)
     manifest = make_manifest(request, settings, machine, models, planned)
     store.begin(manifest)
-    return TrialSession(manifest=manifest, left=left)
+    return TrialSession(manifest=manifest, left=left, lanes=lanes)
+
+
+def make_lanes(
+    jobs: int, devices: Sequence[str], indices: Sequence[int] | None, machine: MachineInfo
+) -> tuple[TrialLane, ...]:
+    """So many lanes. Each has as many whole physical cores as the others; the devices take turns.
+
+    Raises:
+        UsageError: there are fewer cores than lanes, or the machine does not have a device.
+    """
+    used: Sequence[str] = [""]
+    if indices is not None:
+        kind = machine.default_device
+        if list(devices) != [kind] or kind == CPU:
+            raise UsageError(f"--devices spreads cases on an accelerator, and these are on {', '.join(devices)}")
+        if max(indices) >= machine.devices[kind]:
+            raise UsageError(f"--devices: no device {max(indices)}; there is {machine.devices[kind]} of {kind} here")
+        used = [f"{kind}:{index}" for index in indices]
+    if jobs == 1:
+        return (TrialLane(device=used[0]),)
+    _, physical = split_cores(physical_cores(usable_cores()))
+    share = len(physical) // jobs
+    if share == 0:
+        raise UsageError(f"--jobs {jobs}: each process needs a core of its own, and there are {len(physical)} here")
+    return tuple(
+        TrialLane(
+            device=used[number % len(used)],
+            cores=tuple(core for one in physical[number * share : (number + 1) * share] for core in one),
+        )
+        for number in range(jobs)
+    )
 
 
 def resumed_trials(trials: Trials, turns_of: TurnsOf) -> TrialSession:
@@ -106,46 +167,110 @@ def resumed_trials(trials: Trials, turns_of: TurnsOf) -> TrialSession:
             expected = [(case, turn.variant, turn.number) for turn in turns]
         if not all(key in done for key in expected):
             left.append(planned)
-    return TrialSession(manifest=manifest, left=tuple(left))
+    devices = list(dict.fromkeys(case.device for case in cases))
+    lanes = make_lanes(manifest.settings.jobs, devices, manifest.device_indices, machine)
+    return TrialSession(manifest=manifest, left=tuple(left), lanes=lanes)
 
 
-def _records(
-    planned: PlannedCase, repeats: int, settings: Settings, store: TrialStore, turns_of: TurnsOf, on_turn: OnTurn
-) -> Iterator[TrialRecord]:
-    """The records of all turns of a case. What did not work is not tried again: its later turns have its reason."""
-    if planned.resolved is not None or planned.spec is None:
-        assert planned.resolved is not None
-        yield TrialRecord(case=planned.case, outcome=planned.resolved, finished_at=_now())
-        return
-    limits = settings.limits
-    limit_s = limits.build_s + limits.compile_s + limits.measure_s
-    not_taken: dict[str, Skipped | Failed] = {}
-    with tempfile.TemporaryDirectory(prefix="torchzoo-trials-", ignore_cleanup_errors=True) as folder:
-        for number, turn in enumerate(turns_of(planned.case, planned.spec, repeats)):
-            outcome: fresh.Outcome | None = not_taken.get(turn.variant) or not_taken.get(turn.needs)
-            if outcome is None and turn.skip:
-                outcome = Skipped(reason=turn.skip)
-            if outcome is None:
-                on_turn(planned.case, turn)
-                ask = Ask(
-                    function=turn.function,
-                    case=planned.case,
-                    spec=planned.spec,
-                    settings=settings,
-                    options=turn.options,
-                    folder=folder,
-                    caches=str(Path(folder) / "caches" / (turn.cache or f"turn-{number}")),
-                    log=str(store.log_path(planned.case, turn)),
+class _Work:
+    """What the lanes share: the cases that are left, the processes that run, and the results."""
+
+    def __init__(self, session: TrialSession) -> None:
+        self._left = list(reversed(session.left))
+        self.repeats = {case: len(repeated) for case, repeated in _repeats(session.manifest).items()}
+        self.alive = fresh.Alive()
+        self.is_over = threading.Event()
+        self.told: SimpleQueue[TrialRecord | Exception | None] = SimpleQueue()  # None: a lane has no more to do
+
+    def next(self) -> PlannedCase | None:
+        """A case that no lane has begun."""
+        if self.is_over.is_set():
+            return None
+        with contextlib.suppress(IndexError):
+            return self._left.pop()
+        return None
+
+    def results(self, lanes: int) -> Iterator[TrialRecord]:
+        """The records as they come, until so many lanes are done. What a lane raises is raised here."""
+        while lanes:
+            match self.told.get():
+                case None:
+                    lanes -= 1
+                case TrialRecord() as record:
+                    yield record
+                case Exception() as error:
+                    raise error
+
+    def end(self) -> None:
+        """End all processes. No lane begins another case."""
+        self.is_over.set()
+        self.alive.end_all()
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """Runs the turns of cases on one lane."""
+
+    settings: Settings
+    store: TrialStore
+    turns_of: TurnsOf
+    on_turn: OnTurn
+    lane: TrialLane
+    shared: _Work
+
+    def work(self) -> None:
+        """Take cases until there is none. What goes wrong is raised where the results are taken."""
+        self.shared.told.put(attempt(self._take))
+
+    def _take(self) -> None:
+        while (planned := self.shared.next()) is not None:
+            for record in self.records(planned):
+                if self.shared.is_over.is_set():
+                    return  # the process was ended, and says nothing of its case
+                self.shared.told.put(record)
+
+    def records(self, planned: PlannedCase) -> Iterator[TrialRecord]:
+        """The records of all turns of a case. What did not work is not tried again: its later turns have its reason."""
+        if planned.resolved is not None or planned.spec is None:
+            assert planned.resolved is not None
+            yield TrialRecord(case=planned.case, outcome=planned.resolved, finished_at=_now())
+            return
+        not_taken: dict[str, Skipped | Failed] = {}
+        with tempfile.TemporaryDirectory(prefix="torchzoo-trials-", ignore_cleanup_errors=True) as folder:
+            turns = self.turns_of(planned.case, planned.spec, self.shared.repeats[planned.case])
+            for number, turn in enumerate(turns):
+                outcome: fresh.Outcome | None = not_taken.get(turn.variant) or not_taken.get(turn.needs)
+                if outcome is None and turn.skip:
+                    outcome = Skipped(reason=turn.skip)
+                if outcome is None:
+                    caches = Path(folder) / "caches" / (turn.cache or f"turn-{number}")
+                    outcome = self._outcome(planned, turn, folder, caches)
+                    if not turn.cache:
+                        shutil.rmtree(caches, ignore_errors=True)
+                if not isinstance(outcome, Took):
+                    not_taken[turn.variant] = outcome
+                yield TrialRecord(
+                    case=planned.case, variant=turn.variant, number=turn.number, outcome=outcome, finished_at=_now()
                 )
-                Path(ask.caches).mkdir(parents=True, exist_ok=True)
-                outcome = fresh.outcome_of(ask, limit_s)
-                if not turn.cache:
-                    shutil.rmtree(ask.caches, ignore_errors=True)
-            if not isinstance(outcome, Took):
-                not_taken[turn.variant] = outcome
-            yield TrialRecord(
-                case=planned.case, variant=turn.variant, number=turn.number, outcome=outcome, finished_at=_now()
-            )
+
+    def _outcome(self, planned: PlannedCase, turn: Turn, folder: str, caches: Path) -> fresh.Outcome:
+        assert planned.spec is not None
+        self.on_turn(planned.case, turn)
+        caches.mkdir(parents=True, exist_ok=True)
+        limits = self.settings.limits
+        ask = Ask(
+            function=turn.function,
+            case=planned.case,
+            spec=planned.spec,
+            settings=self.settings,
+            options=turn.options,
+            folder=folder,
+            caches=str(caches),
+            log=str(self.store.log_path(planned.case, turn)),
+            device=self.lane.device,
+            cores=self.lane.cores,
+        )
+        return fresh.outcome_of(ask, limits.build_s + limits.compile_s + limits.measure_s, self.shared.alive)
 
 
 def _now() -> str:
