@@ -141,8 +141,7 @@ def test_a_worker_is_started_again_if_the_server_is_killed_meanwhile(
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("whole_terminal", [True, False])
+@pytest.mark.parametrize(("number", "whole_terminal"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
 def test_an_interrupt_while_libraries_are_imported_ends_all_at_once(
     tmp_path: Path, temporary: Path, *, number: signal.Signals, whole_terminal: bool
 ) -> None:

@@ -54,11 +54,11 @@ def break_causes(results: Iterable[CaseResult]) -> list[BreakCause]:
     places: dict[str, Counter[str]] = {}
     whole: Counter[str] = Counter()
     for result in results:
-        for one in _breaks(result):
+        for one, number in _breaks(result):
             reason = cause(one.reason)
             models.setdefault(reason, set()).add(result.case.model)
-            places.setdefault(reason, Counter())[one.place] += 1
-            whole[reason] += one.reason.startswith(_WHOLE)
+            places.setdefault(reason, Counter())[one.place] += number
+            whole[reason] += number * one.reason.startswith(_WHOLE)
     found = [
         BreakCause(
             reason=reason,
@@ -72,13 +72,12 @@ def break_causes(results: Iterable[CaseResult]) -> list[BreakCause]:
     return sorted(found, key=lambda one: (-len(one.models), -one.breaks, one.reason))
 
 
-def _breaks(result: CaseResult) -> Iterator[GraphBreak]:
-    """The breaks of the case's candidate. Records before 2026-11-21 have no places."""
+def _breaks(result: CaseResult) -> Iterator[tuple[GraphBreak, int]]:
+    """The breaks of the case's candidate, and how often each came. Records before 2026-11-21 have no places."""
     outcome = result.shown.outcome
     if not isinstance(outcome, Measured) or CANDIDATE_VARIANT not in outcome.variants:
         return
     counts = outcome.variants[CANDIDATE_VARIANT].compilation or Compilation()
-    yield from counts.breaks
+    yield from ((one, 1) for one in counts.breaks)
     if not counts.breaks:
-        for reason, number in counts.graph_breaks.items():
-            yield from [GraphBreak(reason=reason, place="")] * number
+        yield from ((GraphBreak(reason=reason, place=""), number) for reason, number in counts.graph_breaks.items())
