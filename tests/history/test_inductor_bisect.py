@@ -45,6 +45,7 @@ class Model(SupervisedModel):
 COMPILED = msgspec.structs.replace(CASE, backend=INDUCTOR)
 
 
+@pytest.mark.slow
 def test_a_wrong_lowering_is_found(tmp_path: Path) -> None:
     make_folder(tmp_path, "wrong", WRONG)
     case = msgspec.structs.replace(COMPILED, model="wrong")

@@ -43,6 +43,7 @@ HANGS = "import time\ntime.sleep(600)\n"
 DIES = "import os\nos._exit(3)\n"
 
 
+@pytest.mark.slow
 def test_a_library_costs_only_the_models_that_import_it(tmp_path: Path, temporary: Path) -> None:
     """One run of four models with a strange library each, and a plain one, which is measured as if it were alone."""
     for name, library in {"settings": SETTINGS, "leaves": LEAVES, "hangs": HANGS, "dies": DIES}.items():
