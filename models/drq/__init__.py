@@ -10,7 +10,8 @@ update runs them twice on the same images, a whole step eight times with those o
 
 The environment is not simulated in the step: the memory is filled at build time with episodes of random frames, one of
 125 steps per sample of the batch. It keeps every frame once, as bytes; three in a row make an observation. An eval step
-chooses the policy's deterministic action, the squashed mean, for `batch_size` observations.
+chooses the policy's deterministic action, the squashed mean, for `batch_size` observations. The policy is an object of
+torch.distributions, as the authors' is: it checks its parameters and samples, for which the host waits.
 
 Another implementation counts 11,470,920 parameters: its observations have 27 channels (10,368 more in two first
 convolutions) and it leaves the temperature out.

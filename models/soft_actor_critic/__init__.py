@@ -7,6 +7,9 @@ belongs to the step that does it. The environment is not simulated in the step: 
 transitions of the pendulum, 4096 per sample of the batch (2^20 in all at the default size, the paper's 10^6).
 An eval step chooses the policy's deterministic action, the squashed mean, for `batch_size` states.
 
+The policy is an object of torch.distributions, as in the code that TorchBench runs. It checks
+its parameters and samples, for which the host waits; pull request 61056 of the paper's Table 4 was about these checks.
+
 Networks are 1024 wide; learning rates, discount and tau are the paper's. SAC as published in this version keeps no
 target actor: an implementation that does counts another 1,055,746 parameters.
 """

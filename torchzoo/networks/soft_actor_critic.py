@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.distributions import Distribution, Normal, TanhTransform, TransformedDistribution
 
 from torchzoo.model import Model
 from torchzoo.networks.optimizers import adam
@@ -43,8 +43,9 @@ class SoftActorCritic(Model, abc.ABC):
 
     def act(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Actions (B, A) drawn from the policy, and their log-densities (B,)."""
-        mean, log_deviation = self.actor(inputs)
-        return squashed_gaussian(mean, log_deviation, torch.randn_like(mean))
+        policy = squashed_gaussian(*self.actor(inputs))
+        action = policy.rsample()
+        return action, policy.log_prob(action).sum(dim=-1)
 
     def update_temperature(self, log_density: Tensor) -> None:
         """Equation 18: hotter while the policy's entropy is below its target."""
@@ -66,12 +67,9 @@ def layers(in_features: int, hidden_size: int, out_features: int) -> nn.Sequenti
     )
 
 
-def squashed_gaussian(mean: Tensor, log_deviation: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Actions (B, A) in (-1, 1) and their log-densities (B,) for standard normal noise (B, A); the paper's appendix C.
+def squashed_gaussian(mean: Tensor, log_deviation: Tensor) -> Distribution:
+    """A policy over actions (B, A) in (-1, 1): the tanh of a Gaussian with this mean and log-deviation, (B, A) each.
 
-    log(1 - tanh(u)^2) is computed as 2 (log 2 - u - softplus(-2 u)), which does not overflow.
+    The transform remembers the last sample before its tanh: the density of that sample needs no inverse of tanh.
     """
-    unsquashed = mean + log_deviation.exp() * noise
-    log_gaussian = -0.5 * noise.square() - log_deviation - 0.5 * math.log(2.0 * math.pi)
-    log_slope = 2.0 * (math.log(2.0) - unsquashed - F.softplus(-2.0 * unsquashed))
-    return torch.tanh(unsquashed), (log_gaussian - log_slope).sum(dim=-1)
+    return TransformedDistribution(Normal(mean, log_deviation.exp()), TanhTransform(cache_size=1))
