@@ -151,20 +151,11 @@ class RunStore:
     def append(self, record: Record) -> Record:
         """Add a record; it is on disk when this returns. A record that could not be read again becomes a failure.
 
-        Where a runner was killed while it wrote a line, the record begins a new line.
-
         Returns:
             The record as it will be read.
         """
         line, kept = _as_kept(record)
-        with (self.path / "records.jsonl").open("a+b") as file:
-            if file.tell() > 0:
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.write(b"\n")
-            file.write(line + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path / "records.jsonl", line)
         self.has_failures = self.has_failures or isinstance(kept.outcome, Failed)
         return kept
 
@@ -186,6 +177,18 @@ def _as_kept(record: Record) -> tuple[bytes, Record]:
     message = f"the result can't be kept: {one_line(found)}"
     failed = Failed(kind=FailureKind.ERROR, stage=Stage.EXAMINE, message=message)
     return kept(Record(case=record.case, outcome=failed, started_at=record.started_at, finished_at=record.finished_at))
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line to a file; it is on disk when this returns. After a line that was cut short it begins a new one."""
+    with path.open("a+b") as file:
+        if file.tell() > 0:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(line + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _no_run(path: Path, why: str) -> StoreError:

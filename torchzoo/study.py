@@ -18,10 +18,11 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.analysis.cases import read_report_data
-from torchzoo.case import Case, Mode
+from torchzoo.case import EAGER, Case, CompileScope, Mode
 from torchzoo.errors import UsageError
 from torchzoo.files import FileError, read_yaml
 from torchzoo.provenance import machine_kind
+from torchzoo.record import EAGER_VARIANT, Measured, Record
 from torchzoo.report import beside, markdown
 from torchzoo.report.beside import Published, Reason, Row
 from torchzoo.run.batches import default_file, read_tuned
@@ -156,12 +157,16 @@ def beside_the_plan(study: Study, run: Run) -> tuple[Run, list[str]]:
     with tempfile.TemporaryDirectory() as scratch:
         plan = planned(study.plan(Choice(folder=Path(scratch))))
     asked = {_identity(one.case): one.case.batch_size for one in plan}
-    tuned = {(name, one.batch_size) for models in read_tuned(default_file()).values() for name, one in models.items()}
     lines = []
+    if {one.case.backend for one in plan} == {EAGER} and (beside_backend := _measured_beside_a_backend(run)):
+        run = _of_eager(run, beside_backend)
+        count = sum(1 for record in beside_backend if record.case.repeat == 0)
+        lines += [f"Eager of {count} of these cases was measured beside a backend, in turns in one process.", ""]
+    tuned = {(name, one.batch_size) for models in read_tuned(default_file()).values() for name, one in models.items()}
     models = {one.case.model for one in plan} & {case.model for case in run.manifest.cases}
     others = {case.model for case in run.manifest.cases} - models
     if models and others:
-        lines = [f"The run has {len(others)} more models, which are left out here.", ""]
+        lines += [f"The run has {len(others)} more models, which are left out here.", ""]
         cases = tuple(case for case in run.manifest.cases if case.model in models)
         manifest = msgspec.structs.replace(run.manifest, cases=cases)
         records = tuple(record for record in run.records if record.case.model in models)
@@ -183,6 +188,33 @@ def beside_the_plan(study: Study, run: Run) -> tuple[Run, list[str]]:
             "",
         ]
     return run, lines
+
+
+def _eagers(case: Case) -> Case:
+    return msgspec.structs.replace(case, backend=EAGER, compile_scope=CompileScope.NETWORK)
+
+
+def _measured_beside_a_backend(run: Run) -> list[Record]:
+    """The records of a backend's cases that were measured, without those of which eager was measured alone, too."""
+    alone = {record.case for record in run.records if record.case.backend == EAGER}
+    measured = [one for one in run.records if one.case not in alone and isinstance(one.outcome, Measured)]
+    return list({_eagers(one.case): one for one in measured if _eagers(one.case) not in alone}.values())
+
+
+def _of_eager(run: Run, beside_backend: Sequence[Record]) -> Run:
+    """The run with eager's half of these records, and with what was measured of eager alone."""
+    records = [record for record in run.records if record.case.backend == EAGER]
+    for record in beside_backend:
+        assert isinstance(record.outcome, Measured)
+        half = msgspec.structs.replace(
+            record.outcome,
+            blocks=tuple(block for block in record.outcome.blocks if block.variant == EAGER_VARIANT),
+            variants={EAGER_VARIANT: record.outcome.variants[EAGER_VARIANT]},
+            check=None,  # of the backend's results
+        )
+        records.append(msgspec.structs.replace(record, case=_eagers(record.case), outcome=half))
+    manifest = msgspec.structs.replace(run.manifest, cases=tuple(dict.fromkeys(map(_eagers, run.manifest.cases))))
+    return msgspec.structs.replace(run, manifest=manifest, records=tuple(records))
 
 
 def _identity(case: Case) -> tuple[str, ...]:

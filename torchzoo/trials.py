@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from torchzoo.decoding import DecodeError, decode_manifest
 from torchzoo.errors import one_line
 from torchzoo.files import FileError, read_file, safe_name, to_json
 from torchzoo.record import Block, Failed, Manifest, Recompilation, Skipped
-from torchzoo.store import MANIFEST_BYTES, StoreError, lock_folder, write_whole
+from torchzoo.store import MANIFEST_BYTES, StoreError, append_line, lock_folder, write_whole
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -162,23 +161,11 @@ class TrialStore:
 
     def append(self, record: TrialRecord) -> None:
         """Add a record; it is on disk when this returns."""
-        with (self.path / RECORDS).open("ab") as file:
-            file.write((b"\n" if _ends_in_a_line(self.path / RECORDS) else b"") + to_json(record) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path / RECORDS, to_json(record))
 
     def log_path(self, case: Case, turn: Turn) -> Path:
         """The file for what the process of a turn prints."""
         return self.path / "logs" / f"{safe_name(f'{case.label()} {turn.variant} {turn.number}')}.log"
-
-
-def _ends_in_a_line(path: Path) -> bool:
-    """Whether a runner was killed while it wrote the last line."""
-    with path.open("rb") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n"
 
 
 def _no_trials(path: Path) -> StoreError:

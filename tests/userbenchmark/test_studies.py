@@ -11,15 +11,15 @@ import msgspec
 import pytest
 from benchmark_runs import STUDIES, beside, run_of
 
-from examples import measured
+from examples import INDUCTOR, compared, measured
 from examples import record as example
 from kept_runs import keep
 from torchzoo import cli, study
-from torchzoo.case import Case, Mode, Precision
+from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.provenance import machine_kind
-from torchzoo.record import Block, Skipped
+from torchzoo.record import Block, Failed, FailureKind, Skipped
 from torchzoo.report.beside import Published
-from torchzoo.settings import Pass, Settings
+from torchzoo.settings import Pass, Settings, Stage
 from torchzoo.store import StoreError
 from torchzoo.userbenchmark import Choice
 from torchzoo.zoo.suites import read_suite
@@ -229,6 +229,31 @@ def test_models_that_the_plan_does_not_have_are_in_no_figure() -> None:
     trial = study.document(study.load("paper_devices"), [run_of([example(model="tiny")])])
     assert "left out" not in trial
     assert "1 cases: 1 measured" in trial
+
+
+def test_a_study_of_eager_takes_eagers_half_of_cases_with_a_backend() -> None:
+    alone = example(measured(blocks=(Block("eager", (0.4,)),) * 9), model="dcgan", device="cuda")
+    crashed = Failed(kind=FailureKind.CRASHED, stage=Stage.COMPILE, message="gone")
+    run = run_of(
+        [
+            example(compared(), model="resnet18", device="cuda", backend=INDUCTOR),
+            example(compared(), model="dcgan", device="cuda", backend=INDUCTOR),
+            alone,
+            example(crashed, model="vgg16", device="cuda", backend=INDUCTOR),
+        ]
+    )
+    found, lines = study.beside_the_plan(study.load("paper_devices"), run)
+    assert {record.case.backend for record in found.records} == {EAGER}
+    assert {record.case.model: record.outcome.blocks[0].samples_s for record in found.records} == {
+        "resnet18": (0.2,),
+        "dcgan": (0.4,),
+    }
+    assert all(list(record.outcome.variants) == ["eager"] for record in found.records)
+    assert "Eager of 1 of these cases was measured beside a backend" in lines[0]
+    assert {case.model for case in found.manifest.cases} == {"resnet18", "dcgan", "vgg16"}
+    kept, lines = study.beside_the_plan(study.load("paper_compilers"), run)
+    assert len(kept.records) == len(run.records)
+    assert not any("Eager of" in line for line in lines)
 
 
 # --- the command ---

@@ -28,6 +28,7 @@ BATCH, LAUGHS = "batch_size", "a: &a [x, x, x, x, x, x, x, x, x]\n"
 #: `metadata.yaml` that can't be used, and what is said of it.
 BAD: dict[str, tuple[str | bytes, str]] = {
     "no fields": ("", "missing required field `domain`"),
+    "what check-model counts": (METADATA.replace("parameters:", "#"), "bad --write` fills it in"),
     "a list": ("- 1", "Expected `object`, got `array`"),
     "bytes": (bytes(range(256)), "not UTF-8 text"),
     "an unknown field": (METADATA + "colour: red\n", "unknown field `colour`"),

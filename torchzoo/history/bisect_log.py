@@ -23,7 +23,7 @@ from torchzoo.history.bisection import Evidence
 from torchzoo.history.proposals import Kind
 from torchzoo.run.request import RunRequest
 from torchzoo.stats import Estimate
-from torchzoo.store import StoreError, lock_folder, write_whole
+from torchzoo.store import StoreError, append_line, lock_folder, write_whole
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -114,14 +114,7 @@ class BisectLog:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         kept = msgspec.structs.replace(evidence, ratio=_finite(evidence.ratio))
         entry = Entry(good=good, midpoint=midpoint, effort=effort, evidence=kept, finished_at=now)
-        with (self.path / "bisect.jsonl").open("a+b") as file:
-            if file.tell() > 0:
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.write(b"\n")
-            file.write(to_json(entry) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path / "bisect.jsonl", to_json(entry))
         return entry
 
     def entries(self) -> tuple[list[Entry], str]:

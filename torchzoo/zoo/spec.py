@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -81,6 +82,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return tuple(mode for mode in Mode if mode in self.batch_size)
 
 
+#: Fields that a new folder does not have yet: `torchzoo check-model --write` counts or tries them out.
+COUNTED = ("parameters", "batch_size")
+
+
 class SpecError(TorchzooError):
     """A `metadata.yaml` that can't be used; the message is one line and names the file."""
 
@@ -96,7 +101,9 @@ def read_spec(folder: Path) -> ModelSpec:
     try:
         spec = read_yaml(path, ModelSpec)
     except FileError as error:
-        raise SpecError(str(error)) from error
+        counted = any(f"missing required field `{name}`" in str(error) for name in COUNTED)
+        hint = f": `torchzoo check-model {shlex.quote(str(folder))} --write` fills it in" if counted else ""
+        raise SpecError(f"{error}{hint}") from error
     spec = msgspec.structs.replace(spec, name=written(folder.name), folder=str(folder), collection="")
     return completed(spec, path)
 
