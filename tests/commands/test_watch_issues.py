@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from watched_suite import Planted, Suite
 
 from fake_lab import FakeLab, Repository
-from torchzoo.history import watch
+from torchzoo.history import post, watch
 
 GH = """#!/bin/sh
 echo "$@" >> {log}
@@ -58,6 +59,26 @@ def test_an_issue_is_posted_once(
     assert "First bad version" in text
     assert suite.last.issues == ("https://github.com/o/n/issues/7",)
     assert "1 issue posted" in capsys.readouterr().out
+
+
+def test_an_issue_that_was_posted_just_before_a_kill_is_found(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    log = fake_gh(tmp_path / "bin", monkeypatch, "exec sleep 9")  # after the issue was taken, before its address
+    suite = Suite(tmp_path / "w", repository, "slower")
+    suite.quiet(4)
+    with monkeypatch.context() as patch:
+        patch.setattr(post, "PATIENCE_S", 0.5)
+        patch.setattr(watch, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert suite.night(15, "--issue", "github", "--repo", "o/n") == 130
+    (mark,) = [line for line in log.read_text().splitlines() if line.startswith("<!-- torchzoo")]
+    listed = json.dumps([{"url": "https://example.org/6", "body": "x"}, {"url": "https://example.org/7", "body": mark}])
+    fake_gh(tmp_path / "bin", monkeypatch, f"echo '{listed}'")
+    assert suite.night(15, "--issue", "github", "--repo", "o/n") == 1
+    assert log.read_text().count("issue create") == 1
+    assert "issue list --repo o/n --state all" in log.read_text()
+    assert suite.last.issues == ("https://example.org/7",)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
     nights/STAMP/confirm/       an A/B of tonight's software and an earlier one: base and candidate (confirm-2 ...)
     nights/STAMP/bisect-1/      a bisection, and the A/B of each culprit (culprit-1 ...)
     nights/STAMP/issue-1.md     the body of an issue; its first line is the title
-    nights/STAMP/issue-1.url    where the issue was posted
+    nights/STAMP/issue-1.url    where the issue was posted (and issue-1.mark: see `torchzoo.history.post`)
     nights/STAMP/night.json     what came of the night, written last. Without it, the night is gone on with.
     history.sqlite              the index over the runs of the nights
     .lock                       locked by the process that works here

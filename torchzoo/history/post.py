@@ -1,20 +1,51 @@
-"""An issue posted to GitHub by its own command line, `gh`."""
+"""An issue posted to GitHub by its own command line, `gh`.
+
+Beside the issue's file, `issue-1.md`, are
+
+    issue-1.mark    before gh is called: a random word, with which the posted text ends
+    issue-1.url     after it: the issue's address
+
+A mark without an address is what a killed runner left: the issue may be posted already, and is looked for.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import tempfile
+import uuid
 from pathlib import Path
 
-from torchzoo.errors import attempt, one_line
+import msgspec
+
+from torchzoo.errors import TorchzooError, attempt, one_line
 from torchzoo.history.installers import clean_variables
+from torchzoo.store import write_whole
 
 #: Seconds that gh may take.
 PATIENCE_S = 120.0
+#: An issue that a killed runner posted is looked for among so many of the latest ones.
+LATEST = 100
 
 
-def post(path: Path, title: str, repository: str | None) -> tuple[str, str]:
-    """Post an issue with `gh issue create`.
+class _Posted(msgspec.Struct, frozen=True):
+    """An issue, as `gh issue list` tells it."""
+
+    url: str
+    body: str
+
+
+class _NotPosted(TorchzooError):
+    """Why gh has not done what it should."""
+
+
+def address_of(path: Path) -> str:
+    """Where the issue in the file at `path` was posted; empty if it was not."""
+    file = path.with_suffix(".url")
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+def post(path: Path, title: str, repository: str | None) -> str:
+    """Post an issue with `gh issue create`, unless that is done.
 
     Args:
         path: of the whole issue. Its first line, the title, is no part of the body.
@@ -22,25 +53,61 @@ def post(path: Path, title: str, repository: str | None) -> tuple[str, str]:
         repository: OWNER/NAME; None: that of the current folder, as gh finds it.
 
     Returns:
-        The issue's address, and a line that says why it was not posted. One of them is empty.
+        A line that says why it was not posted; empty if it was.
     """
-    body = path.read_text(encoding="utf-8").partition("\n")[2].lstrip("\n")
+    if address_of(path):
+        return ""
+    try:
+        write_whole(path.with_suffix(".url"), _address(path, title, repository).encode())
+    except _NotPosted as error:
+        return str(error)
+    return ""
+
+
+def _address(path: Path, title: str, repository: str | None) -> str:
+    """Of the issue that a killed runner posted, if there is one, else of a new one.
+
+    Raises:
+        _NotPosted: gh fails.
+    """
     where = ["--repo", repository] if repository is not None else []
+    mark_file = path.with_suffix(".mark")
+    if mark_file.is_file():
+        mark = mark_file.read_text(encoding="utf-8")
+        listed = _gh(["issue", "list", *where, "--state", "all", "--limit", str(LATEST), "--json", "url,body"])
+        issues = attempt(lambda: msgspec.json.decode(listed, type=list[_Posted]))
+        if isinstance(issues, Exception):
+            raise _NotPosted(f"gh's list of issues can't be read: {one_line(issues)}")
+        for issue in issues:
+            if mark in issue.body:
+                return issue.url
+    else:
+        mark = f"<!-- torchzoo {uuid.uuid4().hex} -->"
+        write_whole(mark_file, mark.encode())
+    body = path.read_text(encoding="utf-8").partition("\n")[2].lstrip("\n")
     with tempfile.NamedTemporaryFile("w", suffix=".md", encoding="utf-8") as file:
-        file.write(body)
+        file.write(f"{body}\n{mark}\n")
         file.flush()
-        command = ["gh", "issue", "create", *where, "--title", title, "--body-file", file.name]
-        done = attempt(lambda: _finished(command))
+        lines = _gh(["issue", "create", *where, "--title", title, "--body-file", file.name]).split()
+    return lines[-1] if lines else "posted"
+
+
+def _gh(words: list[str]) -> str:
+    """What gh prints.
+
+    Raises:
+        _NotPosted: it is not there, takes too long, or fails.
+    """
+    done = attempt(lambda: _finished(["gh", *words]))
     if isinstance(done, FileNotFoundError):
-        return "", "gh is not installed (https://cli.github.com)"
+        raise _NotPosted("gh is not installed (https://cli.github.com)")
     if isinstance(done, subprocess.TimeoutExpired):
-        return "", f"gh took longer than {PATIENCE_S:g} s"
+        raise _NotPosted(f"gh took longer than {PATIENCE_S:g} s")
     if isinstance(done, Exception):
-        return "", f"gh can't be run: {one_line(done)}"
+        raise _NotPosted(f"gh can't be run: {one_line(done)}")
     if done.returncode != 0:
-        return "", f"gh failed: {one_line(done.stderr) if done.stderr.strip() else f'status {done.returncode}'}"
-    lines = done.stdout.split()
-    return (lines[-1] if lines else "posted"), ""
+        raise _NotPosted(f"gh failed: {one_line(done.stderr) if done.stderr.strip() else f'status {done.returncode}'}")
+    return done.stdout
 
 
 def _finished(command: list[str]) -> subprocess.CompletedProcess[str]:

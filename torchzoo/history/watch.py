@@ -6,7 +6,6 @@ with by the same steps.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -41,7 +40,7 @@ from torchzoo.history.nights import (
     run_of,
     unfinished,
 )
-from torchzoo.history.post import post
+from torchzoo.history.post import address_of, post
 from torchzoo.history.proposals import RECENT_NIGHTS, Known, Proposal, leaks_of, propose
 from torchzoo.history.software import Sides, sides_of
 from torchzoo.history.specs import canonical, parse
@@ -51,7 +50,7 @@ from torchzoo.record import Manifest
 from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass
-from torchzoo.store import Run, StoreError, read_run, write_whole
+from torchzoo.store import Run, StoreError, read_run
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,16 +314,11 @@ def _blamed_text(blamed: Blamed) -> str:
 def _posted(path: Path, title: str, options: Options, remarks: list[str], shown: Shown) -> str:
     """Where the issue is: its address if it is to be posted and could be, else its file."""
     shown.line(f"issue: {title}")
-    address = path.with_suffix(".url")
-    if options.posts and not address.is_file():
-        url, problem = post(path, title, options.repository)
-        if problem:
-            remarks.append(f"{path.name} was not posted: {problem}")
-            shown.line(remarks[-1])
-        else:
-            write_whole(address, url.encode())
-    with contextlib.suppress(FileNotFoundError):
-        shown.line(f"  {address.read_text(encoding='utf-8')}")
-        return address.read_text(encoding="utf-8")
+    if options.posts and (problem := post(path, title, options.repository)):
+        remarks.append(f"{path.name} was not posted: {problem}")
+        shown.line(remarks[-1])
+    if address := address_of(path):
+        shown.line(f"  {address}")
+        return address
     shown.line(f"  {path}")
     return path.name
