@@ -113,6 +113,17 @@ def test_a_deeper_folder_is_found_and_a_hidden_one_is_not(tmp_path: Path) -> Non
         assert index.update([tmp_path / "runs"]).runs == 1
 
 
+@pytest.mark.parametrize("file", ["ab.json", "bisect.json"])
+def test_runs_of_an_experiment_count_only_where_it_is_named(tmp_path: Path, file: str) -> None:
+    experiment = tmp_path / "runs" / "2026" / "confirm"
+    night(experiment / "base", 1, [record(eager_s(0.01))])
+    (experiment / file).write_text("{}")
+    night(tmp_path / "runs" / "2026" / "run", 2, [record(eager_s(0.01))])
+    with open_index(tmp_path / "i") as index:
+        assert index.update([tmp_path / "runs"]).runs == 1
+        assert index.update([experiment]).runs == 2
+
+
 def test_a_rebuilt_index_says_the_same(runs: Path, tmp_path: Path) -> None:
     with open_index(tmp_path / "i") as index:
         index.update([runs])

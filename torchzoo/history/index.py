@@ -22,6 +22,8 @@ from torchzoo.store import read_run
 
 #: The name of the index in the folder that it is about.
 INDEX_NAME = "history.sqlite"
+#: A folder with one of these files holds an A/B or a bisection.
+EXPERIMENTS = frozenset({"ab.json", "bisect.json"})
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +196,9 @@ def _connected(path: Path) -> Index:
 
 
 def run_folders(root: Path, problems: dict[str, str]) -> Iterator[Path]:
-    """The folders of runs at or below `root`, in the order of their names. Hidden folders are left out.
+    """The folders of runs at or below `root`, in the order of their names.
+
+    Hidden folders are left out. So are A/Bs and bisections below `root`: their runs measure other software on purpose.
 
     Args:
         root: where to begin.
@@ -213,6 +217,8 @@ def run_folders(root: Path, problems: dict[str, str]) -> Iterator[Path]:
         if "run.json" in files:
             below.clear()
             yield Path(folder)
+        elif folder != str(root) and not EXPERIMENTS.isdisjoint(files):
+            below.clear()
         below[:] = sorted(name for name in below if not name.startswith("."))
 
 
