@@ -115,7 +115,7 @@ PLANTS = (
     init = torch.distributions.Distribution.__init__
 
     def twice(self, *arguments, **options):
-        for _ in range(20):
+        for _ in range(60):
             init(self, *arguments, **options)
 
     torch.distributions.Distribution.__init__ = twice
@@ -178,7 +178,9 @@ PLANTS = (
     forward = torch.nn.Conv2d._conv_forward
 
     def converted(self, input, weight, bias):
-        return forward(self, input.double().to(input.dtype), weight.double().to(weight.dtype), bias)
+        for _ in range(3):
+            input, weight = input.double().to(input.dtype), weight.double().to(weight.dtype)
+        return forward(self, input, weight, bias)
 
     torch.nn.Conv2d._conv_forward = converted
 """,

@@ -97,6 +97,22 @@ def test_a_version_is_bad_where_more_than_half_of_the_change_is_there(tmp_path: 
 
 
 @pytest.mark.usefixtures("measuring")
+@pytest.mark.parametrize(
+    ("culprit_s", "left"),
+    [(0.0116, Verdict.GOOD), (0.0112, Verdict.BAD)],  # of 20%, 3.4% and 7.1% are left
+)
+def test_a_small_rest_after_a_culprit_is_no_other_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, culprit_s: float, left: Verdict
+) -> None:
+    monkeypatch.setitem(STEPS, "lib==3", culprit_s)
+    under_test = judge(tmp_path)
+    assert verdicts(under_test.judge("lib==1", [("lib==4", 1), ("lib==3", 1)])) == [Verdict.BAD, Verdict.BAD]
+    (found,) = under_test.judge("lib==3", [("lib==4", 1)])
+    assert found.verdict is left
+    assert ("less than 25% of the change is left" in found.reason) is (left is Verdict.GOOD)
+
+
+@pytest.mark.usefixtures("measuring")
 def test_an_improvement_is_a_change_too(tmp_path: Path) -> None:
     under_test = judge(tmp_path, good="lib==4", bad="lib==1")
     asks = [("lib==1", 1), ("lib==2", 1), ("lib==3", 1)]

@@ -158,7 +158,12 @@ def _culprits(
     if not result.culprits:
         remarks.append(_why_none(target, result))
     for number, culprit in enumerate(result.culprits, start=1):
-        yield _examined(work, culprit, target, folder / f"culprit-{number}")
+        found = _examined(work, culprit, target, folder / f"culprit-{number}")
+        if _is_refuted(found.comparison, culprit, target):
+            spec = culprit.specs[-1]
+            remarks.append(f"{target.label}: {spec} was suspected; measured again, it is like the version before it")
+        else:
+            yield found
 
 
 def _bisected(work: _Work, target: Confirmed, versions: tuple[str, ...], folder: Path) -> Result:
@@ -195,6 +200,15 @@ def _examined(work: _Work, culprit: Culprit, target: Confirmed, folder: Path) ->
         inside=_inside(target, culprit, base, candidate, folder),
     )
     return Found(blamed=blamed, comparison=comparison)
+
+
+def _is_refuted(comparison: RunComparison, culprit: Culprit, target: Confirmed) -> bool:
+    """Whether the culprit beside the version before it lacks the change: the interval ends before half of it."""
+    metric = target.kind.metric
+    if metric is None or culprit.ratio is None:
+        return False
+    finding = next((one for one in comparison.findings if (one.case, one.metric) == (target.case, metric)), None)
+    return finding is not None and finding.ratio.high < math.sqrt(culprit.ratio.value)
 
 
 def _inside(target: Confirmed, culprit: Culprit, base: Run, candidate: Run, folder: Path) -> Inside | None:

@@ -2,6 +2,9 @@
 
 The bad version tells how large the change is. Another version has the change where its whole 95% interval lies beyond
 half of it (half of the logarithm of the ratio), and has it not where the whole interval lies on this side of it.
+
+After a culprit, the bad version is judged beside that one. What is left of the change is a change of its own only where
+it is large enough: noise on a machine with other users often looks like a few percent more.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from torchzoo.provenance import DifferenceKind
 from torchzoo.run.agents import AgentError
 from torchzoo.store import Run, read_run
 
+#: After a culprit, less than this share of the change (of the logarithm of its ratio) counts as none.
+LEAST_LEFT = 0.25
 #: Processes of each version in a first judgement. An inconclusive version is judged with twice as many each time.
 REPEATS = 5
 GOOD = "good"
@@ -128,10 +133,14 @@ class AbJudge:
                 "unsteady" if comparison.unsteady else "neither version could be measured",
             )
             return Evidence(verdict=Verdict.SKIPPED, reason=reason, records=str(folder))
-        bad = self.asked.versions[-1]
+        first_good, bad = self.asked.versions[0], self.asked.versions[-1]
         change = None if midpoint == bad else self._change(good, bad)
-        verdict = _verdict_of_bad(finding) if change is None else _beside_half(finding, change)
-        return Evidence(verdict=verdict, ratio=finding.ratio, reason=finding.remark, records=str(folder))
+        verdict, reason = _verdict_of_bad(finding) if change is None else _beside_half(finding, change), finding.remark
+        if midpoint == bad and good != first_good and verdict is Verdict.BAD:
+            whole = self._change(first_good, bad)
+            if whole is not None and abs(math.log(finding.ratio.value)) < LEAST_LEFT * abs(whole):
+                verdict, reason = Verdict.GOOD, f"less than {LEAST_LEFT:.0%} of the change is left"
+        return Evidence(verdict=verdict, ratio=finding.ratio, reason=reason, records=str(folder))
 
     def _change(self, good: str, bad: str) -> float | None:
         """The logarithm of the ratio of the bad version to this good one, from the judgement with the most effort."""
