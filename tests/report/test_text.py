@@ -82,6 +82,7 @@ def test_a_block_of_code_ends_where_it_should() -> None:
 
 
 def test_a_link_leads_to_the_web_or_is_none() -> None:
+    assert markdown.escape("stack[0][1] of [a](b)") == "stack[0]\\[1] of [a]\\(b)"
     assert markdown.link("a](b", "https://e.org/x?a=1&b=(2) |<") == "[a]\\(b](https://e.org/x?a=1&b=%282%29%20%7C%3C)"
     assert markdown.link("a", "javascript:alert(1)") == "a (javascript:alert(1))"
 

@@ -19,7 +19,7 @@ _ENDS_A_LINK = str.maketrans("", "", '()<>|\\"`')
 def escape(text: str) -> str:
     """Text as one line that is nothing but text: no HTML, code, link or image, and no end of a table's cell."""
     text = _one_line(text).replace("\\", "\\\\").replace("|", "\\|")
-    text = text.replace("`", "\\`").replace("](", "]\\(")
+    text = text.replace("`", "\\`").replace("](", "]\\(").replace("][", "]\\[")
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"(?<!\w)@(?=\w)", "@\u200b", text)  # so that GitHub notifies nobody
 
