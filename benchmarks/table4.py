@@ -108,17 +108,17 @@ PLANTS = (
     ),
     Plant(
         pull_request=61056,
-        what="constraints of a distribution's parameters are checked twice",
+        what="constraints of a distribution's parameters are checked again and again",
         model="soft_actor_critic",
         mode="train",
         code="""\
     init = torch.distributions.Distribution.__init__
 
-    def twice(self, *arguments, **options):
-        for _ in range(60):
+    def again(self, *arguments, **options):
+        for _ in range(400):
             init(self, *arguments, **options)
 
-    torch.distributions.Distribution.__init__ = twice
+    torch.distributions.Distribution.__init__ = again
 """,
     ),
     Plant(
