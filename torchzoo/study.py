@@ -22,7 +22,7 @@ from torchzoo.case import EAGER, Case, CompileScope, Mode
 from torchzoo.errors import UsageError
 from torchzoo.files import FileError, read_yaml
 from torchzoo.provenance import machine_kind
-from torchzoo.record import EAGER_VARIANT, Measured, Record
+from torchzoo.record import EAGER_VARIANT, Measured
 from torchzoo.report import beside, markdown
 from torchzoo.report.beside import Published, Reason, Row
 from torchzoo.run.batches import default_file, read_tuned
@@ -157,21 +157,22 @@ def beside_the_plan(study: Study, run: Run) -> tuple[Run, list[str]]:
     with tempfile.TemporaryDirectory() as scratch:
         plan = planned(study.plan(Choice(folder=Path(scratch))))
     asked = {_identity(one.case): one.case.batch_size for one in plan}
-    lines = []
-    if {one.case.backend for one in plan} == {EAGER} and (beside_backend := _measured_beside_a_backend(run)):
-        run = _of_eager(run, beside_backend)
-        count = sum(1 for record in beside_backend if record.case.repeat == 0)
-        lines += [f"Eager of {count} of these cases was measured beside a backend, in turns in one process.", ""]
+    halves: set[Case] = set()
+    if {one.case.backend for one in plan} == {EAGER}:
+        run, halves = _of_eager(run)
     tuned = {(name, one.batch_size) for models in read_tuned(default_file()).values() for name, one in models.items()}
+    lines = []
     models = {one.case.model for one in plan} & {case.model for case in run.manifest.cases}
     others = {case.model for case in run.manifest.cases} - models
     if models and others:
-        lines += [f"The run has {len(others)} more models, which are left out here.", ""]
+        lines = [f"The run has {len(others)} more models, which are left out here.", ""]
         cases = tuple(case for case in run.manifest.cases if case.model in models)
         manifest = msgspec.structs.replace(run.manifest, cases=cases)
         records = tuple(record for record in run.records if record.case.model in models)
         run = msgspec.structs.replace(run, manifest=manifest, records=records)
     ran = {case for case in run.manifest.cases if case.repeat == 0}
+    if count := len(halves & ran):
+        lines += [f"Eager of {count} of these cases was measured beside a backend, in turns in one process.", ""]
     of_plan = {
         case
         for case in ran
@@ -194,27 +195,31 @@ def _eagers(case: Case) -> Case:
     return msgspec.structs.replace(case, backend=EAGER, compile_scope=CompileScope.NETWORK)
 
 
-def _measured_beside_a_backend(run: Run) -> list[Record]:
-    """The records of a backend's cases that were measured, without those of which eager was measured alone, too."""
-    alone = {record.case for record in run.records if record.case.backend == EAGER}
-    measured = [one for one in run.records if one.case not in alone and isinstance(one.outcome, Measured)]
-    return list({_eagers(one.case): one for one in measured if _eagers(one.case) not in alone}.values())
+def _of_eager(run: Run) -> tuple[Run, set[Case]]:
+    """The run as one of eager, and the cases of which it has eager's half beside a backend.
 
-
-def _of_eager(run: Run, beside_backend: Sequence[Record]) -> Run:
-    """The run with eager's half of these records, and with what was measured of eager alone."""
-    records = [record for record in run.records if record.case.backend == EAGER]
-    for record in beside_backend:
-        assert isinstance(record.outcome, Measured)
-        half = msgspec.structs.replace(
-            record.outcome,
-            blocks=tuple(block for block in record.outcome.blocks if block.variant == EAGER_VARIANT),
-            variants={EAGER_VARIANT: record.outcome.variants[EAGER_VARIANT]},
-            check=None,  # of the backend's results
-        )
-        records.append(msgspec.structs.replace(record, case=_eagers(record.case), outcome=half))
+    Where eager was measured alone, too, that counts.
+    """
+    alone = {record.case: record for record in run.records if record.case.backend == EAGER}
+    halves = {
+        case: msgspec.structs.replace(record, case=case, outcome=_eagers_half(record.outcome))
+        for record in run.records
+        if (case := _eagers(record.case)) not in alone and isinstance(record.outcome, Measured)
+    }
+    if not halves:
+        return run, set()
     manifest = msgspec.structs.replace(run.manifest, cases=tuple(dict.fromkeys(map(_eagers, run.manifest.cases))))
-    return msgspec.structs.replace(run, manifest=manifest, records=tuple(records))
+    records = (*alone.values(), *halves.values())
+    return msgspec.structs.replace(run, manifest=manifest, records=records), {*halves}
+
+
+def _eagers_half(measured: Measured) -> Measured:
+    return msgspec.structs.replace(
+        measured,
+        blocks=tuple(block for block in measured.blocks if block.variant == EAGER_VARIANT),
+        variants={EAGER_VARIANT: measured.variants[EAGER_VARIANT]},
+        check=None,  # of the backend's results
+    )
 
 
 def _identity(case: Case) -> tuple[str, ...]:

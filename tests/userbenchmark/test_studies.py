@@ -256,6 +256,14 @@ def test_a_study_of_eager_takes_eagers_half_of_cases_with_a_backend() -> None:
     assert not any("Eager of" in line for line in lines)
 
 
+def test_halves_of_models_that_the_plan_does_not_have_are_not_counted() -> None:
+    models = ("resnet18", "not_of_the_paper")
+    run = run_of([example(compared(), model=name, device="cuda", backend=INDUCTOR) for name in models])
+    found, lines = study.beside_the_plan(study.load("paper_devices"), run)
+    assert [record.case.model for record in found.records] == ["resnet18"]
+    assert any(line.startswith("Eager of 1 of these cases") for line in lines)
+
+
 # --- the command ---
 
 

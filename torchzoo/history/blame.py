@@ -16,13 +16,13 @@ from torchzoo.analysis.compare import RunComparison
 from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, UsageError, one_line
 from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Answer
+from torchzoo.history.bisection import Answer, Verdict
 from torchzoo.history.candidates import NothingBetween, about_commit, candidates
 from torchzoo.history.confirm import Decided, changes_for_the_worse, compare, measure_pair
 from torchzoo.history.culprits import Culprit, Follower, Result, Step
 from torchzoo.history.environments import using
 from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
-from torchzoo.history.judge import make_judge
+from torchzoo.history.judge import beside_half, make_judge
 from torchzoo.history.nights import Blamed, Confirmed
 from torchzoo.history.turns import OnRecord, ignore
 from torchzoo.run.request import RunRequest
@@ -203,12 +203,12 @@ def _examined(work: _Work, culprit: Culprit, target: Confirmed, folder: Path) ->
 
 
 def _is_refuted(comparison: RunComparison, culprit: Culprit, target: Confirmed) -> bool:
-    """Whether the culprit beside the version before it lacks the change: the interval ends before half of it."""
+    """Whether the culprit beside the version before it lacks the change that its search found."""
     metric = target.kind.metric
     if metric is None or culprit.ratio is None:
         return False
     finding = next((one for one in comparison.findings if (one.case, one.metric) == (target.case, metric)), None)
-    return finding is not None and finding.ratio.high < math.sqrt(culprit.ratio.value)
+    return finding is not None and beside_half(finding, math.log(culprit.ratio.value)) is Verdict.GOOD
 
 
 def _inside(target: Confirmed, culprit: Culprit, base: Run, candidate: Run, folder: Path) -> Inside | None:

@@ -135,7 +135,7 @@ class AbJudge:
             return Evidence(verdict=Verdict.SKIPPED, reason=reason, records=str(folder))
         first_good, bad = self.asked.versions[0], self.asked.versions[-1]
         change = None if midpoint == bad else self._change(good, bad)
-        verdict, reason = _verdict_of_bad(finding) if change is None else _beside_half(finding, change), finding.remark
+        verdict, reason = _verdict_of_bad(finding) if change is None else beside_half(finding, change), finding.remark
         if midpoint == bad and good != first_good and verdict is Verdict.BAD:
             whole = self._change(first_good, bad)
             if whole is not None and abs(math.log(finding.ratio.value)) < LEAST_LEFT * abs(whole):
@@ -194,7 +194,7 @@ def _verdict_of_bad(finding: Finding) -> Verdict:
     return Verdict.GOOD if finding.verdict is Compared.SAME else Verdict.INCONCLUSIVE
 
 
-def _beside_half(finding: Finding, change: float) -> Verdict:
+def beside_half(finding: Finding, change: float) -> Verdict:
     """Whether the change is there, from the interval of the ratio. `change` is the logarithm of the whole one."""
     half = change / 2
     low, high = (math.log(end) if end > 0 else -math.inf for end in (finding.ratio.low, finding.ratio.high))
