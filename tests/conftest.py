@@ -1,10 +1,11 @@
 """Which tests run: `gpu` ones where there is a CUDA device, `slow` ones where `-m` names them, kept passes not again.
 
-The longest come first.
+The longest come first. Those of a GPU are one worker's.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -75,6 +76,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 )
 
 
+@pytest.fixture(autouse=True)
+def _gpu_memory_is_given_back(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test on a GPU has freed is there for other processes, too."""
+    yield
+    if request.node.get_closest_marker("gpu"):
+        import torch
+
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     import torch
 
@@ -84,8 +97,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="takes long: run it with -m slow"))
-    if torch.cuda.is_available():
-        return
     for item in items:
         if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+            if not torch.cuda.is_available():
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+            elif not item.get_closest_marker("xdist_group"):
+                # One after another: the largest models fill the device, and other work on it changes times.
+                item.add_marker(pytest.mark.xdist_group("gpu"))

@@ -180,6 +180,20 @@ def test_a_model_that_does_not_generate_is_skipped_in_these_modes() -> None:
     assert entry.resolved == Skipped(reason="tiny has no decode step: it does not generate")
 
 
+def test_a_model_that_does_not_generate_has_only_its_own_modes_where_it_has_one() -> None:
+    spec = msgspec.structs.replace(SPEC, name="writer", batch_size={Mode.PREFILL: 1, Mode.DECODE: 1})
+    asked = axes(modes=tuple(Mode), backends=(EAGER,))
+    modes = [
+        (entry.case.model, entry.case.mode)
+        for entry in make_plan([SPEC, spec, ("broken", SpecError("bad"))], asked, {})
+    ]
+    assert modes == [
+        *(("tiny", mode) for mode in (Mode.TRAIN, Mode.EVAL)),
+        *(("writer", mode) for mode in Mode),  # it is its metadata that says why it has no train and eval
+        *(("broken", mode) for mode in Mode),
+    ]
+
+
 def test_the_batch_of_a_server_is_for_modes_that_generate() -> None:
     spec = msgspec.structs.replace(
         SPEC, batch_size={Mode.EVAL: 4, Mode.PREFILL: 1, Mode.DECODE: 1}, serving_batch_size={Mode.DECODE: 64}

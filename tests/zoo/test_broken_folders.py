@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from torchzoo.case import Mode, Precision
-from torchzoo.zoo.contract import check_model
+from torchzoo.zoo.contract import check_model, synchronising_operators
 from torchzoo.zoo.spec import SpecError, read_spec
 from user_models import METADATA, TINY, make_folder
 
@@ -135,3 +136,16 @@ def test_a_models_own_rules_come_before_those_of_its_limits(tmp_path: Path) -> N
 def test_a_folder_that_breaks_the_contract(tmp_path: Path, code: str, metadata: str, found: list[str]) -> None:
     lines = broken(tmp_path, code, metadata)
     assert [line[: len(start)] for line, start in zip(lines, found, strict=True)] == found
+
+
+def test_beside_a_gpu_only_copies_and_reads_of_its_tensors_make_a_step_wait() -> None:
+    values = torch.zeros(8, device="meta")  # stands for a GPU: CPU tensors are on another device
+    with synchronising_operators(values.device) as seen:
+        float(torch.ones(()))
+    assert seen == set()
+    with synchronising_operators(values.device) as seen:
+        values[torch.arange(4)]
+    assert seen == {"aten::index by a CPU tensor"}
+    with synchronising_operators() as seen:
+        float(torch.ones(()))
+    assert seen == {"aten::_local_scalar_dense"}

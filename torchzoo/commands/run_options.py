@@ -40,7 +40,13 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
         repeats: the default of `--repeats`.
     """
     add_models(parser)
-    parser.add_argument("-t", "--mode", default="eval", metavar="M[,M]", help=f"{', '.join(Mode)} (default: eval)")
+    parser.add_argument(
+        "-t",
+        "--mode",
+        default="eval",
+        metavar="M[,M]",
+        help=f"{', '.join(Mode)}; the last two of models that generate (default: eval)",
+    )
     parser.add_argument(
         "-d", "--device", metavar="D[,D]", help="cpu, cuda, cuda:1 ... (default: the accelerator, else cpu)"
     )

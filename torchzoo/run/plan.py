@@ -75,6 +75,8 @@ def make_plan(
 ) -> Plan:
     """Every combination of `models` and `axes`. All cases of one model stand together.
 
+    Of a model that does not generate, the modes prefill and decode are left out where it has cases in another mode.
+
     Args:
         models: specs. Of a folder whose spec can't be read, its name and the error: its cases fail with that error.
         axes: already checked by `check_axes`.
@@ -96,7 +98,10 @@ def make_plan(
     )
     planned: dict[Case, PlannedCase] = {}
     for model in models:
+        modes = _modes_of(model, axes.modes)
         for mode, device, precision, memory_format, backend, batch_size, gang, repeat in combinations:
+            if mode not in modes:
+                continue
             name = model.name if isinstance(model, ModelSpec) else model[0]
             case = Case(
                 model=name,
@@ -119,6 +124,14 @@ def make_plan(
                 case = msgspec.structs.replace(case, batch_size=found)
             planned[case] = plan_case(case, model, missing)  # two batch sizes with the same value are one case
     return tuple(planned.values())
+
+
+def _modes_of(model: ModelSpec | tuple[str, SpecError], asked: tuple[Mode, ...]) -> tuple[Mode, ...]:
+    """Those of the modes that the model has cases in: without prefill and decode if it does not generate."""
+    if not isinstance(model, ModelSpec):
+        return asked
+    others = tuple(mode for mode in asked if mode in model.batch_size or not mode.generates)
+    return others or asked
 
 
 def to_tune(models: Iterable[ModelSpec | tuple[str, SpecError]], axes: Axes, missing: dict[str, str]) -> Plan:

@@ -9,7 +9,7 @@ import msgspec
 
 from torchzoo.case import Domain
 from torchzoo.errors import attempt, nearest, one_line
-from torchzoo.zoo.spec import ModelSpec
+from torchzoo.zoo.spec import COMPUTED, ModelSpec
 
 #: The fields that every model has, and what they are.
 MEANING = {
@@ -22,8 +22,6 @@ MEANING = {
     "batch_size": "the batch of each mode in the original code, as in {train: 16, eval: 8}",
     "smoke_batch_size": "a small batch, for tests on the CPU",
 }
-#: Those that can be computed.
-COMPUTED = ("parameters", "batch_size", "smoke_batch_size")
 
 
 def wrong_fields(given: Mapping[str, Any]) -> list[str]:

@@ -82,8 +82,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return tuple(mode for mode in Mode if mode in self.batch_size)
 
 
-#: Fields that a new folder does not have yet: `torchzoo check-model --write` counts or tries them out.
-COUNTED = ("parameters", "batch_size")
+#: Fields that a new folder need not have: `torchzoo check-model --write` counts or tries them out.
+COMPUTED = ("parameters", "batch_size", "smoke_batch_size")
 
 
 class SpecError(TorchzooError):
@@ -101,8 +101,8 @@ def read_spec(folder: Path) -> ModelSpec:
     try:
         spec = read_yaml(path, ModelSpec)
     except FileError as error:
-        counted = any(f"missing required field `{name}`" in str(error) for name in COUNTED)
-        hint = f": `torchzoo check-model {shlex.quote(str(folder))} --write` fills it in" if counted else ""
+        computed = any(f"missing required field `{name}`" in str(error) for name in COMPUTED)
+        hint = f": `torchzoo check-model {shlex.quote(str(folder))} --write` fills it in" if computed else ""
         raise SpecError(f"{error}{hint}") from error
     spec = msgspec.structs.replace(spec, name=written(folder.name), folder=str(folder), collection="")
     return completed(spec, path)
