@@ -8,7 +8,7 @@ from statistics import stdev
 
 import pytest
 
-from torchzoo.analysis.significance import LogRatio, holm, log_ratio
+from torchzoo.analysis.significance import PAIRS_FROM, LogRatio, holm, log_ratio
 from torchzoo.stats import median_estimate
 
 
@@ -31,6 +31,44 @@ def test_several_processes_on_both_sides_are_tested_by_welchs_t() -> None:
     assert ratio.degrees == 2  # rounded down
     t = 0.10 / ratio.error
     assert ratio.p_value() == pytest.approx(1 - t / math.sqrt(2 + t * t))  # Student's t with 2 degrees, closed form
+
+
+def drifting(count: int, ratio: float) -> tuple[list[list[float]], list[list[float]]]:
+    """Processes in turns on a machine whose speed drifts by a half, with noise of 1% in each."""
+    generator = random.Random(7)
+    speeds = [1 + 0.5 * place / count for place in range(count)]
+    base, candidate = ([speed * generator.lognormvariate(0, 0.01) for speed in speeds] for _ in range(2))
+    return steady(*base), steady(*(ratio * value for value in candidate))
+
+
+def test_many_processes_in_turns_are_tested_as_pairs() -> None:
+    base, candidate = drifting(PAIRS_FROM, 1.05)
+    apart, in_turns = (log_ratio(base, candidate, assumed_spread=9.0, in_turns=turns) for turns in (False, True))
+    assert apart is not None
+    assert in_turns is not None
+    assert in_turns.value == pytest.approx(apart.value)
+    assert in_turns.degrees == PAIRS_FROM - 1
+    differences = [math.log(now[0] / was[0]) for was, now in zip(base, candidate, strict=True)]
+    assert in_turns.error == pytest.approx(stdev(differences) / math.sqrt(PAIRS_FROM))
+    assert in_turns.p_value() < 1e-4 < 0.1 < apart.p_value()  # the drift hides 5% from Welch's test
+
+
+def test_few_processes_in_turns_and_uneven_numbers_are_not_pairs() -> None:
+    base, candidate = drifting(PAIRS_FROM, 1.05)
+    for sides in ((base[1:], candidate[1:]), (base, candidate[1:])):
+        assert log_ratio(*sides, assumed_spread=9.0, in_turns=True) == log_ratio(*sides, assumed_spread=9.0)
+
+
+def test_pairs_without_a_difference_are_called_one_in_a_hundred_times() -> None:
+    generator = random.Random(11)
+    called = 0
+    for _ in range(2000):
+        speeds = [generator.lognormvariate(0, 0.1) for _ in range(PAIRS_FROM)]
+        sides = [steady(*(speed * generator.lognormvariate(0, 0.02) for speed in speeds)) for _ in range(2)]
+        ratio = log_ratio(*sides, assumed_spread=9.0, in_turns=True)
+        assert ratio is not None
+        called += ratio.p_value() < 0.01
+    assert called <= 32  # 20 are expected; more than 32 come in 0.5% of all series
 
 
 def test_where_one_side_has_one_process_the_other_s_spread_stands_for_both() -> None:

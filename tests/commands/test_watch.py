@@ -161,7 +161,8 @@ def test_an_ab_that_cannot_tell_leaves_the_night_undecided(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def wild(spec: str, case: Case, noise: float) -> Any:
-        return latency(0.02 * noise * (1.6 if repository.number(spec) == 4 and case.repeat % 2 == 0 else 1.0))
+        slower = 1.6 if case.repeat % 3 == 0 else 0.9
+        return latency(0.02 * noise * (slower if repository.number(spec) == 4 else 1.0))
 
     FakeLab(wild).install(monkeypatch)
     suite = Suite(tmp_path, repository, "slower")
@@ -170,6 +171,27 @@ def test_an_ab_that_cannot_tell_leaves_the_night_undecided(
     assert suite.last.status is NightStatus.UNDECIDED
     assert suite.last.remarks == ("the A/B could not tell: slower eval cpu eager bs4: latency",)
     assert "undecided: slower eval cpu eager bs4: latency" in capsys.readouterr().out
+    sides = [read_run(suite.folder / "confirm-again" / side) for side in ("base", "candidate")]
+    assert [len(side.records) for side in sides] == [20, 20]
+
+
+def test_what_an_ab_cannot_tell_is_decided_by_pairs_of_more_processes(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drift = (1.0, 1.3, 0.8, 1.5, 1.1)
+
+    def drifting(spec: str, case: Case, noise: float) -> Any:
+        slower = 1.25 if repository.number(spec) == 4 else 1.0
+        return latency(0.02 * noise * slower * drift[case.repeat % 5])
+
+    FakeLab(drifting).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(4)
+    assert suite.night(4) == 1
+    shown = capsys.readouterr().out
+    assert shown.index("undecided: slower eval") < shown.index("with 20 processes") < shown.index("confirmed: slower")
+    assert [one.kind for one in suite.last.confirmed] == [Kind.LATENCY]
+    assert suite.last.remarks == ()
 
 
 def test_the_same_software_is_not_measured_again(

@@ -39,10 +39,11 @@ STEPS: dict[str, float | str] = {
 
 
 class Measuring:
-    """Stands for `turns.measure`: writes runs whose processes differ by 0.2%, or by `noise`."""
+    """Stands for `turns.measure`: writes runs whose processes differ by 0.2%, or by `noise`; if `drifts`, all alike."""
 
     def __init__(self, noise: float = 0.002) -> None:
         self.noise = noise
+        self.drifts = False
         self.asked: list[tuple[list[str], int]] = []
 
     def __call__(self, request: RunRequest, places: Mapping[str, Place], **_: Any) -> None:
@@ -58,7 +59,10 @@ class Measuring:
         step_s = STEPS[name]
         if isinstance(step_s, str):
             return record(failed("no such operator"), repeat=repeat)
-        return record(eager_s(step_s * (1 + self.noise * (repeat % 3 - 1))), repeat=repeat)
+        place = (
+            repeat if self.drifts or name == "lib==1" else 2 * repeat
+        )  # a process of another version has other noise
+        return record(eager_s(step_s * (1 + self.noise * (place % 3 - 1))), repeat=repeat)
 
 
 @contextlib.contextmanager
@@ -126,6 +130,14 @@ def test_noise_is_inconclusive_and_more_effort_is_more_processes(tmp_path: Path,
     (found,) = under_test.judge("lib==1", [("lib==2", 2)])
     assert found.verdict is Verdict.INCONCLUSIVE
     assert [repeats for _, repeats in measuring.asked] == [judging.REPEATS, 2 * judging.REPEATS]
+
+
+def test_what_slows_all_versions_down_alike_is_no_noise_of_many_processes(tmp_path: Path, measuring: Measuring) -> None:
+    under_test = judge(tmp_path)
+    under_test.judge("lib==1", [("lib==4", 1)])
+    measuring.noise, measuring.drifts = 0.3, True
+    found = under_test.judge("lib==1", [("lib==2", 1), ("lib==2", 2), ("lib==3", 2)])
+    assert verdicts(found) == [Verdict.INCONCLUSIVE, Verdict.GOOD, Verdict.BAD]
 
 
 def test_what_can_not_be_measured_is_skipped_with_the_reason(tmp_path: Path, measuring: Measuring) -> None:

@@ -13,7 +13,7 @@ from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, hardware_mea
 from torchzoo.case import Case
 from torchzoo.errors import UsageError
 from torchzoo.provenance import Difference, DifferenceKind, run_differences
-from torchzoo.record import Manifest
+from torchzoo.record import Manifest, Measured
 from torchzoo.store import Run
 
 
@@ -46,6 +46,7 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     base_manifest: Manifest
     candidate_manifest: Manifest
     threshold: float | None  # None: for each case what its noise allows
+    in_turns: bool  # whether equal repeats of both runs were measured one beside the other
     differences: tuple[Difference, ...]
     findings: tuple[Finding, ...]
     changes: tuple[StatusChange, ...]
@@ -76,6 +77,7 @@ def compare_runs(
     threshold: float | None = None,
     across: frozenset[DifferenceKind] = frozenset(),
     metrics: Sequence[Metric] = tuple(Metric),
+    in_turns: bool = False,
 ) -> RunComparison:
     """Compare `candidate` with `base`.
 
@@ -85,6 +87,8 @@ def compare_runs(
         threshold: the least difference that matters: 0.07 for 7%; None: for each case what its noise allows.
         across: what the runs may differ in.
         metrics: what to judge.
+        in_turns: whether equal repeats of both runs were measured one beside the other. Then the repeats of a case that
+            only one of them measured are left out.
 
     Raises:
         UsageError: they differ in more than that, or have no case in common.
@@ -96,7 +100,7 @@ def compare_runs(
     common = [case for case in old if case in new]
     if not common:
         raise UsageError(f"{base.path} and {candidate.path} have no case in common: compare runs of the same cases")
-    pairs = [(case, old[case].measured, new[case].measured) for case in common]
+    pairs = [(case, *_processes(old[case], new[case], in_turns=in_turns)) for case in common]
     pairs = [(case, was, now) for case, was, now in pairs if was and now]
     unsteady = tuple(case for case, was, now in pairs if any(one.is_unsteady for one in (*was, *now)))
     pairs = [pair for pair in pairs if pair[0] not in unsteady]
@@ -106,6 +110,7 @@ def compare_runs(
         base_manifest=base.manifest,
         candidate_manifest=candidate.manifest,
         threshold=threshold,
+        in_turns=in_turns,
         differences=differences,
         findings=(),
         unsteady=unsteady,
@@ -121,7 +126,8 @@ def compare_runs(
         )
     same_models = {case.model for case in base.manifest.cases} == {case.model for case in candidate.manifest.cases}
     return msgspec.structs.replace(
-        comparison, findings=tuple(judge_pairs(pairs, metrics, threshold, same_models=same_models))
+        comparison,
+        findings=tuple(judge_pairs(pairs, metrics, threshold, same_models=same_models, in_turns=in_turns)),
     )
 
 
@@ -152,6 +158,18 @@ def _matchable(
         device = next(iter(now)).device
         was = {msgspec.structs.replace(case, device=device): result for case, result in was.items()}
     return was, now
+
+
+def _processes(old: CaseResult, new: CaseResult, *, in_turns: bool) -> tuple[Sequence[Measured], Sequence[Measured]]:
+    """The processes of both runs that are held against each other; in turns, those of equal repeats side by side."""
+    if not in_turns:
+        return old.measured, new.measured
+    was, now = (
+        {record.case.repeat: record.outcome for record in result.records if isinstance(record.outcome, Measured)}
+        for result in (old, new)
+    )
+    both = sorted(was.keys() & now.keys())
+    return [was[repeat] for repeat in both], [now[repeat] for repeat in both]
 
 
 #: A case that could run, and gave no result to trust.

@@ -2,11 +2,12 @@
 
 A latency or compile time is `slower` or `faster` where two things hold. The part of the difference that the host's own
 speed does not explain is at least the threshold. And a test says that it is no accident: it compares processes
-(`significance.log_ratio`, Welch's t on the logarithms of their medians), because what differs between processes, not
-within them, makes false alarms. Its p-values are adjusted by Holm's method over all cases and metrics of the
-comparison, so that without any change at most one comparison in a hundred finds one. A time is `same` where the 95%
-interval of the ratio lies within the threshold either way, else `inconclusive`. (A rank test would need no
-distribution, but with five processes a side it can't go below p = 0.008: too little evidence for twenty cases.)
+(`significance.log_ratio`, Welch's t on the logarithms of their medians; the paired t for many processes that were
+measured in turns), because what differs between processes, not within them, makes false alarms. Its p-values are
+adjusted by Holm's method over all cases and metrics of the comparison, so that without any change at most one
+comparison in a hundred finds one. A time is `same` where the 95% interval of the ratio lies within the threshold either
+way, else `inconclusive`. (A rank test would need no distribution, but with five processes a side it can't go below
+p = 0.008: too little evidence for twenty cases.)
 
 Memory hardly varies: it is `more` or `less` where the medians differ by the threshold and the repeats' ranges do not
 overlap, `inconclusive` where they do.
@@ -103,7 +104,12 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_pairs(
-    pairs: Sequence[Pair], metrics: Sequence[Metric], threshold: float | None, *, same_models: bool
+    pairs: Sequence[Pair],
+    metrics: Sequence[Metric],
+    threshold: float | None,
+    *,
+    same_models: bool,
+    in_turns: bool = False,
 ) -> list[Finding]:
     """A finding for each pair and metric, in the order of the pairs.
 
@@ -112,8 +118,10 @@ def judge_pairs(
         metrics: what to judge.
         threshold: the least difference that matters: 0.07 for 7%; None: what each case's noise allows.
         same_models: whether both runs measured the same models, and so loaded the same libraries.
+        in_turns: whether the processes of the same place on both sides were measured one beside the other.
     """
-    tested = [one for pair in pairs for make in (_latency, _compile_time) if (one := make(*pair)) is not None]
+    made = [make(*pair, in_turns=in_turns) for pair in pairs for make in (_latency, _compile_time)]
+    tested = [one for one in made if one is not None]
     found = judge_times([one for one in tested if one.metric in metrics], threshold)
     for pair in pairs:
         for metric in (Metric.DEVICE_MEMORY, Metric.HOST_MEMORY):
@@ -147,14 +155,14 @@ def is_device_bound(measured: Measured) -> bool:
     return bound_of(measured, shown_variant(measured)) is Bound.DEVICE
 
 
-def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> Tested | None:
+def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured], *, in_turns: bool) -> Tested | None:
     sides = (base, candidate)
     values = [times_s(side) for side in sides]
     if not all(map(all, values)):
         return None
     bound = all(map(is_device_bound, (*base, *candidate)))
     spread = ASSUMED_SPREAD_DEVICE_BOUND if bound else ASSUMED_SPREAD
-    ratio = log_ratio(*values, assumed_spread=spread)
+    ratio = log_ratio(*values, assumed_spread=spread, in_turns=in_turns)
     allowance, remark = (0.0, "") if bound or ratio is None else host_allowance(ratio.value, *map(host_loops_s, sides))
     remarks = [remark, how_sure(ratio, spread)]
     return Tested(
@@ -200,7 +208,9 @@ def host_allowance(
     return abs(host), f"the host's own loop took {math.exp(host):.2f} times as long: so much is not counted"
 
 
-def _compile_time(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> Tested | None:
+def _compile_time(
+    case: Case, base: Sequence[Measured], candidate: Sequence[Measured], *, in_turns: bool
+) -> Tested | None:
     if case.backend == EAGER:
         return None
     if compile_cache((*base, *candidate)) is None:
@@ -212,7 +222,7 @@ def _compile_time(case: Case, base: Sequence[Measured], candidate: Sequence[Meas
         value = math.log(values[1][0][0] / values[0][0][0])
         ratio: LogRatio | None = LogRatio(value=value, error=math.sqrt(2) * ASSUMED_SPREAD, degrees=None)
     else:
-        ratio = log_ratio(*values, assumed_spread=ASSUMED_SPREAD)
+        ratio = log_ratio(*values, assumed_spread=ASSUMED_SPREAD, in_turns=in_turns)
     assert ratio is not None
     allowance, remark = host_allowance(ratio.value, host_loops_s(base), host_loops_s(candidate))
     return Tested(

@@ -10,6 +10,10 @@ import msgspec
 
 from torchzoo.stats import STATED_CONFIDENCE, Estimate, median_estimate, t_coverage, t_quantile, variance
 
+#: From so many processes a side on, those that were measured in turns are tested as pairs. With fewer, the degrees of
+#: freedom that pairs cost are worth more than the drift of the machine that they take out.
+PAIRS_FROM = 10
+
 
 class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
     """log(candidate / base) with its standard error.
@@ -52,7 +56,11 @@ class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def log_ratio(
-    base: Sequence[Sequence[float]], candidate: Sequence[Sequence[float]], *, assumed_spread: float
+    base: Sequence[Sequence[float]],
+    candidate: Sequence[Sequence[float]],
+    *,
+    assumed_spread: float,
+    in_turns: bool = False,
 ) -> LogRatio | None:
     """The ratio of the candidate's processes to the base's, from the logarithms of the processes' medians.
 
@@ -60,6 +68,13 @@ def log_ratio(
     rounded down. With several on one side only, their spread is taken for the other side too. With one process on each
     side, nobody knows how much processes differ: the standard deviation `assumed_spread` (of the logarithm) is taken,
     and the interval within each process is added.
+
+    Args:
+        base: the values of each process.
+        candidate: likewise.
+        assumed_spread: of single processes.
+        in_turns: whether the processes of the same place on both sides were measured one beside the other. Then, from
+            `PAIRS_FROM` of them on, the error is that of the paired t: what slows both of a pair down is no noise.
 
     Returns:
         None if a single process has a single value: then nothing can be said.
@@ -77,6 +92,9 @@ def log_ratio(
         many = max(logs, key=len)
         error = math.sqrt(variance(many) * (1 / counts[0] + 1 / counts[1]))
         return LogRatio(value=value, error=error, degrees=len(many) - 1)
+    if in_turns and counts[0] == counts[1] >= PAIRS_FROM:
+        error = math.sqrt(variance([b - a for a, b in zip(*logs, strict=True)]) / counts[0])
+        return LogRatio(value=value, error=error, degrees=counts[0] - 1)
     parts = [variance(side) / len(side) for side in logs]
     spread = sum(part * part / (count - 1) for part, count in zip(parts, counts, strict=True))
     degrees = sum(parts) ** 2 / spread if spread > 0 else min(counts) - 1

@@ -94,4 +94,4 @@ def compare_sides(path: Path, *, threshold: float | None = None) -> RunCompariso
         StoreError: a side can't be read. UsageError: they have no case in common.
     """
     base, candidate = (read_run(path / side) for side in Side)
-    return compare_runs(base, candidate, threshold=threshold, across=frozenset(DifferenceKind))
+    return compare_runs(base, candidate, threshold=threshold, across=frozenset(DifferenceKind), in_turns=True)

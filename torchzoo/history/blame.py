@@ -188,7 +188,9 @@ def _examined(work: _Work, culprit: Culprit, target: Confirmed, folder: Path) ->
     """What a culprit did to each of the confirmed cases. The case that was bisected is its own in any case."""
     confirmed = work.decided.confirmed
     cases = tuple(dict.fromkeys(one.case for one in confirmed))
-    base, candidate = measure_pair(culprit.before, culprit.specs[-1], cases, work.request, folder, work.on_record)
+    base, candidate = measure_pair(
+        culprit.before, culprit.specs[-1], cases, work.request, folder, on_record=work.on_record
+    )
     comparison = compare(base, candidate)
     worse = {(one.case, one.kind) for one in changes_for_the_worse(comparison, base, candidate, night="")}
     blamed = Blamed(

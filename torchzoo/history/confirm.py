@@ -1,4 +1,8 @@
-"""Proposals decided: tonight's software and that of an earlier night, measured in turns on the proposed cases."""
+"""Proposals decided: tonight's software and that of an earlier night, measured in turns on the proposed cases.
+
+What a first A/B can't tell is measured once more, with more processes and by itself: so a night without any change has
+two chances in a hundred of a false alarm, instead of one.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,8 @@ from torchzoo.report.history import value_text
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, read_run
 
-#: Processes of each side.
-REPEATS = 5
+#: Processes of each side: in the first A/B, and in the one of what that could not tell.
+REPEATS, MORE_REPEATS = 5, 20
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +75,14 @@ def groups_of(proposals: Iterable[Proposal]) -> tuple[Group, ...]:
 
 
 def measure_pair(
-    base: str, candidate: str, cases: Sequence[Case], request: RunRequest, folder: Path, on_record: OnRecord = ignore
+    base: str,
+    candidate: str,
+    cases: Sequence[Case],
+    request: RunRequest,
+    folder: Path,
+    *,
+    repeats: int = REPEATS,
+    on_record: OnRecord = ignore,
 ) -> tuple[Run, Run]:
     """Two SPECs measured in turns on some cases of a request. What `folder` holds of it is not measured again.
 
@@ -81,7 +92,7 @@ def measure_pair(
     if (folder / ab.FILE).is_file():
         asked = ab.read_request(folder)
     else:
-        axes = msgspec.structs.replace(request.axes, repeats=REPEATS)
+        axes = msgspec.structs.replace(request.axes, repeats=repeats)
         models = tuple(dict.fromkeys(case.model for case in cases))
         run = msgspec.structs.replace(request, patterns=models, suites=(), axes=axes)
         asked = AbRequest(base=base, candidate=candidate, run=run, only=tuple(cases))
@@ -100,9 +111,30 @@ def decide(measured: Sequence[Measured]) -> tuple[Decided, ...]:
     return tuple(_decided(one, together) for one in measured)
 
 
+def decide_again(first: Sequence[Decided], more: Sequence[Measured]) -> tuple[Decided, ...]:
+    """What the A/Bs of a night say, where what some could not tell was measured once more.
+
+    Args:
+        first: what the first A/Bs say.
+        more: groups of what is undecided in them, measured with more processes.
+    """
+    again = decide(more)
+    told = {proposal for one in again for proposal in one.group.proposals}
+    known = {(one.case, one.kind) for each in first for one in each.confirmed}
+    return (
+        *(msgspec.structs.replace(one, undecided=tuple(p for p in one.undecided if p not in told)) for one in first),
+        *(
+            msgspec.structs.replace(
+                one, confirmed=tuple(found for found in one.confirmed if (found.case, found.kind) not in known)
+            )
+            for one in again
+        ),
+    )
+
+
 def compare(base: Run, candidate: Run) -> RunComparison:
     """The verdicts of `compare`, whatever the runs differ in."""
-    return compare_runs(base, candidate, across=frozenset(DifferenceKind))
+    return compare_runs(base, candidate, across=frozenset(DifferenceKind), in_turns=True)
 
 
 def _joined(runs: Sequence[Run]) -> Run:

@@ -123,7 +123,9 @@ class AbJudge:
         threshold = self.asked.threshold
         metric = self.asked.kind.metric
         metrics = (metric,) if metric is not None else ()
-        return compare_runs(base, candidate, threshold=threshold, across=frozenset(DifferenceKind), metrics=metrics)
+        return compare_runs(
+            base, candidate, threshold=threshold, across=frozenset(DifferenceKind), metrics=metrics, in_turns=True
+        )
 
     def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:
         finding = next(iter(comparison.findings), None)

@@ -3,6 +3,7 @@
     nights/STAMP/asked.json     what the night was begun with
     nights/STAMP/run/           the run of the suite
     nights/STAMP/confirm/       an A/B of tonight's software and an earlier one: base and candidate (confirm-2 ...)
+    nights/STAMP/confirm-again/ another one with more processes, of what that could not tell (confirm-again-2 ...)
     nights/STAMP/bisect-1/      a bisection, and the A/B of each culprit (culprit-1 ...)
     nights/STAMP/issue-1.md     the body of an issue; its first line is the title
     nights/STAMP/issue-1.url    where the issue was posted (and issue-1.mark: see `torchzoo.history.post`)

@@ -19,7 +19,17 @@ from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, UsageError, one_line, written
 from torchzoo.history import queries, turns
 from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain
-from torchzoo.history.confirm import Decided, Group, Measured, decide, groups_of, measure_pair
+from torchzoo.history.confirm import (
+    MORE_REPEATS,
+    REPEATS,
+    Decided,
+    Group,
+    Measured,
+    decide,
+    decide_again,
+    groups_of,
+    measure_pair,
+)
 from torchzoo.history.environments import using
 from torchzoo.history.index import INDEX_NAME, open_index
 from torchzoo.history.issues import write_issues
@@ -223,10 +233,35 @@ def _confirm(
 ) -> tuple[tuple[Decided, ...], tuple[str, ...]]:
     """Decide the proposals by A/Bs. Returns also why some of them could not be decided."""
     software = {night.stamp: night.software for night in before}
+    measured, refused = _measured(folder, groups_of(proposed), software, asked, shown)
+    decided = decide(measured)
+    for one in decided:
+        for line in _decided_lines(one):
+            shown.line(line)
+    open_ones = [Group(base=one.group.base, proposals=one.undecided) for one in decided if one.undecided]
+    more, refused_again = _measured(folder, open_ones, software, asked, shown, again=True)
+    told = decide_again(decided, more)
+    for one in told[len(decided) :]:
+        for line in _decided_lines(one):
+            shown.line(line)
+    return told, (*refused, *refused_again)
+
+
+def _measured(
+    folder: Path,
+    groups: Sequence[Group],
+    software: Mapping[str, str],
+    asked: NightAsked,
+    shown: Shown,
+    *,
+    again: bool = False,
+) -> tuple[list[Measured], list[str]]:
+    """The groups, measured in turns; and why some of them could not be. `again` takes more processes."""
     run = read_run(folder / RUN)
     measured: list[Measured] = []
     refused: list[str] = []
-    for number, group in enumerate(groups_of(proposed), start=1):
+    name, repeats = ("confirm-again", MORE_REPEATS) if again else ("confirm", REPEATS)
+    for number, group in enumerate(groups, start=1):
         cases = f"{counted(len(group.cases), 'case')} beside the night {group.base}"
         try:
             sides = _sides(folder, group, software, asked.software, run.manifest)
@@ -234,19 +269,25 @@ def _confirm(
                 shown.line(f"not measured: {cases}: {sides.why_not}")
                 refused += [] if sides.is_same else [f"{cases} could not be decided: {sides.why_not}"]
                 continue
-            shown.line(f"measuring {cases} in turns: {sides.base} and {sides.candidate}")
-            place = folder / ("confirm" if number == 1 else f"confirm-{number}")
-            runs = measure_pair(sides.base, sides.candidate, group.cases, asked.request, place, shown.record)
+            shown.line(
+                f"measuring {cases} in turns, with {repeats} processes of each: {sides.base} and {sides.candidate}"
+            )
+            place = folder / (name if number == 1 else f"{name}-{number}")
+            runs = measure_pair(
+                sides.base,
+                sides.candidate,
+                group.cases,
+                asked.request,
+                place,
+                repeats=repeats,
+                on_record=shown.record,
+            )
             _check_software(run.manifest, runs[1].manifest)
             measured.append(Measured(group=group, sides=sides, base=runs[0], candidate=runs[1]))
         except TorchzooError as error:
             refused.append(f"{cases} could not be decided: {one_line(error)}")
             shown.line(refused[-1])
-    decided = decide(measured)
-    for one in decided:
-        for line in _decided_lines(one):
-            shown.line(line)
-    return decided, tuple(refused)
+    return measured, refused
 
 
 def _sides(folder: Path, group: Group, software: Mapping[str, str], spec: str, tonight: Manifest) -> Sides:

@@ -20,6 +20,7 @@ from torchzoo.analysis.comparison_summary import (
 from torchzoo.analysis.findings import LEAST_THRESHOLD, THRESHOLD, Finding, Metric, Verdict
 from torchzoo.analysis.hardware import HardwareMean, HardwareRatio
 from torchzoo.analysis.reproduce import command
+from torchzoo.analysis.significance import PAIRS_FROM
 from torchzoo.record import Manifest
 from torchzoo.report import terminal, units
 from torchzoo.report.markdown import code_block, escape, table
@@ -100,11 +101,17 @@ def _seen(comparison: RunComparison) -> list[str]:
 
 def _method(comparison: RunComparison) -> str:
     return (
-        f"{_threshold(comparison)} Times: Welch's t-test between processes, on the logarithms of "
+        f"{_threshold(comparison)} Times: {_test(comparison)}, on the logarithms of "
         "their medians. The p-values are adjusted by Holm's method over all cases and metrics, so that 1% holds for "
         "the whole comparison. Intervals are 95% intervals of one case. Memory: the medians, where the ranges of the "
         "repeats do not overlap."
     )
+
+
+def _test(comparison: RunComparison) -> str:
+    if comparison.in_turns:
+        return f"Welch's t-test between processes (from {PAIRS_FROM} a side on: between pairs, measured in turns)"
+    return "Welch's t-test between processes"
 
 
 # --- terminal ---
