@@ -57,6 +57,8 @@ def run_case(name: str, mode: str, options: list[str], *, pytorch: Path, timeout
         try:
             output, _ = process.communicate(timeout=timeout_s)
             status = "crashed" if process.returncode else "no row"
+            if process.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL):
+                status = "killed"
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
@@ -107,6 +109,8 @@ def reason(row: Row) -> str:
     """Why a case did not pass, in words: what the models' own refusal says, or the last error of the output."""
     if row["status"] == "timeout":
         return f"not finished in {row['timeout_s']:.0f} s on one thread"
+    if row["status"] == "killed":
+        return "ended by the system, for lack of memory"
     if row["status"] == "pass_due_to_skip":
         return f"dynamobench does not check models of this name; --only {PLAIN}{row['name']} does"
     errors = re.findall(r"^(?:[\w.]*(?:Error|Exception|Unsupported)): (.+)$", row["output"], re.MULTILINE)

@@ -32,10 +32,11 @@ def add_parser(commands: Any) -> None:
         "ab",
         help="measure two software environments beside each other: what one of them makes faster or slower",
         description="Measure the same cases in two software environments, process by process in turns (A B B A), and "
-        "give verdicts as `compare` does; from --repeats 10 on, by pairs of processes. A SPEC is a version (torch==2.14.1; several packages with commas), a wheel "
-        "(/path/x.whl), a commit of a library's checkout (timm@/src/timm:abc123), a Python (python=/venv/bin/python), "
-        "settings (NAME=value), several of these with commas, or `this`: the environment that torchzoo runs in. Exit "
-        "status: 1 if something is slower, takes more memory or newly fails, 0 otherwise, 2 for wrong usage.",
+        "give verdicts as `compare` does; from --repeats 10 on, by pairs of processes. A SPEC is a version "
+        "(torch==2.14.1; several packages with commas), a wheel (/path/x.whl), a commit of a library's checkout "
+        "(timm@/src/timm:abc123), a Python (python=/venv/bin/python), settings (NAME=value), several of these with "
+        "commas, or `this`: the environment that torchzoo runs in. Exit status: 1 if something is slower, takes more "
+        "memory or newly fails, 0 otherwise, 2 for wrong usage.",
     )
     parser.add_argument("--base", metavar="SPEC", help="the environment before (default: this)")
     parser.add_argument("--candidate", metavar="SPEC", help="the environment after (default: this)")
