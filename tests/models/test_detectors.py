@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torchvision.ops import box_iou
@@ -112,6 +114,20 @@ def test_an_image_has_the_same_number_of_proposals_however_many_were_found(found
     assert bool((overlap[kept:-FOREGROUND] < 0.2).all())
     assert bool((given[:, [0, 1]] >= 0).all())
     assert bool((given[:, 2:] <= torch.tensor([200.01, 100.01])).all())
+
+
+def test_whether_many_or_few_proposals_were_found_compiles_nothing_anew() -> None:
+    anchors = Anchors(((32,),), ((1.0,),))
+    rpn = RegionProposals(8, anchors, {"training": 2000, "testing": 1000}, {"training": 1000, "testing": 1000})
+    objects = SyntheticData(torch.device("cpu"), 0).boxes(7, 100, 200)
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(rpn.train().with_objects, backend=counter, dynamic=True)
+    kept = 1000 - FOREGROUND
+    for found in (kept - 1, kept + 1, kept, 1000, 20):
+        proposals = SyntheticData(torch.device("cpu"), 1).boxes(found, 100, 200)
+        assert torch.equal(compiled(proposals, objects, (100, 200)), rpn.with_objects(proposals, objects, (100, 200)))
+    assert counter.frame_count == 1
 
 
 def assert_results_of(model: Model, precision: Precision) -> None:

@@ -85,10 +85,9 @@ class RegionProposals(RegionProposalNetwork):  # type: ignore[misc]
         """The best proposals of an image (height, width), and boxes around its objects (N, 4) in place of the last."""
         near = ops.clip_boxes_to_image(moved_copies(objects.to(proposals.dtype), self.shifts), size)
         count = self.post_nms_top_n() - FOREGROUND
-        missing = count - len(proposals)
-        if missing > 0:
-            return torch.cat((proposals, background(missing, size, near), near))
-        return torch.cat((proposals[:count], near))
+        # Without asking how many there are: a compiler would compile again for each answer.
+        filled = torch.cat((proposals, background(count, size, near)))[:count]
+        return torch.cat((filled, near))
 
     def filter_proposals(self, proposals: Tensor, objectness: Tensor, *shapes: Any) -> Any:
         return super().filter_proposals(proposals, objectness.to(proposals.dtype), *shapes)
