@@ -92,7 +92,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
         if cases:
             print(f"{base} and {candidate}: {len(cases)} cases are measured again", file=sys.stderr, flush=True)
             specs = f"torch=={base}", f"torch=={candidate}"
-            measure_pair(*specs, cases, request, _confirmation(folder, base, candidate), _show)
+            measure_pair(*specs, cases, request, _confirmation(folder, base, candidate), on_record=_show)
 
 
 def to_confirm(comparison: RunComparison, share: float) -> list[Case]:

@@ -23,12 +23,15 @@ SETTINGS = Settings()
 EACH_ONE = {"eager": 1, "candidate": 1}
 
 
+def never_slow(clock: FakeClock) -> HostGate:
+    return HostGate(None, clock.now_ns, look_s=lambda: 1.0)
+
+
 def measure(
     variants: Sequence[Variant], clock: FakeClock, settings: Settings, *, steps_per_block: dict[str, int]
 ) -> tuple[tuple[Block, ...], StopReason]:
     """The latency pass on a host that is never slow."""
-    gate = HostGate(None, clock.now_ns, look_s=lambda: 1.0)
-    latency = measure_latency(variants, clock, gate, settings, steps_per_block=steps_per_block)
+    latency = measure_latency(variants, clock, never_slow(clock), settings, steps_per_block=steps_per_block)
     assert not latency.host_was_slow
     assert latency.redone == ()
     return latency.blocks, latency.stop_reason
@@ -112,7 +115,7 @@ def test_too_few_values_for_95_percent_never_converge() -> None:
 
 def test_back_to_back_runs_synchronise_once_each() -> None:
     clock = FakeClock()
-    runs = back_to_back(clock.variant("eager", lambda: 0.01), clock, step_s=0.01)
+    runs = back_to_back(clock.variant("eager", lambda: 0.01), clock, never_slow(clock), step_s=0.01)
     assert {run.steps for run in runs} == {3}
     assert len(runs) == 7
     assert clock.synchronisations == 2 * len(runs)
@@ -122,8 +125,27 @@ def test_back_to_back_runs_synchronise_once_each() -> None:
 
 def test_back_to_back_of_slow_steps_stays_within_its_budget() -> None:
     clock = FakeClock()
-    runs = back_to_back(clock.variant("eager", lambda: 1.0), clock, step_s=1.0)
+    runs = back_to_back(clock.variant("eager", lambda: 1.0), clock, never_slow(clock), step_s=1.0)
     assert [run.steps for run in runs] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("slow_for", "expected_s"), [(0, [0.03] * 7), (3, [0.03] * 7), (100, [0.06] * 7)], ids=["never", "first", "always"]
+)
+def test_back_to_back_runs_on_a_slow_host_are_made_again_as_often_as_there_are_runs(
+    slow_for: int, expected_s: list[float]
+) -> None:
+    clock = FakeClock()
+    made: list[float] = []
+
+    def step_s() -> float:
+        made.append(0.02 if len(made) // 3 < slow_for else 0.01)
+        return made[-1]
+
+    gate = HostGate(1.0, clock.now_ns, look_s=lambda: 2.0 if len(made) // 3 <= slow_for else 1.0)
+    runs = back_to_back(clock.variant("eager", step_s), clock, gate, step_s=0.01)
+    assert [run.elapsed_s for run in runs] == [pytest.approx(each) for each in expected_s]
+    assert len(made) // 3 == 7 + min(slow_for, 7)
 
 
 def test_warm_up_times_the_first_step_apart_and_goes_on_until_steady() -> None:

@@ -171,7 +171,7 @@ def _measure_model(
         rank_steps_s = gang.everywhere("step_medians_s")
         slowest_s = max(run.step_s for run in runs)
         for run in runs:
-            run.back_to_back = measure_throughput(run.variant, clock, timing.latency.blocks, slowest_s)
+            run.back_to_back = measure_throughput(run.variant, clock, gate, timing.latency.blocks, slowest_s)
         for run in runs:
             run.energy = passes.energy_of(run.variant, settings, gang.devices(), clock, run.step_s)
         for run in runs:

@@ -54,7 +54,7 @@ class HostGate:
     pin_all: Callable[[Iterable[int]], None] = pin
     matters: bool = True
     waited_s: float = 0.0
-    looks_s: list[float] = field(default_factory=list)  # those beside timed blocks, in their order
+    looks_s: list[float] = field(default_factory=list)  # those beside timed blocks and runs, in their order
     fast_cores: tuple[int, ...] = ()  # where the process was kept last; empty: on all its cores
 
     def is_slow(self) -> bool:
