@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+import torch._inductor.config
 from classifier import (
     Classifier,
     adds_a_half,
@@ -177,6 +178,21 @@ class NoisyInside(Classifier):
 @pytest.mark.parametrize("name", ["aot_eager", "inductor"])
 def test_random_numbers_inside_the_compiled_network_are_eagers(name: str) -> None:
     assert check(NoisyInside, Mode.TRAIN, name).status is CheckStatus.CORRECT
+
+
+@pytest.mark.parametrize(("model", "draws"), [(Classifier, False), (Noisy, True), (NoisyInside, True)])
+def test_inductor_is_told_to_draw_as_eager_does_only_where_a_step_draws(
+    model: type[Model], *, draws: bool, backend: Callable[..., str]
+) -> None:
+    told: list[bool] = []
+
+    def notes(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        told.append(torch._inductor.config.fallback_random)
+        return graph.forward
+
+    assert check(model, Mode.TRAIN, backend(notes)).status is CheckStatus.CORRECT
+    assert set(told) == {draws}
+    assert not torch._inductor.config.fallback_random
 
 
 class Single(nn.Linear):

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 import msgspec
 import torch
 import torch._dynamo
-import torch._inductor.config
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -42,7 +41,7 @@ def check_case(case: Case, spec: ModelSpec, model_class: type[Model], device: to
 
     An exception that the case itself raises is not caught: the case has failed.
     """
-    with flags_kept(), torch._inductor.config.patch(fallback_random=True):
+    with flags_kept():
         try:
             runs = Runs(case=case, spec=spec, model_class=model_class, device=device)
             found = _check(runs)

@@ -31,6 +31,12 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
 
 
+def generator_states(device: torch.device) -> tuple[Tensor, ...]:
+    """The states of the generators that a step on this device draws from. Drawing changes them."""
+    on_device = () if device.type == "cpu" else (torch.get_device_module(device).get_rng_state(device),)
+    return (torch.get_rng_state(), *on_device)
+
+
 def without_dropout(model: Model) -> None:
     """Set every probability of dropping something to zero: in dropout modules, and in numbers named `...drop...`.
 

@@ -5,7 +5,8 @@ A run is one step, or three where the backend runs the code that is timed from t
 What is checked differs from what is timed in four ways: nothing is dropped out (`randomness.without_dropout`), the
 generators are seeded before each step, inductor draws the random numbers that eager draws (`fallback_random`), and the
 run at fp64 is given those numbers, too. The kernels are the ones that are timed: deterministic algorithms are not asked
-for.
+for. Where a step draws no random numbers, inductor is not told how to draw them, and finds the code that was timed in
+its caches.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch._inductor.config
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
@@ -26,6 +28,7 @@ from torchzoo.measure.check.quantized import fake_quantizations, keep_fake_quant
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
     ReplayRandomDraws,
+    generator_states,
     seed_everything,
     without_dropout,
 )
@@ -56,6 +59,7 @@ class Runs:
     device: torch.device
     fake_quantizes: bool = True  # where the model does; otherwise it is switched off
     has_fake_quantization: bool = False  # known after the first run
+    draws_random: bool = False  # whether eager's step does; known after the first run
     loss_scale: float = 2.0**16  # of a GradScaler, its own default; made smaller until eager's gradients are finite
 
     @property
@@ -128,7 +132,8 @@ class Runs:
             LabelNotReached: the backend is behind Dynamo and compiled nothing: eager would be compared with eager.
         """
         watch = CompilationWatch()
-        results = self._run(self.case.precision, inspection=inspection)
+        with torch._inductor.config.patch(fallback_random=self.draws_random):
+            results = self._run(self.case.precision, inspection=inspection)
         count_compiled(watch, self.case, None)
         return results
 
@@ -202,7 +207,9 @@ class Runs:
             for index in range(STEADY_STEPS if changes_after_first_step(case.backend) else 1):
                 outputs = None
                 seed_everything(case.seed + index)
+                before_draws = generator_states(device)
                 outputs = first_step(model, step) if first_step is not None and index == 0 else step()
+                self.draws_random |= not all(map(torch.equal, before_draws, generator_states(device)))
         if not trains:
             return Results(values=collect_outputs(outputs, rows=self.spec.detection_rows))
         return collect_training(model, outputs, before, gradient_magnitudes or {})
