@@ -192,11 +192,13 @@ torchzoo dynamobench --pytorch ~/pytorch -- --performance --training --inductor 
 - **Refused** are models whose outputs have no mean with a gradient, modes that a model does not have, and the options
   `--multiprocess`, `--fsdp` and `--part`. Dynamobench writes `model_fail_to_load`, and prints the reason.
 - `python benchmarks/dynamobench_performance.py --pytorch ~/pytorch -d cuda -o runs/dynamobench` measures twenty models
-  in performance mode, and puts the figures beside those of `torchzoo run`.
+  in performance mode, and puts the figures beside those of `torchzoo run`:
+  [on H200s](results/2026-11-23-h200-dynamobench.md).
 
 The tables below are of accuracy mode: dynamobench compares the backend with eager, judged by fp64. They are made by
 `python benchmarks/dynamobench.py`. `pass_due_to_skip` is dynamobench's own word for a model that it does not check.
-"timeout" is our limit for a case, not dynamobench's. "not run" means that there was no time for it."""
+"timeout" is our limit for a case, not dynamobench's. "killed" are those that the system ended for lack of memory. "not run"
+means that there was no time for it."""
 
 
 def main() -> None:
