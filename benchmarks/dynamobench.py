@@ -197,8 +197,8 @@ torchzoo dynamobench --pytorch ~/pytorch -- --performance --training --inductor 
 
 The tables below are of accuracy mode: dynamobench compares the backend with eager, judged by fp64. They are made by
 `python benchmarks/dynamobench.py`. `pass_due_to_skip` is dynamobench's own word for a model that it does not check.
-"timeout" is our limit for a case, not dynamobench's. "killed" are those that the system ended for lack of memory. "not run"
-means that there was no time for it."""
+"timeout" is our limit for a case, not dynamobench's. "killed" are those that the system ended for lack of memory. "not
+run" means that there was no time for it."""
 
 
 def main() -> None:
