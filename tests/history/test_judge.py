@@ -59,9 +59,8 @@ class Measuring:
         step_s = STEPS[name]
         if isinstance(step_s, str):
             return record(failed("no such operator"), repeat=repeat)
-        place = (
-            repeat if self.drifts or name == "lib==1" else 2 * repeat
-        )  # a process of another version has other noise
+        is_like_good = self.drifts or name == "lib==1"  # a process of another version has other noise
+        place = repeat if is_like_good else 2 * repeat
         return record(eager_s(step_s * (1 + self.noise * (place % 3 - 1))), repeat=repeat)
 
 

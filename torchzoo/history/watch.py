@@ -233,17 +233,14 @@ def _confirm(
 ) -> tuple[tuple[Decided, ...], tuple[str, ...]]:
     """Decide the proposals by A/Bs. Returns also why some of them could not be decided."""
     software = {night.stamp: night.software for night in before}
-    measured, refused = _measured(folder, groups_of(proposed), software, asked, shown)
+    tonight = read_run(folder / RUN).manifest
+    measured, refused = _measured(folder, groups_of(proposed), software, asked, tonight, shown)
     decided = decide(measured)
-    for one in decided:
-        for line in _decided_lines(one):
-            shown.line(line)
+    _show_decided(decided, shown)
     open_ones = [Group(base=one.group.base, proposals=one.undecided) for one in decided if one.undecided]
-    more, refused_again = _measured(folder, open_ones, software, asked, shown, again=True)
+    more, refused_again = _measured(folder, open_ones, software, asked, tonight, shown, again=True)
     told = decide_again(decided, more)
-    for one in told[len(decided) :]:
-        for line in _decided_lines(one):
-            shown.line(line)
+    _show_decided(told[len(decided) :], shown)
     return told, (*refused, *refused_again)
 
 
@@ -252,19 +249,19 @@ def _measured(
     groups: Sequence[Group],
     software: Mapping[str, str],
     asked: NightAsked,
+    tonight: Manifest,
     shown: Shown,
     *,
     again: bool = False,
 ) -> tuple[list[Measured], list[str]]:
     """The groups, measured in turns; and why some of them could not be. `again` takes more processes."""
-    run = read_run(folder / RUN)
     measured: list[Measured] = []
     refused: list[str] = []
     name, repeats = ("confirm-again", MORE_REPEATS) if again else ("confirm", REPEATS)
     for number, group in enumerate(groups, start=1):
         cases = f"{counted(len(group.cases), 'case')} beside the night {group.base}"
         try:
-            sides = _sides(folder, group, software, asked.software, run.manifest)
+            sides = _sides(folder, group, software, asked.software, tonight)
             if sides.why_not:
                 shown.line(f"not measured: {cases}: {sides.why_not}")
                 refused += [] if sides.is_same else [f"{cases} could not be decided: {sides.why_not}"]
@@ -282,7 +279,7 @@ def _measured(
                 repeats=repeats,
                 on_record=shown.record,
             )
-            _check_software(run.manifest, runs[1].manifest)
+            _check_software(tonight, runs[1].manifest)
             measured.append(Measured(group=group, sides=sides, base=runs[0], candidate=runs[1]))
         except TorchzooError as error:
             refused.append(f"{cases} could not be decided: {one_line(error)}")
@@ -302,6 +299,12 @@ def _check_software(tonight: Manifest, candidate: Manifest) -> None:
     changed = [f"{d.name} was {d.base}, is {d.candidate}" for d in machine_differences(tonight, candidate)]
     if changed:
         raise StoreError(f"the environment changed after the run of this night: {'; '.join(changed)}")
+
+
+def _show_decided(decided: Sequence[Decided], shown: Shown) -> None:
+    for one in decided:
+        for line in _decided_lines(one):
+            shown.line(line)
 
 
 def _decided_lines(decided: Decided) -> list[str]:
