@@ -23,8 +23,9 @@ from torch.utils._pytree import tree_leaves
 from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
 from torchzoo.errors import attempt
 from torchzoo.measure.check.judging import Judge
+from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.randomness import RecordRandomDraws
-from torchzoo.measure.check.reference import Reference, l2_norm
+from torchzoo.measure.check.reference import Reference
 from torchzoo.measure.check.results import CanNotCompare, Results
 from torchzoo.measure.check.runs import Runs, flags_kept
 from torchzoo.measure.memory import free_memory
@@ -110,18 +111,19 @@ def _check(runs: Runs) -> Check:
     eager = runs.eager(random_draws)
     eager_again, inspection = runs.eager_inspected()
     finest, why_not_fp64 = _reference_results(runs, random_draws)
-    eager_reference = Reference(dataclasses.replace(eager, update_weights=finest.update_weights if finest else {}))
+    of_eager = dataclasses.replace(eager, update_weights=finest.update_weights if finest else {})
+    eager_reference = Reference(of_eager, runs.device)
     repeated = _judge(runs, eager_reference).judge(eager_again)
     if any(comparison.is_close is not True for comparison in repeated):
         return Check(status=CheckStatus.NONDETERMINISTIC, reason=_nondeterministic(repeated), comparisons=repeated)
 
     del eager_again  # as large as the model
-    reference = Reference(finest) if finest else eager_reference
+    reference = Reference(finest, runs.device) if finest else eager_reference
     if is_eager:
         found = eager
         baseline = runs.native(random_draws) if runs.has_native else None
         if finest is None and baseline is not None:
-            reference = Reference(baseline)
+            reference = Reference(baseline, runs.device)
     else:
         found = runs.candidate(inspection)
         baseline = eager if finest else None
@@ -167,7 +169,9 @@ def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> R
         return reason
     leaves = tree_leaves(list(results.values.values()))
     floating = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    return f"in {precision} it gives NaN" if any(math.isnan(l2_norm(leaf)) for leaf in floating) else results
+    return (
+        f"in {precision} it gives NaN" if any(math.isnan(l2_norm(leaf, runs.device)) for leaf in floating) else results
+    )
 
 
 def _verdict(case: Case, comparisons: tuple[ResultComparison, ...], *, is_native_eager: bool) -> Check:

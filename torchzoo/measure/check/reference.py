@@ -8,7 +8,7 @@ among its kind. So noise in a gradient that should be zero does not count as an 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,23 +16,27 @@ from torch import Tensor
 
 from torchzoo.case import ResultKind
 from torchzoo.measure.check.matching import Detections, unmatched_share
+from torchzoo.measure.check.norms import distance, finite_norm, l2_norm
 from torchzoo.measure.check.results import Results
 
 #: A norm counts as at least this part of what is usual for a tensor of that size.
 _FLOORS = {ResultKind.GRADIENTS: 1e-3, ResultKind.PARAMETERS: 1e-3, ResultKind.BUFFERS: 1e-3}
 _DEFAULT_FLOOR = 1e-6
+_HOST = torch.device("cpu")
 
 
 class Reference:
     """The results that others are compared with, and the scale of each tensor. Errors are in units of that scale.
 
-    They are the results at fp64, or, where there are none, those of eager.
+    They are the results at fp64, or, where there are none, those of eager. `device` computes the norms.
     """
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: Results, device: torch.device = _HOST) -> None:
         self.results = results
+        self._device = device
         self._update_weights = results.update_weights
-        self._update_weight_scale = _scale_to_mean_one(results.update_weights.values())
+        self._update_weight_norms = {name: l2_norm(weights, device) for name, weights in self._update_weights.items()}
+        self._update_weight_scale = self._scale_to_mean_one()
         self._scales = {kind: self._scales_of(kind, values) for kind, values in results.values.items()}
 
     def errors(self, kind: ResultKind, found: Results, expected: Results | None = None) -> dict[str, float]:
@@ -65,15 +69,16 @@ class Reference:
             return math.inf
         if kind is ResultKind.INTEGERS:
             return float((ours != theirs).double().mean()) if ours.numel() else 0.0
-        distance = self._norm(kind, name, _difference(ours, theirs))
-        if distance == 0:
+        weights, unit = self._weighting(kind, name)
+        off_by = unit * distance(ours, theirs, weights, self._device)
+        if off_by == 0:
             return 0.0
         scale = self._scales[kind][name]
-        return distance / scale if scale > 0 and math.isfinite(distance) else math.inf
+        return off_by / scale if scale > 0 and math.isfinite(off_by) else math.inf
 
     def _scales_of(self, kind: ResultKind, values: Mapping[str, Tensor | Detections]) -> dict[str, float]:
         norms = {
-            name: self._norm(kind, name, _finite_part(value))
+            name: self._finite_norm(kind, name, value)
             for name, value in values.items()
             if isinstance(value, Tensor) and kind is not ResultKind.INTEGERS
         }
@@ -82,54 +87,33 @@ class Reference:
         floor = _FLOORS.get(kind, _DEFAULT_FLOOR) * usual
         return {name: max(norm, floor * math.sqrt(sizes[name])) for name, norm in norms.items()}
 
-    def _norm(self, kind: ResultKind, name: str, values: Tensor) -> float:
-        """The norm of a tensor. In an update, each element is weighted by the magnitude of its gradient.
+    def _finite_norm(self, kind: ResultKind, name: str, values: Tensor) -> float:
+        weights, unit = self._weighting(kind, name)
+        return unit * finite_norm(values, weights, self._device)
 
-        Adam's first steps depend on the sign of the gradient alone, so noise in a gradient near zero reverses an
-        update. With these weights, the relative error of an update is at most about twice that of its gradient. They
-        also say how much the loss would notice the error.
+    def _weighting(self, kind: ResultKind, name: str) -> tuple[Tensor | None, float]:
+        """What each element is multiplied by in a norm, and a factor of the whole norm.
+
+        In an update, each element is weighted by the magnitude of its gradient. Adam's first steps depend on the sign
+        of the gradient alone, so noise in a gradient near zero reverses an update. With these weights, the relative
+        error of an update is at most about twice that of its gradient. They also say how much the loss would notice
+        the error.
         """
         if kind is ResultKind.PARAMETERS and name in self._update_weights:
-            values = self._update_weight_scale * _product(values, self._update_weights[name])
-        return l2_norm(values)
+            return self._update_weights[name], self._update_weight_scale
+        return None, 1.0
 
     def _mean_update_weight(self, name: str) -> float:
         weights = self._update_weights.get(name)
         if weights is None or not weights.numel():
             return 1.0
-        return self._update_weight_scale * l2_norm(weights) / math.sqrt(weights.numel())
+        return self._update_weight_scale * self._update_weight_norms[name] / math.sqrt(weights.numel())
 
-
-def l2_norm(values: Tensor) -> float:
-    """The norm over all elements, in fp64."""
-    return float(
-        torch.linalg.vector_norm(values.coalesce().values() if values.is_sparse else values, dtype=torch.float64)
-    )
-
-
-def _difference(a: Tensor, b: Tensor) -> Tensor:
-    """a - b in fp64; zero where both are the same infinity or both are NaN."""
-    if a.is_sparse and b.is_sparse:
-        return a.double() - b.double()
-    a, b = (t.to_dense().double() for t in (a, b))
-    same = (a == b) | (a.isnan() & b.isnan())
-    return torch.where(same, 0.0, a - b)
-
-
-def _finite_part(values: Tensor) -> Tensor:
-    return values.double() if values.is_sparse else values.double().nan_to_num(0.0, 0.0, 0.0)
-
-
-def _product(values: Tensor, weights: Tensor) -> Tensor:
-    return values.to_dense() * weights.to_dense() if values.is_sparse != weights.is_sparse else values * weights
-
-
-def _scale_to_mean_one(weights: Iterable[Tensor]) -> float:
-    """The factor that makes the root mean square over all weights one: tensors without weights have weight one, too."""
-    weights = list(weights)
-    norm = math.hypot(*map(l2_norm, weights))
-    count = sum(tensor.numel() for tensor in weights)
-    return math.sqrt(count) / norm if norm > 0 and math.isfinite(norm) else 1.0
+    def _scale_to_mean_one(self) -> float:
+        """The factor that makes the root mean square of all update weights one, as that of tensors without weights."""
+        norm = math.hypot(*self._update_weight_norms.values())
+        count = sum(weights.numel() for weights in self._update_weights.values())
+        return math.sqrt(count) / norm if norm > 0 and math.isfinite(norm) else 1.0
 
 
 def _by_name(values: Mapping[str, Any], names: list[str]) -> Mapping[str, Any]:

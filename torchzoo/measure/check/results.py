@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from torchzoo.case import ResultKind
 from torchzoo.measure.check.matching import Detections, from_dict, from_rows, is_detections
+from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.quantized import derived_buffers
 from torchzoo.model import Model
 
@@ -83,15 +84,27 @@ def _as_tensor(leaf: Any, name: str) -> tuple[ResultKind, Tensor]:
     return kind, tensor.to("cpu", copy=True)
 
 
+class Before(NamedTuple):
+    """A parameter before the step: its values, on the host, and their norm."""
+
+    values: Tensor
+    norm: float
+
+
+def parameters_before(model: Model) -> dict[str, Before]:
+    """All parameters by name, kept on the host while the model steps."""
+    return {name: Before(p.detach().to("cpu", copy=True), l2_norm(p)) for name, p in named_parameters(model)}
+
+
 def collect_training(
-    model: Model, loss: Tensor, before: dict[str, Tensor], gradient_magnitudes: dict[int, Tensor]
+    model: Model, loss: Tensor, before: dict[str, Before], gradient_magnitudes: dict[int, Tensor]
 ) -> Results:
     """What a training step leaves behind.
 
     Args:
         model: after the step.
         loss: what the step returned.
-        before: the parameters before the step, by name; each is removed once its update is known.
+        before: what `parameters_before` gave; each is removed once its update is known.
         gradient_magnitudes: of the gradients that the optimizers were given, by the parameter's id.
     """
     values: dict[ResultKind, dict[str, Any]] = {ResultKind.LOSS: {"loss": loss.detach().to("cpu", copy=True)}}
@@ -102,9 +115,10 @@ def collect_training(
         if parameter.grad is not None:
             gradients[name] = on_host(parameter.grad)
         old = before.pop(name)
-        resolution[name] = torch.finfo(old.dtype).eps * float(torch.linalg.vector_norm(old.double()))
-        wide = torch.promote_types(old.dtype, torch.float32)
-        updates[name] = on_host(parameter.detach().to("cpu", wide, copy=True) - old)
+        dtype = old.values.dtype
+        resolution[name] = torch.finfo(dtype).eps * old.norm
+        wide = torch.promote_types(dtype, torch.float32)
+        updates[name] = on_host(parameter.detach().to(wide) - old.values.to(parameter.device), is_new=True)
     values |= {ResultKind.GRADIENTS: gradients} if gradients else {}
     values |= {ResultKind.PARAMETERS: updates} if updates else {}
     for network_name, network in model.networks().items():
@@ -124,11 +138,14 @@ def collect_training(
     )
 
 
-def on_host(tensor: Tensor) -> Tensor:
-    """A copy on the host. It is sparse where that saves memory, and then by rows, like the gradients of embeddings."""
+def on_host(tensor: Tensor, *, is_new: bool = False) -> Tensor:
+    """A copy on the host. It is sparse where that saves memory, and then by rows, like the gradients of embeddings.
+
+    With `is_new`, nobody else has the tensor: one that is on the host needs no copy.
+    """
     tensor = tensor.detach()
     if tensor.is_sparse:
         by_rows = tensor if tensor.sparse_dim() == 1 else tensor.to_dense().to_sparse(1)
         return by_rows.coalesce().to("cpu", copy=True)
     is_sparse = tensor.numel() > _LARGE and int(tensor.count_nonzero()) < tensor.numel() // 16
-    return tensor.to_sparse(1).to("cpu") if is_sparse else tensor.to("cpu", copy=True)
+    return tensor.to_sparse(1).to("cpu") if is_sparse else tensor.to("cpu", copy=not is_new)

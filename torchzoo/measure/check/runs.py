@@ -24,6 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
+from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.quantized import fake_quantizations, keep_fake_quantization_single, quantize_reference
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
@@ -32,8 +33,14 @@ from torchzoo.measure.check.randomness import (
     seed_everything,
     without_dropout,
 )
-from torchzoo.measure.check.reference import l2_norm
-from torchzoo.measure.check.results import Results, collect_outputs, collect_training, named_parameters, on_host
+from torchzoo.measure.check.results import (
+    Results,
+    collect_outputs,
+    collect_training,
+    named_parameters,
+    on_host,
+    parameters_before,
+)
 from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
 from torchzoo.measure.memory import free_memory
@@ -91,7 +98,7 @@ class Runs:
         while True:
             random_draws.draws.clear()
             results = self._run(self.case.precision, context=random_draws)
-            if not results.has_loss_scale or self.loss_scale <= 1 or _gradients_are_finite(results):
+            if not results.has_loss_scale or self.loss_scale <= 1 or _gradients_are_finite(results, self.device):
                 return results
             self.loss_scale /= 4
 
@@ -192,7 +199,7 @@ class Runs:
         if perturbation_seed is not None:
             _perturb_weights(model, PERTURBATIONS[self.arithmetic], perturbation_seed)
         trains = case.mode is Mode.TRAIN
-        before = {name: p.detach().to("cpu", copy=True) for name, p in named_parameters(model)} if trains else {}
+        before = parameters_before(model) if trains else {}
         step: _Step = model.measured_step
         if inspection is not None:
             with _buffers_kept(model):
@@ -215,9 +222,9 @@ class Runs:
         return collect_training(model, outputs, before, gradient_magnitudes or {})
 
 
-def _gradients_are_finite(results: Results) -> bool:
+def _gradients_are_finite(results: Results, device: torch.device) -> bool:
     gradients = results.values.get(ResultKind.GRADIENTS, {}).values()
-    return all(math.isfinite(l2_norm(gradient)) for gradient in gradients if isinstance(gradient, Tensor))
+    return all(math.isfinite(l2_norm(gradient, device)) for gradient in gradients if isinstance(gradient, Tensor))
 
 
 def changes_after_first_step(backend: Backend) -> bool:
@@ -285,7 +292,8 @@ def _gradients_given_to_optimizers() -> Iterator[dict[int, Tensor]]:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    magnitude = on_host(parameter.grad).abs()
+                    gradient = parameter.grad.coalesce() if parameter.grad.is_sparse else parameter.grad
+                    magnitude = on_host(gradient.abs(), is_new=True)
                     found[id(parameter)] = found[id(parameter)] + magnitude if id(parameter) in found else magnitude
 
     handle = register_optimizer_step_pre_hook(keep)
