@@ -37,14 +37,17 @@ from torchzoo.zoo.spec import ModelSpec
 PERTURBED_RUNS = 3
 
 
-def check_case(case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device) -> Check:
+def check_case(
+    case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device, *, was_timed: bool = False
+) -> Check:
     """Whether the case computes what eager computes, as far as its precision allows.
 
+    With `was_timed`, the case has been compiled and timed in this process: what was timed is checked where it can be.
     An exception that the case itself raises is not caught: the case has failed.
     """
     with flags_kept():
         try:
-            runs = Runs(case=case, spec=spec, model_class=model_class, device=device)
+            runs = Runs(case=case, spec=spec, model_class=model_class, device=device, was_timed=was_timed)
             found = _check(runs)
             if _is_hidden_by_tf32(runs, found):
                 return _check_at_fp32(runs, found)
@@ -71,7 +74,7 @@ def _check_at_fp32(runs: Runs, found: Check) -> Check:
     eager does. Autocast and casts change the program itself: a case that can't be judged there stays as it was found.
     """
     at_fp32 = msgspec.structs.replace(runs.case, precision=Precision.FP32)
-    finer = _check(dataclasses.replace(runs, case=at_fp32))
+    finer = _check(dataclasses.replace(runs, case=at_fp32, was_timed=False))
     if finer.status not in (CheckStatus.CORRECT, CheckStatus.INCORRECT):
         return found
     reason = "; ".join(filter(None, [f"judged at fp32, since at TF32 {found.reason}", finer.reason]))
@@ -105,7 +108,8 @@ def _check_without_rounding(runs: Runs, found: Check) -> Check:
 
 
 def _check(runs: Runs) -> Check:
-    torch._dynamo.reset()
+    if not runs.uses_timed_code:
+        torch._dynamo.reset()
     is_eager = runs.case.backend == EAGER
     random_draws = RecordRandomDraws()
     eager = runs.eager(random_draws)

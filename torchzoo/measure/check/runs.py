@@ -2,11 +2,14 @@
 
 A run is one step, or three where the backend runs the code that is timed from the third step on.
 
-What is checked differs from what is timed in four ways: nothing is dropped out (`randomness.without_dropout`), the
-generators are seeded before each step, inductor draws the random numbers that eager draws (`fallback_random`), and the
-run at fp64 is given those numbers, too. The kernels are the ones that are timed: deterministic algorithms are not asked
-for. Where a step draws no random numbers, inductor is not told how to draw them, and finds the code that was timed in
-its caches.
+What is checked differs from what is timed in four ways: where dropout draws random numbers, nothing is dropped out
+(`randomness.without_dropout`), the generators are seeded before each step, inductor draws the random numbers that eager
+draws (`fallback_random`), and the run at fp64 is given those numbers, too. The kernels are the ones that are timed:
+deterministic algorithms are not asked for.
+
+Where a step draws no random numbers, the candidate runs the very code that was timed. Dynamo keeps compiled code by the
+Python code that it came from, and a new model of the same class passes its guards. Dynamo is told to fail rather than
+to compile. If it fails, the candidate is compiled anew.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
+from torchzoo import backends
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
+from torchzoo.errors import attempt
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.quantized import fake_quantizations, keep_fake_quantization_single, quantize_reference
 from torchzoo.measure.check.randomness import (
@@ -67,7 +72,12 @@ class Runs:
     fake_quantizes: bool = True  # where the model does; otherwise it is switched off
     has_fake_quantization: bool = False  # known after the first run
     draws_random: bool = False  # whether eager's step does; known after the first run
+    was_timed: bool = False  # the case's code has been compiled in this process, and timed
+    drops_out: bool = True  # whether the model may drop out; not in training, nor where evaluation draws random numbers
     loss_scale: float = 2.0**16  # of a GradScaler, its own default; made smaller until eager's gradients are finite
+
+    def __post_init__(self) -> None:
+        self.drops_out &= self.case.mode is not Mode.TRAIN
 
     @property
     def arithmetic(self) -> Precision:
@@ -78,6 +88,12 @@ class Runs:
     def is_coarse(self) -> bool:
         """Whether results at fp32 are much more exact than the case can be."""
         return self.arithmetic not in (Precision.FP64, Precision.FP32)
+
+    @property
+    def uses_timed_code(self) -> bool:
+        """Whether a new model can run the code that was timed. It can't if its graphs hold addresses."""
+        is_of_dynamo = backends.info(self.case.backend.name).uses_dynamo
+        return self.was_timed and is_of_dynamo and not changes_after_first_step(self.case.backend)
 
     @property
     def has_native(self) -> bool:
@@ -98,6 +114,9 @@ class Runs:
         while True:
             random_draws.draws.clear()
             results = self._run(self.case.precision, context=random_draws)
+            if self.drops_out and self.draws_random:
+                self.drops_out = self.draws_random = False
+                continue
             if not results.has_loss_scale or self.loss_scale <= 1 or _gradients_are_finite(results, self.device):
                 return results
             self.loss_scale /= 4
@@ -138,6 +157,15 @@ class Runs:
         Raises:
             LabelNotReached: the backend is behind Dynamo and compiled nothing: eager would be compared with eager.
         """
+        if self.uses_timed_code and not self.draws_random:
+            with torch.compiler.set_stance("fail_on_recompile"):
+                results = attempt(lambda: self._run(self.case.precision, inspection=inspection))
+            if not isinstance(results, Exception):
+                return results
+            del results  # its frames hold the model
+            free_memory(self.device)
+            inspection = self.eager_inspected()[1]
+        torch._dynamo.reset()
         watch = CompilationWatch()
         with torch._inductor.config.patch(fallback_random=self.draws_random):
             results = self._run(self.case.precision, inspection=inspection)
@@ -184,7 +212,8 @@ class Runs:
         _use_default_flags()
         model_class = self.model_class.reference() if is_reference else self.model_class
         model = model_class(case.mode, device, case.batch_size, seed=case.seed)
-        without_dropout(model)
+        if not self.drops_out:
+            without_dropout(model)
         self._switch_fake_quantization(model)
         if is_reference and case.precision.is_quantized:
             apply_precision(model, Precision.BF16)  # the same weights and data, before they are quantized
@@ -244,8 +273,12 @@ def flags_kept() -> Iterator[None]:
 
 
 def _use_default_flags() -> None:
-    """Set them to PyTorch's own values; `apply_precision` then changes what its precision needs."""
-    torch.set_float32_matmul_precision("highest")
+    """Set them to PyTorch's own values; `apply_precision` then changes what its precision needs.
+
+    What is so already is not set: Dynamo's guards tell a precision that was set from one that never was.
+    """
+    if torch.get_float32_matmul_precision() != "highest":
+        torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = True
 
 

@@ -23,8 +23,7 @@ A function here must not have the name of a module of this package: importing th
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,23 +146,7 @@ def check_of(
     from torchzoo.measure.check.check import check_case
 
     free_memory(device)
-    with _share_of_the_cores(settings, device):
-        return check_case(case, spec, model_class, device)
-
-
-@contextlib.contextmanager
-def _share_of_the_cores(settings: Settings, device: torch.device) -> Iterator[None]:
-    """Let work on the host use as many threads as the worker may compile with, where an accelerator takes the steps.
-
-    Otherwise each of many workers would use a thread for each core, and they would mostly wait for each other.
-    """
-    before = torch.get_num_threads()
-    if device.type != "cpu" and settings.compile_threads is not None:
-        torch.set_num_threads(min(before, settings.compile_threads))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return check_case(case, spec, model_class, device, was_timed=True)
 
 
 def check_ranks_of(gang: Gang, case: Case, settings: Settings) -> Check | None:
