@@ -24,7 +24,9 @@ class Stage(enum.StrEnum):
     COMPILE = "compile"
     WAIT = "wait"  # for the window in which the case is measured alone
     MEASURE = "measure"
-    EXAMINE = "examine"  # what needs no quiet machine: growth of memory, operations, the API surface, the check
+    EXAMINE = "examine"  # what needs no quiet machine: growth of memory, operations, the API surface
+    HOLD = "hold"  # until there is memory for the check; the measured model is gone
+    CHECK = "check"  # of results, on models of its own
 
 
 class Pass(enum.StrEnum):
@@ -44,19 +46,20 @@ class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a stage may take."""
 
     build_s: LimitSeconds = 600.0  # each stage that is not named below
-    compile_s: LimitSeconds = 900.0  # compiling with its warm-up, filling caches, and examining
+    compile_s: LimitSeconds = 900.0  # compiling with its warm-up, filling caches, examining, and the check
     measure_s: LimitSeconds = 300.0  # the window
 
     def of(self, stage: Stage) -> float:
-        """The limit of a stage in seconds. Waiting for the window has none: it is not the worker's fault."""
-        if stage is Stage.WAIT:
+        """The limit of a stage in seconds. Waiting has none: it is not the worker's fault."""
+        if stage in (Stage.WAIT, Stage.HOLD):
             return math.inf
         limits = {
             Stage.COMPILE: self.compile_s,
             Stage.PRIME: self.compile_s,
             Stage.ALONE: self.compile_s,
             Stage.MEASURE: self.measure_s,
-            Stage.EXAMINE: self.compile_s,  # a check compiles once more
+            Stage.EXAMINE: self.compile_s,
+            Stage.CHECK: self.compile_s,  # it may compile once more
         }
         return limits.get(stage, self.build_s)
 

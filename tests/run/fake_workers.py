@@ -28,6 +28,8 @@ GOOD: Script = [
     (1, Exited(0)),
 ]
 
+CHECKED: Script = [*GOOD[:4], (5, Stage.EXAMINE), (1, Stage.HOLD), (0, Stage.CHECK), (20, measured()), (1, Exited(0))]
+
 
 class FakeWorkers:
     """Workers that send scripted messages, each after its seconds of running; stopped ones make no headway."""
@@ -73,8 +75,10 @@ class FakeWorkers:
                 continue
             script.pop(0)
             messages.append((ticket, message))
-            if message is Stage.WAIT or (message is Stage.EXAMINE and ticket in self.gangs):
+            if message in (Stage.WAIT, Stage.HOLD) or (message is Stage.EXAMINE and ticket in self.gangs):
                 self.waiting.add(ticket)
+            if message is Stage.CHECK:
+                self.say("check", ticket)
             if message is Stage.MEASURE:
                 self.measuring.add(ticket)
                 others = set(self.left) - self.paused - {ticket}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from fake_workers import GOOD, FakeWorkers, Script, entries, outcomes, scheduler
+from fake_workers import CHECKED, GOOD, FakeWorkers, Script, entries, outcomes, scheduler
 
 from examples import CASE, INDUCTOR, SPEC, measured, variant_result
 from torchzoo.case import Mode
-from torchzoo.record import Failed, FailureKind, Memory, Skipped
+from torchzoo.record import Failed, FailureKind, Memory, Record, Skipped
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.scheduler import STOPPED_S
@@ -104,14 +104,58 @@ def test_device_memory_is_promised_only_once() -> None:
     assert started["b@cuda:0"] > 0
 
 
-def test_a_case_that_is_checked_is_promised_twice_the_device_memory() -> None:
-    lane = Lane(device="cuda:0", memory_bytes=100)
-    for passes, together in (((), True), ((Pass.CHECK,), False)):
-        workers = FakeWorkers({"a": [GOOD], "b": [GOOD]})
-        under_test = scheduler(workers, lanes=(lane,), passes=passes)
-        under_test.learned_bytes = {("a", "eval"): 30.0, ("b", "eval"): 30.0}
-        list(under_test.run(entries("a", "b", device="cuda")))
-        assert (workers.most_alive == 2) is together  # 1.2 * (30 + 30) of 90, or twice that
+def checks_of(memory_gib: float, **needs_gib: float) -> tuple[FakeWorkers, list[Record]]:
+    """Cases with a check that run on one device. They need so much before it, and twice as much in it."""
+    gib = 2**30
+    workers = FakeWorkers({name: [CHECKED] for name in needs_gib})
+    lane = Lane(device="cuda:0", memory_bytes=round(memory_gib * gib / 0.9))
+    under_test = scheduler(workers, jobs=len(needs_gib), lanes=(lane,), passes=(Pass.CHECK,))
+    under_test.learned_bytes = {(name, "eval"): need * gib / 1.2 for name, need in needs_gib.items()}
+    return workers, list(under_test.run(entries(*needs_gib, device="cuda")))
+
+
+def test_a_check_is_promised_twice_the_device_memory_when_it_begins() -> None:
+    for memory_gib, together in ((210, True), (110, False)):
+        workers, records = checks_of(memory_gib, a=50, b=50)
+        assert workers.most_alive == 2, "they prepare together"
+        (first_s, _), (second_s, _) = workers.did("check")
+        assert (second_s - first_s < 20) is together
+        assert len(records) == 2
+
+
+def test_a_check_alone_begins_whatever_it_needs() -> None:
+    workers, records = checks_of(100, a=90)
+    assert len(workers.did("check")) == len(records) == 1
+
+
+def test_no_case_starts_where_a_check_that_waits_will_need_the_memory() -> None:
+    workers, records = checks_of(110, a=50, b=50, c=20)
+    first, *_ = workers.did("check")
+    started = {name: when for when, name in workers.did("start")}
+    ended = {name: when for when, name in workers.did("kill")}
+    assert started["c@cuda:0"] >= ended[first[1]]
+    assert len(records) == 3
+
+
+def test_a_check_that_hangs_is_ended_at_its_limit() -> None:
+    workers = FakeWorkers({"a": [[*CHECKED[:7], (1e6, measured())]]})
+    (record,) = scheduler(workers, passes=(Pass.CHECK,)).run(entries("a"))
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.kind, record.outcome.stage) == (FailureKind.TIMEOUT, Stage.CHECK)
+
+
+def test_checks_of_training_share_the_memory_of_the_host() -> None:
+    gib = 2**30
+    large = msgspec.structs.replace(SPEC, parameters=3 * gib)  # 84 GiB of results, of 100
+    plan = tuple(
+        msgspec.structs.replace(one, spec=large, case=msgspec.structs.replace(one.case, mode=Mode.TRAIN))
+        for one in entries("a", "b", device="cuda")
+    )
+    workers = FakeWorkers({"a": [CHECKED], "b": [CHECKED]})
+    lane = Lane(device="cuda:0", memory_bytes=1000 * gib)
+    assert len(list(scheduler(workers, jobs=2, lanes=(lane,), passes=(Pass.CHECK,)).run(plan))) == 2
+    (first_s, _), (second_s, _) = workers.did("check")
+    assert second_s - first_s >= 20
 
 
 def test_what_a_case_took_is_learned_for_the_next_of_its_kind() -> None:

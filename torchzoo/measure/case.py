@@ -45,6 +45,7 @@ from torchzoo.record import (
     EAGER_VARIANT,
     BackToBack,
     Breakdown,
+    Check,
     Compilation,
     DeviceState,
     Energy,
@@ -55,7 +56,7 @@ from torchzoo.record import (
     RankResult,
     VariantResult,
 )
-from torchzoo.settings import Settings, Stage
+from torchzoo.settings import Pass, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
 
@@ -99,11 +100,9 @@ def measure_case(
     if not_finite is not None:
         free_memory(device)
         raise why_not_measured(not_finite, case, partial(prepared_model, model_class, case, device))
-    check = (
-        passes.check_ranks_of(gang, case, settings)
-        if gang.size > 1
-        else passes.check_of(case, spec, model_class, device, settings)
-    )  # the measured model is gone: it builds its own
+    check = None
+    if Pass.CHECK in settings.passes:
+        check = _checked(gang, case, spec, device, stages)
     stages.close()
     return msgspec.structs.replace(
         measured,
@@ -112,6 +111,17 @@ def measure_case(
         stage_seconds=stages.seconds,
         stage_cpu_seconds=stages.cpu_seconds,
     )
+
+
+def _checked(gang: Gang, case: Case, spec: ModelSpec, device: torch.device, stages: Stages) -> Check:
+    """The check, which builds models of its own: the measured one is gone."""
+    free_memory(device)
+    if gang.size > 1:
+        stages.enter(Stage.CHECK)
+        return passes.check_ranks_of(gang, case)
+    stages.enter(Stage.HOLD)
+    stages.enter(Stage.CHECK)
+    return passes.check_of(case, spec, gang.member.model_class, device)
 
 
 def _measure_model(

@@ -26,7 +26,9 @@ from torchzoo.settings import Pass, Settings, Stage
 HOST_RESERVE_BYTES = 2 * 2**30  # host memory that no worker is planned to use
 WORKER_BYTES = 1.5 * 2**30  # host memory of a worker without its model
 DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to use together
-CHECK_FACTOR = 2.0  # so much more device memory does the check need than what is timed
+CHECK_FACTOR = 2.0  # so much more device memory does the check need than what is timed: it computes in fp64, too
+CONTEXT_BYTES = 2**30  # device memory of a worker that has given its model up
+CHECK_HOST_BYTES = 32  # host memory of a check in training, per parameter: what three runs leave behind
 USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
 TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
 ANSWER_TO_EXIT_S = 10.0
@@ -102,6 +104,7 @@ class Scheduler:
                 queue.extend((planned, False) for planned in came or ())
                 self.windows.update()
                 if not self.windows.in_epoch:
+                    self._let_check()
                     self._start(queue)
                 wait_s = self._time_left_s() if self.running else STOPPED_S
                 for ticket, message in self.workers.wait(wait_s):
@@ -132,7 +135,8 @@ class Scheduler:
 
     def _has_free_job(self) -> bool:
         """Whether one more worker may prepare. Those that wait to be measured take no job, but there is a limit."""
-        preparing = len(self.running) - self.windows.ready_count
+        held = sum(worker.stage is Stage.HOLD for worker in self.running.values())
+        preparing = len(self.running) - self.windows.ready_count - held
         most_alive = self.jobs if self.jobs == 1 else READY_FACTOR * self.jobs
         return preparing < self.jobs and len(self.running) < most_alive
 
@@ -151,7 +155,7 @@ class Scheduler:
             if lane.jobs is not None and len(on_lane) >= lane.jobs:
                 continue
             if on_lane and lane.memory_bytes is not None:
-                expected = sum(worker.device_bytes for worker in on_lane) + self._expected_bytes(planned, lane)
+                expected = sum(map(_planned_bytes, on_lane)) + self._expected_bytes(planned, lane)
                 if expected > DEVICE_SHARE * lane.memory_bytes:
                     continue
             return lane
@@ -161,9 +165,32 @@ class Scheduler:
         """Whether the host has memory for one more worker, now and once all workers have grown as expected."""
         if self.host_bytes is None:
             self.host_bytes = self.workers.host_available_bytes()
-        expected = sum(worker.host_bytes for worker in self.running.values()) + self._expected_host_bytes(planned)
+        expected = sum(map(_host_bytes, self.running.values())) + self._expected_host_bytes(planned)
         is_full = expected > self.host_bytes - HOST_RESERVE_BYTES
         return not is_full and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
+
+    def _let_check(self) -> None:
+        """Let the checks begin that there is memory for. One that needs much waits until others have ended.
+
+        A worker that waits has given its model up. New cases count what it will need, so that its turn comes.
+        """
+        for ticket, worker in self.running.items():
+            if worker.stage is Stage.HOLD and self._has_memory_to_check(worker):
+                worker.stage = Stage.CHECK
+                worker.deadline_s = self.now_s() + self.limits.of(Stage.CHECK)
+                self.workers.go_on(ticket)
+
+    def _has_memory_to_check(self, worker: Running) -> bool:
+        others = [other for other in self.running.values() if other.stage is not Stage.HOLD]
+        on_lane = [other for other in others if other.lane == worker.lane]
+        if on_lane and worker.lane.memory_bytes is not None:
+            held = len(self._on(worker.lane)) - len(on_lane)  # this one, too
+            expected = sum(map(_planned_bytes, on_lane)) + worker.check_bytes + CONTEXT_BYTES * (held - 1)
+            if expected > DEVICE_SHARE * worker.lane.memory_bytes:
+                return False
+        if not others or self.host_bytes is None:
+            return True
+        return sum(map(_host_bytes, (worker, *others))) <= self.host_bytes - HOST_RESERVE_BYTES
 
     def _gang_is_in_the_way(self, lane: Lane) -> bool:
         """Whether a gang that is alive keeps the case off this lane, or another case keeps a gang off it.
@@ -176,27 +203,23 @@ class Scheduler:
             return any(worker.lane.devices for worker in sharing.values())
         if any(worker.lane != lane for worker in sharing.values()):
             return True
-        preparing = [worker for worker in sharing.values() if worker.stage is not Stage.EXAMINE]
+        preparing = [worker for worker in sharing.values() if worker.stage not in (Stage.EXAMINE, Stage.CHECK)]
         return len(preparing) >= GANGS_AT_ONCE or any(map(self.windows.is_at_rest, sharing))
 
     def _on(self, lane: Lane) -> list[Running]:
         return [worker for worker in self.running.values() if worker.lane == lane]
 
     def _expected_bytes(self, planned: PlannedCase, lane: Lane) -> float:
-        """Device memory that a case will need: as earlier cases took, else as metadata says, else the usual.
-
-        The check's reference computes in fp64, where all but the integers of a step at fp32 takes twice as much.
-        """
+        """Device memory that a case will need: as earlier cases took, else as metadata says, else the usual."""
         if lane.memory_bytes is None:
             return 0.0
-        factor = CHECK_FACTOR if self.checks else 1.0
         learned = self.learned_bytes.get((planned.case.model, planned.case.mode))
         if learned is not None:
-            return 1.2 * learned * factor
+            return 1.2 * learned
         assert planned.spec is not None
         declared = planned.spec.device_memory_gib.get(planned.case.mode)
         if declared is not None:
-            return declared * 2**30 * factor
+            return declared * 2**30
         even_share = DEVICE_SHARE * lane.memory_bytes / self.jobs
         return max(_weights_bytes(planned), min(USUAL_DEVICE_BYTES, even_share))
 
@@ -209,14 +232,17 @@ class Scheduler:
 
     def _start_one(self, planned: PlannedCase, lane: Lane, *, is_retry: bool) -> None:
         self.tickets += 1
+        device_bytes = self._expected_bytes(planned, lane)
         worker = Running(
             planned=planned,
             lane=lane,
             log=self.log_path(planned),
             started_at=timestamp(),
             deadline_s=self.now_s() + self.limits.of(Stage.START),
-            device_bytes=self._expected_bytes(planned, lane),
+            device_bytes=device_bytes,
             host_bytes=self._expected_host_bytes(planned),
+            check_bytes=CHECK_FACTOR * device_bytes if self.checks else 0.0,
+            check_host_bytes=_check_host_bytes(planned) if self.checks else 0.0,
             is_retry=is_retry,
         )
         siblings = self._on(lane)
@@ -345,6 +371,22 @@ def in_order(plan: Plan, *, jobs: int) -> list[PlannedCase]:
         return (case.repeat,) if jobs == 1 else (case.repeat, -case.world, *is_short)
 
     return sorted(plan, key=key)
+
+
+def _planned_bytes(worker: Running) -> float:
+    """Device memory that a worker needs in this stage, or will need soon."""
+    return worker.check_bytes if worker.stage in (Stage.HOLD, Stage.CHECK) else worker.device_bytes
+
+
+def _host_bytes(worker: Running) -> float:
+    """Host memory, likewise."""
+    return worker.host_bytes + (worker.check_host_bytes if worker.stage in (Stage.HOLD, Stage.CHECK) else 0.0)
+
+
+def _check_host_bytes(planned: PlannedCase) -> float:
+    assert planned.spec is not None
+    trains = planned.case.mode is Mode.TRAIN and planned.case.device != CPU
+    return planned.spec.parameters * CHECK_HOST_BYTES if trains else 0.0
 
 
 def _weights_bytes(planned: PlannedCase) -> float:

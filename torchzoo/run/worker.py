@@ -44,7 +44,7 @@ STACKS_SIGNAL = signal.SIGUSR2
 FLIGHT_RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 COLLECTIVES_RECORDED = 10
 
-#: The message that opens a worker's measuring window; of a gang also the one that ends the wait after it.
+#: The message that opens a worker's measuring window, lets it begin its check, or ends a gang's wait after its window.
 GO = "go"
 
 
@@ -80,8 +80,8 @@ def work(request: Request, connection: Connection) -> None:
             pin(may_use)  # all of them again: the window is over
             tracing.close()  # a check compiles once more
         messages.send(connection, messages.encode(new))
-        if new is Stage.EXAMINE and ranks:
-            go.acquire()  # other gangs are measured on these devices
+        if (new is Stage.EXAMINE and ranks) or new is Stage.HOLD:
+            go.acquire()  # other gangs are measured on these devices; or others use the memory
 
     tracing, alone = contextlib.ExitStack(), None
     if Pass.MEMORY_ALONE in request.settings.passes and request.case.backend != EAGER:

@@ -39,7 +39,7 @@ class Workers(Protocol):
         ...
 
     def go_on(self, ticket: int) -> None:
-        """Tell a waiting worker to go on: to measure now, or, if it leads a gang, to examine what was measured."""
+        """Tell a waiting worker to go on: to measure, to begin its check, or, if it leads a gang, to examine."""
         ...
 
     def pause(self, ticket: int) -> None:
@@ -68,8 +68,10 @@ class Running:
     log: Path
     started_at: str
     deadline_s: float
-    device_bytes: float  # device memory that it is expected to need
-    host_bytes: float  # host memory that it is expected to need
+    device_bytes: float  # device memory that it is expected to need until it has been measured
+    host_bytes: float  # host memory, likewise
+    check_bytes: float = 0.0  # device memory that its check is expected to need; without a check 0
+    check_host_bytes: float = 0.0  # host memory, likewise
     stage: Stage = Stage.START
     outcome: Outcome | None = None
     paused_at_s: float | None = None  # when it was stopped; None while it runs

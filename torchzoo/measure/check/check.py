@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterable
 
 import msgspec
+import psutil
 import torch
 import torch._dynamo
 from torch import Tensor
@@ -32,6 +33,10 @@ from torchzoo.measure.memory import free_memory
 from torchzoo.model import Model
 from torchzoo.record import Check, CheckStatus, ResultComparison
 from torchzoo.zoo.spec import ModelSpec
+
+#: Host memory of the runs after eager's first, in units of what that one left: another one, the reference with the
+#: weights of its updates, and the parameters while a step runs. The reference is kept in fp64, or (coarse cases) fp32.
+MEMORY_OF_RUNS = {torch.float64: 5.0, torch.float32: 3.0}
 
 #: Runs of eager with weights changed as by rounding, made where the first comparison finds something wrong.
 PERTURBED_RUNS = 3
@@ -113,6 +118,7 @@ def _check(runs: Runs) -> Check:
     is_eager = runs.case.backend == EAGER
     random_draws = RecordRandomDraws()
     eager = runs.eager(random_draws)
+    _require_host_memory(runs, eager)
     eager_again, inspection = runs.eager_inspected()
     finest, why_not_fp64 = _reference_results(runs, random_draws)
     of_eager = dataclasses.replace(eager, update_weights=finest.update_weights if finest else {})
@@ -140,6 +146,21 @@ def _check(runs: Runs) -> Check:
         return _without_fp64(runs.case, why_not_fp64, comparisons, is_judged=not is_eager or runs.has_native)
     verdict = _verdict(runs.case, comparisons, is_native_eager=is_eager and not runs.is_cast)
     return msgspec.structs.replace(verdict, reason="; ".join(filter(None, [why_not_fp64, verdict.reason])))
+
+
+def _require_host_memory(runs: Runs, eager: Results) -> None:
+    """Raise where the results of the runs that follow would fill the host's memory: the kernel would end the process.
+
+    Raises:
+        CanNotCompare: they would.
+    """
+    tensors = [tensor for tensor in tree_leaves(list(eager.values.values())) if isinstance(tensor, Tensor)]
+    held = sum(tensor.numel() * tensor.itemsize for tensor in tensors)
+    needed, available = MEMORY_OF_RUNS[runs.widest] * held, psutil.virtual_memory().available
+    if needed > available:
+        raise CanNotCompare(
+            f"they take {needed / 2**30:.1f} GiB of the host's memory, and {available / 2**30:.1f} GiB are free"
+        )
 
 
 def _judge(runs: Runs, reference: Reference) -> Judge:

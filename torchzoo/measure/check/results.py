@@ -97,7 +97,11 @@ def parameters_before(model: Model) -> dict[str, Before]:
 
 
 def collect_training(
-    model: Model, loss: Tensor, before: dict[str, Before], gradient_magnitudes: dict[int, Tensor]
+    model: Model,
+    loss: Tensor,
+    before: dict[str, Before],
+    gradient_magnitudes: dict[int, Tensor],
+    widest: torch.dtype = torch.float64,
 ) -> Results:
     """What a training step leaves behind.
 
@@ -106,6 +110,7 @@ def collect_training(
         loss: what the step returned.
         before: what `parameters_before` gave; each is removed once its update is known.
         gradient_magnitudes: of the gradients that the optimizers were given, by the parameter's id.
+        widest: gradients and updates are kept in this dtype where theirs is wider.
     """
     values: dict[ResultKind, dict[str, Any]] = {ResultKind.LOSS: {"loss": loss.detach().to("cpu", copy=True)}}
     gradients: dict[str, Tensor] = {}
@@ -113,12 +118,13 @@ def collect_training(
     resolution: dict[str, float] = {}
     for name, parameter in named_parameters(model):
         if parameter.grad is not None:
-            gradients[name] = on_host(parameter.grad)
+            gradients[name] = on_host(narrowed(parameter.grad, widest))
         old = before.pop(name)
         dtype = old.values.dtype
         resolution[name] = torch.finfo(dtype).eps * old.norm
         wide = torch.promote_types(dtype, torch.float32)
-        updates[name] = on_host(parameter.detach().to(wide) - old.values.to(parameter.device), is_new=True)
+        update = parameter.detach().to(wide) - old.values.to(parameter.device)
+        updates[name] = on_host(narrowed(update, widest), is_new=True)
     values |= {ResultKind.GRADIENTS: gradients} if gradients else {}
     values |= {ResultKind.PARAMETERS: updates} if updates else {}
     for network_name, network in model.networks().items():
@@ -136,6 +142,11 @@ def collect_training(
         resolution=resolution,
         has_loss_scale=model.scaler is not None,
     )
+
+
+def narrowed(tensor: Tensor, widest: torch.dtype) -> Tensor:
+    """The tensor, in a dtype that is no wider than this one."""
+    return tensor.to(widest) if tensor.dtype.itemsize > widest.itemsize else tensor
 
 
 def on_host(tensor: Tensor, *, is_new: bool = False) -> Tensor:

@@ -43,6 +43,7 @@ from torchzoo.measure.check.results import (
     collect_outputs,
     collect_training,
     named_parameters,
+    narrowed,
     on_host,
     parameters_before,
 )
@@ -88,6 +89,11 @@ class Runs:
     def is_coarse(self) -> bool:
         """Whether results at fp32 are much more exact than the case can be."""
         return self.arithmetic not in (Precision.FP64, Precision.FP32)
+
+    @property
+    def widest(self) -> torch.dtype:
+        """What the largest results are kept in: a reference for coarse precisions needs no fp64 once it is computed."""
+        return torch.float32 if self.is_coarse else torch.float64
 
     @property
     def uses_timed_code(self) -> bool:
@@ -142,7 +148,7 @@ class Runs:
 
         Of a quantized precision, the reference that `torchzoo.measure.check.quantized` makes.
         """
-        with _gradients_given_to_optimizers() as magnitudes:
+        with _gradients_given_to_optimizers(self.widest) as magnitudes:
             context = ReplayRandomDraws(random_draws.draws)
             return self._run(precision, context=context, gradient_magnitudes=magnitudes, is_reference=True)
 
@@ -248,7 +254,7 @@ class Runs:
                 self.draws_random |= not all(map(torch.equal, before_draws, generator_states(device)))
         if not trains:
             return Results(values=collect_outputs(outputs, rows=self.spec.detection_rows))
-        return collect_training(model, outputs, before, gradient_magnitudes or {})
+        return collect_training(model, outputs, before, gradient_magnitudes or {}, self.widest)
 
 
 def _gradients_are_finite(results: Results, device: torch.device) -> bool:
@@ -317,8 +323,11 @@ def _buffers_kept(model: Model) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _gradients_given_to_optimizers() -> Iterator[dict[int, Tensor]]:
-    """By the parameter's id, the sum of the magnitudes of all gradients that optimizers step by, on the host."""
+def _gradients_given_to_optimizers(widest: torch.dtype) -> Iterator[dict[int, Tensor]]:
+    """By the parameter's id, the sum of the magnitudes of all gradients that optimizers step by, on the host.
+
+    They are kept in a dtype that is no wider than `widest`.
+    """
     found: dict[int, Tensor] = {}
 
     def keep(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -326,7 +335,7 @@ def _gradients_given_to_optimizers() -> Iterator[dict[int, Tensor]]:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     gradient = parameter.grad.coalesce() if parameter.grad.is_sparse else parameter.grad
-                    magnitude = on_host(gradient.abs(), is_new=True)
+                    magnitude = on_host(narrowed(gradient.abs(), widest), is_new=True)
                     found[id(parameter)] = found[id(parameter)] + magnitude if id(parameter) in found else magnitude
 
     handle = register_optimizer_step_pre_hook(keep)

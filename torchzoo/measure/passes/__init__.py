@@ -33,7 +33,6 @@ import torch
 from torchzoo.case import Case
 from torchzoo.files import safe_name
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.memory import free_memory
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.operators import ApiSurface, OperatorShapes
@@ -134,25 +133,15 @@ def flops_and_api_of(step: Callable[[], Any], settings: Settings) -> tuple[Flops
     return flops, api
 
 
-def check_of(
-    case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device, settings: Settings
-) -> Check | None:
-    """Whether the case computes what eager computes; None where the check was not asked for.
-
-    The check builds models of its own. The caller holds the measured model no longer.
-    """
-    if Pass.CHECK not in settings.passes:
-        return None
+def check_of(case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device) -> Check:
+    """Whether the case, which was timed in this process, computes what eager computes."""
     from torchzoo.measure.check.check import check_case
 
-    free_memory(device)
     return check_case(case, spec, model_class, device, was_timed=True)
 
 
-def check_ranks_of(gang: Gang, case: Case, settings: Settings) -> Check | None:
-    """Whether ranks compute what one device computes; None where the check was not asked for."""
-    if Pass.CHECK not in settings.passes:
-        return None
+def check_ranks_of(gang: Gang, case: Case) -> Check:
+    """Whether ranks compute what one device computes."""
     from torchzoo.measure.check.ranks import check_ranks
 
     return check_ranks(gang, case)
