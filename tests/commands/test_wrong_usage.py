@@ -35,7 +35,7 @@ WRONG = [
     (["resnet18", "--cache", "/proc/nowhere"], "can't make the folder"),
     (["resnet18", "--retry-failed"], "goes with --resume"),
     (["--resume", "/no/such"], "no run in /no/such"),
-    (["--resume", "/tmp"], "no run in /tmp"),
+    (["--resume", "/dev"], "no run in /dev"),
     (["resnet18", "--resume", "/tmp", "--bs", "3"], "leave out MODEL, --bs"),
     ([], "MODEL"),
     *([] if torch.cuda.is_available() else [(["resnet18", "-d", "cuda"], "no cuda device")]),

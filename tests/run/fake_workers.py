@@ -14,7 +14,7 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.scheduler import Scheduler
 from torchzoo.run.workers import Exited, Message
-from torchzoo.settings import Pass, Settings, Stage, StageLimits
+from torchzoo.settings import Settings, Stage, StageLimits
 
 LANE = Lane(device="cpu")
 LIMITS = StageLimits(build_s=60.0, compile_s=100.0, measure_s=30.0)
@@ -123,13 +123,12 @@ def scheduler(
     workers: FakeWorkers,
     jobs: int = 3,
     lanes: tuple[Lane, ...] = (LANE,),
-    passes: tuple[Pass, ...] = (),
     **options: Any,
 ) -> Scheduler:
     def log_path(planned: PlannedCase) -> Path:
         return Path(f"{planned.case.model}.log")
 
-    settings = Settings(jobs=jobs, limits=LIMITS, passes=passes)
+    settings = Settings(jobs=jobs, limits=LIMITS)
     return Scheduler(workers, lanes, settings, log_path=log_path, now_s=lambda: workers.now_s, **options)
 
 

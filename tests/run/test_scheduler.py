@@ -13,7 +13,7 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.scheduler import STOPPED_S
 from torchzoo.run.workers import Exited, Message
-from torchzoo.settings import Pass, Stage
+from torchzoo.settings import Stage
 
 OOM = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.BUILD, message="out of memory")
 
@@ -97,7 +97,7 @@ def test_device_memory_is_promised_only_once() -> None:
     workers = FakeWorkers({"a": [GOOD], "b": [GOOD], "c": [GOOD]})
     plan = entries("a", "b", "c", device="cuda")
     under_test = scheduler(workers, jobs=3, lanes=(lane,))
-    under_test.learned_bytes = {("a", "eval"): 40.0, ("b", "eval"): 40.0, ("c", "eval"): 20.0}
+    under_test.room.learned_bytes = {("a", "eval"): 40.0, ("b", "eval"): 40.0, ("c", "eval"): 20.0}
     list(under_test.run(plan))
     started = {name: when for when, name in workers.did("start")}
     assert started["a@cuda:0"] == started["c@cuda:0"] == 0  # 1.2 * (40 + 20) of 90
@@ -109,8 +109,8 @@ def checks_of(memory_gib: float, **needs_gib: float) -> tuple[FakeWorkers, list[
     gib = 2**30
     workers = FakeWorkers({name: [CHECKED] for name in needs_gib})
     lane = Lane(device="cuda:0", memory_bytes=round(memory_gib * gib / 0.9))
-    under_test = scheduler(workers, jobs=len(needs_gib), lanes=(lane,), passes=(Pass.CHECK,))
-    under_test.learned_bytes = {(name, "eval"): need * gib / 1.2 for name, need in needs_gib.items()}
+    under_test = scheduler(workers, jobs=len(needs_gib), lanes=(lane,))
+    under_test.room.learned_bytes = {(name, "eval"): need * gib / 1.2 for name, need in needs_gib.items()}
     return workers, list(under_test.run(entries(*needs_gib, device="cuda")))
 
 
@@ -139,7 +139,7 @@ def test_no_case_starts_where_a_check_that_waits_will_need_the_memory() -> None:
 
 def test_a_check_that_hangs_is_ended_at_its_limit() -> None:
     workers = FakeWorkers({"a": [[*CHECKED[:7], (1e6, measured())]]})
-    (record,) = scheduler(workers, passes=(Pass.CHECK,)).run(entries("a"))
+    (record,) = scheduler(workers).run(entries("a"))
     assert isinstance(record.outcome, Failed)
     assert (record.outcome.kind, record.outcome.stage) == (FailureKind.TIMEOUT, Stage.CHECK)
 
@@ -153,7 +153,7 @@ def test_checks_of_training_share_the_memory_of_the_host() -> None:
     )
     workers = FakeWorkers({"a": [CHECKED], "b": [CHECKED]})
     lane = Lane(device="cuda:0", memory_bytes=1000 * gib)
-    assert len(list(scheduler(workers, jobs=2, lanes=(lane,), passes=(Pass.CHECK,)).run(plan))) == 2
+    assert len(list(scheduler(workers, jobs=2, lanes=(lane,)).run(plan))) == 2
     (first_s, _), (second_s, _) = workers.did("check")
     assert second_s - first_s >= 20
 
@@ -164,7 +164,7 @@ def test_what_a_case_took_is_learned_for_the_next_of_its_kind() -> None:
     workers = FakeWorkers({"a": [script]})
     under_test = scheduler(workers, lanes=(Lane(device="cuda:0", memory_bytes=100),))
     list(under_test.run(entries("a", device="cuda")))
-    assert under_test.learned_bytes == {("a", "eval"): 70.0}
+    assert under_test.room.learned_bytes == {("a", "eval"): 70.0}
 
 
 def test_a_host_short_of_memory_starts_one_at_a_time() -> None:
@@ -252,7 +252,7 @@ def test_host_memory_is_promised_only_once() -> None:
     workers.available_bytes = 60 * gib
     under_test = scheduler(workers, jobs=2)
     list(under_test.run(entries("b", "a")))
-    assert under_test.learned_host_bytes[("a", "eval")] == 30 * gib
+    assert under_test.room.learned_host_bytes[("a", "eval")] == 30 * gib
     workers.most_alive = 0
     list(under_test.run(entries("a", "a", "c")))
     assert workers.most_alive == 2  # 1.2 * 30 and a small one fit in 58, two of 36 do not

@@ -10,7 +10,8 @@ from examples import measured
 from torchzoo.record import Failed, Measured, Record
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
-from torchzoo.run.scheduler import GANGS_AT_ONCE, HOST_RESERVE_BYTES, WORKER_BYTES
+from torchzoo.run.room import HOST_RESERVE_BYTES, WORKER_BYTES
+from torchzoo.run.scheduler import GANGS_AT_ONCE
 from torchzoo.run.windows import PATIENCE_S
 from torchzoo.run.workers import Exited
 from torchzoo.settings import Stage

@@ -16,21 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from torchzoo.case import EAGER, Case, Mode
-from torchzoo.record import Failed, FailureKind, Measured, Record
-from torchzoo.run.lanes import CPU, Lane
+from torchzoo.record import Failed, FailureKind, Record
+from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
+from torchzoo.run.room import Room
 from torchzoo.run.windows import ANSWER_TO_OPENING_S, Windows
 from torchzoo.run.workers import Exited, Garbled, Message, Running, Workers
-from torchzoo.settings import Pass, Settings, Stage
+from torchzoo.settings import Settings, Stage
 
-HOST_RESERVE_BYTES = 2 * 2**30  # host memory that no worker is planned to use
-WORKER_BYTES = 1.5 * 2**30  # host memory of a worker without its model
-DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to use together
-CHECK_FACTOR = 2.0  # so much more device memory does the check need than what is timed: it computes in fp64, too
-CONTEXT_BYTES = 2**30  # device memory of a worker that has given its model up
-CHECK_HOST_BYTES = 32  # host memory of a check in training, per parameter: what three runs leave behind
-USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
-TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
 ANSWER_TO_EXIT_S = 10.0
 #: A worker whose time is over has so long to write into its log what it does.
 STACKS_S = 1.0
@@ -46,8 +39,8 @@ class Scheduler:
     Args:
         workers: starts and stops processes.
         lanes: where cases run; each case that runs must have one.
-        settings: how many workers may prepare at once, on all lanes together (`jobs`), the time limit of each stage
-            (`limits`), and whether results are checked after the timing (`passes`).
+        settings: how many workers may prepare at once, on all lanes together (`jobs`), and the time limit of each stage
+            (`limits`).
         log_path: the file for what the worker of a case prints.
         on_stage: called when a worker begins a stage.
         more: asked in each turn for cases that have come since; None means that no more will come.
@@ -69,16 +62,13 @@ class Scheduler:
         self.lanes = lanes
         self.jobs = settings.jobs
         self.limits = settings.limits
-        self.checks = Pass.CHECK in settings.passes
         self.log_path = log_path
         self.on_stage = on_stage
         self.more = more
         self.now_s = now_s
         self.running: dict[int, Running] = {}
         self.windows = Windows(workers, self.running, now_s)
-        self.learned_bytes: dict[tuple[str, str], float] = {}  # device memory that cases took, by model and mode
-        self.learned_host_bytes: dict[tuple[str, str], float] = {}  # host memory, likewise
-        self.host_bytes: int | None = None  # host memory that was available when the second worker was to start
+        self.room = Room(workers, self.running, settings.jobs)
         self.tickets = 0
 
     def run(self, plan: Plan) -> Iterator[Record]:
@@ -144,30 +134,20 @@ class Scheduler:
         """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty."""
         candidates = [lane for lane in self.lanes if lane.runs(planned.case)]
         assert candidates, f"no lane for {planned.case.label()}"
-        if self.running and not self._host_has_room(planned):
+        if self.running and not self.room.on_host(planned):
             return None
-        for lane in sorted(candidates, key=lambda lane: len(self._on(lane))):
+        for lane in sorted(candidates, key=lambda lane: len(self.room.on(lane))):
             if self._gang_is_in_the_way(lane):
                 continue
-            on_lane = self._on(lane)
+            on_lane = self.room.on(lane)
             if on_lane and (alone or any(worker.is_retry for worker in on_lane)):
                 continue
             if lane.jobs is not None and len(on_lane) >= lane.jobs:
                 continue
-            if on_lane and lane.memory_bytes is not None:
-                expected = sum(map(_planned_bytes, on_lane)) + self._expected_bytes(planned, lane)
-                if expected > DEVICE_SHARE * lane.memory_bytes:
-                    continue
+            if not self.room.on_device(planned, lane):
+                continue
             return lane
         return None
-
-    def _host_has_room(self, planned: PlannedCase) -> bool:
-        """Whether the host has memory for one more worker, now and once all workers have grown as expected."""
-        if self.host_bytes is None:
-            self.host_bytes = self.workers.host_available_bytes()
-        expected = sum(map(_host_bytes, self.running.values())) + self._expected_host_bytes(planned)
-        is_full = expected > self.host_bytes - HOST_RESERVE_BYTES
-        return not is_full and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
 
     def _let_check(self) -> None:
         """Let the checks begin that there is memory for. One that needs much waits until others have ended.
@@ -175,22 +155,10 @@ class Scheduler:
         A worker that waits has given its model up. New cases count what it will need, so that its turn comes.
         """
         for ticket, worker in self.running.items():
-            if worker.stage is Stage.HOLD and self._has_memory_to_check(worker):
+            if worker.stage is Stage.HOLD and self.room.to_check(worker):
                 worker.stage = Stage.CHECK
                 worker.deadline_s = self.now_s() + self.limits.of(Stage.CHECK)
                 self.workers.go_on(ticket)
-
-    def _has_memory_to_check(self, worker: Running) -> bool:
-        others = [other for other in self.running.values() if other.stage is not Stage.HOLD]
-        on_lane = [other for other in others if other.lane == worker.lane]
-        if on_lane and worker.lane.memory_bytes is not None:
-            held = len(self._on(worker.lane)) - len(on_lane)  # this one, too
-            expected = sum(map(_planned_bytes, on_lane)) + worker.check_bytes + CONTEXT_BYTES * (held - 1)
-            if expected > DEVICE_SHARE * worker.lane.memory_bytes:
-                return False
-        if not others or self.host_bytes is None:
-            return True
-        return sum(map(_host_bytes, (worker, *others))) <= self.host_bytes - HOST_RESERVE_BYTES
 
     def _gang_is_in_the_way(self, lane: Lane) -> bool:
         """Whether a gang that is alive keeps the case off this lane, or another case keeps a gang off it.
@@ -206,46 +174,19 @@ class Scheduler:
         preparing = [worker for worker in sharing.values() if worker.stage not in (Stage.EXAMINE, Stage.CHECK)]
         return len(preparing) >= GANGS_AT_ONCE or any(map(self.windows.is_at_rest, sharing))
 
-    def _on(self, lane: Lane) -> list[Running]:
-        return [worker for worker in self.running.values() if worker.lane == lane]
-
-    def _expected_bytes(self, planned: PlannedCase, lane: Lane) -> float:
-        """Device memory that a case will need: as earlier cases took, else as metadata says, else the usual."""
-        if lane.memory_bytes is None:
-            return 0.0
-        learned = self.learned_bytes.get((planned.case.model, planned.case.mode))
-        if learned is not None:
-            return 1.2 * learned
-        assert planned.spec is not None
-        declared = planned.spec.device_memory_gib.get(planned.case.mode)
-        if declared is not None:
-            return declared * 2**30
-        even_share = DEVICE_SHARE * lane.memory_bytes / self.jobs
-        return max(_weights_bytes(planned), min(USUAL_DEVICE_BYTES, even_share))
-
-    def _expected_host_bytes(self, planned: PlannedCase) -> float:
-        """Host memory that a case will need: as the processes of earlier cases took, else by its weights."""
-        learned = self.learned_host_bytes.get((planned.case.model, planned.case.mode))
-        if learned is not None:
-            return planned.case.world * 1.2 * learned
-        return planned.case.world * (WORKER_BYTES + (_weights_bytes(planned) if planned.case.device == CPU else 0.0))
-
     def _start_one(self, planned: PlannedCase, lane: Lane, *, is_retry: bool) -> None:
         self.tickets += 1
-        device_bytes = self._expected_bytes(planned, lane)
         worker = Running(
             planned=planned,
             lane=lane,
             log=self.log_path(planned),
             started_at=timestamp(),
             deadline_s=self.now_s() + self.limits.of(Stage.START),
-            device_bytes=device_bytes,
-            host_bytes=self._expected_host_bytes(planned),
-            check_bytes=CHECK_FACTOR * device_bytes if self.checks else 0.0,
-            check_host_bytes=_check_host_bytes(planned) if self.checks else 0.0,
+            device_bytes=self.room.device_bytes_of(planned, lane),
+            host_bytes=self.room.host_bytes_of(planned),
             is_retry=is_retry,
         )
-        siblings = self._on(lane)
+        siblings = self.room.on(lane)
         worker.had_siblings = bool(siblings)
         for sibling in siblings:
             sibling.had_siblings = True
@@ -324,7 +265,7 @@ class Scheduler:
             if self._should_retry(worker):
                 queue.append((worker.planned, True))
                 continue
-            self._learn(worker)
+            self.room.learn(worker)
             record = Record(
                 case=worker.planned.case,
                 outcome=worker.outcome,
@@ -339,15 +280,6 @@ class Scheduler:
         """A case that ran out of device memory beside siblings runs once more, alone, never with a smaller batch."""
         is_oom = isinstance(worker.outcome, Failed) and worker.outcome.kind is FailureKind.OOM_DEVICE
         return is_oom and worker.had_siblings and not worker.is_retry
-
-    def _learn(self, worker: Running) -> None:
-        if isinstance(worker.outcome, Measured):
-            key = (worker.planned.case.model, worker.planned.case.mode)
-            memories = [variant.memory for variant in worker.outcome.variants.values()]
-            taken = max(m.device_process_bytes or m.device_peak_reserved_bytes or 0 for m in memories)
-            self.learned_bytes[key] = max(float(taken), self.learned_bytes.get(key, 0.0))
-            resident = max(m.host_uss_bytes or 0 for m in memories)
-            self.learned_host_bytes[key] = max(float(resident), self.learned_host_bytes.get(key, 0.0))
 
 
 def record_of_resolved(planned: PlannedCase) -> Record:
@@ -371,27 +303,6 @@ def in_order(plan: Plan, *, jobs: int) -> list[PlannedCase]:
         return (case.repeat,) if jobs == 1 else (case.repeat, -case.world, *is_short)
 
     return sorted(plan, key=key)
-
-
-def _planned_bytes(worker: Running) -> float:
-    """Device memory that a worker needs in this stage, or will need soon."""
-    return worker.check_bytes if worker.stage in (Stage.HOLD, Stage.CHECK) else worker.device_bytes
-
-
-def _host_bytes(worker: Running) -> float:
-    """Host memory, likewise."""
-    return worker.host_bytes + (worker.check_host_bytes if worker.stage in (Stage.HOLD, Stage.CHECK) else 0.0)
-
-
-def _check_host_bytes(planned: PlannedCase) -> float:
-    assert planned.spec is not None
-    trains = planned.case.mode is Mode.TRAIN and planned.case.device != CPU
-    return planned.spec.parameters * CHECK_HOST_BYTES if trains else 0.0
-
-
-def _weights_bytes(planned: PlannedCase) -> float:
-    assert planned.spec is not None
-    return planned.spec.parameters * (TRAIN_BYTES if planned.case.mode is Mode.TRAIN else EVAL_BYTES)
 
 
 def died(code: int, stage: Stage, log: Path) -> Failed:

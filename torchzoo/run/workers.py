@@ -70,8 +70,6 @@ class Running:
     deadline_s: float
     device_bytes: float  # device memory that it is expected to need until it has been measured
     host_bytes: float  # host memory, likewise
-    check_bytes: float = 0.0  # device memory that its check is expected to need; without a check 0
-    check_host_bytes: float = 0.0  # host memory, likewise
     stage: Stage = Stage.START
     outcome: Outcome | None = None
     paused_at_s: float | None = None  # when it was stopped; None while it runs

@@ -1,0 +1,120 @@
+"""Room for one more case: what memory cases need, and whether the devices and the host have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torchzoo.case import Mode
+from torchzoo.record import Measured
+from torchzoo.run.lanes import CPU, Lane
+from torchzoo.run.plan import PlannedCase
+from torchzoo.run.workers import Running, Workers
+from torchzoo.settings import Stage
+
+HOST_RESERVE_BYTES = 2 * 2**30  # host memory that no worker is planned to use
+WORKER_BYTES = 1.5 * 2**30  # host memory of a worker without its model
+DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to use together
+CHECK_FACTOR = 2.0  # so much more device memory does the check need than what is timed: it computes in fp64, too
+CONTEXT_BYTES = 2**30  # device memory of a worker that has given its model up
+CHECK_HOST_BYTES = 32  # host memory of a check in training, per parameter: what three runs leave behind
+USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
+TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
+
+
+@dataclass
+class Room:
+    """Says whether the workers in `running`, which the scheduler adds and removes, leave memory for one more.
+
+    `jobs` is how many of them may prepare at once.
+    """
+
+    workers: Workers
+    running: dict[int, Running]
+    jobs: int
+    learned_bytes: dict[tuple[str, str], float] = field(default_factory=dict)  # on the device, by model and mode
+    learned_host_bytes: dict[tuple[str, str], float] = field(default_factory=dict)
+    host_bytes: int | None = None  # host memory that was available when the second worker was to start
+
+    def on(self, lane: Lane) -> list[Running]:
+        """The workers of a lane."""
+        return [worker for worker in self.running.values() if worker.lane == lane]
+
+    def on_device(self, planned: PlannedCase, lane: Lane) -> bool:
+        """Whether the lane's device has memory for one more worker. One that is alone there may start in any case."""
+        on_lane = self.on(lane)
+        expected = sum(map(_device_bytes, on_lane)) + self.device_bytes_of(planned, lane)
+        return not on_lane or _fits(expected, lane)
+
+    def on_host(self, planned: PlannedCase) -> bool:
+        """Whether the host has memory for one more worker, now and once all workers have grown as expected."""
+        if self.host_bytes is None:
+            self.host_bytes = self.workers.host_available_bytes()
+        has_room = self._host_holds(self.running.values(), self.host_bytes_of(planned))
+        return has_room and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
+
+    def to_check(self, worker: Running) -> bool:
+        """Whether there is memory for the check of a worker that waits for it. Others that wait hold no model."""
+        others = [other for other in self.running.values() if other.stage is not Stage.HOLD]
+        on_lane = [other for other in others if other.lane == worker.lane]
+        contexts = CONTEXT_BYTES * (len(self.on(worker.lane)) - len(on_lane) - 1)
+        expected = sum(map(_device_bytes, on_lane)) + _device_bytes(worker) + contexts
+        if on_lane and not _fits(expected, worker.lane):
+            return False
+        return not others or self._host_holds((worker, *others))
+
+    def _host_holds(self, workers: Iterable[Running], more: float = 0.0) -> bool:
+        return self.host_bytes is None or sum(map(_host_bytes, workers)) + more <= self.host_bytes - HOST_RESERVE_BYTES
+
+    def device_bytes_of(self, planned: PlannedCase, lane: Lane) -> float:
+        """Device memory that a case will need: as earlier cases took, else as metadata says, else the usual."""
+        if lane.memory_bytes is None:
+            return 0.0
+        learned = self.learned_bytes.get((planned.case.model, planned.case.mode))
+        if learned is not None:
+            return 1.2 * learned
+        assert planned.spec is not None
+        declared = planned.spec.device_memory_gib.get(planned.case.mode)
+        if declared is not None:
+            return declared * 2**30
+        even_share = DEVICE_SHARE * lane.memory_bytes / self.jobs
+        return max(_weights_bytes(planned), min(USUAL_DEVICE_BYTES, even_share))
+
+    def host_bytes_of(self, planned: PlannedCase) -> float:
+        """Host memory that a case will need: as the processes of earlier cases took, else by its weights."""
+        learned = self.learned_host_bytes.get((planned.case.model, planned.case.mode))
+        if learned is not None:
+            return planned.case.world * 1.2 * learned
+        return planned.case.world * (WORKER_BYTES + (_weights_bytes(planned) if planned.case.device == CPU else 0.0))
+
+    def learn(self, worker: Running) -> None:
+        """Keep what memory the case took, for the next of its model and mode."""
+        if isinstance(worker.outcome, Measured):
+            key = (worker.planned.case.model, worker.planned.case.mode)
+            memories = [variant.memory for variant in worker.outcome.variants.values()]
+            taken = max(m.device_process_bytes or m.device_peak_reserved_bytes or 0 for m in memories)
+            self.learned_bytes[key] = max(float(taken), self.learned_bytes.get(key, 0.0))
+            resident = max(m.host_uss_bytes or 0 for m in memories)
+            self.learned_host_bytes[key] = max(float(resident), self.learned_host_bytes.get(key, 0.0))
+
+
+def _fits(expected: float, lane: Lane) -> bool:
+    return lane.memory_bytes is None or expected <= DEVICE_SHARE * lane.memory_bytes
+
+
+def _device_bytes(worker: Running) -> float:
+    """Device memory that a worker needs in this stage, or, if it waits for its check, will need then."""
+    return worker.device_bytes * (CHECK_FACTOR if worker.stage in (Stage.HOLD, Stage.CHECK) else 1.0)
+
+
+def _host_bytes(worker: Running) -> float:
+    """Host memory, likewise."""
+    case, spec = worker.planned.case, worker.planned.spec
+    assert spec is not None
+    keeps_results = worker.stage in (Stage.HOLD, Stage.CHECK) and case.mode is Mode.TRAIN and case.device != CPU
+    return worker.host_bytes + (spec.parameters * CHECK_HOST_BYTES if keeps_results else 0.0)
+
+
+def _weights_bytes(planned: PlannedCase) -> float:
+    assert planned.spec is not None
+    return planned.spec.parameters * (TRAIN_BYTES if planned.case.mode is Mode.TRAIN else EVAL_BYTES)
