@@ -5,8 +5,8 @@
 
 Each round is one `torchzoo ab` of this environment with itself (`--repeats 5`, the setting TORCHZOO_SIDE differs and
 nothing reads it), over some small models in both modes. A case of a round is one comparison. It is an alarm if a
-verdict says that one of its figures differs. Rounds that are in the folder count, too: an hour today and an hour
-tomorrow add up.
+verdict says that one of its figures differs. Each round is a line of `rounds.jsonl` in the folder, and lines that are
+there count, too: an hour today and an hour tomorrow add up.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from torchzoo.analysis.findings import Metric
+import msgspec
+
 from torchzoo.history.ab import Side
 from torchzoo.history.confirm import compare
 from torchzoo.store import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
+ROUNDS = "rounds.jsonl"
 MODELS = (
     "lennard_jones soft_actor_critic phlippe_resnet squeezenet1_1 shufflenet_v2_x1_0 resnet18 mnasnet1_0 tts_angular "
     "functorch_dp_cifar10 drq maml_omniglot nanogpt_shakespeare"
@@ -44,7 +46,10 @@ def main() -> None:
         parser.error("name a folder: -o DIR, or --count DIR")
     if arguments.count is None:
         for _ in range(arguments.rounds):
-            measure(arguments, folder / f"round-{len(list(folder.glob('round-*'))) + 1:03d}")
+            place = folder / f"round-{len(list(folder.glob('round-*'))) + 1:03d}"
+            measure(arguments, place)
+            with (folder / ROUNDS).open("ab") as file:
+                file.write(msgspec.json.encode(judged(place)) + b"\n")
             print("\n".join(counts(folder)), flush=True)
     else:
         print("\n".join(counts(folder)))
@@ -61,23 +66,49 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
 
 
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """What one round found."""
+
+    date: str
+    machine: str
+    torch: str
+    torchzoo: str
+    comparisons: int
+    verdicts: dict[str, int]  # how many figures had each, by `metric verdict`
+    alarms: tuple[str, ...]
+
+
+def judged(folder: Path) -> Round:
+    """The verdicts of a round that is over."""
+    base, candidate = (read_run(folder / side) for side in (Side.BASE, Side.CANDIDATE))
+    comparison = compare(base, candidate)
+    verdicts = Counter(f"{finding.metric} {finding.verdict}" for finding in comparison.findings)
+    alarms = [
+        f"{finding.case.label()}: {finding.metric} {finding.verdict}, {finding.ratio.value:.3f}"
+        for finding in comparison.findings
+        if finding.is_notable
+    ]
+    alarms += [f"{change.case.label()}: {change.change}" for change in comparison.changes]
+    environment = base.manifest.environment
+    return Round(
+        date=base.manifest.created_at[:10],
+        machine=f"{environment['cpu_usable']} cores of {environment['cpu']}",
+        torch=environment["torch"],
+        torchzoo=environment.get("torchzoo_commit") or environment["torchzoo"],
+        comparisons=len({finding.case for finding in comparison.findings}),
+        verdicts=dict(sorted(verdicts.items())),
+        alarms=tuple(alarms),
+    )
+
+
 def counts(folder: Path) -> list[str]:
-    """How many comparisons there were, and each alarm."""
-    cases, verdicts, alarms = 0, Counter[tuple[Metric, str]](), list[str]()
-    for one in sorted(folder.glob("round-*")):
-        if not all((one / side / "run.json").is_file() for side in Side):
-            continue
-        comparison = compare(read_run(one / Side.BASE), read_run(one / Side.CANDIDATE))
-        cases += len({finding.case for finding in comparison.findings})
-        verdicts.update((finding.metric, finding.verdict) for finding in comparison.findings)
-        alarms += [
-            f"  {one.name}: {finding.case.label()}: {finding.metric} {finding.verdict}, {finding.ratio.value:.3f}"
-            for finding in comparison.findings
-            if finding.is_notable
-        ]
-        alarms += [f"  {one.name}: {change.case.label()}: {change.change}" for change in comparison.changes]
-    shown = ", ".join(f"{metric} {verdict} {count}" for (metric, verdict), count in sorted(verdicts.items()))
-    return [f"{cases} comparisons of a case with itself, {len(alarms)} alarms ({shown})", *alarms]
+    """How many comparisons there were in all rounds, and each alarm."""
+    rounds = msgspec.json.Decoder(Round).decode_lines((folder / ROUNDS).read_bytes())
+    verdicts = sum((Counter(one.verdicts) for one in rounds), Counter[str]())
+    alarms = [f"  {one.date}: {alarm}" for one in rounds for alarm in one.alarms]
+    shown = ", ".join(f"{verdict} {count}" for verdict, count in sorted(verdicts.items()))
+    total = sum(one.comparisons for one in rounds)
+    return [f"{total} comparisons of a case with itself, {len(alarms)} alarms ({shown})", *alarms]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import EAGER, Case, Mode, Parallel, ResultKind
-from torchzoo.measure.check.randomness import seed_everything, without_dropout
+from torchzoo.measure.check.randomness import generator_states, seed_everything, without_dropout
 from torchzoo.measure.check.tolerances import coarsest_precision, tolerance_of
 from torchzoo.measure.gang import Gang
 from torchzoo.measure.member import Member
@@ -76,10 +76,13 @@ def first_values(member: Member, kind: str, steps: int) -> list[float]:
     """
     case = member.case
     is_candidate = kind == CANDIDATE_VARIANT
+    draws_random = True
     if is_candidate:
         _build(member)
         member.prepare()
+        before = generator_states(member.device)
         member.inspect()
+        draws_random = not all(map(torch.equal, before, generator_states(member.device)))
         calls = member.inspection
     _build(member)
     mesh = member.mesh
@@ -92,7 +95,7 @@ def first_values(member: Member, kind: str, steps: int) -> list[float]:
     finally:
         member.mesh = mesh
     found = []
-    with torch._inductor.config.patch(fallback_random=True):
+    with torch._inductor.config.patch(fallback_random=draws_random):
         if is_candidate:
             member.inspection = calls
             member.add_candidate()
