@@ -4,8 +4,9 @@
     python benchmarks/releases.py --document /tmp/releases > docs/results/DATE-cpu-releases.md
 
 All releases are measured in turns, process by process: no release has a better hour of the day. Each release is then
-compared with the one before it. What differs by `--confirm-from` (10%) or more, or newly fails, is measured again by
-an A/B of these two releases alone. What is in the folder already is not measured again, so that a killed study goes on.
+compared with the one before it, and the last with the first. What differs by `--confirm-from` (10%) or more, or newly
+fails, is measured again by an A/B of these two releases alone. What is in the folder already is not measured again: a
+killed study goes on, and one with more `--repeats` or `--models` measures what is new.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any
 
+from torchzoo.analysis.bootstrap import geomean
 from torchzoo.analysis.compare import Change, RunComparison
 from torchzoo.analysis.findings import Finding, Metric
 from torchzoo.case import Case, Mode
@@ -36,8 +37,11 @@ from torchzoo.report.run_comparison import NAMES
 from torchzoo.run.plan import DEFAULT, SMOKE, Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
+from torchzoo.stats import Estimate
 from torchzoo.store import Run, read_run
 
+#: A study that goes on must have these as it began.
+KEPT = ("releases", "mode", "device", "backend", "bs", "threads", "time_limit", "confirm_from")
 #: The document shows the means of these.
 OF_MEANS = (Metric.LATENCY, Metric.HOST_MEMORY, Metric.COMPILE_TIME)
 
@@ -78,21 +82,36 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
     settings = Settings(time_limit_s=arguments.time_limit, threads=arguments.threads)
     request = RunRequest(patterns=tuple(arguments.models.split(",")), axes=axes, settings=settings)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "study.json").write_text(
-        json.dumps({"releases": arguments.releases, "command": sys.argv, "confirm_from": arguments.confirm_from})
-    )
+    _note(arguments, folder / "study.json")
     with contextlib.ExitStack() as stack:
         places = {
             release: Place(environment=stack.enter_context(using(f"torch=={release}")), folder=folder / release)
             for release in arguments.releases
         }
-        turns.measure(request, places, on_record=_show)
-    for base, candidate in pairwise(arguments.releases):
+        turns.measure(request, places, grows=True, on_record=_show)
+    for base, candidate in pairs_of(arguments.releases):
         cases = to_confirm(compare(read_run(folder / base), read_run(folder / candidate)), arguments.confirm_from)
         if cases:
             print(f"{base} and {candidate}: {len(cases)} cases are measured again", file=sys.stderr, flush=True)
             specs = f"torch=={base}", f"torch=={candidate}"
             measure_pair(*specs, cases, request, _confirmation(folder, base, candidate), on_record=_show)
+
+
+def _note(arguments: argparse.Namespace, path: Path) -> None:
+    """Keep what is measured. A begun study may get more models and repeats; all else must be as it was."""
+    kept = {name: getattr(arguments, name) for name in KEPT}
+    if path.exists():
+        before = json.loads(path.read_text())
+        changed = [name for name in KEPT if kept[name] != before.get(name)]
+        if changed:
+            sys.exit(f"{path.parent} holds a study with other {', '.join(changed)}: name another folder with -o")
+    path.write_text(json.dumps({**kept, "command": sys.argv}))
+
+
+def pairs_of(releases: Sequence[str]) -> list[tuple[str, str]]:
+    """The releases that are compared: each with the one before it, and the last with the first."""
+    pairs = list(pairwise(releases))
+    return pairs if len(releases) == 2 else [*pairs, (releases[0], releases[-1])]
 
 
 def to_confirm(comparison: RunComparison, share: float) -> list[Case]:
@@ -124,31 +143,45 @@ def document(folder: Path) -> str:
     releases: list[str] = study["releases"]
     runs = {release: read_run(folder / release) for release in releases}
     lines = [f"# torch {releases[0]} to {releases[-1]}: what changed between releases", ""]
-    lines += [line for release in releases for line in markdown.provenance(runs[release].manifest)]
-    lines += [*_totals(runs), ""]
-    for base, candidate in pairwise(releases):
+    lines += [*_provenance(study["command"], list(runs.values())), *_totals(runs), ""]
+    for base, candidate in pairs_of(releases):
         lines += [f"## {base} to {candidate}", ""]
         lines += [*_changes(folder, runs[base], runs[candidate], base, candidate, study["confirm_from"]), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _provenance(command: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    """The command, the dates and the machine once; the software of each release."""
+    first, *others = (run.manifest for run in runs)
+    dates = dict.fromkeys(one.created_at[:10] for one in (first, *others))
+    told = [
+        f"- command: {markdown.code(' '.join(('python', *command)))}",
+        f"- date: {', '.join(dates)}",
+        f"- machine: {markdown.escape(markdown.machine(first))}",
+    ]
+    return [*told, *(line for one in (first, *others) for line in markdown.provenance(one) if "- software" in line)]
+
+
 def _totals(runs: dict[str, Run]) -> list[str]:
-    """The geometric mean of the ratio to the release before, of all cases that both measured."""
+    """The geometric mean of the ratio of two releases, of all cases that both measured."""
     rows = []
-    for (base, before), (candidate, after) in pairwise(runs.items()):
-        comparison = compare(before, after)
+    for base, candidate in pairs_of(list(runs)):
+        comparison = compare(runs[base], runs[candidate])
         for metric in OF_MEANS:
             by_axes: dict[str, list[float]] = {}
             for one in comparison.findings:
                 if one.metric is metric and one.ratio.value > 0:
                     by_axes.setdefault(f"{one.case.mode} {one.case.axes_label()}", []).append(one.ratio.value)
             for axes, ratios in sorted(by_axes.items()):
-                rows.append(
-                    (f"{base} to {candidate}", NAMES[metric], axes, f"{geometric_mean(ratios):.3f}", len(ratios))
-                )
+                mean = _estimate(geomean([[ratio] for ratio in ratios]))
+                rows.append((f"{base} to {candidate}", NAMES[metric], axes, mean, len(ratios)))
     headings = ("releases", "figure", "mode and backend", "geometric mean of the ratio", "cases")
     table = markdown.table(headings, [tuple(map(str, row)) for row in rows])
-    return ["", "Ratios are the newer release over the older one: below 1 is faster or less.", "", *table]
+    words = (
+        "Ratios are the newer release over the older one: below 1 is faster or less. "
+        "A mean's interval (95%, bootstrap) is over the models: what other models could have given."
+    )
+    return ["", words, "", *table]
 
 
 def _changes(folder: Path, before: Run, after: Run, base: str, candidate: str, share: float) -> Iterator[str]:
@@ -165,7 +198,7 @@ def _changes(folder: Path, before: Run, after: Run, base: str, candidate: str, s
             NAMES[one.metric],
             value_text(one.metric, one.base),
             value_text(one.metric, one.candidate),
-            _ratio(one),
+            _estimate(one.ratio),
             _again(one, again.get((one.case, one.metric))) if is_large(one, share) else "",
         )
         for one in sorted(comparison.findings, key=lambda each: -abs(math.log(each.ratio.value)))
@@ -178,15 +211,15 @@ def _changes(folder: Path, before: Run, after: Run, base: str, candidate: str, s
         yield f"- {markdown.escape(words)}"
 
 
-def _ratio(finding: Finding) -> str:
-    return f"{finding.ratio.value:.3f} [{finding.ratio.low:.3f}, {finding.ratio.high:.3f}]"
+def _estimate(ratio: Estimate) -> str:
+    return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
 def _again(first: Finding, second: Finding | None) -> str:
     """What the second measurement says of a difference."""
     if second is None:
         return "could not be measured again"
-    return f"{_ratio(second)}: {'confirmed' if second.verdict is first.verdict else second.verdict}"
+    return f"{_estimate(second.ratio)}: {'confirmed' if second.verdict is first.verdict else second.verdict}"
 
 
 if __name__ == "__main__":

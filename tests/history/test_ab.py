@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 
-from examples import CASE, FACTS, ROOT, SPEC
+from examples import CASE, FACTS, ROOT, SPEC, record
 from torchzoo.case import EAGER, Mode
 from torchzoo.cli import main
 from torchzoo.history import ab, turns
@@ -125,18 +125,39 @@ def test_both_sides_are_runs_of_their_own_and_kill_9_loses_nothing(tmp_path: Pat
     assert (change["case"]["model"], change["change"]) == ("raises", "newly failing")
 
 
-def test_only_some_cases_of_a_request_are_planned(tmp_path: Path) -> None:
-    class Agent:
-        @staticmethod
-        def ask(*_: object) -> Prepared:
-            return Prepared(machine=FACTS, missing={})
+class Agent:
+    @staticmethod
+    def ask(*_: object) -> Prepared:
+        return Prepared(machine=FACTS, missing={})
 
+
+def test_only_some_cases_of_a_request_are_planned(tmp_path: Path) -> None:
     axes = Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=("cpu",), backends=(EAGER,), repeats=2)
     request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
     with RunStore(tmp_path / "all") as store:
-        whole = turns._ready(Agent(), store, request, [SPEC], only=(), cases_in=2)  # type: ignore[arg-type]
+        whole = turns._ready(Agent(), store, request, [SPEC], only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
     assert len(whole.left) == len(whole.manifest.cases) == 4
     with RunStore(tmp_path / "some") as store:
-        some = turns._ready(Agent(), store, request, [SPEC], only={CASE}, cases_in=2)  # type: ignore[arg-type]
+        some = turns._ready(Agent(), store, request, [SPEC], only={CASE}, grows=False, cases_in=2)  # type: ignore[arg-type]
     assert [one.case for one in some.left] == [msgspec.structs.replace(CASE, repeat=n) for n in range(2)]
     assert some.manifest.cases == tuple(one.case for one in some.left)
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_begun_run_takes_more_repeats_only_if_asked(tmp_path: Path, *, grows: bool) -> None:
+    def side(repeats: int, *, resume: bool) -> turns._Side:
+        axes = Axes(modes=(Mode.EVAL,), devices=("cpu",), backends=(EAGER,), repeats=repeats)
+        request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
+        with RunStore(tmp_path / "run", resume=resume) as store:
+            found = turns._ready(Agent(), store, request, [SPEC], only=(), grows=grows, cases_in=2)  # type: ignore[arg-type]
+            if not resume:
+                store.begin(found.manifest)
+                store.append(msgspec.structs.replace(record(), case=found.manifest.cases[0]))
+            return found
+
+    first, second = side(1, resume=False), side(3, resume=True)
+    assert not first.is_kept
+    assert second.is_kept is not grows
+    assert [one.case.repeat for one in second.left] == ([1, 2] if grows else [])
+    assert [case.repeat for case in second.manifest.cases] == ([0, 1, 2] if grows else [0])
+    assert side(1, resume=True).left == ()

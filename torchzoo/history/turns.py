@@ -51,6 +51,7 @@ class _Side(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     left: Plan
     machine: MachineInfo
+    is_kept: bool  # whether the manifest is on disk already
 
 
 def ignore(*_: object) -> None:
@@ -62,6 +63,7 @@ def measure(
     places: Mapping[str, Place],
     *,
     only: Collection[Case] = (),
+    grows: bool = False,
     on_record: OnRecord = ignore,
     on_stage: OnStage = ignore,
 ) -> None:
@@ -71,6 +73,8 @@ def measure(
         request: what is measured in each of them. The batch sizes are given: `auto` could choose others in each.
         places: by name. A folder that holds a part of the run is completed.
         only: if any: these of the request's cases alone. Their repeats are 0.
+        grows: whether cases that a begun run does not have, such as more repeats, are added to it. If not, a begun run
+            ends with the cases it began with.
         on_record: is told of each record.
         on_stage: is told of each stage of a worker.
 
@@ -86,7 +90,7 @@ def measure(
             store = stack.enter_context(RunStore(place.folder, resume=resume))
             found = place.environment
             agent = stack.enter_context(AgentProcess(found.name, found.python, found.variables))
-            sides[name] = _ready(agent, store, request, models, only=only, cases_in=len(places))
+            sides[name] = _ready(agent, store, request, models, only=only, grows=grows, cases_in=len(places))
         left = in_turns({name: side.left for name, side in sides.items()})
         if not left:
             return
@@ -123,9 +127,10 @@ def _ready(
     models: Models,
     *,
     only: Collection[Case],
+    grows: bool,
     cases_in: int,
 ) -> _Side:
-    """Ask the environment what it has, and plan what is left to do there. A new run's manifest is not written.
+    """Ask the environment what it has, and plan what is left to do there. No manifest is written.
 
     Cases that the environment has no library for are skipped with the reason, as in every run.
     """
@@ -143,16 +148,25 @@ def _ready(
     settings = with_jobs(request.settings, request.jobs, axes.devices, cases=cases_in * len(planned))
     manifest = make_manifest(request, settings, found.machine, models, planned)
     done: set[Case] = set()
+    is_kept = False
     if store.resume:
         before = read_run(store.path)
         check_same_machine(before, found.machine.environment)
-        manifest, done = before.manifest, {record.case for record in before.records}
+        manifest = _grown(before.manifest, manifest) if grows else before.manifest
+        done = {record.case for record in before.records}
+        is_kept = manifest == before.manifest
     left = tuple(one for one in planned if one.case not in done and one.case in set(manifest.cases))
-    return _Side(agent=agent, store=store, manifest=manifest, left=left, machine=found.machine)
+    return _Side(agent=agent, store=store, manifest=manifest, left=left, machine=found.machine, is_kept=is_kept)
+
+
+def _grown(before: Manifest, now: Manifest) -> Manifest:
+    """The manifest of a begun run with the cases that are asked for now behind its own."""
+    cases = tuple(dict.fromkeys((*before.cases, *now.cases)))
+    return msgspec.structs.replace(before, cases=cases, domains={**before.domains, **now.domains})
 
 
 def _begin(sides: Iterable[_Side], request: RunRequest) -> tuple[Lane, ...]:
-    """Let the agents begin, and write the manifests of new runs. Returns the lanes, which all of them share."""
+    """Let the agents begin, and write the manifests of new and grown runs. Returns the lanes, which all share."""
     lanes: tuple[Lane, ...] | None = None
     for side in sides:
         settings = side.manifest.settings
@@ -161,8 +175,9 @@ def _begin(sides: Iterable[_Side], request: RunRequest) -> tuple[Lane, ...]:
             lanes = lanes_for(devices, request.device_indices, settings, side.machine)
         begin = protocol.Begin(settings=settings, lanes=lanes, undisturbed_loop_s=side.manifest.undisturbed_loop_s)
         begun = side.agent.ask(begin, protocol.Begun)
-        if not side.store.resume:
-            side.store.begin(msgspec.structs.replace(side.manifest, undisturbed_loop_s=begun.undisturbed_loop_s))
+        if not side.is_kept:
+            loop_s = side.manifest.undisturbed_loop_s if side.store.resume else begun.undisturbed_loop_s
+            side.store.begin(msgspec.structs.replace(side.manifest, undisturbed_loop_s=loop_s))
     assert lanes is not None
     return lanes
 
