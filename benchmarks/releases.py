@@ -218,7 +218,7 @@ def _estimate(ratio: Estimate) -> str:
 def _again(first: Finding, second: Finding | None) -> str:
     """What the second measurement says of a difference."""
     if second is None:
-        return "could not be measured again"
+        return "was not measured again"
     return f"{_estimate(second.ratio)}: {'confirmed' if second.verdict is first.verdict else second.verdict}"
 
 

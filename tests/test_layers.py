@@ -18,7 +18,7 @@ from torchzoo import tasks
 #: (`errors`, `bounds`, `case` and `settings` come first: they import nothing but what stands before them.)
 LAYERS = (
     ("errors", "bounds"),
-    ("case", "host", "settings", "files", "operators"),
+    ("case", "heap", "host", "settings", "files", "operators"),
     ("record",),
     ("decoding",),
     ("store", "stats", "environment", "data"),

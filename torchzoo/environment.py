@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import torchzoo
+from torchzoo import heap
 from torchzoo.record import DeviceState
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 #: Libraries whose versions are recorded beside torch's.
 PACKAGES = ("torchvision", "timm", "transformers", "diffusers", "opacus", "triton", "numpy")
 #: The environment variables that are recorded begin so: they can change how PyTorch and its libraries compute.
-VARIABLE_PREFIXES = ("TORCH", "PYTORCH_", "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "NVIDIA_TF32", "OMP_", "MKL_", "KMP_")
+VARIABLE_PREFIXES = (
+    *("TORCH", "PYTORCH_", "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "NVIDIA_TF32", "OMP_", "MKL_", "KMP_"),
+    *("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"),
+)
 
 
 class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +123,7 @@ def collect_environment() -> dict[str, Any]:
         "torchzoo_commit": _git_commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "malloc": heap.described(),
         "cpu": _cpu_name(),
         "cpu_count": os.cpu_count(),
         "cpu_usable": len(usable_cores()),

@@ -175,7 +175,7 @@ def _machine_facts(environment: dict[str, Any], *, gpus: str | None) -> dict[tup
         facts[kind.OTHER, "GPUs"] = len(_gpus(environment))
     facts |= {(kind.TORCH, name): environment.get(name) for name in ("torch", "torch_commit", "cuda", "hip", "cudnn")}
     facts |= {(kind.OTHER, name): version for name, version in (environment.get("packages") or {}).items()}
-    facts |= {(kind.OTHER, name): environment.get(name) for name in ("python", "torchzoo", "torchzoo_commit")}
+    facts |= {(kind.OTHER, name): environment.get(name) for name in ("python", "malloc", "torchzoo", "torchzoo_commit")}
     variables = environment.get("variables") or {}
     facts |= {(kind.OTHER, name): value for name, value in variables.items() if not name.startswith("TORCHZOO_")}
     return facts

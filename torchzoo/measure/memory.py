@@ -12,14 +12,16 @@ from typing import Any
 import psutil
 import torch
 
+from torchzoo import heap
 from torchzoo.environment import nvml_device
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.record import Memory
 
 
 def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) -> Memory:
-    """Run `steps` steps and read the peaks. Before, cached device blocks of earlier work are freed."""
+    """Run `steps` steps and read the peaks. Before, what earlier work freed is given back, by device and host."""
     clock = DeviceClock(device)
+    heap.give_back()
     on_device = device.type != "cpu"
     if on_device:
         torch.accelerator.empty_cache()

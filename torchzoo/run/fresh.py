@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 import torchzoo
+from torchzoo import heap
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
 from torchzoo.errors import attempt, written
 from torchzoo.files import to_json
@@ -111,6 +112,7 @@ def outcome_of(ask: Ask, limit_s: float, alive: Alive) -> Outcome:
 def answer() -> None:
     """What the fresh process runs: its arguments are the folder with the question, and when it was started."""
     prctl.end_with_parent()
+    heap.keep_freed()
     own, began_ns = Path(sys.argv[1]), int(sys.argv[2])
     ask = msgspec.json.decode((own / "ask").read_bytes(), type=Ask)
     if ask.cores:

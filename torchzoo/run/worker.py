@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from torchzoo import heap
 from torchzoo.backends import SCRATCH_VARIABLE, NotFiniteByBackend, NotRunnable
 from torchzoo.case import EAGER, Case
 from torchzoo.environment import MachineInfo, host_loop_s, pin, pin_this_thread, usable_cores
@@ -69,6 +70,7 @@ def work(request: Request, connection: Connection) -> None:
     faulthandler.register(STACKS_SIGNAL)
     _limit_host_memory(request.settings.host_memory_limit_bytes)
     _set_environment(request)
+    heap.keep_freed()
     may_use = request.lane.near_cores or usable_cores()
     pin(may_use)
     stage = Stage.START
