@@ -25,6 +25,7 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.processes import ForkedWorkers
 from torchzoo.run.scheduler import Scheduler
+from torchzoo.run.worker import import_error
 from torchzoo.settings import Settings
 from user_models import TINY, make_folder
 
@@ -168,3 +169,12 @@ def test_an_interrupt_while_libraries_are_imported_ends_all_at_once(
     assert (runner.returncode, *output) == (130, "", "torchzoo: interrupted\n")
     assert psutil.wait_procs(children, timeout=20)[1] == []
     assert [path.name for path in temporary.iterdir() if path.name.startswith("torchzoo-")] == []
+
+
+def test_why_a_module_cannot_be_imported_is_asked_of_a_new_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "breaks.py").write_text("raise ImportError('no libfoo')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert import_error("breaks") == "ImportError: no libfoo"
+    assert not import_error("json")

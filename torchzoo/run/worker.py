@@ -7,6 +7,8 @@ import faulthandler
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -268,9 +270,21 @@ def tell_machine_info(connection: Connection) -> None:
 
         answer = collect_machine_info()
     except (ImportError, OSError, RuntimeError) as error:
-        answer = f"torch can't be used here: {' '.join(str(error).split())[:300]}"
+        why = import_error("torch") or " ".join(str(error).split())
+        answer = f"torch can't be used here: {why[:300]}"
     with contextlib.suppress(BrokenPipeError):  # who asked was interrupted
         connection.send(answer)
+
+
+def import_error(module: str) -> str:
+    """The last line of what importing a module says in a new Python; empty if that works.
+
+    The server, of which this process is a fork, has tried to import it before. After that, a second try may fail
+    because it is the second.
+    """
+    done = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True, check=False)  # noqa: S603
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if done.returncode and lines else ""
 
 
 def tell_measured_peaks(connection: Connection, device_name: str) -> None:
