@@ -16,7 +16,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -143,10 +143,11 @@ def document(folder: Path) -> str:
     releases: list[str] = study["releases"]
     runs = {release: read_run(folder / release) for release in releases}
     lines = [f"# torch {releases[0]} to {releases[-1]}: what changed between releases", ""]
-    lines += [*_provenance(study["command"], list(runs.values())), *_totals(runs), ""]
-    for base, candidate in pairs_of(releases):
+    compared = {pair: compare(runs[pair[0]], runs[pair[1]]) for pair in pairs_of(releases)}
+    lines += [*_provenance(study["command"], list(runs.values())), *_totals(compared), ""]
+    for (base, candidate), comparison in compared.items():
         lines += [f"## {base} to {candidate}", ""]
-        lines += [*_changes(folder, runs[base], runs[candidate], base, candidate, study["confirm_from"]), ""]
+        lines += [*_changes(folder, comparison, base, candidate, study["confirm_from"]), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -159,14 +160,13 @@ def _provenance(command: Sequence[str], runs: Sequence[Run]) -> list[str]:
         f"- date: {', '.join(dates)}",
         f"- machine: {markdown.escape(markdown.machine(first))}",
     ]
-    return [*told, *(line for one in (first, *others) for line in markdown.provenance(one) if "- software" in line)]
+    return [*told, *map(markdown.software_line, (first, *others))]
 
 
-def _totals(runs: dict[str, Run]) -> list[str]:
+def _totals(compared: Mapping[tuple[str, str], RunComparison]) -> list[str]:
     """The geometric mean of the ratio of two releases, of all cases that both measured."""
     rows = []
-    for base, candidate in pairs_of(list(runs)):
-        comparison = compare(runs[base], runs[candidate])
+    for (base, candidate), comparison in compared.items():
         for metric in OF_MEANS:
             by_axes: dict[str, list[float]] = {}
             for one in comparison.findings:
@@ -184,9 +184,8 @@ def _totals(runs: dict[str, Run]) -> list[str]:
     return ["", words, "", *table]
 
 
-def _changes(folder: Path, before: Run, after: Run, base: str, candidate: str, share: float) -> Iterator[str]:
+def _changes(folder: Path, comparison: RunComparison, base: str, candidate: str, share: float) -> Iterator[str]:
     """What differs between two releases, with what the second measurement said of the large differences."""
-    comparison = compare(before, after)
     confirmation = _confirmation(folder, base, candidate)
     again: dict[tuple[Case, Metric], Finding] = {}
     if confirmation.is_dir():

@@ -76,7 +76,7 @@ TAKES_MEMORY = """
         import torch
 
         if not hasattr(self, "before"):
-            self.before, self.taken = [], 0
+            self.before = []
         self.before.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
         blocks = [torch.ones(2**18) for _ in range(24)]
         del blocks

@@ -155,7 +155,8 @@ def _ready(
         manifest = _grown(before.manifest, manifest) if grows else before.manifest
         done = {record.case for record in before.records}
         is_kept = manifest == before.manifest
-    left = tuple(one for one in planned if one.case not in done and one.case in set(manifest.cases))
+    to_do = set(manifest.cases) - done
+    left = tuple(one for one in planned if one.case in to_do)
     return _Side(agent=agent, store=store, manifest=manifest, left=left, machine=found.machine, is_kept=is_kept)
 
 

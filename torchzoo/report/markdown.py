@@ -57,14 +57,19 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def provenance(manifest: Manifest, *others: Manifest) -> list[str]:
     """Command, date, machine and software of a run, as a list. `others` were made on the same machine and software."""
-    packages = ", ".join(f"{name} {version}" for name, version in manifest.environment.get("packages", {}).items())
     runs = (manifest, *others)
     return [
         *(f"- command: {code(' '.join(one.command))}" for one in runs),
         f"- date: {escape(', '.join(dict.fromkeys(one.created_at[:10] for one in runs)))}",
         f"- machine: {escape(machine(manifest))}",
-        f"- software: {escape(f'{software(manifest)}, {packages}')}",
+        software_line(manifest),
     ]
+
+
+def software_line(manifest: Manifest) -> str:
+    """The software of a run with its libraries, as a line of a list."""
+    packages = ", ".join(f"{name} {version}" for name, version in manifest.environment.get("packages", {}).items())
+    return f"- software: {escape(f'{software(manifest)}, {packages}')}"
 
 
 def provenance_line(data: ReportData) -> str:
