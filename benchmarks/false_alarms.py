@@ -2,11 +2,13 @@
 
     python benchmarks/false_alarms.py -d cpu -o /tmp/false-alarms --rounds 10
     python benchmarks/false_alarms.py --count /tmp/false-alarms
+    python benchmarks/false_alarms.py --judge /tmp/false-alarms
 
 Each round is one `torchzoo ab` of this environment with itself (`--repeats 5`, the setting TORCHZOO_SIDE differs and
 nothing reads it), over some small models in both modes. A case of a round is one comparison. It is an alarm if a
 verdict says that one of its figures differs. Each round is a line of `rounds.jsonl` in the folder, and lines that are
-there count, too: an hour today and an hour tomorrow add up.
+there count, too: an hour today and an hour tomorrow add up. `--judge` judges again all rounds that the folder holds, by
+today's code.
 """
 
 from __future__ import annotations
@@ -40,11 +42,17 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=0.5)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--count", type=Path, metavar="DIR", help="count what is there, and measure nothing")
+    parser.add_argument("--judge", type=Path, metavar="DIR", help="judge again what is there, and measure nothing")
     arguments = parser.parse_args()
-    folder: Path | None = arguments.count or arguments.output
+    folder: Path | None = arguments.count or arguments.judge or arguments.output
     if folder is None:
-        parser.error("name a folder: -o DIR, or --count DIR")
-    if arguments.count is None:
+        parser.error("name a folder: -o DIR, --count DIR or --judge DIR")
+    if arguments.judge:
+        places = sorted(path.parent for path in folder.glob("**/round-*/base") if is_whole(path.parent))
+        lines = [msgspec.json.encode(judged(place)) + b"\n" for place in places]
+        (folder / ROUNDS).write_bytes(b"".join(lines))
+        print("\n".join(counts(folder)))
+    elif arguments.count is None:
         for _ in range(arguments.rounds):
             place = folder / f"round-{len(list(folder.glob('round-*'))) + 1:03d}"
             measure(arguments, place)
@@ -64,6 +72,12 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether all of a round was measured."""
+    runs = [read_run(folder / side) for side in Side]
+    return all(len(run.records) == len(run.manifest.cases) for run in runs)
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):

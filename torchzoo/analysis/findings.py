@@ -1,13 +1,14 @@
 """Verdicts on single cases: whether a time or a memory of the candidate run differs from the base run's.
 
 A latency or compile time is `slower` or `faster` where two things hold. The part of the difference that the host's own
-speed does not explain is at least the threshold. And a test says that it is no accident: it compares processes
-(`significance.log_ratio`, Welch's t on the logarithms of their medians; the paired t for many processes that were
-measured in turns), because what differs between processes, not within them, makes false alarms. Its p-values are
-adjusted by Holm's method over all cases and metrics of the comparison, so that without any change at most one
-comparison in a hundred finds one. A time is `same` where the 95% interval of the ratio lies within the threshold either
-way, else `inconclusive`. (A rank test would need no distribution, but with five processes a side it can't go below
-p = 0.008: too little evidence for twenty cases.)
+speed does not explain is at least the threshold. And a test says that it is no accident. It compares processes, because
+what differs between processes, not within them, makes false alarms: Welch's t on the logarithms of their medians
+(`significance.log_ratio`). Processes that were measured in turns are compared as pairs, where they are many, or where
+the cases are many and tell their noise together (`moderation`). The test's p-values are adjusted by Holm's method over
+all cases and metrics of the comparison, so that without any change at most one comparison in a hundred finds one. A
+time is `same` where the 95% interval of the ratio lies within the threshold either way, else `inconclusive`. (A rank
+test would need no distribution, but with five processes a side it can't go below p = 0.008: too little evidence for
+twenty cases.)
 
 Memory hardly varies: it is `more` or `less` where the medians differ by the threshold and the repeats' ranges do not
 overlap, `inconclusive` where they do.
@@ -28,7 +29,8 @@ import msgspec
 
 from torchzoo import stats
 from torchzoo.analysis.bound import Bound, bound_of
-from torchzoo.analysis.significance import LogRatio, holm, log_ratio
+from torchzoo.analysis.moderation import CASES_FROM, moderated
+from torchzoo.analysis.significance import LogRatio, holm, log_ratio, pair_ratio
 from torchzoo.case import EAGER, Case
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
 from torchzoo.settings import CacheMode
@@ -122,6 +124,8 @@ def judge_pairs(
     """
     made = [make(*pair, in_turns=in_turns) for pair in pairs for make in (_latency, _compile_time)]
     tested = [one for one in made if one is not None]
+    if in_turns:
+        tested = [sharper for metric in Metric for sharper in _sharper([t for t in tested if t.metric is metric])]
     found = judge_times([one for one in tested if one.metric in metrics], threshold)
     for pair in pairs:
         for metric in (Metric.DEVICE_MEMORY, Metric.HOST_MEMORY):
@@ -131,6 +135,15 @@ def judge_pairs(
     place = {case: number for number, (case, _, _) in enumerate(pairs)}
     order = list(Metric)
     return sorted(found, key=lambda finding: (place[finding.case], order.index(finding.metric)))
+
+
+def _sharper(tested: Sequence[Tested]) -> list[Tested]:
+    """Tests of one metric on processes in turns: as pairs whose noise all cases tell, where the cases are enough."""
+    ratios = {place: ratio for place, one in enumerate(tested) if (ratio := pair_ratio(one.base, one.candidate))}
+    if len(ratios) < CASES_FROM:
+        return list(tested)
+    sharp = dict(zip(ratios, moderated(list(ratios.values())), strict=True))
+    return [msgspec.structs.replace(one, ratio=sharp.get(place, one.ratio)) for place, one in enumerate(tested)]
 
 
 def judge_times(tested: Sequence[Tested], threshold: float | None) -> list[Finding]:

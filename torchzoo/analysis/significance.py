@@ -10,8 +10,9 @@ import msgspec
 
 from torchzoo.stats import STATED_CONFIDENCE, Estimate, median_estimate, t_coverage, t_quantile, variance
 
-#: From so many processes a side on, those that were measured in turns are tested as pairs. With fewer, the degrees of
-#: freedom that pairs cost are worth more than the drift of the machine that they take out.
+#: From so many processes a side on, those of a case that were measured in turns are tested as pairs. With fewer, the
+#: degrees of freedom that pairs cost are worth more than the drift of the machine that they take out. Where a
+#: comparison has many cases, these give such degrees back (`moderation`).
 PAIRS_FROM = 10
 
 
@@ -93,12 +94,24 @@ def log_ratio(
         error = math.sqrt(variance(many) * (1 / counts[0] + 1 / counts[1]))
         return LogRatio(value=value, error=error, degrees=len(many) - 1)
     if in_turns and counts[0] == counts[1] >= PAIRS_FROM:
-        error = math.sqrt(variance([b - a for a, b in zip(*logs, strict=True)]) / counts[0])
-        return LogRatio(value=value, error=error, degrees=counts[0] - 1)
+        return _of_pairs(*logs)
     parts = [variance(side) / len(side) for side in logs]
     spread = sum(part * part / (count - 1) for part, count in zip(parts, counts, strict=True))
     degrees = sum(parts) ** 2 / spread if spread > 0 else min(counts) - 1
     return LogRatio(value=value, error=math.sqrt(sum(parts)), degrees=max(1, math.floor(degrees)))
+
+
+def pair_ratio(base: Sequence[Sequence[float]], candidate: Sequence[Sequence[float]]) -> LogRatio | None:
+    """The ratio of processes in turns, with the error of the paired t; None where there are no two pairs or more."""
+    if len(base) != len(candidate) or len(base) < 2:
+        return None
+    return _of_pairs(*([math.log(median(values)) for values in side] for side in (base, candidate)))
+
+
+def _of_pairs(base: Sequence[float], candidate: Sequence[float]) -> LogRatio:
+    differences = [now - was for was, now in zip(base, candidate, strict=True)]
+    error = math.sqrt(variance(differences) / len(differences))
+    return LogRatio(value=fmean(differences), error=error, degrees=len(differences) - 1)
 
 
 def log_error(values: Sequence[float]) -> float | None:

@@ -19,6 +19,7 @@ from torchzoo.analysis.comparison_summary import (
 )
 from torchzoo.analysis.findings import LEAST_THRESHOLD, THRESHOLD, Finding, Metric, Verdict
 from torchzoo.analysis.hardware import HardwareMean, HardwareRatio
+from torchzoo.analysis.moderation import CASES_FROM
 from torchzoo.analysis.reproduce import command
 from torchzoo.analysis.significance import PAIRS_FROM
 from torchzoo.record import Manifest
@@ -109,6 +110,8 @@ def _method(comparison: RunComparison) -> str:
 
 
 def _test(comparison: RunComparison) -> str:
+    if comparison.in_turns and len({finding.case for finding in comparison.findings}) >= CASES_FROM:
+        return "moderated t-test (Smyth, 2004) between pairs of processes in turns, whose noise all cases tell together"
     if comparison.in_turns:
         return f"Welch's t-test between processes (from {PAIRS_FROM} a side on: between pairs, measured in turns)"
     return "Welch's t-test between processes"

@@ -1,0 +1,115 @@
+"""The errors of few pairs, sharper by what all cases of a comparison tell of the noise.
+
+Five pairs tell little of a case's noise: their standard deviation is wrong by a factor of two often enough that a test
+must expect it. But the cases of one comparison were measured on one machine in one hour, so their noise is alike.
+Moderated t statistics (Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004) use that. The
+variances of all cases tell how large the noise of a case mostly is, and how far cases differ in it. That counts as some
+more degrees of freedom for each case. Few, where the cases differ much: then each case's own pairs decide, as before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+import msgspec
+
+from torchzoo.analysis.significance import LogRatio
+from torchzoo.stats import variance
+
+#: Fewer cases tell too little of how much their noise differs.
+CASES_FROM = 10
+#: What the other cases tell counts at most as much. Few cases can look alike by chance.
+MOST_SHARED_DEGREES = 20.0
+
+
+#: A case whose logarithm of the variance is so many standard deviations above that of the others is not like them. It
+#: keeps its own error, and its own few degrees of freedom.
+OWN_FROM = 2.0
+
+
+class SharedNoise(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the variance of a case's pairs before they are looked at."""
+
+    variance: float
+    degrees: float  # of freedom: how sure that is
+
+    def is_beyond(self, own: float, degrees: int) -> bool:
+        """Whether a case with that variance of its own, of so many degrees of freedom, is noisier than its like."""
+        if own == 0:
+            return False
+        above = _log_part(own, degrees) - _log_part(self.variance, self.degrees)
+        return above > OWN_FROM * math.sqrt(trigamma(degrees / 2) + trigamma(self.degrees / 2))
+
+
+def moderated(ratios: Sequence[LogRatio]) -> list[LogRatio]:
+    """The ratios with errors that all of them tell together; fewer than `CASES_FROM` are returned as they are.
+
+    Args:
+        ratios: of pairs, one ratio for each case; one with n pairs has n - 1 degrees of freedom.
+    """
+    noise = shared_noise(ratios)
+    return list(ratios) if noise is None else [_moderated(ratio, noise) for ratio in ratios]
+
+
+def shared_noise(ratios: Sequence[LogRatio]) -> SharedNoise | None:
+    """The variance that cases mostly have, by the moments of its logarithm (Smyth, 2004, 6.2); None for too few."""
+    known = [(_pair_variance(ratio), ratio.degrees) for ratio in ratios if ratio.degrees and ratio.error > 0]
+    if len(known) < CASES_FROM:
+        return None
+    logs = [_log_part(one, degrees) for one, degrees in known]
+    by_chance = fmean(trigamma(degrees / 2) for _, degrees in known)
+    degrees = _shared_degrees(variance(logs) - by_chance)
+    return SharedNoise(variance=math.exp(fmean(logs) - _log_part(1.0, degrees)), degrees=degrees)
+
+
+def _log_part(one: float, degrees: float) -> float:
+    """The logarithm of a variance, less what chance makes of it on average with so many degrees of freedom."""
+    return math.log(one) - digamma(degrees / 2) + math.log(degrees / 2)
+
+
+def _shared_degrees(spread: float) -> float:
+    """The degrees of freedom d for which trigamma(d / 2) is the variance of the logarithms beyond chance."""
+    low, high = 0.0, MOST_SHARED_DEGREES
+    if spread <= trigamma(high / 2):
+        return high
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if trigamma(middle / 2) > spread else (low, middle)
+    return high
+
+
+def _moderated(ratio: LogRatio, noise: SharedNoise) -> LogRatio:
+    own = _pair_variance(ratio)
+    if not ratio.degrees or noise.is_beyond(own, ratio.degrees):
+        return ratio
+    degrees = noise.degrees + ratio.degrees
+    both = (noise.degrees * noise.variance + ratio.degrees * own) / degrees
+    return LogRatio(value=ratio.value, error=math.sqrt(both / (ratio.degrees + 1)), degrees=math.floor(degrees))
+
+
+def _pair_variance(ratio: LogRatio) -> float:
+    """The variance of the single pairs' differences."""
+    assert ratio.degrees is not None
+    return ratio.error**2 * (ratio.degrees + 1)
+
+
+def digamma(x: float) -> float:
+    """The derivative of log(gamma(x)), x > 0 (Abramowitz & Stegun, 1964, 6.3.5 and 6.3.18)."""
+    below = 0.0
+    while x < 10:
+        below -= 1 / x
+        x += 1
+    square = 1 / x**2
+    return below + math.log(x) - 0.5 / x - square * (1 / 12 - square * (1 / 120 - square / 252))
+
+
+def trigamma(x: float) -> float:
+    """The derivative of `digamma` (Abramowitz & Stegun, 1964, 6.4.6 and 6.4.12)."""
+    below = 0.0
+    while x < 10:
+        below += 1 / x**2
+        x += 1
+    square = 1 / x**2
+    return below + 1 / x + square / 2 + square / x * (1 / 6 - square * (1 / 30 - square / 42))
