@@ -5,8 +5,9 @@
 
 All releases are measured in turns, process by process: no release has a better hour of the day. Each release is then
 compared with the one before it, and the last with the first. What differs by `--confirm-from` (10%) or more, or newly
-fails, is measured again by an A/B of these two releases alone. What is in the folder already is not measured again: a
-killed study goes on, and one with more `--repeats` or `--models` measures what is new.
+fails, is measured again by an A/B of these two releases alone, with ten processes each, which are enough to be compared
+as pairs. What is in the folder already is not measured again: a killed study goes on, and one with more `--repeats` or
+`--models` measures what is new.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 from torchzoo.analysis.bootstrap import geomean
 from torchzoo.analysis.compare import Change, RunComparison
 from torchzoo.analysis.findings import Finding, Metric
+from torchzoo.analysis.significance import PAIRS_FROM
 from torchzoo.case import Case, Mode
 from torchzoo.commands.arguments import backends_of, choices, seconds
 from torchzoo.history import turns
@@ -94,7 +96,8 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
         if cases:
             print(f"{base} and {candidate}: {len(cases)} cases are measured again", file=sys.stderr, flush=True)
             specs = f"torch=={base}", f"torch=={candidate}"
-            measure_pair(*specs, cases, request, _confirmation(folder, base, candidate), on_record=_show)
+            place = _confirmation(folder, base, candidate)
+            measure_pair(*specs, cases, request, place, repeats=PAIRS_FROM, on_record=_show)
 
 
 def _note(arguments: argparse.Namespace, path: Path) -> None:
