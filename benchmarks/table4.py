@@ -100,7 +100,7 @@ PLANTS = (
 
     def keeping(self, input):
         if not hasattr(self, "workspace"):
-            self.workspace = torch.ones(16 * 2**20)  # 64 MiB
+            self.workspace = torch.ones(16 * 2**20, device=self.weight.device)  # 64 MiB
         return forward(self, input)
 
     torch.nn.Linear.forward = keeping
