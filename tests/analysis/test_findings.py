@@ -161,17 +161,18 @@ def many(generator: random.Random, spread: float, *, cases: int, heavy: bool) ->
     return found
 
 
+@pytest.mark.parametrize("in_turns", [False, True])
 @pytest.mark.parametrize(
     ("spread", "heavy"), [(0.005, False), (0.02, False), (0.05, False), (0.15, False), (0.02, True)]
 )
 def test_twenty_cases_of_no_change_give_a_false_alarm_in_at_most_one_comparison_of_twenty(
-    *, spread: float, heavy: bool
+    *, spread: float, heavy: bool, in_turns: bool
 ) -> None:
     generator = random.Random(3)
     trials, alarms = 60, 0
     for _ in range(trials):
         base, candidate = (run_of(many(generator, spread, cases=20, heavy=heavy)) for _ in range(2))
-        findings = compare_runs(base, candidate, metrics=[Metric.LATENCY]).findings
+        findings = compare_runs(base, candidate, metrics=[Metric.LATENCY], in_turns=in_turns).findings
         alarms += any(one.verdict in (Verdict.SLOWER, Verdict.FASTER) for one in findings)
     assert alarms / trials <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
 
@@ -200,6 +201,29 @@ def test_a_plant_of_ten_percent_in_three_of_twenty_is_found_exactly() -> None:
         ]
         found = compare_runs(base, run_of(planted), metrics=[Metric.LATENCY]).findings
         assert {one.case.model for one in found if one.verdict is Verdict.SLOWER} == PLANTED
+
+
+def of_drifting_machine(generator: random.Random, *, cases: int, factor: float) -> list[Record]:
+    """Five processes of each case, on a machine that drifts by 10%; the first case takes `factor` times as long."""
+    drift = (1.00, 1.05, 1.10, 1.04, 0.98)
+    found = []
+    for number in range(cases):
+        steps_s = [0.1 * speed * generator.lognormvariate(0, 0.01) for speed in drift]
+        found += records((one * (factor if number == 0 else 1.0) for one in steps_s), model=f"m{number}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cases", "in_turns", "found"),
+    [(12, True, Verdict.SLOWER), (12, False, Verdict.INCONCLUSIVE), (3, True, Verdict.INCONCLUSIVE)],
+)
+def test_many_cases_in_turns_show_what_drift_hides(*, cases: int, in_turns: bool, found: Verdict) -> None:
+    generator = random.Random(21)
+    runs = [run_of(of_drifting_machine(generator, cases=cases, factor=factor)) for factor in (1.0, 1.06)]
+    comparison = compare_runs(*runs, metrics=[Metric.LATENCY], in_turns=in_turns)
+    assert comparison.findings[0].verdict is found
+    assert all(not finding.is_notable for finding in comparison.findings[1:])
+    assert ("moderated t-test" in shown.markdown(comparison)) == (cases == 12 and in_turns)
 
 
 def slower(outcome: Any, factor: float) -> Measured:
