@@ -48,19 +48,14 @@ def main() -> None:
     if folder is None:
         parser.error("name a folder: -o DIR, --count DIR or --judge DIR")
     if arguments.judge:
-        places = sorted(path.parent for path in folder.glob("**/round-*/base") if is_whole(path.parent))
-        lines = [msgspec.json.encode(judged(place)) + b"\n" for place in places]
-        (folder / ROUNDS).write_bytes(b"".join(lines))
-        print("\n".join(counts(folder)))
+        judge_again(folder)
     elif arguments.count is None:
         for _ in range(arguments.rounds):
             place = folder / f"round-{len(list(folder.glob('round-*'))) + 1:03d}"
             measure(arguments, place)
             with (folder / ROUNDS).open("ab") as file:
                 file.write(msgspec.json.encode(judged(place)) + b"\n")
-            print("\n".join(counts(folder)), flush=True)
-    else:
-        print("\n".join(counts(folder)))
+    print("\n".join(counts(folder)))
 
 
 def measure(arguments: argparse.Namespace, folder: Path) -> None:
@@ -72,6 +67,15 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+
+
+def judge_again(folder: Path) -> None:
+    """Write the lines of all rounds in the folder anew."""
+    places = sorted(path.parent for path in folder.glob("**/round-*/base") if is_whole(path.parent))
+    lines = folder / ROUNDS
+    if lines.exists() and len(lines.read_bytes().splitlines()) > len(places):
+        raise SystemExit(f"{lines} has rounds whose records are not in {folder}: they can't be judged again")
+    lines.write_bytes(b"".join(msgspec.json.encode(judged(place)) + b"\n" for place in places))
 
 
 def is_whole(folder: Path) -> bool:

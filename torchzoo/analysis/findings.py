@@ -29,7 +29,7 @@ import msgspec
 
 from torchzoo import stats
 from torchzoo.analysis.bound import Bound, bound_of
-from torchzoo.analysis.moderation import CASES_FROM, moderated
+from torchzoo.analysis.moderation import moderated
 from torchzoo.analysis.significance import LogRatio, holm, log_ratio, pair_ratio
 from torchzoo.case import EAGER, Case
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
@@ -140,10 +140,11 @@ def judge_pairs(
 def _sharper(tested: Sequence[Tested]) -> list[Tested]:
     """Tests of one metric on processes in turns: as pairs whose noise all cases tell, where the cases are enough."""
     ratios = {place: ratio for place, one in enumerate(tested) if (ratio := pair_ratio(one.base, one.candidate))}
-    if len(ratios) < CASES_FROM:
+    sharper = moderated(list(ratios.values()))
+    if sharper is None:
         return list(tested)
-    sharp = dict(zip(ratios, moderated(list(ratios.values())), strict=True))
-    return [msgspec.structs.replace(one, ratio=sharp.get(place, one.ratio)) for place, one in enumerate(tested)]
+    by_place = dict(zip(ratios, sharper, strict=True))
+    return [msgspec.structs.replace(one, ratio=by_place.get(place, one.ratio)) for place, one in enumerate(tested)]
 
 
 def judge_times(tested: Sequence[Tested], threshold: float | None) -> list[Finding]:

@@ -4,7 +4,7 @@ Five pairs tell little of a case's noise: their standard deviation is wrong by a
 must expect it. But the cases of one comparison were measured on one machine in one hour, so their noise is alike.
 Moderated t statistics (Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004) use that. The
 variances of all cases tell how large the noise of a case mostly is, and how far cases differ in it. That counts as some
-more degrees of freedom for each case. Few, where the cases differ much: then each case's own pairs decide, as before.
+more degrees of freedom for each case. If the cases differ much, these are few, and each case's own pairs decide.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from torchzoo.stats import variance
 CASES_FROM = 10
 #: What the other cases tell counts at most as much. Few cases can look alike by chance.
 MOST_SHARED_DEGREES = 20.0
-
-
 #: A case whose logarithm of the variance is so many standard deviations above that of the others is not like them. It
 #: keeps its own error, and its own few degrees of freedom.
 OWN_FROM = 2.0
@@ -43,14 +41,14 @@ class SharedNoise(msgspec.Struct, frozen=True, kw_only=True):
         return above > OWN_FROM * math.sqrt(trigamma(degrees / 2) + trigamma(self.degrees / 2))
 
 
-def moderated(ratios: Sequence[LogRatio]) -> list[LogRatio]:
-    """The ratios with errors that all of them tell together; fewer than `CASES_FROM` are returned as they are.
+def moderated(ratios: Sequence[LogRatio]) -> list[LogRatio] | None:
+    """The ratios with errors that all of them tell together; None for fewer than `CASES_FROM`.
 
     Args:
         ratios: of pairs, one ratio for each case; one with n pairs has n - 1 degrees of freedom.
     """
     noise = shared_noise(ratios)
-    return list(ratios) if noise is None else [_moderated(ratio, noise) for ratio in ratios]
+    return None if noise is None else [_moderated(ratio, noise) for ratio in ratios]
 
 
 def shared_noise(ratios: Sequence[LogRatio]) -> SharedNoise | None:
