@@ -43,7 +43,7 @@ def total_cells(total: Total) -> tuple[str, ...]:
     """The cells under `TOTAL_HEADINGS`."""
     rate = "" if total.pass_rate is None else f" ({percent(total.pass_rate)})"
     return (
-        total.name if total.axis == total.name else f"{total.axis} {total.name}",
+        total.name if total.name.startswith(total.axis) else f"{total.axis} {total.name}",
         f"{total.passed} of {total.could_run}{rate}",
         str(total.skipped or ""),
         _speedup(total.passing),
