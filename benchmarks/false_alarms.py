@@ -23,6 +23,7 @@ import msgspec
 
 from torchzoo.history.ab import Side
 from torchzoo.history.confirm import compare
+from torchzoo.history.nights import is_measured
 from torchzoo.store import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,6 +56,8 @@ def main() -> None:
             measure(arguments, place)
             with (folder / ROUNDS).open("ab") as file:
                 file.write(msgspec.json.encode(judged(place)) + b"\n")
+            print("\n".join(counts(folder)), flush=True)
+        return
     print("\n".join(counts(folder)))
 
 
@@ -71,17 +74,11 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
 
 def judge_again(folder: Path) -> None:
     """Write the lines of all rounds in the folder anew."""
-    places = sorted(path.parent for path in folder.glob("**/round-*/base") if is_whole(path.parent))
+    places = [place for place in sorted(folder.glob("**/round-*")) if all(is_measured(place / side) for side in Side)]
     lines = folder / ROUNDS
     if lines.exists() and len(lines.read_bytes().splitlines()) > len(places):
         raise SystemExit(f"{lines} has rounds whose records are not in {folder}: they can't be judged again")
     lines.write_bytes(b"".join(msgspec.json.encode(judged(place)) + b"\n" for place in places))
-
-
-def is_whole(folder: Path) -> bool:
-    """Whether all of a round was measured."""
-    runs = [read_run(folder / side) for side in Side]
-    return all(len(run.records) == len(run.manifest.cases) for run in runs)
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):

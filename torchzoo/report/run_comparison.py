@@ -110,7 +110,8 @@ def _method(comparison: RunComparison) -> str:
 
 
 def _test(comparison: RunComparison) -> str:
-    if comparison.in_turns and len({finding.case for finding in comparison.findings}) >= CASES_FROM:
+    repeated = {f.case for f in comparison.findings if f.p_value is not None and f.base_processes > 1}
+    if comparison.in_turns and len(repeated) >= CASES_FROM:
         return "moderated t-test (Smyth, 2004) between pairs of processes in turns, whose noise all cases tell together"
     if comparison.in_turns:
         return f"Welch's t-test between processes (from {PAIRS_FROM} a side on: between pairs, measured in turns)"
