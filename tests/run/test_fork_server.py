@@ -94,6 +94,20 @@ def sleepers() -> list[psutil.Process]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_each_repeat_has_a_server_of_its_own(tmp_path: Path, temporary: Path) -> None:
+    """Processes of one server have the same addresses, which alone can make their steps slower than another's."""
+    forked = f"\nopen({str(tmp_path / 'servers')!r}, 'a').write(f'{{os.getppid()}}\\n')\n"
+    make_folder(tmp_path / "zoo", "tiny", code=TINY + forked)
+    command = [sys.executable, str(ROOT / "run.py"), "tiny", "-d", "cpu", "-t", "train,eval", "--repeats", "3", "-q"]
+    command += ["--time-limit", "0.2", "-j", "2", "--models-dir", str(tmp_path / "zoo"), "-o", str(tmp_path / "run")]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    subprocess.run(command, env=environment, timeout=300, check=True, capture_output=True)
+    assert [type(record.outcome) for record in read_run(tmp_path / "run").records] == [Measured] * 6
+    servers = (tmp_path / "servers").read_text().split()
+    assert [servers[:2], servers[2:4], servers[4:]] == [[one] * 2 for one in dict.fromkeys(servers)]
+    assert len(set(servers)) == 3
+
+
 def test_descendants_are_found_in_sessions_of_their_own() -> None:
     code = "import subprocess; subprocess.Popen(['sleep', '700'], start_new_session=True).wait()"
     with subprocess.Popen([sys.executable, "-c", code]) as process:

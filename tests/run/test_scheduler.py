@@ -210,6 +210,18 @@ def test_repeats_of_a_case_are_spread_over_the_run(jobs: int, order: list[str]) 
     assert [name for _, name in workers.did("start")] == [f"{name}@cpu" for name in order]
 
 
+def test_a_repeat_begins_when_the_one_before_has_ended() -> None:
+    """Its processes come from a server of their own, which replaces the one before."""
+    cases = [msgspec.structs.replace(CASE, model=model, repeat=repeat) for repeat in range(2) for model in "ab"]
+    slow: Script = [(50, Stage.BUILD), *GOOD[1:]]
+    workers = FakeWorkers({"a": [GOOD, GOOD], "b": [slow, slow]})
+    list(scheduler(workers, jobs=4).run(tuple(PlannedCase(case=case, spec=SPEC) for case in cases)))
+    assert workers.most_alive == 2
+    (first, first_too, second, second_too) = [when for when, _ in workers.did("start")]
+    assert first == first_too == 0
+    assert second == second_too > 50
+
+
 def test_a_lane_has_no_more_workers_than_it_allows() -> None:
     workers = FakeWorkers({name: [GOOD] for name in "abc"})
     lanes = (Lane(device="cpu", jobs=1), Lane(device="cuda:0", cores=(0,)))

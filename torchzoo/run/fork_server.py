@@ -86,6 +86,13 @@ class ForkServer:
             if pid is not None:
                 keep_alive(pid)
 
+    def renew(self) -> None:
+        """End the server; no process of it may be alive. The next one draws its places in memory anew.
+
+        A fork keeps them, so processes of one server are not independent (docs/how_it_measures.md has figures).
+        """
+        _end_servers()
+
     def machine_info(self) -> MachineInfo:
         """Start the server, and ask one of its processes what the machine has.
 
@@ -110,8 +117,7 @@ class ForkServer:
                 raise TorchUnusable(answer)
             elif (attempts_left := attempts_left - 1) == 0:
                 raise TorchUnusable("the process that imports torch died; see above")
-            _kill_server()
-            time.sleep(1)  # until multiprocessing notices that the server is gone
+            _end_servers()
 
     def measured_peaks(self, device: str) -> tuple[str, int | None, MeasuredPeaks]:
         """Measure what matrix products and copies reach on `device`, in a process of the server.
@@ -202,7 +208,7 @@ class ForkServer:
             return None
         except KeyboardInterrupt:
             with Interrupts():  # a second one, too
-                _kill_server()
+                _end_servers()
             raise
         return machine
 
@@ -236,7 +242,7 @@ def _guarded(report: Path, limit_s: float, is_late: threading.Event) -> Iterator
                 seen, since_s = size, time.monotonic()
             elif time.monotonic() - since_s > limit_s and _culprit(report, is_late=True) is not None:
                 is_late.set()
-                _kill_server()
+                _end_servers()
                 return
 
     thread = threading.Thread(target=watch, daemon=True, name="torchzoo-import-guard")
@@ -261,10 +267,17 @@ def is_server(process: psutil.Process) -> bool:
     return "multiprocessing.forkserver" in " ".join(process.cmdline())
 
 
-def _kill_server() -> None:
-    """Kill the fork server. It would end with this process, but only after it has imported all libraries."""
-    for server in _servers():
+def _end_servers() -> None:
+    """Kill the fork server, and return when multiprocessing can see that it is gone.
+
+    It would end with this process, but only after it has imported all libraries.
+    """
+    for server in list(_servers()):
         reaper.kill_all(server.pid)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while server.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.01)
+        REAPER.serve(NO_SERVER)
 
 
 @contextlib.contextmanager
@@ -290,15 +303,9 @@ def server_ended() -> Iterator[None]:
     try:
         yield
     finally:
-        servers = [] if had_one else list(_servers())
-        with Interrupts():
-            for server in servers:
-                reaper.kill_all(server.pid)
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    while server.status() != psutil.STATUS_ZOMBIE:  # then multiprocessing can see that it is gone
-                        time.sleep(0.01)
-        if servers:
-            REAPER.serve(NO_SERVER)
+        if not had_one:
+            with Interrupts():
+                _end_servers()
 
 
 # --- the reaper, and who keeps the helpers awake ---

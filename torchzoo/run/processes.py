@@ -45,6 +45,9 @@ class _Process:
 class ForkedWorkers:
     """The processes of a run, each forked from `server`. Use as a context: on leaving, nothing is left.
 
+    Each repeat of the cases has a server of its own, for processes of one server are not independent of each other.
+    The scheduler starts a repeat when those of the one before have ended.
+
     Within it, SIGINT and SIGTERM are raised as `KeyboardInterrupt` by `wait` only: in the middle of starting or killing
     a worker they would leave one that nobody knows of, and that multiprocessing waits for at exit, for ever.
 
@@ -66,8 +69,8 @@ class ForkedWorkers:
         woken_by: Sequence[int] = (),
     ) -> None:
         self._woken_by = woken_by
-        self._context = server.context
-        self._ensure_server = server.ensure_running
+        self._server = server
+        self._repeat: int | None = None  # of the cases that the server's processes have measured
         self._settings = settings
         self._own_cores = own_cores
         self._all_cores = usable_cores()
@@ -77,6 +80,10 @@ class ForkedWorkers:
 
     def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None:
         assert planned.spec is not None
+        if planned.case.repeat != self._repeat:
+            if self._repeat is not None and not self._processes:
+                self._server.renew()
+            self._repeat = planned.case.repeat
         scratch = tempfile.mkdtemp(prefix="torchzoo-scratch-")
         request = worker.Request(
             case=planned.case,
@@ -87,7 +94,7 @@ class ForkedWorkers:
             log=str(log),
             scratch=scratch,
         )
-        ours, theirs = self._context.Pipe(duplex=True)
+        ours, theirs = self._server.context.Pipe(duplex=True)
         try:
             process = self._started(request, theirs)
         except TorchUnusable:
@@ -96,7 +103,7 @@ class ForkedWorkers:
         theirs.close()
         self._processes[ticket] = _Process(process, ours, Reader(ours), scratch, log)
         REAPER.started(process.pid, scratch)
-        self._ensure_server()  # it may be another one than before: someone killed that one
+        self._server.ensure_running()  # it may be another one than before: someone killed that one
 
     def _started(self, request: worker.Request, connection: Connection) -> Any:
         """A new worker, of a new server if someone killed the old one before or while it started the worker.
@@ -105,8 +112,8 @@ class ForkedWorkers:
             TorchUnusable: that happened again and again.
         """
         for _ in range(STARTS):
-            self._ensure_server()
-            process = self._context.Process(target=worker.work, args=(request, connection))
+            self._server.ensure_running()
+            process = self._server.context.Process(target=worker.work, args=(request, connection))
             try:
                 with without_main():
                     process.start()

@@ -117,11 +117,16 @@ class Scheduler:
         pending = sorted(queue, key=lambda item: item[1])
         queue.clear()
         for planned, is_retry in pending:
-            lane = self._lane_for(planned, alone=is_retry) if self._has_free_job() else None
+            may_start = self._has_free_job() and self._is_of_this_repeat(planned)
+            lane = self._lane_for(planned, alone=is_retry) if may_start else None
             if lane is None:
                 queue.append((planned, is_retry))
             else:
                 self._start_one(planned, lane, is_retry=is_retry)
+
+    def _is_of_this_repeat(self, planned: PlannedCase) -> bool:
+        """Whether the cases that run are of the same repeat: the processes of each repeat are new from the ground."""
+        return all(worker.planned.case.repeat == planned.case.repeat for worker in self.running.values())
 
     def _has_free_job(self) -> bool:
         """Whether one more worker may prepare. Those that wait to be measured take no job, but there is a limit."""
@@ -292,7 +297,7 @@ def record_of_resolved(planned: PlannedCase) -> Record:
 def in_order(plan: Plan, *, jobs: int) -> list[PlannedCase]:
     """The order in which cases start: first every case once, then every case again.
 
-    So a drift in the course of the run lies between the repeats of a case, not within them. With one job, each round
+    So a drift in the course of the run lies between the repeats of a case, not within them. With one job, each repeat
     has the plan's order. With several jobs, long cases come first (compiling before eager, training before evaluation):
     a long case that starts last would run alone at the end.
     """

@@ -16,8 +16,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from torchzoo.case import Case
 from torchzoo.run.lanes import Lane
 from torchzoo.run.workers import Running, Workers
@@ -101,11 +99,11 @@ class Windows:
         first: dict[Case, int] = {}
         for ticket, worker in self.running.items():
             if ticket not in self.over:
-                first.setdefault(_without_repeat(worker), ticket)
+                first.setdefault(worker.planned.case, ticket)
         return {
             ticket: since_s
             for ticket, since_s in self.waiting.items()
-            if first[_without_repeat(self.running[ticket])] == ticket and not self._gang_moves_beside(ticket)
+            if first[self.running[ticket].planned.case] == ticket and not self._gang_moves_beside(ticket)
         }
 
     def _gang_moves_beside(self, ticket: int) -> bool:
@@ -192,7 +190,3 @@ class Windows:
             worker.paused_s += stopped_s
             worker.paused_at_s = None
             self.workers.resume(ticket)
-
-
-def _without_repeat(worker: Running) -> Case:
-    return msgspec.structs.replace(worker.planned.case, repeat=0)
