@@ -81,7 +81,8 @@ class ForkedWorkers:
     def start(self, ticket: int, planned: PlannedCase, lane: Lane, log: Path) -> None:
         assert planned.spec is not None
         if planned.case.repeat != self._repeat:
-            if self._repeat is not None and not self._processes:
+            assert not self._processes, "a repeat begins when the one before has ended"
+            if self._repeat is not None:
                 self._server.renew()
             self._repeat = planned.case.repeat
         scratch = tempfile.mkdtemp(prefix="torchzoo-scratch-")
