@@ -3,12 +3,14 @@
     python benchmarks/false_alarms.py -d cpu -o /tmp/false-alarms --rounds 10
     python benchmarks/false_alarms.py --count /tmp/false-alarms
     python benchmarks/false_alarms.py --judge /tmp/false-alarms
+    python benchmarks/false_alarms.py --independence /tmp/false-alarms
 
 Each round is one `torchzoo ab` of this environment with itself (`--repeats 5`, the setting TORCHZOO_SIDE differs and
 nothing reads it), over some small models in both modes. A case of a round is one comparison. It is an alarm if a
 verdict says that one of its figures differs. Each round is a line of `rounds.jsonl` in the folder, and lines that are
 there count, too: an hour today and an hour tomorrow add up. `--judge` judges again all rounds that the folder holds, by
-today's code.
+today's code. `--independence` asks whether the processes of a side are independent: for each case, F is the variance of
+the rounds' ratios over that which the pairs within the rounds lead one to expect, and should be near 1.
 """
 
 from __future__ import annotations
@@ -16,14 +18,19 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
+from statistics import fmean, median
 
 import msgspec
 
+from torchzoo.analysis.significance import LogRatio, pair_ratio
+from torchzoo.case import Case
 from torchzoo.history.ab import Side
 from torchzoo.history.confirm import compare
 from torchzoo.history.nights import is_measured
+from torchzoo.record import EAGER_VARIANT, Measured
+from torchzoo.stats import latency_s
 from torchzoo.store import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,10 +51,14 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--count", type=Path, metavar="DIR", help="count what is there, and measure nothing")
     parser.add_argument("--judge", type=Path, metavar="DIR", help="judge again what is there, and measure nothing")
+    parser.add_argument("--independence", type=Path, metavar="DIR", help="are a side's processes independent?")
     arguments = parser.parse_args()
-    folder: Path | None = arguments.count or arguments.judge or arguments.output
+    folder: Path | None = arguments.count or arguments.judge or arguments.independence or arguments.output
     if folder is None:
-        parser.error("name a folder: -o DIR, --count DIR or --judge DIR")
+        parser.error("name a folder: -o DIR, --count DIR, --judge DIR or --independence DIR")
+    if arguments.independence:
+        print("\n".join(independence(folder)))
+        return
     if arguments.judge:
         judge_again(folder)
     elif arguments.count is None:
@@ -72,9 +83,39 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
 
 
+def whole_rounds(folder: Path) -> list[Path]:
+    """The rounds in the folder, or in folders of it, of which all cases were measured."""
+    return [place for place in sorted(folder.glob("**/round-*")) if all(is_measured(place / side) for side in Side)]
+
+
+def independence(folder: Path) -> list[str]:
+    """F of each case's latency in eager over all rounds, the largest first."""
+    ratios = defaultdict[Case, list[LogRatio]](list)
+    places = whole_rounds(folder)
+    for place in places:
+        sides = [_medians(place / side) for side in Side]
+        for case in set.intersection(*map(set, sides)):
+            ratio = pair_ratio(*([[value] for _, value in sorted(side[case])] for side in sides))
+            if ratio is not None:
+                ratios[case].append(ratio)
+    found = {case: fmean(r.value**2 for r in some) / fmean(r.error**2 for r in some) for case, some in ratios.items()}
+    lines = [f"{case.label()}: F {f:.2f}" for case, f in sorted(found.items(), key=lambda item: -item[1])]
+    return [*lines, f"{len(places)} rounds, {len(found)} cases: the median F is {median(found.values()):.2f}"]
+
+
+def _medians(run: Path) -> dict[Case, list[tuple[int, float]]]:
+    """Of each case the repeats, and what each of them took, in seconds."""
+    found = defaultdict[Case, list[tuple[int, float]]](list)
+    for record in read_run(run).records:
+        if isinstance(record.outcome, Measured):
+            value = latency_s(record.outcome.blocks, EAGER_VARIANT).value
+            found[msgspec.structs.replace(record.case, repeat=0)].append((record.case.repeat, value))
+    return found
+
+
 def judge_again(folder: Path) -> None:
     """Write the lines of all rounds in the folder anew."""
-    places = [place for place in sorted(folder.glob("**/round-*")) if all(is_measured(place / side) for side in Side)]
+    places = whole_rounds(folder)
     lines = folder / ROUNDS
     if lines.exists() and len(lines.read_bytes().splitlines()) > len(places):
         raise SystemExit(f"{lines} has rounds whose records are not in {folder}: they can't be judged again")

@@ -12,52 +12,56 @@ between servers over that within them, would be near 1. The last figures of a li
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import os
 import statistics
 import subprocess
 import sys
+import time
+import timeit
+from collections.abc import Callable
+from functools import partial
 
-SERVER = """
-import gc, os, statistics, sys, time
-import torch
-from torchzoo.zoo.catalog import find_models, load_model_class
-torch.set_num_threads(1)
-Model = load_model_class(find_models().spec(sys.argv[1]))
-batch = find_models().spec(sys.argv[1]).smoke_batch_size
-Model("eval", "cpu", batch).measured_step()
-gc.collect()
-gc.freeze()
-for _ in sys.stdin:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        model = Model("eval", "cpu", batch)
-        steps, until = 0, time.perf_counter() + 0.3
-        while time.perf_counter() < until:
-            model.measured_step()
-            steps += 1
-        medians = []
-        for _ in range(8):
-            took = []
-            for _ in range(max(5, steps // 8)):
-                began = time.perf_counter()
-                model.measured_step()
-                took.append(time.perf_counter() - began)
-            medians.append(statistics.median(took))
-        os.write(writing, str(statistics.median(medians)).encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    print(os.read(reading, 100).decode(), flush=True)
-    os.close(reading), os.close(writing)
-"""
+#: How many medians the median of a process is taken of, and how long it steps before, in seconds.
+BLOCKS, WARM_UP_S = 8, 0.3
+
+
+def serve(name: str) -> None:
+    """Be a server: for each line of standard input, print what a step took in a process forked from this one."""
+    import torch
+
+    from torchzoo.zoo.catalog import find_models, load_model_class
+
+    torch.set_num_threads(1)
+    spec = find_models().spec(name)
+    build = partial(load_model_class(spec), "eval", "cpu", spec.smoke_batch_size)
+    build().measured_step()
+    gc.collect()
+    gc.freeze()
+    for _ in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            print(median_step_s(build().measured_step), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+def median_step_s(step: Callable[[], object]) -> float:
+    """The median of the blocks' medians, in seconds."""
+    steps, until_s = 0, time.perf_counter() + WARM_UP_S
+    while time.perf_counter() < until_s:
+        step()
+        steps += 1
+    per_block = max(5, steps // BLOCKS)
+    return statistics.median(statistics.median(timeit.repeat(step, number=1, repeat=per_block)) for _ in range(BLOCKS))
 
 
 def log_latencies(model: str, servers: int, forks: int) -> list[list[float]]:
     """For each server the logarithms of its processes' medians, in seconds."""
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", SERVER, model], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__, "--serve", model], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         for _ in range(servers)
     ]
@@ -93,7 +97,11 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="small models of the zoo, whose steps are bound by Python")
     parser.add_argument("--servers", type=int, default=8)
     parser.add_argument("--forks", type=int, default=10, help="processes of each server")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.serve:
+        serve(*arguments.models)
+        return
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     for model in arguments.models:
         print(line(model, log_latencies(model, arguments.servers, arguments.forks)), flush=True)
