@@ -6,11 +6,11 @@ import inspect
 import multiprocessing.spawn
 import subprocess
 import sys
+import textwrap
 import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import torchzoo
@@ -22,7 +22,6 @@ from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.record import Failed, FailureKind
 from torchzoo.report import progress
 from torchzoo.report.progress import NotebookDisplay, Progress
-from torchzoo.run import fork_server
 from torchzoo.run.fork_server import without_main
 from torchzoo.run.lanes import Lane
 from torchzoo.settings import Stage
@@ -129,26 +128,25 @@ def test_workers_do_not_run_the_callers_script_again(monkeypatch: pytest.MonkeyP
     assert main.__file__ == "/somewhere/script.py"
 
 
-class FakeServer:
-    pid = -7
+def test_the_fork_server_ends_with_the_run_unless_it_was_there_before() -> None:
+    """In a process of its own, since this one may have a server."""
+    code = """
+        from multiprocessing import forkserver
+        from torchzoo.run.fork_server import server_ended
 
-    def status(self) -> str:
-        return psutil.STATUS_ZOMBIE
-
-
-@pytest.mark.parametrize(("had_one", "killed"), [(False, [-7]), (True, [])])
-def test_the_fork_server_ends_with_the_run_unless_it_was_there_before(
-    monkeypatch: pytest.MonkeyPatch, killed: list[int], *, had_one: bool
-) -> None:
-    seen: list[int] = []
-    servers = [FakeServer()] if had_one else []
-    monkeypatch.setattr(fork_server, "_servers", lambda: iter(servers))
-    monkeypatch.setattr(fork_server.reaper, "kill_all", seen.append)
-    monkeypatch.setattr(fork_server.REAPER, "serve", seen.append)
-    with fork_server.server_ended():
-        servers[:] = [FakeServer()]
-        assert seen == []
-    assert seen == [*killed, *([fork_server.NO_SERVER] if killed else [])]
+        pids = []
+        for _ in range(2):
+            with server_ended():
+                forkserver.ensure_running()
+                pids.append(forkserver._forkserver._forkserver_pid)
+                with server_ended():
+                    pass
+                pids.append(forkserver._forkserver._forkserver_pid)
+            pids.append(forkserver._forkserver._forkserver_pid)
+        first, again, after, second, *_ = pids
+        assert first is not None and again == first and after is None and second not in (None, first), pids
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=ROOT)
 
 
 # --- notebooks ---

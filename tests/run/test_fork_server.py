@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -157,6 +158,10 @@ def test_a_server_that_is_stopped_while_it_imports_goes_on(tmp_path: Path, tempo
     assert done.returncode == 0, done.stderr
 
 
+def is_server(process: psutil.Process) -> bool:
+    return "multiprocessing.forkserver" in " ".join(process.cmdline())
+
+
 def test_a_server_does_not_get_ctrl_c_before_its_first_line(temporary: Path) -> None:
     """In a terminal, SIGINT comes to all processes. Python would die of it in a server, with a traceback."""
     command = [sys.executable, str(ROOT / "run.py"), "lennard_jones", "-d", "cpu", "--bs", "smoke", "--json"]
@@ -164,7 +169,7 @@ def test_a_server_does_not_get_ctrl_c_before_its_first_line(temporary: Path) -> 
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)}
     ) as run:
         deadline = time.monotonic() + 60
-        while not (servers := [p for p in psutil.Process(run.pid).children() if fork_server.is_server(p)]):
+        while not (servers := [p for p in psutil.Process(run.pid).children() if is_server(p)]):
             assert time.monotonic() < deadline
         for _ in range(30):
             time.sleep(0.02)
@@ -173,6 +178,33 @@ def test_a_server_does_not_get_ctrl_c_before_its_first_line(temporary: Path) -> 
         _, stderr = run.communicate(timeout=100)
     assert run.returncode == 0
     assert "Traceback" not in stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_server_that_ends_by_itself_is_waited_for(tmp_path: Path, temporary: Path) -> None:
+    """For a while it has no command line, is no zombie yet, and its socket still takes connections."""
+    (tmp_path / "takes_long_to_end.py").write_text("memory = bytes(bytearray(b'x') * 2**30)\n")
+    code = """
+        import os, signal, time
+        from multiprocessing import forkserver
+        import psutil
+        from torchzoo.run import fork_server
+
+        forkserver.set_forkserver_preload(["takes_long_to_end"])
+        server = fork_server.ForkServer([])
+        server.told(len_of, "abc")
+        process = psutil.Process(forkserver._forkserver._forkserver_pid)
+        os.kill(process.pid, signal.SIGKILL)
+        while process.status() != psutil.STATUS_ZOMBIE and process.cmdline():
+            pass
+        assert process.status() != psutil.STATUS_ZOMBIE, "it ended too quickly for this test"
+        server.renew()
+        assert not process.is_running()
+    """
+    (tmp_path / "answers.py").write_text("def len_of(connection, argument):\n    connection.send(len(argument))\n")
+    code = "from answers import len_of\n" + textwrap.dedent(code)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "TMPDIR": str(temporary)}
+    subprocess.run([sys.executable, "-c", code], env=environment, timeout=60, check=True)
 
 
 def test_a_library_that_replaces_a_function_of_torch_is_seen() -> None:

@@ -82,8 +82,7 @@ class ForkServer:
         if self._can_fork:
             with sigint_blocked():
                 forkserver.ensure_running()
-            pid = getattr(forkserver._forkserver, "_forkserver_pid", None)  # multiprocessing tells it nowhere else
-            if pid is not None:
+            if (pid := _server()) is not None:
                 keep_alive(pid)
 
     def renew(self) -> None:
@@ -91,7 +90,7 @@ class ForkServer:
 
         A fork keeps them, so processes of one server are not independent (docs/how_it_measures.md has figures).
         """
-        _end_servers()
+        _end_server()
 
     def machine_info(self) -> MachineInfo:
         """Start the server, and ask one of its processes what the machine has.
@@ -117,7 +116,7 @@ class ForkServer:
                 raise TorchUnusable(answer)
             elif (attempts_left := attempts_left - 1) == 0:
                 raise TorchUnusable("the process that imports torch died; see above")
-            _end_servers()
+            _end_server()
 
     def measured_peaks(self, device: str) -> tuple[str, int | None, MeasuredPeaks]:
         """Measure what matrix products and copies reach on `device`, in a process of the server.
@@ -208,7 +207,7 @@ class ForkServer:
             return None
         except KeyboardInterrupt:
             with Interrupts():  # a second one, too
-                _end_servers()
+                _end_server()
             raise
         return machine
 
@@ -242,7 +241,7 @@ def _guarded(report: Path, limit_s: float, is_late: threading.Event) -> Iterator
                 seen, since_s = size, time.monotonic()
             elif time.monotonic() - since_s > limit_s and _culprit(report, is_late=True) is not None:
                 is_late.set()
-                _end_servers()
+                _end_server()
                 return
 
     thread = threading.Thread(target=watch, daemon=True, name="torchzoo-import-guard")
@@ -254,30 +253,25 @@ def _guarded(report: Path, limit_s: float, is_late: threading.Event) -> Iterator
         thread.join()
 
 
-def _servers() -> Iterator[psutil.Process]:
-    """The fork server, as a child of this process: multiprocessing tells nobody which one it is."""
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if is_server(child):
-                yield child
+def _server() -> int | None:
+    """The id of the fork server, also of one that is ending: multiprocessing tells it nowhere else."""
+    pid: int | None = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    return pid
 
 
-def is_server(process: psutil.Process) -> bool:
-    """Whether the process is a fork server of multiprocessing, or one of its workers."""
-    return "multiprocessing.forkserver" in " ".join(process.cmdline())
+def _end_server() -> None:
+    """Kill the fork server if there is one, and return when it has ended, so that the next use starts another.
 
-
-def _end_servers() -> None:
-    """Kill the fork server, and return when multiprocessing can see that it is gone.
-
-    It would end with this process, but only after it has imported all libraries.
+    It would end with this process, but only after it has imported all libraries. One that is ending by itself can still
+    take a connection, so multiprocessing must not be asked for a process before it is gone.
     """
-    for server in list(_servers()):
-        reaper.kill_all(server.pid)
-        with contextlib.suppress(psutil.NoSuchProcess):
-            while server.status() != psutil.STATUS_ZOMBIE:
-                time.sleep(0.01)
-        REAPER.serve(NO_SERVER)
+    server = _server()
+    if server is None:
+        return
+    reaper.kill_all(server)
+    with contextlib.suppress(FileNotFoundError):  # its socket, in a folder that someone has deleted
+        forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    REAPER.serve(NO_SERVER)
 
 
 @contextlib.contextmanager
@@ -299,13 +293,13 @@ def without_main() -> Iterator[None]:
 @contextlib.contextmanager
 def server_ended() -> Iterator[None]:
     """A fork server that is started inside ends here. Multiprocessing would keep it, with all that it has loaded."""
-    had_one = any(_servers())
+    had_one = _server() is not None
     try:
         yield
     finally:
         if not had_one:
             with Interrupts():
-                _end_servers()
+                _end_server()
 
 
 # --- the reaper, and who keeps the helpers awake ---
