@@ -197,7 +197,6 @@ def test_a_server_that_ends_by_itself_is_waited_for(tmp_path: Path, temporary: P
         os.kill(process.pid, signal.SIGKILL)
         while process.status() != psutil.STATUS_ZOMBIE and process.cmdline():
             pass
-        assert process.status() != psutil.STATUS_ZOMBIE, "it ended too quickly for this test"
         server.renew()
         assert not process.is_running()
     """
