@@ -5,9 +5,10 @@
 
 All releases are measured in turns, process by process: no release has a better hour of the day. Each release is then
 compared with the one before it, and the last with the first. What differs by `--confirm-from` (10%) or more, or newly
-fails, is measured again by an A/B of these two releases alone, with ten processes each, which are enough to be compared
-as pairs. What is in the folder already is not measured again: a killed study goes on, and one with more `--repeats` or
-`--models` measures what is new.
+fails, is measured again by an A/B of these two releases alone: with five processes each and, where these can't tell,
+with ten others, which are enough to be compared as pairs. The last and the first are not measured again for what two
+releases between them differ in, too. What is in the folder already is not measured again either: a killed study goes
+on, and one with more `--repeats` or `--models` measures what is new.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from typing import Any
 
 from torchzoo.analysis.bootstrap import geomean
 from torchzoo.analysis.compare import Change, RunComparison
-from torchzoo.analysis.findings import Finding, Metric
+from torchzoo.analysis.findings import Finding, Metric, Verdict
 from torchzoo.analysis.significance import PAIRS_FROM
 from torchzoo.case import Case, Mode
 from torchzoo.commands.arguments import backends_of, choices, seconds
 from torchzoo.history import turns
-from torchzoo.history.confirm import compare, measure_pair
+from torchzoo.history.confirm import REPEATS, compare, measure_pair
 from torchzoo.history.environments import using
 from torchzoo.history.turns import Place
-from torchzoo.record import Record
+from torchzoo.record import Manifest, Record
 from torchzoo.report import markdown
 from torchzoo.report.history import value_text
 from torchzoo.report.run_comparison import NAMES
@@ -40,7 +41,11 @@ from torchzoo.run.plan import DEFAULT, SMOKE, Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import Estimate
-from torchzoo.store import Run, read_run
+from torchzoo.store import read_run
+
+#: A figure of a case and its verdict, or a case that works in one release only.
+Difference = tuple[Case, Metric | Change, Verdict | None]
+Comparisons = Mapping[tuple[str, str], RunComparison]
 
 #: A study that goes on must have these as it began.
 KEPT = ("releases", "mode", "device", "backend", "bs", "threads", "time_limit", "confirm_from")
@@ -91,13 +96,17 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
             for release in arguments.releases
         }
         turns.measure(request, places, grows=True, on_record=_show)
-    for base, candidate in pairs_of(arguments.releases):
-        cases = to_confirm(compare(read_run(folder / base), read_run(folder / candidate)), arguments.confirm_from)
-        if cases:
-            print(f"{base} and {candidate}: {len(cases)} cases are measured again", file=sys.stderr, flush=True)
-            specs = f"torch=={base}", f"torch=={candidate}"
-            place = _confirmation(folder, base, candidate)
-            measure_pair(*specs, cases, request, place, repeats=PAIRS_FROM, on_record=_show)
+    compared = comparisons(folder, arguments.releases)
+    for base, candidate in compared:
+        found = large(compared[base, candidate], arguments.confirm_from)
+        known = between(compared, (base, candidate), arguments.confirm_from)
+        cases = list(dict.fromkeys(one[0] for one in found if one not in known))
+        specs = f"torch=={base}", f"torch=={candidate}"
+        for place, repeats in zip(_confirmations(folder, base, candidate), (REPEATS, PAIRS_FROM), strict=True):
+            if cases:
+                print(f"{base} and {candidate}: {len(cases)} cases are measured again", file=sys.stderr, flush=True)
+                again = compare(*measure_pair(*specs, cases, request, place, repeats=repeats, on_record=_show))
+                cases = undecided(found, again)
 
 
 def _note(arguments: argparse.Namespace, path: Path) -> None:
@@ -117,11 +126,36 @@ def pairs_of(releases: Sequence[str]) -> list[tuple[str, str]]:
     return pairs if len(releases) == 2 else [*pairs, (releases[0], releases[-1])]
 
 
-def to_confirm(comparison: RunComparison, share: float) -> list[Case]:
-    """The cases with a figure that differs by that share or more, and those that work in one of the releases only."""
-    some = [one.case for one in comparison.findings if one.is_notable and is_large(one, share)]
+def comparisons(folder: Path, releases: Sequence[str]) -> Comparisons:
+    """Of all pairs of releases that are compared, in the order of `pairs_of`."""
+    runs = {release: read_run(folder / release) for release in releases}
+    return {pair: compare(runs[pair[0]], runs[pair[1]]) for pair in pairs_of(releases)}
+
+
+def between(compared: Comparisons, pair: tuple[str, str], share: float) -> dict[Difference, tuple[str, str]]:
+    """For the first release and the last: the large differences of neighbours, each with the first two that have it."""
+    *neighbours, last = compared
+    found: dict[Difference, tuple[str, str]] = {}
+    for two in neighbours if pair == last else []:
+        for one in large(compared[two], share):
+            found.setdefault(one, two)
+    return found
+
+
+def large(comparison: RunComparison, share: float) -> list[Difference]:
+    """The figures that differ by that share or more, and the cases that work in one of the releases only."""
+    some = [
+        (one.case, one.metric, one.verdict) for one in comparison.findings if one.is_notable and is_large(one, share)
+    ]
     kinds = (Change.NEWLY_FAILING, Change.NEWLY_PASSING)
-    return list(dict.fromkeys([*some, *(one.case for one in comparison.changes if one.change in kinds)]))
+    return [*some, *((one.case, one.change, None) for one in comparison.changes if one.change in kinds)]
+
+
+def undecided(found: Sequence[Difference], again: RunComparison) -> list[Case]:
+    """The cases with a difference that the second measurement can't tell."""
+    asked = {(case, metric) for case, metric, _ in found}
+    unclear = (one for one in again.findings if one.verdict is Verdict.INCONCLUSIVE)
+    return list(dict.fromkeys(one.case for one in unclear if (one.case, one.metric) in asked))
 
 
 def is_large(finding: Finding, share: float) -> bool:
@@ -129,8 +163,10 @@ def is_large(finding: Finding, share: float) -> bool:
     return abs(math.log(finding.ratio.value)) >= math.log1p(share)
 
 
-def _confirmation(folder: Path, base: str, candidate: str) -> Path:
-    return folder / f"confirm-{base}-{candidate}"
+def _confirmations(folder: Path, base: str, candidate: str) -> tuple[Path, Path]:
+    """The A/B of two releases, and that of what the first one can't tell."""
+    name = f"confirm-{base}-{candidate}"
+    return folder / name, folder / f"{name}-again"
 
 
 def _show(name: str, record: Record, done: int, total: int) -> None:
@@ -144,19 +180,19 @@ def document(folder: Path) -> str:
     """The whole study as Markdown."""
     study: dict[str, Any] = json.loads((folder / "study.json").read_text())
     releases: list[str] = study["releases"]
-    runs = {release: read_run(folder / release) for release in releases}
+    compared = comparisons(folder, releases)
+    manifests = [read_run(folder / release).manifest for release in releases]
     lines = [f"# torch {releases[0]} to {releases[-1]}: what changed between releases", ""]
-    compared = {pair: compare(runs[pair[0]], runs[pair[1]]) for pair in pairs_of(releases)}
-    lines += [*_provenance(study["command"], list(runs.values())), *_totals(compared), ""]
-    for (base, candidate), comparison in compared.items():
+    lines += [*_provenance(study["command"], manifests), *_totals(compared), ""]
+    for base, candidate in compared:
         lines += [f"## {base} to {candidate}", ""]
-        lines += [*_changes(folder, comparison, base, candidate, study["confirm_from"]), ""]
+        lines += [*_changes(folder, compared, (base, candidate), study["confirm_from"]), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _provenance(command: Sequence[str], runs: Sequence[Run]) -> list[str]:
+def _provenance(command: Sequence[str], manifests: Sequence[Manifest]) -> list[str]:
     """The command, the dates and the machine once; the software of each release."""
-    first, *others = (run.manifest for run in runs)
+    first, *others = manifests
     dates = dict.fromkeys(one.created_at[:10] for one in (first, *others))
     told = [
         f"- command: {markdown.code(' '.join(('python', *command)))}",
@@ -187,13 +223,14 @@ def _totals(compared: Mapping[tuple[str, str], RunComparison]) -> list[str]:
     return ["", words, "", *table]
 
 
-def _changes(folder: Path, comparison: RunComparison, base: str, candidate: str, share: float) -> Iterator[str]:
+def _changes(folder: Path, compared: Comparisons, pair: tuple[str, str], share: float) -> Iterator[str]:
     """What differs between two releases, with what the second measurement said of the large differences."""
-    confirmation = _confirmation(folder, base, candidate)
+    comparison, known = compared[pair], between(compared, pair, share)
     again: dict[tuple[Case, Metric], Finding] = {}
-    if confirmation.is_dir():
-        second = compare(read_run(confirmation / "base"), read_run(confirmation / "candidate"))
-        again = {(one.case, one.metric): one for one in second.findings}
+    for confirmation in _confirmations(folder, *pair):
+        if confirmation.is_dir():
+            second = compare(read_run(confirmation / "base"), read_run(confirmation / "candidate"))
+            again.update({(one.case, one.metric): one for one in second.findings})
     rows = [
         (
             one.case.label(),
@@ -201,12 +238,12 @@ def _changes(folder: Path, comparison: RunComparison, base: str, candidate: str,
             value_text(one.metric, one.base),
             value_text(one.metric, one.candidate),
             _estimate(one.ratio),
-            _again(one, again.get((one.case, one.metric))) if is_large(one, share) else "",
+            _again(one, again.get((one.case, one.metric)), known) if is_large(one, share) else "",
         )
         for one in sorted(comparison.findings, key=lambda each: -abs(math.log(each.ratio.value)))
         if one.is_notable
     ]
-    headings = ("case", "figure", base, candidate, "ratio", f"{share:.0%} or more: measured again")
+    headings = ("case", "figure", *pair, "ratio", f"{share:.0%} or more: measured again")
     yield from markdown.table(headings, rows) if rows else ["No figure differs by more than what its noise allows."]
     for change in comparison.changes:
         words = f"{change.case.label()}: {change.change}: {change.base} -> {change.candidate}"
@@ -217,10 +254,11 @@ def _estimate(ratio: Estimate) -> str:
     return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
-def _again(first: Finding, second: Finding | None) -> str:
+def _again(first: Finding, second: Finding | None, known: Mapping[Difference, tuple[str, str]]) -> str:
     """What the second measurement says of a difference."""
     if second is None:
-        return "was not measured again"
+        two = known.get((first.case, first.metric, first.verdict))
+        return f"see {two[0]} to {two[1]}" if two else "was not measured again"
     return f"{_estimate(second.ratio)}: {'confirmed' if second.verdict is first.verdict else second.verdict}"
 
 
