@@ -33,7 +33,7 @@ from torchzoo.history import turns
 from torchzoo.history.confirm import REPEATS, compare, measure_pair
 from torchzoo.history.environments import using
 from torchzoo.history.turns import Place
-from torchzoo.record import Manifest, Record
+from torchzoo.record import Record
 from torchzoo.report import markdown
 from torchzoo.report.history import value_text
 from torchzoo.report.run_comparison import NAMES
@@ -41,7 +41,7 @@ from torchzoo.run.plan import DEFAULT, SMOKE, Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import Estimate
-from torchzoo.store import read_run
+from torchzoo.store import Run, read_run
 
 #: A figure of a case and its verdict, or a case that works in one release only.
 Difference = tuple[Case, Metric | Change, Verdict | None]
@@ -96,7 +96,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
             for release in arguments.releases
         }
         turns.measure(request, places, grows=True, on_record=_show)
-    compared = comparisons(folder, arguments.releases)
+    compared = comparisons({release: read_run(folder / release) for release in arguments.releases})
     for base, candidate in compared:
         found = large(compared[base, candidate], arguments.confirm_from)
         known = between(compared, (base, candidate), arguments.confirm_from)
@@ -126,10 +126,9 @@ def pairs_of(releases: Sequence[str]) -> list[tuple[str, str]]:
     return pairs if len(releases) == 2 else [*pairs, (releases[0], releases[-1])]
 
 
-def comparisons(folder: Path, releases: Sequence[str]) -> Comparisons:
+def comparisons(runs: Mapping[str, Run]) -> Comparisons:
     """Of all pairs of releases that are compared, in the order of `pairs_of`."""
-    runs = {release: read_run(folder / release) for release in releases}
-    return {pair: compare(runs[pair[0]], runs[pair[1]]) for pair in pairs_of(releases)}
+    return {pair: compare(runs[pair[0]], runs[pair[1]]) for pair in pairs_of(list(runs))}
 
 
 def between(compared: Comparisons, pair: tuple[str, str], share: float) -> dict[Difference, tuple[str, str]]:
@@ -180,19 +179,19 @@ def document(folder: Path) -> str:
     """The whole study as Markdown."""
     study: dict[str, Any] = json.loads((folder / "study.json").read_text())
     releases: list[str] = study["releases"]
-    compared = comparisons(folder, releases)
-    manifests = [read_run(folder / release).manifest for release in releases]
+    runs = {release: read_run(folder / release) for release in releases}
+    compared = comparisons(runs)
     lines = [f"# torch {releases[0]} to {releases[-1]}: what changed between releases", ""]
-    lines += [*_provenance(study["command"], manifests), *_totals(compared), ""]
+    lines += [*_provenance(study["command"], list(runs.values())), *_totals(compared), ""]
     for base, candidate in compared:
         lines += [f"## {base} to {candidate}", ""]
         lines += [*_changes(folder, compared, (base, candidate), study["confirm_from"]), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _provenance(command: Sequence[str], manifests: Sequence[Manifest]) -> list[str]:
+def _provenance(command: Sequence[str], runs: Sequence[Run]) -> list[str]:
     """The command, the dates and the machine once; the software of each release."""
-    first, *others = manifests
+    first, *others = (run.manifest for run in runs)
     dates = dict.fromkeys(one.created_at[:10] for one in (first, *others))
     told = [
         f"- command: {markdown.code(' '.join(('python', *command)))}",
@@ -202,7 +201,7 @@ def _provenance(command: Sequence[str], manifests: Sequence[Manifest]) -> list[s
     return [*told, *map(markdown.software_line, (first, *others))]
 
 
-def _totals(compared: Mapping[tuple[str, str], RunComparison]) -> list[str]:
+def _totals(compared: Comparisons) -> list[str]:
     """The geometric mean of the ratio of two releases, of all cases that both measured."""
     rows = []
     for (base, candidate), comparison in compared.items():

@@ -132,7 +132,7 @@ def test_the_fork_server_ends_with_the_run_unless_it_was_there_before() -> None:
     """In a process of its own, since this one may have a server."""
     code = """
         from multiprocessing import forkserver
-        from torchzoo.run.fork_server import server_ended
+        from torchzoo.run.fork_server import NO_SERVER, REAPER, server_ended
 
         pids = []
         for _ in range(2):
@@ -143,6 +143,7 @@ def test_the_fork_server_ends_with_the_run_unless_it_was_there_before() -> None:
                     pass
                 pids.append(forkserver._forkserver._forkserver_pid)
             pids.append(forkserver._forkserver._forkserver_pid)
+            assert REAPER.server == NO_SERVER
         first, again, after, second, *_ = pids
         assert first is not None and again == first and after is None and second not in (None, first), pids
     """

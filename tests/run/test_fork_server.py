@@ -187,12 +187,13 @@ def test_a_server_that_ends_by_itself_is_waited_for(tmp_path: Path, temporary: P
     code = """
         import contextlib, os, signal
         from multiprocessing import forkserver
+        from multiprocessing.connection import Connection
         import psutil
         from torchzoo.run import fork_server
 
         forkserver.set_forkserver_preload(["takes_long_to_end"])
         server = fork_server.ForkServer([])
-        server.told(len_of, "abc")
+        server.told(Connection.send, "the preload is over")
         process = psutil.Process(forkserver._forkserver._forkserver_pid)
         os.kill(process.pid, signal.SIGKILL)
         with contextlib.suppress(psutil.ZombieProcess):
@@ -201,10 +202,8 @@ def test_a_server_that_ends_by_itself_is_waited_for(tmp_path: Path, temporary: P
         server.renew()
         assert not process.is_running()
     """
-    (tmp_path / "answers.py").write_text("def len_of(connection, argument):\n    connection.send(len(argument))\n")
-    code = "from answers import len_of\n" + textwrap.dedent(code)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "TMPDIR": str(temporary)}
-    subprocess.run([sys.executable, "-c", code], env=environment, timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, timeout=60, check=True)
 
 
 def test_a_library_that_replaces_a_function_of_torch_is_seen() -> None:
