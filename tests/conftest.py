@@ -87,6 +87,14 @@ def _gpu_memory_is_given_back(request: pytest.FixtureRequest) -> Iterator[None]:
         torch.cuda.empty_cache()
 
 
+@pytest.fixture(autouse=True)
+def _distributions_check_their_arguments() -> None:
+    """Also after a test that compiled something: `torch.compile` ends these checks for the whole process."""
+    from torch.distributions import Distribution
+
+    Distribution.set_default_validate_args(__debug__)
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     import torch

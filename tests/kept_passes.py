@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 #: The passes that are committed, a line each: the test and the fingerprint of what it read.
 COMMITTED = Path(__file__).with_name("kept_passes.txt")
@@ -80,12 +81,33 @@ def fingerprint(paths: Iterable[Path], facts: Iterable[str] = ()) -> str:
 
 
 def software(constraints: Path) -> list[str]:
-    """Python, the kind of processor, and what is installed of the packages that `constraints` names."""
+    """Python, the kind of processor, and what is installed of the packages that `constraints` names.
+
+    What only builds the site of the documents is left out: no test of a model reads it.
+    """
     lines = constraints.read_text(encoding="utf-8").splitlines()
     named = {canonical(line.partition("==")[0]) for line in lines if "==" in line}
+    named -= needed("torchzoo[docs]") - needed("torchzoo[models,dev]")
     installed = {f"{canonical(one.name)} {one.version}" for one in importlib.metadata.distributions()}
     python = ".".join(platform.python_version_tuple()[:2])
     return [python, platform.machine(), *sorted(one for one in installed if one.split()[0] in named)]
+
+
+def needed(requirement: str) -> set[str]:
+    """The packages that are installed with a requirement: its own, what that needs, and so on."""
+    found: dict[str, Requirement] = {}
+    ahead = [Requirement(requirement)]
+    while ahead:
+        one = ahead.pop()
+        if str(one) not in found:
+            found[str(one)] = one
+            try:
+                needs = [Requirement(text) for text in importlib.metadata.requires(one.name) or ()]
+            except importlib.metadata.PackageNotFoundError:
+                continue
+            extras = one.extras or {""}
+            ahead += [n for n in needs if n.marker is None or any(n.marker.evaluate({"extra": e}) for e in extras)]
+    return {canonical(one.name) for one in found.values()}
 
 
 def canonical(name: str) -> str:

@@ -64,7 +64,7 @@ def test_only_tested_packages_and_the_minor_version_of_python_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     constraints = tmp_path / "constraints.txt"
-    constraints.write_text("# tested\nPyYAML==6.0\nmore_itertools==10.0\n")
+    constraints.write_text("# tested\nPyYAML==6.0\nmore_itertools==10.0\nmkdocs==1.6\n")
 
     def found(*installed: tuple[str, str], python: str = "3.11.7") -> list[str]:
         packages = [SimpleNamespace(name=name, version=version) for name, version in installed]
@@ -74,6 +74,7 @@ def test_only_tested_packages_and_the_minor_version_of_python_count(
 
     tested = found(("pyyaml", "6.0"), ("more-itertools", "10.0"))
     assert found(("pyyaml", "6.0"), ("more-itertools", "10.0"), ("ipython", "9.0"), python="3.11.9") == tested
+    assert found(("pyyaml", "6.0"), ("more-itertools", "10.0"), ("mkdocs", "1.6")) == tested  # of the extra `docs`
     assert found(("pyyaml", "6.1"), ("more-itertools", "10.0")) != tested
     assert found(("pyyaml", "6.0")) != tested
     assert found(("pyyaml", "6.0"), ("more-itertools", "10.0"), python="3.12.1") != tested

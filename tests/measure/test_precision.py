@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributions import Distribution
 
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, NativeDtype, Precision
@@ -189,6 +190,21 @@ def test_a_backend_runs_the_same_weights_and_agrees_with_eager(tmp_path: Path, b
     torch.testing.assert_close(results["eager"], results["candidate"])
     if mode is Mode.TRAIN:
         assert not torch.equal(results["candidate"][1][0], initial["0.weight"])
+
+
+def test_eager_checks_the_arguments_of_distributions_also_beside_a_compiled_network(tmp_path: Path) -> None:
+    """Which `torch.compile` ends for the whole process."""
+    Distribution.set_default_validate_args(True)
+    torch._dynamo.eval_frame.TorchPatcher.patch.cache_clear()  # as in a process that has compiled nothing
+    model = tiny(tmp_path, Mode.EVAL)
+    calls = inspect_step(model, model.eval_step).take_calls()
+    eager = eager_variant(model, model.eval_step)
+    candidate = candidate_variant(model, model.eval_step, case(Backend("aot_eager"), Mode.EVAL), calls)
+    checked = []
+    for variant in (eager, candidate, eager, candidate):
+        variant.select()
+        checked.append(Distribution._validate_args)
+    assert checked == [True, False, True, False]
 
 
 def test_the_whole_step_can_be_compiled(tmp_path: Path) -> None:

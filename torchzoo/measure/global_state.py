@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, Self
 
 import torch
+from torch.distributions import Distribution
 
 #: Environment variables that PyTorch, its compilers and its libraries read.
 PREFIXES = ("CUBLAS", "CUDA", "CUDNN", "GOMP", "KMP", "MKL", "NCCL", "OMP", "OPENBLAS", "PYTORCH", "TORCH", "TRITON")
@@ -89,6 +90,11 @@ SETTINGS = (
     ),
     Setting("cuDNN's attention", torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
     Setting("attention of plain operators", torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    Setting(
+        "checks of distributions' arguments",
+        lambda: Distribution._validate_args,
+        Distribution.set_default_validate_args,
+    ),
     Setting(ENVIRONMENT, _environment, _put_environment),
     Setting("folder", _folder, _put_folder),
     *(

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributions import Distribution
 
 from torchzoo import backends
 from torchzoo.backends import NotRunnable
@@ -92,12 +93,17 @@ def _selecting(model: Model, compiled: Mapping[nn.Module, Callable[..., Any]]) -
     """A function that makes each network and block run its compiled form, or its own code where it has none.
 
     `nn.Module.compile()` puts its result in the same place, so all references to the module keep working.
+
+    `torch.compile` ends, for the whole process, the checks of the arguments of `torch.distributions`, which wait for
+    the device. Each variant has them as they are now: eager as if nothing had been compiled.
     """
+    checks_arguments = Distribution._validate_args
     networks = list(model.networks().values())
     modules = [*networks, *(block for network in networks for block in blocks(network))]
 
     def select() -> None:
         for module in modules:
             module._compiled_call_impl = compiled.get(module)
+        Distribution.set_default_validate_args(checks_arguments)
 
     return select
