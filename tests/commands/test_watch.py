@@ -71,6 +71,24 @@ def test_two_culprits_have_two_issues(repository: Repository, tmp_path: Path, mo
     assert (suite.folder / "bisect-2").is_dir()
 
 
+def test_the_issue_of_each_of_two_culprits_has_its_own_part_of_the_change(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_two_steps(spec: str, _: Case, noise: float) -> Any:
+        number = repository.number(spec)
+        return latency(0.02 * noise * (1.5 if number >= 9 else 1.0) * (1.2 if number >= 13 else 1.0))
+
+    FakeLab(in_two_steps).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet()
+    assert suite.night(15) == 1
+    (confirmed,) = suite.last.confirmed
+    assert confirmed.ratio is not None and 1.75 < confirmed.ratio.value < 1.85  # of the nights
+    assert {blamed.specs for blamed in suite.last.blamed} == {(repository.spec(9),), (repository.spec(13),)}
+    titles = [(suite.folder / name).read_text().split("\n")[0] for name in suite.last.issues]
+    assert sorted(title.split()[7] for title in titles) == ["1.20x", "1.50x"]
+
+
 def test_what_cannot_be_bisected_costs_nothing_else(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

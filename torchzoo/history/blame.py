@@ -13,12 +13,13 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.analysis.compare import RunComparison
+from torchzoo.analysis.findings import Finding
 from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, UsageError, one_line
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Verdict
 from torchzoo.history.candidates import NothingBetween, about_commit, candidates
-from torchzoo.history.confirm import Decided, changes_for_the_worse, compare, measure_pair
+from torchzoo.history.confirm import Decided, changes_for_the_worse, compare, measure_pair, of_finding
 from torchzoo.history.culprits import Culprit, Follower, Result, Step
 from torchzoo.history.environments import using
 from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
@@ -40,6 +41,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A culprit with the comparison that shows what it did."""
 
     blamed: Blamed
+    effects: tuple[Confirmed, ...]  # what it explains, with the figures of the comparison
     comparison: RunComparison
 
 
@@ -147,7 +149,7 @@ def _direct(decided: Decided) -> Found:
         about=about_commit(decided.sides.bad),
         explains=decided.confirmed,
     )
-    return Found(blamed=blamed, comparison=decided.comparison)
+    return Found(blamed=blamed, effects=decided.confirmed, comparison=decided.comparison)
 
 
 def _culprits(
@@ -192,24 +194,37 @@ def _examined(work: _Work, culprit: Culprit, target: Confirmed, folder: Path) ->
         culprit.before, culprit.specs[-1], cases, work.request, folder, on_record=work.on_record
     )
     comparison = compare(base, candidate)
-    worse = {(one.case, one.kind) for one in changes_for_the_worse(comparison, base, candidate, night="")}
+    worse = {(one.case, one.kind): one for one in changes_for_the_worse(comparison, base, candidate, night="")}
+    explains = tuple(one for one in confirmed if one is target or (one.case, one.kind) in worse)
     blamed = Blamed(
         before=culprit.before,
         specs=culprit.specs,
         probability=culprit.probability,
         about=about_commit(culprit.specs[-1]),
-        explains=tuple(one for one in confirmed if one is target or (one.case, one.kind) in worse),
+        explains=explains,
         inside=_inside(target, culprit, base, candidate, folder),
     )
-    return Found(blamed=blamed, comparison=comparison)
+    effects = tuple(worse.get((one.case, one.kind)) or _as_measured(comparison, one) for one in explains)
+    return Found(blamed=blamed, effects=effects, comparison=comparison)
+
+
+def _as_measured(comparison: RunComparison, one: Confirmed) -> Confirmed:
+    """A change with the figures of a comparison that shows it, but not clearly enough for a verdict."""
+    finding = _finding(comparison, one)
+    if finding is None:
+        return msgspec.structs.replace(one, words=f"{one.words} (between the two nights)")
+    return of_finding(finding, one.base)
+
+
+def _finding(comparison: RunComparison, one: Confirmed) -> Finding | None:
+    return next((f for f in comparison.findings if (f.case, f.metric) == (one.case, one.kind.metric)), None)
 
 
 def _is_refuted(comparison: RunComparison, culprit: Culprit, target: Confirmed) -> bool:
     """Whether the culprit beside the version before it lacks the change that its search found."""
-    metric = target.kind.metric
-    if metric is None or culprit.ratio is None:
+    if culprit.ratio is None:
         return False
-    finding = next((one for one in comparison.findings if (one.case, one.metric) == (target.case, metric)), None)
+    finding = _finding(comparison, target)
     return finding is not None and beside_half(finding, math.log(culprit.ratio.value)) is Verdict.GOOD
 
 

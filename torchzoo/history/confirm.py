@@ -164,7 +164,7 @@ def changes_for_the_worse(comparison: RunComparison, base: Run, candidate: Run, 
         candidate: the run after.
         night: the last night before the change.
     """
-    found = [_of_finding(finding, night) for finding in comparison.findings if finding.verdict in REGRESSIONS]
+    found = [of_finding(finding, night) for finding in comparison.findings if finding.verdict in REGRESSIONS]
     statuses = {result.case: result.status for result in case_results(candidate)}
     for change in comparison.changes:
         kind = _kind_of(change, statuses)
@@ -186,7 +186,8 @@ def _kind_of(change: StatusChange, statuses: Mapping[Case, Status]) -> Kind | No
     return Kind.INCORRECT if statuses.get(change.case) is Status.INCORRECT else Kind.FAILING
 
 
-def _of_finding(finding: Finding, night: str) -> Confirmed:
+def of_finding(finding: Finding, night: str) -> Confirmed:
+    """A difference as a change: with both figures, and the ratio with its interval."""
     values = [value_text(finding.metric, value) for value in (finding.base, finding.candidate)]
     ratio = finding.ratio
     words = f"{values[0]} -> {values[1]}, {ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"

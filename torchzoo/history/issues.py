@@ -40,7 +40,7 @@ def _issue_of_culprit(night: str, found: Found) -> Issue:
     blamed = found.blamed
     return Issue(
         night=night,
-        effects=_effects(blamed.explains),
+        effects=_effects(found.effects),
         base=blamed.before,
         candidate=blamed.specs[-1],
         version=f"{package_of(blamed.specs[-1])} {short_name(blamed.specs[-1])}",

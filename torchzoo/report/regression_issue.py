@@ -58,13 +58,16 @@ def body(issue: Issue) -> str:
     """The body of the issue."""
     first = issue.effects[0]
     rows = [(one.case.label(), one.what, one.change) for one in issue.effects]
+    sides = (
+        "from the last good version to the first bad one" if issue.version else "from the first of these to the second"
+    )
     comparison = msgspec.structs.replace(issue.comparison, base=issue.base, candidate=issue.candidate)
     lines = [
         f"**{escape(first.case.label())}**: {escape(first.what)}, {escape(first.change)}.",
         "",
         *_since(issue),
         "",
-        *table(("case", "what became worse", "from the last good version to the first bad one"), rows),
+        *table(("case", "what became worse", sides), rows),
         "",
         "One command that shows it again:",
         "",
