@@ -69,6 +69,21 @@ def test_memory_is_given_back_when_asked() -> None:
     assert faults(again) > PAGES / 2
 
 
+def test_a_preloaded_malloc_is_named(tmp_path: Path) -> None:
+    code = tmp_path / "other.c"
+    code.write_text(
+        "extern void *__libc_malloc(unsigned long);\nvoid *malloc(unsigned long n) { return __libc_malloc(n); }\n"
+    )
+    library = tmp_path / "libother.so.2"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, code], check=True)
+    words = [sys.executable, "-c", "from torchzoo import heap; print(heap.described())"]
+    done = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, "LD_PRELOAD": str(library)}
+    )
+    assert done.stdout == "libother.so.2\n"
+    assert heap.described().startswith("glibc ")
+
+
 #: A step that takes and frees 24 MiB, and fails if it had to get most of it anew.
 TAKES_MEMORY = """
     def eval_step(self):

@@ -17,6 +17,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 _NEVER = -1
@@ -43,11 +44,32 @@ def is_chosen(variables: Mapping[str, str]) -> bool:
 
 
 def described() -> str:
-    """What a run notes of the heap; empty without glibc."""
+    """What a run notes of the heap: whose `malloc` it is, and what is set; empty without glibc."""
     if not _has_glibc():
         return ""
+    library = _library_of_malloc()
+    if not library.startswith("libc."):  # LD_PRELOAD
+        return library
     rule = "as variables set it" if is_chosen(os.environ) else "freed memory is kept"
     return f"glibc {platform.libc_ver()[1]}, {rule}"
+
+
+class _Symbol(ctypes.Structure):
+    """What dladdr(3) says of an address."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _library_of_malloc() -> str:
+    """The name of the file that has the process's `malloc`: `libc.so.6`, `libjemalloc.so.2`."""
+    libc, found = ctypes.CDLL(None), _Symbol()
+    libc.dladdr(ctypes.cast(libc.malloc, ctypes.c_void_p), ctypes.byref(found))
+    return Path(os.fsdecode(found.file or b"libc.")).name
 
 
 def _has_glibc() -> bool:

@@ -20,8 +20,8 @@ def _cheap_collections() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.fixture
-def dynamo_as_it_was() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def _dynamo_as_it_was() -> Iterator[None]:
     """Nothing that a test compiled, and nobody who counts it, is there in the next."""
     yield
     torch._dynamo.reset()

@@ -20,8 +20,6 @@ from torchzoo.case import Backend, Mode
 from torchzoo.record import Compilation
 from torchzoo.settings import CacheMode
 
-pytestmark = pytest.mark.usefixtures("dynamo_as_it_was")
-
 PACKAGE = b"x" * 5000
 
 

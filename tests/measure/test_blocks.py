@@ -21,8 +21,6 @@ from torchzoo.record import Compilation
 from torchzoo.zoo.catalog import find_models, load_model_class
 from user_models import TINY, make_folder
 
-pytestmark = pytest.mark.usefixtures("dynamo_as_it_was")
-
 BLOCKY = '''"""A residual network (torchzoo's tests, 2026)."""
 
 from torch import nn

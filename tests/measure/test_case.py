@@ -23,8 +23,6 @@ from torchzoo.record import Check, CheckStatus
 from torchzoo.settings import Pass, Stage
 from user_models import TINY
 
-pytestmark = pytest.mark.usefixtures("dynamo_as_it_was")
-
 
 def note(monkeypatch: pytest.MonkeyPatch, events: list[str], names: list[str]) -> None:
     """Add each call of these functions to the events, with the name of the variant that it is for."""

@@ -22,8 +22,6 @@ from torchzoo.run.worker import failure
 from torchzoo.settings import Stage
 from user_models import TINY
 
-pytestmark = pytest.mark.usefixtures("dynamo_as_it_was")
-
 NEVER = 10**9
 
 TRAIN = """

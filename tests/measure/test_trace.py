@@ -25,7 +25,6 @@ def entries(path: Path) -> list[dict[str, object]]:
     return [json.loads(match[1]) for match in found if match is not None]
 
 
-@pytest.mark.usefixtures("dynamo_as_it_was")
 def test_compiling_is_traced_steps_are_not_and_the_record_says_so(tmp_path: Path) -> None:
     network, x = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.randn(2, 4)
 
