@@ -53,6 +53,22 @@ def test_exit_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "expected a percentage such as 7% or 7" in capsys.readouterr().err
 
 
+def test_the_sides_of_an_ab_were_measured_in_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base, candidate = (keep(tmp_path / "out" / side, records(STEADY)) for side in ("base", "candidate"))
+    other = keep(tmp_path / "out" / "other", records(STEADY))
+
+    def is_in_turns(*runs: str) -> bool:
+        assert main(["compare", *runs, "--format", "md"]) == 0
+        return "measured in turns" in capsys.readouterr().out
+
+    assert not is_in_turns(base, candidate)
+    (tmp_path / "out" / "ab.json").write_text("{}")
+    assert is_in_turns(base, candidate)
+    assert is_in_turns(candidate, base)
+    assert not is_in_turns(base, other)
+    assert not is_in_turns(base, base)
+
+
 def test_new_torch_keeps_its_verdicts(tmp_path: Path) -> None:
     base = keep(tmp_path / "base", records(STEADY))
     slow = keep(tmp_path / "slow", records(times(1.1)), environment={**manifest().environment, "torch": "2.16.0"})

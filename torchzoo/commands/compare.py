@@ -9,6 +9,7 @@ from torchzoo.analysis.compare import compare_runs
 from torchzoo.analysis.findings import LEAST_THRESHOLD, THRESHOLD, Metric
 from torchzoo.commands.arguments import kept_run, share_of, usable_path, write
 from torchzoo.errors import UsageError, unknown
+from torchzoo.history.ab import are_sides
 from torchzoo.provenance import DifferenceKind
 from torchzoo.report import run_comparison, terminal
 
@@ -53,12 +54,14 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare two runs and show the result. The exit status says whether there is a regression."""
+    base, candidate = kept_run(arguments.base), kept_run(arguments.candidate)
     comparison = compare_runs(
-        kept_run(arguments.base),
-        kept_run(arguments.candidate),
+        base,
+        candidate,
         threshold=arguments.threshold,
         across=frozenset(_members(arguments.across, _ACROSS, "--across")),
         metrics=_members(arguments.metric, tuple(Metric), "--metric"),
+        in_turns=are_sides(base.path, candidate.path),
     )
     if arguments.format == "table":
         text = "\n".join([*terminal.lines(run_comparison.on_terminal(comparison)), ""])

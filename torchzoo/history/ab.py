@@ -87,6 +87,12 @@ def measure_sides(
     turns.measure(request.run, places, only=request.only, on_record=on_record)
 
 
+def are_sides(base: Path, candidate: Path) -> bool:
+    """Whether two runs are the sides of one A/B, whose processes were measured in turns."""
+    folder = base.resolve().parent
+    return (folder / FILE).is_file() and {base.resolve(), candidate.resolve()} == {folder / side for side in Side}
+
+
 def compare_sides(path: Path, *, threshold: float | None = None) -> RunComparison:
     """The verdicts of `compare`, whatever the sides differ in: that difference is the point.
 
