@@ -13,6 +13,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,12 +84,17 @@ def fingerprint(paths: Iterable[Path], facts: Iterable[str] = ()) -> str:
 def software(constraints: Path) -> list[str]:
     """Python, the kind of processor, and what is installed of the packages that `constraints` names.
 
-    What only builds the site of the documents is left out: no test of a model reads it.
+    Of these only what README's command installs counts, and where pip puts it: other packages may be there or not
+    (Ray brings a colorama of its own, which is found as soon as Ray has been imported).
     """
     lines = constraints.read_text(encoding="utf-8").splitlines()
-    named = {canonical(line.partition("==")[0]) for line in lines if "==" in line}
-    named -= needed("torchzoo[docs]") - needed("torchzoo[models,dev]")
-    installed = {f"{canonical(one.name)} {one.version}" for one in importlib.metadata.distributions()}
+    named = {canonical(line.partition("==")[0]) for line in lines if "==" in line} & needed("torchzoo[models,dev]")
+    site_packages = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
+    installed = {
+        f"{canonical(one.name)} {one.version}"
+        for one in importlib.metadata.distributions()
+        if Path(str(one.locate_file(""))).resolve() in site_packages
+    }
     python = ".".join(platform.python_version_tuple()[:2])
     return [python, platform.machine(), *sorted(one for one in installed if one.split()[0] in named)]
 

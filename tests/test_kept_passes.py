@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from kept_passes import KeptPasses, fingerprint, read_committed, software, write_committed
+from kept_passes import KeptPasses, fingerprint, needed, read_committed, software, write_committed
 
 
 def runs(kept: KeptPasses, key: str, test: str = "contract-tiny") -> bool:
@@ -60,24 +62,52 @@ def test_committed_passes_count_like_those_of_this_machine(tmp_path: Path) -> No
     assert read_committed(tmp_path / "none.txt") == {}
 
 
+def distribution(name: str, version: str, place: str) -> SimpleNamespace:
+    return SimpleNamespace(name=name, version=version, locate_file=lambda _: place)
+
+
 def test_only_tested_packages_and_the_minor_version_of_python_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     constraints = tmp_path / "constraints.txt"
     constraints.write_text("# tested\nPyYAML==6.0\nmore_itertools==10.0\nmkdocs==1.6\n")
+    site_packages = sysconfig.get_path("purelib")
 
-    def found(*installed: tuple[str, str], python: str = "3.11.7") -> list[str]:
-        packages = [SimpleNamespace(name=name, version=version) for name, version in installed]
+    def found(*installed: tuple[str, str], python: str = "3.11.7", place: str = site_packages) -> list[str]:
+        packages = [
+            distribution("pyyaml", "6.0", site_packages),
+            *(distribution(name, version, place) for name, version in installed),
+        ]
         monkeypatch.setattr("kept_passes.importlib.metadata.distributions", lambda: packages)
+        monkeypatch.setattr("kept_passes.needed", lambda _: {"pyyaml", "more-itertools"})
         monkeypatch.setattr("kept_passes.platform.python_version_tuple", lambda: tuple(python.split(".")))
         return software(constraints)
 
-    tested = found(("pyyaml", "6.0"), ("more-itertools", "10.0"))
-    assert found(("pyyaml", "6.0"), ("more-itertools", "10.0"), ("ipython", "9.0"), python="3.11.9") == tested
-    assert found(("pyyaml", "6.0"), ("more-itertools", "10.0"), ("mkdocs", "1.6")) == tested  # of the extra `docs`
-    assert found(("pyyaml", "6.1"), ("more-itertools", "10.0")) != tested
-    assert found(("pyyaml", "6.0")) != tested
-    assert found(("pyyaml", "6.0"), ("more-itertools", "10.0"), python="3.12.1") != tested
+    tested = found(("more-itertools", "10.0"))
+    assert found(("more-itertools", "10.0"), ("ipython", "9.0"), python="3.11.9") == tested
+    assert found(("more-itertools", "10.0"), ("mkdocs", "1.6")) == tested  # it only builds the site
+    assert found(("more-itertools", "10.1")) != tested
+    assert found() != tested
+    assert found(("more-itertools", "10.0"), python="3.12.1") != tested
+    assert found(("more-itertools", "10.0"), place=f"{site_packages}/ray/thirdparty_files") == found()
+
+
+def test_what_is_needed_is_what_is_needed_by_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    requires = {
+        "zoo": ["msgspec>=0.19", 'A_b[fast]; extra == "models"', 'mkdocs; extra == "docs"'],
+        "A_b": ["c", 'd; extra == "fast"', 'e; extra == "slow"', 'f; python_version < "3"'],
+        "d": ["zoo"],
+        "c": None,
+    }
+
+    def requires_of(name: str) -> list[str] | None:
+        if name not in requires:
+            raise importlib.metadata.PackageNotFoundError
+        return requires[name]
+
+    monkeypatch.setattr("kept_passes.importlib.metadata.requires", requires_of)
+    assert needed("zoo[models]") == {"zoo", "msgspec", "a-b", "c", "d"}
+    assert needed("zoo") == {"zoo", "msgspec"}
 
 
 @pytest.mark.parametrize("outcome", [AssertionError, KeyboardInterrupt, pytest.skip.Exception])
