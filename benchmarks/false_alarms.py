@@ -26,7 +26,7 @@ import msgspec
 
 from torchzoo.analysis.significance import LogRatio, pair_ratio
 from torchzoo.case import Case
-from torchzoo.history.ab import Side
+from torchzoo.history.ab_folder import Side
 from torchzoo.history.confirm import compare
 from torchzoo.history.nights import is_measured
 from torchzoo.record import EAGER_VARIANT, Measured

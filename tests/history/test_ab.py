@@ -17,7 +17,8 @@ from examples import CASE, FACTS, ROOT, SPEC, record
 from torchzoo.case import EAGER, Mode
 from torchzoo.cli import main
 from torchzoo.history import ab, turns
-from torchzoo.history.ab import AbError, AbRequest, Side
+from torchzoo.history.ab import AbError, AbRequest
+from torchzoo.history.ab_folder import Side
 from torchzoo.history.turns import in_turns
 from torchzoo.run.agent import Prepared
 from torchzoo.run.plan import Axes, PlannedCase

@@ -13,7 +13,8 @@ from torchzoo.commands.compare import OK, REGRESSION, WRITERS
 from torchzoo.commands.run_options import add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history import ab
-from torchzoo.history.ab import AbRequest, Side
+from torchzoo.history.ab import AbRequest
+from torchzoo.history.ab_folder import Side
 from torchzoo.history.environments import using
 from torchzoo.history.specs import parse
 from torchzoo.history.turns import ignore

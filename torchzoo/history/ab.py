@@ -5,7 +5,6 @@ The sides are two run folders, `base` and `candidate`, measured in turns (`torch
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 
 import msgspec
@@ -15,6 +14,7 @@ from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file, to_json
 from torchzoo.history import turns
+from torchzoo.history.ab_folder import FILE, Side
 from torchzoo.history.environments import Environment
 from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.provenance import DifferenceKind
@@ -22,13 +22,7 @@ from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
 from torchzoo.store import read_run, write_whole
 
-FILE = "ab.json"
 _MOST_BYTES = 2**20
-
-
-class Side(enum.StrEnum):
-    BASE = "base"
-    CANDIDATE = "candidate"
 
 
 class AbRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,12 +79,6 @@ def measure_sides(
         for side, environment in ((Side.BASE, base), (Side.CANDIDATE, candidate))
     }
     turns.measure(request.run, places, only=request.only, on_record=on_record)
-
-
-def are_sides(base: Path, candidate: Path) -> bool:
-    """Whether two runs are the sides of one A/B, whose processes were measured in turns."""
-    folder = base.resolve().parent
-    return (folder / FILE).is_file() and {base.resolve(), candidate.resolve()} == {folder / side for side in Side}
 
 
 def compare_sides(path: Path, *, threshold: float | None = None) -> RunComparison:

@@ -17,7 +17,8 @@ from torchzoo.analysis.comparison_summary import is_open
 from torchzoo.analysis.findings import Finding
 from torchzoo.case import Case
 from torchzoo.history import ab
-from torchzoo.history.ab import AbRequest, Side
+from torchzoo.history.ab import AbRequest
+from torchzoo.history.ab_folder import FILE, Side
 from torchzoo.history.environments import using
 from torchzoo.history.nights import Confirmed, is_measured
 from torchzoo.history.proposals import Kind, Proposal, leaks_of
@@ -89,7 +90,7 @@ def measure_pair(
     Raises:
         TorchzooError: an environment can't be made, or nothing can be measured in it; the message is one line.
     """
-    if (folder / ab.FILE).is_file():
+    if (folder / FILE).is_file():
         asked = ab.read_request(folder)
     else:
         axes = msgspec.structs.replace(request.axes, repeats=repeats)
