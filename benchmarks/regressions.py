@@ -2,15 +2,19 @@
 
     python benchmarks/regressions.py -d cuda -o /tmp/regressions
     python benchmarks/regressions.py -d cpu --sessions 2 --repeats 4 --draw 3 -o /tmp/regressions
+    python benchmarks/regressions.py --runs runs/one runs/two --host-bound --plant 3 --draw 5 --trials 100
 
 Measures twenty cases (ten models in both modes) in several sessions: independent runs of `run.py --repeats N`, one
 after the other, so that what differs between processes and what drifts between runs are both real. A session that is in
-the folder already is read, not run again. Each trial then takes two different sessions as base and candidate, draws
-`--draw` of the processes of each case from each, and compares them as `torchzoo compare` does (latency, threshold 7%).
-In a planted trial the samples of three cases of the candidate, drawn at random, are multiplied by 1.10 first: a
-slow-down of exactly 10% under the noise as it was measured. Found exactly: these three are slower and nothing else is
-either slower or faster. Without a plant any such verdict is a false alarm. Trials share the same recorded processes, so
-they are not independent of each other.
+the folder already is read, not run again. With `--runs`, kept runs take the place of the sessions, such as two of a
+whole suite: then each trial draws its twenty cases from all that these have measured.
+
+Each trial takes two different runs as base and candidate, draws `--draw` of the processes of each case from each, and
+compares them as `torchzoo compare` does by default (latency alone). In a planted trial the samples of three cases of
+the candidate, drawn at random, are multiplied first, by 1.10 (`--plant 3`: by 1.03): a slow-down of exactly 10% under
+the noise as it was measured. Found exactly: these three are slower and nothing else is either slower or faster.
+Without a plant any such verdict is a false alarm. Trials share the same recorded processes, so they are not
+independent of each other.
 """
 
 from __future__ import annotations
@@ -21,11 +25,13 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
+from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.cases import by_case
 from torchzoo.analysis.compare import RunComparison, compare_runs
 from torchzoo.analysis.findings import Metric, Verdict
@@ -37,7 +43,6 @@ from torchzoo.store import Run, read_run
 
 ROOT = Path(__file__).resolve().parent.parent
 PLANTED_CASES = 3
-PLANTED_FACTOR = 1.10
 CASES = 20
 
 #: Steps of some milliseconds: on an H200 at the default batches, bound by the device; on a CPU at the smoke batches.
@@ -49,6 +54,16 @@ ON_CPU = (
     "lennard_jones soft_actor_critic phlippe_resnet phlippe_densenet squeezenet1_1 shufflenet_v2_x1_0 resnet18 "
     "mnasnet1_0 tts_angular functorch_dp_cifar10"
 )
+
+
+def sessions(arguments: argparse.Namespace) -> Iterator[Run]:
+    """The runs that trials draw from: kept ones, or sessions."""
+    if arguments.runs:
+        yield from map(read_run, arguments.runs)
+        return
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    for number in range(1, arguments.sessions + 1):
+        yield session(arguments.output / f"session-{number}", arguments)
 
 
 def session(folder: Path, arguments: argparse.Namespace) -> Run:
@@ -65,13 +80,15 @@ def session(folder: Path, arguments: argparse.Namespace) -> Run:
     return read_run(folder)
 
 
-def drawn(run: Run, cases: list[Case], draw: int, generator: random.Random, planted: list[Case]) -> Run:
-    """The run with `draw` processes of each case, those of `planted` slowed down."""
+def drawn(
+    run: Run, cases: list[Case], draw: int, generator: random.Random, planted: list[Case], factor: float = 1.0
+) -> Run:
+    """The run with `draw` processes of each case, those of `planted` slowed down by a factor."""
     groups = by_case(run.records)
     kept = []
     for case in cases:
         for repeat, record in enumerate(generator.sample(groups[case], draw)):
-            outcome = slowed(record) if case in planted else record.outcome
+            outcome = slowed(record, factor) if case in planted else record.outcome
             kept.append(
                 msgspec.structs.replace(record, case=msgspec.structs.replace(case, repeat=repeat), outcome=outcome)
             )
@@ -79,26 +96,32 @@ def drawn(run: Run, cases: list[Case], draw: int, generator: random.Random, plan
     return msgspec.structs.replace(run, manifest=manifest, records=tuple(kept))
 
 
-def slowed(record: Record) -> Measured:
+def slowed(record: Record, factor: float) -> Measured:
     measured = record.outcome
     assert isinstance(measured, Measured)
-    blocks = tuple(Block(b.variant, tuple(s * PLANTED_FACTOR for s in b.samples_s)) for b in measured.blocks)
+    blocks = tuple(Block(b.variant, tuple(s * factor for s in b.samples_s)) for b in measured.blocks)
     return msgspec.structs.replace(measured, blocks=blocks)
 
 
-def usable(runs: list[Run], draw: int) -> list[Case]:
-    """Cases that every session has measured by enough processes."""
+def usable(runs: list[Run], draw: int, *, host_bound: bool) -> list[Case]:
+    """Cases that every run has measured by enough processes."""
     groups = [by_case(r for r in run.records if isinstance(r.outcome, Measured)) for run in runs]
-    return [case for case in groups[0] if all(len(group.get(case, [])) >= draw for group in groups)][:CASES]
+    cases = [case for case in groups[0] if all(len(group.get(case, [])) >= draw for group in groups)]
+    if host_bound:
+        bound = [{noise.case: noise.bound for noise in noise_of(run)} for run in runs]
+        cases = [case for case in cases if all(one[case] is Bound.HOST for one in bound)]
+    return cases
 
 
-def trial(runs: list[Run], cases: list[Case], draw: int, seed: int, *, plant: bool) -> tuple[RunComparison, set[Case]]:
+def trial(runs: list[Run], cases: list[Case], draw: int, seed: int, factor: float) -> tuple[RunComparison, set[Case]]:
+    """Two runs compared; with a factor other than 1, three of their cases are slowed down."""
     generator = random.Random(seed)
     base, candidate = generator.sample(runs, 2)
-    planted = generator.sample(cases, PLANTED_CASES) if plant else []
+    drawn_cases = generator.sample(cases, CASES) if len(cases) > CASES else cases
+    planted = generator.sample(drawn_cases, PLANTED_CASES) if factor != 1 else []
     comparison = compare_runs(
-        drawn(base, cases, draw, generator, []),
-        drawn(candidate, cases, draw, generator, planted),
+        drawn(base, drawn_cases, draw, generator, []),
+        drawn(candidate, drawn_cases, draw, generator, planted, factor),
         metrics=[Metric.LATENCY],
     )
     return comparison, set(planted)
@@ -114,21 +137,24 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=20, help="with a plant, and without (default: 20)")
     parser.add_argument("--time-limit", type=float, default=1.0, help="of timing a process, in seconds (default: 1)")
     parser.add_argument("-j", "--jobs", type=int)
-    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--plant", type=float, default=10.0, metavar="PERCENT", help="(default: 10)")
+    parser.add_argument("--runs", type=Path, nargs="+", default=[], metavar="RUN", help="kept runs instead of sessions")
+    parser.add_argument("--host-bound", action="store_true", help="only cases that the host bounds in every run")
+    parser.add_argument("-o", "--output", type=Path, help="the sessions' folder")
     arguments = parser.parse_args()
-    arguments.output.mkdir(parents=True, exist_ok=True)
+    if bool(arguments.runs) == bool(arguments.output):
+        parser.error("give -o FOLDER to measure, or --runs RUN RUN for what is there")
 
     runs = []
-    for number in range(1, arguments.sessions + 1):
-        run = session(arguments.output / f"session-{number}", arguments)
+    for number, run in enumerate(sessions(arguments), 1):
         print(f"session {number}: {counts(run)}", flush=True)
         runs.append(run)
     environment = runs[0].manifest.environment
     devices = {r.outcome.device_name for run in runs for r in run.records if isinstance(r.outcome, Measured)}
     print(f"{', '.join(sorted(devices))}, torch {environment['torch']}")
-    cases = usable(runs, arguments.draw)
+    cases = usable(runs, arguments.draw, host_bound=arguments.host_bound)
     if len(cases) < CASES:
-        print(f"only {len(cases)} cases were measured often enough in every session")
+        print(f"only {len(cases)} such cases were measured often enough in every session")
     if len(cases) <= PLANTED_CASES or len(runs) < 2:
         sys.exit("too few cases or sessions for a trial")
     show_noise(runs, cases)
@@ -155,15 +181,16 @@ def show_noise(runs: list[Run], cases: list[Case]) -> None:
 
 def show_trials(runs: list[Run], cases: list[Case], arguments: argparse.Namespace) -> None:
     exact, missed, alarms, states = 0, 0, 0, Counter[str]()
+    count = min(len(cases), CASES)
     for seed in range(arguments.trials):
-        comparison, planted = trial(runs, cases, arguments.draw, seed, plant=True)
+        comparison, planted = trial(runs, cases, arguments.draw, seed, 1 + arguments.plant / 100)
         slower = {one.case for one in comparison.findings if one.verdict is Verdict.SLOWER}
         wrong = {one.case for one in comparison.findings if one.is_notable and one.case not in planted}
         exact += slower == planted and not wrong
         missed += len(planted - slower)
         alarms += len(wrong)
         states.update(one.verdict for one in comparison.findings if one.case not in planted)
-    what = f"{100 * (PLANTED_FACTOR - 1):.0f}% planted in {PLANTED_CASES} of {len(cases)} cases"
+    what = f"{arguments.plant:g}% planted in {PLANTED_CASES} of {count} cases"
     print(
         f"{what}, {arguments.draw} processes a side: found exactly in {exact} of {arguments.trials} trials "
         f"({missed} of {PLANTED_CASES * arguments.trials} plants missed, {alarms} false alarms; the other cases: "
@@ -171,12 +198,10 @@ def show_trials(runs: list[Run], cases: list[Case], arguments: argparse.Namespac
     )
     false_alarms, states = 0, Counter[str]()
     for seed in range(arguments.trials):
-        comparison, _ = trial(runs, cases, arguments.draw, 1000 + seed, plant=False)
+        comparison, _ = trial(runs, cases, arguments.draw, 1000 + seed, 1.0)
         states.update(one.verdict for one in comparison.findings)
         false_alarms += any(one.is_notable for one in comparison.findings)
-    print(
-        f"no plant: a false alarm in {false_alarms} of {arguments.trials} trials of {len(cases)} cases ({told(states)})"
-    )
+    print(f"no plant: a false alarm in {false_alarms} of {arguments.trials} trials of {count} cases ({told(states)})")
 
 
 def told(states: Counter[str]) -> str:
