@@ -210,6 +210,12 @@ def test_api_coverage_counts_unions_and_their_ratio() -> None:
     assert domains["speech"] == ["1", "2", "2", "3", "2"]  # aten::mm is touched elsewhere too
     assert domains["all"] == ["3", "4", "", "6", ""]
     assert ["aten::mm", "demucs, resnet50"] in table(text, "operator")
+    ways = {row[0]: row[1:] for row in table(text, "counted")}
+    assert ways["as above"] == ["1.50", "1.25"]
+    assert ways["only train"] == ["1.00", "1.00"]
+    assert ways["only eval"] == ["1.50", "1.33"]
+    assert ways["mlperf without unet3d"] == ["3.00", "1.67"]
+    assert "mlperf without dlrm" not in ways  # it did not run
 
 
 def test_compile_modes_has_eager_first_and_says_when_compiling_pays() -> None:

@@ -67,20 +67,25 @@ class Surface:
             self.names["operators"].update(surface.operators)
 
 
-def surfaces(run: Run) -> dict[str, list[ApiSurface]]:
-    """The surfaces of the run by model."""
+def surfaces(run: Run, *modes: Mode) -> dict[str, list[ApiSurface]]:
+    """The surfaces of the run by model: in all its modes, or in those that are given."""
     found: dict[str, list[ApiSurface]] = defaultdict(list)
     for result, figures in measured(run):
-        if figures.measured.api is not None:
+        if figures.measured.api is not None and (not modes or result.case.mode in modes):
             found[result.case.model].append(figures.measured.api)
     return found
+
+
+def _surface(of_model: dict[str, list[ApiSurface]], models: Iterable[str]) -> Surface:
+    """What some models use together."""
+    return Surface(one for model in models for one in of_model.get(model, []))
 
 
 def rows(run: Run) -> list[Row]:
     """How many times more names the paper's models use than MLPerf's. It is a count, so it has no interval."""
     of_model = surfaces(run)
     sets = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
-    used = {suite: Surface(one for name in names for one in of_model.get(name, [])) for suite, names in sets.items()}
+    used = {suite: _surface(of_model, names) for suite, names in sets.items()}
     ran = ", ".join(
         f"{sum(name in of_model for name in names)} of {len(names)} of {suite}" for suite, names in sets.items()
     )
@@ -103,6 +108,7 @@ def report(run: Run) -> list[str]:
         return ["No case of this run has an API surface: run it with `--api`.", "", *not_measured(run)]
     return [
         *_sets(of_model),
+        *_sensitivity(run, of_model),
         *_domains(run, found),
         *_rare(of_model),
         READING,
@@ -113,9 +119,7 @@ def report(run: Run) -> list[str]:
 def _sets(of_model: dict[str, list[ApiSurface]]) -> list[str]:
     """The counts of both suites, and what one has and the other has not."""
     members = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
-    surfaces = {
-        suite: Surface(one for model in models for one in of_model.get(model, [])) for suite, models in members.items()
-    }
+    surfaces = {suite: _surface(of_model, models) for suite, models in members.items()}
     lines = [f"## {LARGER} against {SMALLER}", ""]
     rows = []
     for suite, models in members.items():
@@ -131,6 +135,31 @@ def _sets(of_model: dict[str, list[ApiSurface]]) -> list[str]:
             added = sorted(surfaces[suite].names[kind] - surfaces[other].names[kind])
             lines += _folded(f"{len(added)} {kind} in {suite} and not in {other}", added)
     return lines
+
+
+def _sensitivity(run: Run, of_model: dict[str, list[ApiSurface]]) -> list[str]:
+    """The ratio of both suites in one mode alone, and without each model of the smaller one."""
+    larger, smaller = (read_suite(suite).models for suite in (LARGER, SMALLER))
+    ways = [("as above", of_model, smaller)]
+    ways += [(f"only {mode}", surfaces(run, mode), smaller) for mode in (Mode.TRAIN, Mode.EVAL)]
+    for model in smaller:
+        if model in of_model:
+            others = [other for other in smaller if other != model]
+            ways.append((f"{SMALLER} without {markdown.escape(model)}", of_model, others))
+    rows = []
+    for name, found, others in ways:
+        more, fewer = _surface(found, larger), _surface(found, others)
+        counts = [(len(more.names[kind]), len(fewer.names[kind])) for kind in KINDS]
+        rows.append([name, *(f"{one / other:.2f}" if other else "" for one, other in counts)])
+    about = f"How many times more {LARGER} uses than {SMALLER}, if the count is made in another way:"
+    return [
+        f"## What the ratio depends on: the modes, and {SMALLER}'s models",
+        "",
+        about,
+        "",
+        *markdown.table(("counted", *KINDS), rows),
+        "",
+    ]
 
 
 def _counts(surface: Surface) -> list[str]:
