@@ -70,8 +70,11 @@ def test_devices_are_compared_at_both_precisions_and_the_same_batches(planned: d
     assert axis(planned["paper_devices"], "backend") == {"eager"}
 
 
-def test_the_api_study_takes_small_steps_of_both_suites(planned: dict[str, list[Case]], tmp_path: Path) -> None:
-    assert axis(planned["paper_api"], "model") >= {*read_suite("mlperf").models}
+def test_the_api_study_takes_small_steps_of_all_models_in_all_modes(
+    planned: dict[str, list[Case]], tmp_path: Path
+) -> None:
+    assert axis(planned["paper_api"], "model") >= {*read_suite("mlperf").models, *read_suite("torchbench").models}
+    assert axis(planned["paper_api"], "mode") == {"train", "eval", "prefill", "decode"}
     assert settings("paper_api", tmp_path).passes == (Pass.API,)
 
 

@@ -154,6 +154,12 @@ def test_api_coverage_stands_beside_the_papers_ratio() -> None:
         report("paper_api", run_of([trained("demucs", touching("a", "x"))])), "API coverage over MLPerf's models"
     )
     assert alone_there["functions"][1].startswith("not measured: one of the two sets")
+    assert "functions, all of torchzoo" not in rows
+    more = run_of([*run.records, trained("fno2d", touching("a b c d", "x y z"))])
+    rows = beside(report("paper_api", more), "API coverage over MLPerf's models")
+    assert rows["functions"][1].startswith("1.50 times")
+    assert rows["functions, all of torchzoo"][0] == "2.3 times"
+    assert rows["functions, all of torchzoo"][1].startswith("2.00 times; models: 3 of torchzoo, 1 of 6 of mlperf")
 
 
 # --- paper_devices ---

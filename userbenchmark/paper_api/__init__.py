@@ -1,15 +1,15 @@
-"""How much of PyTorch's API a set of models uses: the paper's 84 models against MLPerf's.
+"""How much of PyTorch's API a set of models uses: the paper's 84 models, and all of torchzoo's, against MLPerf's.
 
 The TorchBench paper (Hao et al., 2023, arXiv:2304.14226, section 1) says that its suite covers 2.3 times more of
-PyTorch's API surface than MLPerf's PyTorch models. Here both sets run one eager step in training and in evaluation, and
-what the steps use is collected: public functions of `torch`, and operators of the dispatcher. The batches are the
-smallest ones, because the surface does not depend on their size.
+PyTorch's API surface than MLPerf's PyTorch models. Here all models run one eager step in each of their modes, and what
+the steps use is collected: public functions of `torch`, and operators of the dispatcher. The batches are the smallest
+ones, because the surface does not depend on their size.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from torchzoo.case import EAGER, Mode
 from torchzoo.operators import ApiSurface
@@ -23,6 +23,7 @@ from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measure
 from torchzoo.zoo.suites import read_suite
 
 LARGER, SMALLER = "torchbench", "mlperf"
+ZOO = "torchzoo"  # all models of the run
 KINDS = ("functions", "operators")
 TABLE = "API coverage over MLPerf's models"
 
@@ -38,12 +39,12 @@ with those here, but it can't be reproduced exactly.
 
 
 def plan(choice: Choice) -> RunRequest:
-    """One step of every model of both suites in both modes, at the smoke batch size. Timing takes hardly any time."""
+    """One step of every model in every mode, at the smoke batch size. Timing takes hardly any time."""
     return RunRequest(
-        patterns=choice.patterns,
-        suites=choice.suites_or(LARGER, SMALLER),
+        patterns=choice.patterns if choice.names_models else ("all",),
+        suites=choice.suites,
         models_dirs=choice.models_dirs,
-        axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=(EAGER,), batch_sizes=(SMOKE,)),
+        axes=Axes(modes=tuple(Mode), devices=(), backends=(EAGER,), batch_sizes=(SMOKE,)),
         settings=Settings(
             time_limit_s=0.01,
             min_time_s=0.0,
@@ -81,22 +82,41 @@ def _surface(of_model: dict[str, list[ApiSurface]], models: Iterable[str]) -> Su
     return Surface(one for model in models for one in of_model.get(model, []))
 
 
+def _sets(of_model: dict[str, list[ApiSurface]]) -> dict[str, Sequence[str]]:
+    """The models of both suites, and all of the run if it has more."""
+    sets: dict[str, Sequence[str]] = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
+    has_more = not of_model.keys() <= {*sets[LARGER], *sets[SMALLER]}
+    return sets | ({ZOO: tuple(of_model)} if has_more else {})
+
+
 def rows(run: Run) -> list[Row]:
-    """How many times more names the paper's models use than MLPerf's. It is a count, so it has no interval."""
+    """How many times more names the paper's models use than MLPerf's, and how many times all of torchzoo's.
+
+    They are counts, so they have no intervals.
+    """
     of_model = surfaces(run)
-    sets = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
-    used = {suite: _surface(of_model, names) for suite, names in sets.items()}
-    ran = ", ".join(
-        f"{sum(name in of_model for name in names)} of {len(names)} of {suite}" for suite, names in sets.items()
-    )
+    sets = _sets(of_model)
+    used = {name: _surface(of_model, models) for name, models in sets.items()}
+    ran = {
+        name: f"{sum(model in of_model for model in models)} of {len(models)} of {name}"
+        for name, models in sets.items()
+        if name != ZOO
+    }
+    ran[ZOO] = f"{len(of_model)} of {ZOO}"
     rows = []
-    for kind in KINDS:
-        larger, smaller = (len(used[suite].names[kind]) for suite in (LARGER, SMALLER))
-        ratio = exactly(larger / smaller) if larger and smaller else None
-        missing = "one of the two sets has no model with a surface in this run"
-        rows.append(
-            Row(table=TABLE, figure=kind, beside="API surface", measured=ratio, missing=missing, note=f"models: {ran}")
-        )
+    for name in (one for one in sets if one != SMALLER):
+        for kind in KINDS:
+            more, fewer = (len(used[one].names[kind]) for one in (name, SMALLER))
+            rows.append(
+                Row(
+                    table=TABLE,
+                    figure=kind if name == LARGER else f"{kind}, all of {name}",
+                    beside="API surface",
+                    measured=exactly(more / fewer) if more and fewer else None,
+                    missing="one of the two sets has no model with a surface in this run",
+                    note=f"models: {ran[name]}, {ran[SMALLER]}",
+                )
+            )
     return rows
 
 
@@ -107,7 +127,7 @@ def report(run: Run) -> list[str]:
     if not found:
         return ["No case of this run has an API surface: run it with `--api`.", "", *not_measured(run)]
     return [
-        *_sets(of_model),
+        *_side_by_side(of_model),
         *_sensitivity(run, of_model),
         *_domains(run, found),
         *_rare(of_model),
@@ -116,24 +136,23 @@ def report(run: Run) -> list[str]:
     ]
 
 
-def _sets(of_model: dict[str, list[ApiSurface]]) -> list[str]:
-    """The counts of both suites, and what one has and the other has not."""
-    members = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
-    surfaces = {suite: _surface(of_model, models) for suite, models in members.items()}
-    lines = [f"## {LARGER} against {SMALLER}", ""]
-    rows = []
-    for suite, models in members.items():
-        present = [model for model in models if model in of_model]
-        rows.append([suite, f"{len(present)} of {len(models)}", *_counts(surfaces[suite])])
-    lines += [*markdown.table(("set", "models that ran", *KINDS), rows), ""]
-    for suite, models in members.items():
+def _side_by_side(of_model: dict[str, list[ApiSurface]]) -> list[str]:
+    """The counts of each set, and what one has and the other has not."""
+    sets = _sets(of_model)
+    used = {name: _surface(of_model, models) for name, models in sets.items()}
+    lines = [f"## {' and '.join(one for one in sets if one != SMALLER)} against {SMALLER}", ""]
+    rows, without = [], []
+    for name, models in sets.items():
         missing = [model for model in models if model not in of_model]
+        rows.append([name, f"{len(models) - len(missing)} of {len(models)}", *_counts(used[name])])
         if missing:
-            lines += [f"Without a surface in this run, of {suite}: {', '.join(map(markdown.escape, missing))}.", ""]
-    for suite, other in ((LARGER, SMALLER), (SMALLER, LARGER)):
+            without += [f"Without a surface in this run, of {name}: {', '.join(map(markdown.escape, missing))}.", ""]
+    lines += [*markdown.table(("set", "models that ran", *KINDS), rows), "", *without]
+    pairs = [(LARGER, SMALLER), (SMALLER, LARGER)] + ([(ZOO, LARGER)] if ZOO in sets else [])
+    for name, other in pairs:
         for kind in KINDS:
-            added = sorted(surfaces[suite].names[kind] - surfaces[other].names[kind])
-            lines += _folded(f"{len(added)} {kind} in {suite} and not in {other}", added)
+            added = sorted(used[name].names[kind] - used[other].names[kind])
+            lines += _folded(f"{len(added)} {kind} in {name} and not in {other}", added)
     return lines
 
 
@@ -144,11 +163,11 @@ def _sensitivity(run: Run, of_model: dict[str, list[ApiSurface]]) -> list[str]:
     ways += [(f"only {mode}", surfaces(run, mode), smaller) for mode in (Mode.TRAIN, Mode.EVAL)]
     for model in smaller:
         if model in of_model:
-            others = [other for other in smaller if other != model]
+            others = tuple(other for other in smaller if other != model)
             ways.append((f"{SMALLER} without {markdown.escape(model)}", of_model, others))
     rows = []
-    for name, found, others in ways:
-        more, fewer = _surface(found, larger), _surface(found, others)
+    for name, found, fewer_models in ways:
+        more, fewer = _surface(found, larger), _surface(found, fewer_models)
         counts = [(len(more.names[kind]), len(fewer.names[kind])) for kind in KINDS]
         rows.append([name, *(f"{one / other:.2f}" if other else "" for one, other in counts)])
     about = f"How many times more {LARGER} uses than {SMALLER}, if the count is made in another way:"
