@@ -35,14 +35,14 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchzoo.case import Mode
 from torchzoo.errors import attempt, one_line
 from torchzoo.tasks import SupervisedModel
 from torchzoo.zoo.catalog import NEEDS_DATA
-from torchzoo.zoo.contract import SynchronisingOperators, synchronising_operators, tensors
+from torchzoo.zoo.contract import synchronising_operators, tensors
 from torchzoo.zoo.folders import bundled, import_folder
+from torchzoo.zoo.without_data import answers
 
 GIB = 2**30
 BATCH_SIZE = 2  # of the steps that are taken
@@ -151,35 +151,6 @@ class Facts:
         """The device memory that a case needs."""
         weights = (16 if mode is Mode.TRAIN else 4) * self.parameters
         return OVERHEAD * (weights + self.bytes_per_sample[mode] * batch_size) / GIB + OVERHEAD_GIB
-
-
-class Answers(SynchronisingOperators):  # type: ignore[no-untyped-call]
-    """Answers yes-or-no questions on the meta device: yes, but no where the question is whether any element is true.
-
-    transformers asks such questions of masks (does it hide nothing?) and of positions (do they all follow each other?).
-    `seen` names the operators that asked, too: on a GPU they wait. What reads other values fails, as without this.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.of_any = WeakTensorKeyDictionary()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func._schema.name
-        if name == "aten::_local_scalar_dense" and args[0].is_meta and args[0].dtype is torch.bool:
-            self.seen.add(name)
-            return args[0] not in self.of_any
-        result = super().__torch_dispatch__(func, types, args, kwargs)
-        if name == "aten::any":
-            self.of_any[result] = True
-        return result
-
-
-@contextmanager
-def answers() -> Iterator[set[str]]:
-    """The operators that asked for an answer."""
-    with Answers() as mode:
-        yield mode.seen
 
 
 def waits(device: str) -> AbstractContextManager[set[str]]:

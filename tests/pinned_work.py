@@ -7,11 +7,13 @@ decision that is seen in the commit, and not by accident.
 
 A step is the first one of a new model. At the smoke batch size it is taken on the CPU (a model that is too large for
 that: on the meta device) inside the contract's test. At the default batch size it is counted on the meta device, where
-tensors have shapes and no values. Where that can't be, the line has no figures, and says why.
+tensors have shapes and no values. Questions that a step asks of its data are answered there where that can be checked
+(`torchzoo/zoo/without_data.py`). Where a step can't be counted, its line has no figures, and says why.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import enum
 import sys
@@ -26,6 +28,7 @@ from torchzoo.record import Flops
 from torchzoo.zoo.catalog import NEEDS_DATA, Catalog, find_models, load_model_class
 from torchzoo.zoo.requirements import is_installed
 from torchzoo.zoo.spec import ModelSpec
+from torchzoo.zoo.without_data import true_answers
 
 COMMITTED = Path(__file__).with_name("pinned_work.csv")
 HEADINGS = ("model", "mode", "batch", "batch_size", "flops", "bytes", "note")
@@ -148,7 +151,8 @@ def _smoke_work(spec: ModelSpec, mode: Mode, *, seed: int = 0) -> Flops | None:
     with matrix_products_in_bf16():
         model = load_model_class(spec)(mode, device, spec.smoke_batch_size, seed=seed)
         try:
-            return count_fully(model)
+            with true_answers(spec, mode) if spec.large else contextlib.nullcontext():
+                return count_fully(model)
         except NEEDS_DATA:
             if spec.large and mode in spec.syncs:
                 return None
@@ -164,7 +168,8 @@ def _fills_a_cache(spec: ModelSpec) -> bool:
 def _default_work(spec: ModelSpec, mode: Mode) -> tuple[Flops | None, str]:
     """The work, or why it can't be counted."""
     try:
-        return count_step_of(spec)(load_model_class(spec)(mode, "meta", spec.batch_size[mode])), ""
+        with matrix_products_in_bf16(), true_answers(spec, mode):
+            return count_step_of(spec)(load_model_class(spec)(mode, "meta", spec.batch_size[mode])), ""
     except NEEDS_DATA as error:
         return None, spec.syncs.get(mode) or f"not on the meta device: {one_line(error)}"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
+from importlib import import_module
 
 import pytest
 from test_contract import skip_without_its_libraries
@@ -11,6 +13,7 @@ from torchzoo.case import Mode
 from torchzoo.tasks import SupervisedModel
 from torchzoo.zoo import contract
 from torchzoo.zoo.catalog import find_models, load_model_class
+from torchzoo.zoo.folders import bundled, import_folder
 from torchzoo.zoo.suites import read_suite
 
 CATALOG = find_models()
@@ -43,6 +46,19 @@ def test_a_class_of_each_task_takes_its_steps_in_a_small_form(name: str) -> None
         assert isinstance(model, SupervisedModel)
         assert sum(one.numel() for one in model.network.parameters()) < min(spec.parameters, 20_000_000)
         assert contract.check_step(model, spec) == []
+
+
+@pytest.mark.parametrize("collection", ["timm", "hf"])
+def test_every_model_of_the_library_is_in_the_table_or_left_out_with_a_reason(collection: str) -> None:
+    folder, name = bundled("collections") / collection, f"torchzoo_collections.{collection}"
+    pytest.importorskip({"timm": "timm", "hf": "transformers"}[collection])
+    import_folder(folder, name)
+    with (folder / "left_out.csv").open(newline="", encoding="utf-8") as file:
+        reasons = {row["name"]: row["reason"] for row in csv.DictReader(file)}
+    table = {one.removeprefix(f"{collection}:") for one in CATALOG.select([f"{collection}:*"])}
+    assert all(reasons.values())
+    assert not table & set(reasons)
+    assert table | set(reasons) == set(import_module(f"{name}.candidates").names())
 
 
 def test_no_layer_is_left_out_at_random() -> None:

@@ -55,6 +55,13 @@ KINDS = {
     "messages on a graph": ("basic_gnn_gcn", TRAIN),
     "an equation's solver": ("neural_ode", EVAL),
     "a language model with a cache": ("llama3_2_1b", Mode.DECODE),
+    "a state space with a cache": ("mamba2_1_3b", Mode.DECODE),
+    "a delta rule with a cache": ("qwen3_5_0_8b", Mode.DECODE),
+    "adapters on a frozen model": ("llama3_8b_lora", TRAIN),
+    "histories of users": ("dlrm_v3_hstu", EVAL),
+    "Fourier transforms": ("fno2d", TRAIN),
+    "a Cholesky decomposition": ("exact_gp", TRAIN),
+    "forces of atoms": ("schnet", TRAIN),
 }
 #: Kinds whose smallest model takes 10 s or more: they are tested with `-m slow` only.
 DEARER_KINDS = {
@@ -66,7 +73,7 @@ DEARER_KINDS = {
     "gradient steps in its forward pass": ("maml_omniglot", TRAIN),
     "an episode": ("LearningToPaint", EVAL),
     "beam search": ("speech_transformer", EVAL),
-    "a decoder called 700 times": ("tacotron2", EVAL),
+    "a decoder called for each frame": ("tacotron2", EVAL),
     "lists of images": ("detectron2_fcos_r_50_fpn", EVAL),
     "lists of images in two stages": ("vision_maskrcnn", EVAL),
     "Detectron2's stages": ("detectron2_fasterrcnn_r_50_fpn", EVAL),
@@ -79,6 +86,10 @@ DEARER_KINDS = {
     "a classifier of speech": ("hf_Whisper", EVAL),
     "a recogniser of speech": ("whisper_turbo", TRAIN),
     "masks for prompts": ("sam2_hiera", EVAL),
+    "masks for words": ("sam3", EVAL),
+    "images in a prompt": ("qwen3_vl_2b", Mode.PREFILL),
+    "a codec": ("dac_44khz", EVAL),
+    "a folded protein": ("esmfold", EVAL),
 }
 
 QUANTIZED = '''"""Quantization-aware training (torchzoo's tests, 2026)."""

@@ -222,12 +222,14 @@ def _parameters(spec: ModelSpec) -> int:
 def _count(spec: ModelSpec) -> tuple[dict[Mode, float], list[str]]:
     """The GFLOP of a step of each mode at the default batch, and why some are not counted."""
     from torchzoo.measure.passes.flops import count_work
+    from torchzoo.zoo.without_data import true_answers
 
     counted: dict[Mode, float] = {}
     notes = []
     for mode, batch_size in spec.batch_size.items():
         try:
-            work = count_work(load_model_class(spec)(mode, "meta", batch_size).measured_step)
+            with true_answers(spec, mode):
+                work = count_work(load_model_class(spec)(mode, "meta", batch_size).measured_step)
         except NEEDS_DATA:
             notes.append(f"FLOPs of {mode} are not counted: the step needs data; `torchzoo run --flops` counts them")
             continue

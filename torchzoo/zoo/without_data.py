@@ -1,0 +1,80 @@
+"""Steps on the meta device, where tensors have shapes and no data: what a step asks of its data is answered there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from torchzoo.case import Mode
+from torchzoo.measure.passes.flops import count_work
+from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
+from torchzoo.zoo.contract import SynchronisingOperators
+from torchzoo.zoo.spec import ModelSpec
+
+#: How far the FLOPs with answers may be from those with data. (In training the CPU's attention computes its scores once
+#: more in the backward pass.)
+SAME_WORK = 0.02
+
+
+class Answers(SynchronisingOperators):  # type: ignore[no-untyped-call]
+    """Answers yes-or-no questions on the meta device: yes, but no where the question is whether any element is true.
+
+    transformers asks such questions of masks (does it hide nothing?), of positions (do they all follow each other?) and
+    of caches (is it empty?). `seen` names the operators that asked, too: on a GPU they wait. What reads other values
+    fails, as without this.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_any = WeakTensorKeyDictionary()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name
+        if name == "aten::_local_scalar_dense" and args[0].is_meta and args[0].dtype is torch.bool:
+            self.seen.add(name)
+            return args[0] not in self.of_any
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if name == "aten::any":
+            self.of_any[result] = True
+        return result
+
+
+@contextmanager
+def answers() -> Iterator[set[str]]:
+    """Answer all questions. Gives the operators that asked, or that would make a GPU wait in another way."""
+    with Answers() as mode:
+        yield mode.seen
+
+
+@contextmanager
+def true_answers(spec: ModelSpec, mode: Mode) -> Iterator[None]:
+    """Answer the questions of a step that asks, as its metadata says under `syncs`, if the answers are true.
+
+    They are if a step with data does the same work. That is tried on the CPU at the smoke batch, for a large model with
+    its small relative. Where they are not, or can't be tried, nothing is answered, and the step fails.
+    """
+    if mode in spec.syncs and _are_true(spec, mode):
+        with answers():
+            yield
+    else:
+        yield
+
+
+def _are_true(spec: ModelSpec, mode: Mode) -> bool:
+    model_class = load_model_class(spec)
+    if spec.large:
+        small = model_class.small()
+        if small is None:
+            return False
+        model_class = small
+    try:
+        with answers():
+            supposed = count_work(model_class(mode, "meta", spec.smoke_batch_size).measured_step)
+    except NEEDS_DATA:
+        return False
+    real = count_work(model_class(mode, "cpu", spec.smoke_batch_size).measured_step)
+    return abs(supposed.total - real.total) <= SAME_WORK * real.total
