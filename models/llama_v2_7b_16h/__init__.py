@@ -5,6 +5,11 @@ Sizes: transformers' defaults for Llama, which are those of the published 7B wei
 not of heads, so that training fits its GPUs: 3,500,281,856 of 6,738,415,616 parameters are left. Its lengths and its
 optimizer are taken over: 128 tokens and plain SGD at 1e-3 in training, 512 tokens in evaluation, where the logits of
 all are computed at once. (`llama3_2_1b` generates.)
+
+By our count, a train step takes 2.60 TFLOP and an eval step 3.52. By hand, training takes 6 operations for each of 128
+tokens and 3,369,074,688 weights (all but the table of embeddings): 2.587. Attention adds 12 x 128 x 128 x 4,096 in each
+layer: 0.013. An eval step takes 2 operations for each of 512 tokens and these weights: 3.450. Attention adds 4 x 512 x
+512 x 4,096 in each layer: 0.069.
 """
 
 from typing import Any, ClassVar

@@ -11,7 +11,10 @@ the batch by the cosine of their vectors, multiplied by 20 (cross entropy). The 
 learning rate of 2e-5, a weight decay of 0.01 (not of biases and normalisations), gradients clipped to a norm of 1. (The
 published weights were trained with 1,024 pairs in a batch, on eight cores of a TPU.)
 
-All sentences have 128 tokens, the length in the authors' training. There is no padding, therefore no mask.
+All sentences have 128 tokens, the length in the authors' training. There is no padding, therefore no mask. By our
+count, an eval step of 1,024 sentences takes 2.94 TFLOP, a train step of 256 pairs 4.41. By hand, evaluation takes 2
+operations for each token and each of the layers' 10,616,832 weights: 2.783. Attention adds 4 x 128 x 128 x 384 for each
+sentence and layer: 0.155. Training takes three times as much for a sentence, and a step has 512.
 """
 
 from typing import Any

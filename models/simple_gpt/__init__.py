@@ -3,14 +3,17 @@
 https://github.com/meta-pytorch/simple_gpt (2023) generates fast in plain PyTorch because all shapes are fixed: the
 cache has a place for each of 2,048 positions, attention always looks at all of them through a mask, and a position may
 be a tensor. Sizes: 32 layers of 32 heads, width 4,096, 6,738,415,616 parameters (the paper says 6.7 billion). Decoding
-takes 14.3 GFLOP for a token by our count, the prompt ten times that.
+takes 14.3 GFLOP for a token by our count, the prompt ten times that. By hand: 2 operations for each of 6,607,077,376
+weights (all but the table of embeddings) make 13.2. Attention to all places of the cache adds 4 x 2,048 x 4,096 in each
+layer: 1.1.
 
 An eval step is what TorchBench's `simple_gpt` (https://github.com/pytorch/benchmark at 0e83c44) runs: a prompt of 10
 tokens into the cache, the logits of all of them. A decode step reads one token at the last position of the cache, which
 holds random keys and values. TorchBench casts to bfloat16: `--precision bf16` does that here. It also splits each layer
 over all GPUs of the host, by DTensor or, as `simple_gpt_tp_manual`, by hand. `--world N --parallel tp` does that here,
-by DTensor: a rank has the heads, their caches and the rows of the feed-forward layers that are its own, and ranks add
-up what a layer gives. Ours splits the product that makes queries, keys and values, as the version by hand does.
+by DTensor: each rank has some of the heads with their caches, and a share of the inner width of the feed-forward
+layers. Each computes a part of a layer's output from these; an all-reduce adds the parts of all ranks. Ours splits the
+product that makes queries, keys and values, as the version by hand does.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ https://huggingface.co/openai/gpt-oss-20b.
 
 transformers computes all experts by `torch.nn.functional.grouped_mm`: tokens are sorted by their experts, and their
 numbers are counted by `histc`. On GPUs since Hopper that waits for nothing in bfloat16. In other dtypes PyTorch reads
-the numbers on the host, and multiplies group by group; compiled, transformers does that itself, in an operator of its
-own. Autocast does not know the operator: the experts keep their dtype. Attention is written in single operators, as no
-fused one of PyTorch takes a sink.
+the numbers on the host, and multiplies group by group. If the network is compiled in such a dtype, transformers
+replaces PyTorch's operator by one of its own, `transformers::grouped_mm_fallback`, which reads the numbers and
+multiplies group by group, too. Autocast knows neither operator: the experts keep their dtype. Attention is written in
+single operators, as no fused one of PyTorch takes a sink.
 """
 
 from __future__ import annotations
