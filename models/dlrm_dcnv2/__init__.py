@@ -12,6 +12,12 @@ prefer some rows, and the others are uniform.
 
 The gradients of the tables are sparse: a dense one would update millions of rows that the batch does not have. Adagrad
 then sums the gradients of equal rows first. TorchRec does both in one kernel of the backward pass.
+
+It has 3,111,671,809 parameters, 16,044,545 of them outside the tables. With the published tables they are
+26,151,671,809. The table in MLPerf's README.md (mlcommons/training) says 167M; it does not say what that counts. By our
+count an eval step of 8,192 samples takes 263 GFLOP. By hand: 16.03 million multiply-adds a sample, all weights of the
+MLPs and the cross layers once, 263 GFLOP. The train step is not counted, because its Adagrad waits for the device; by
+hand it takes 788 GFLOP, three times the forward pass without the gradient of the dense features.
 """
 
 import torch

@@ -7,6 +7,12 @@ variances of as many new ones; it factorises, too.
 The kernel (squared exponential, a length for each of 8 dimensions), all initial values and Adam at 0.1 are those of
 GPyTorch (Gardner et al., 2018, arXiv:1809.11165; https://docs.gpytorch.ai, simple GP regression). GPyTorch itself
 factorises up to 800 points by default, and uses conjugate gradients for more.
+
+It has 11 parameters: 8 lengths, a scale, the noise and the mean. By our count an eval step takes 69.3 GFLOP and a train
+step 413. By hand, with N = 4,096 points: evaluation solves a triangular system for N new points, N^3 = 68.7 GFLOP, and
+the kernel adds 0.6. In training the gradient of the solve is a product of N x N matrices, and that of the factorisation
+is one product and two triangular solves: 6 N^3 = 412, and the kernel adds 0.8. PyTorch has no formula for the
+factorisation itself, about N^3 / 3 = 22.9 GFLOP: both counts leave it out.
 """
 
 import torch

@@ -2,11 +2,16 @@
 
 Network, batches and optimizer are those of the authors' example,
 https://github.com/rtqichen/torchdiffeq/blob/master/examples/odenet_mnist.py (64 channels, SGD at 0.1 with momentum).
-The paper gives its network 0.22 million parameters; this one has 0.21 million. Backward, the adjoint method solves a
-second ODE and keeps no activations.
+The paper gives its network 0.22 million parameters; this one has 208,266. Backward, the adjoint method solves a second
+ODE and keeps no activations.
 
 The paper's solver chooses its steps by its error. Here it is the classical Runge-Kutta method with 8 steps, so that
 each step of training has the same work: 32 evaluations of the dynamics forward and 32 backward.
+
+By our count an eval step of 1,000 images takes 200 GFLOP and a train step of 128 images 98.9. By hand, for an image:
+the first three convolutions take 13.8 million multiply-adds, the 32 evaluations of two convolutions of 65 channels at 6
+x 6 take 86.3 million; 0.200 GFLOP in all. In training an evaluation costs four times as much (forward, and again with
+two gradients backward), all else three times: 0.772 GFLOP.
 """
 
 import torch

@@ -2,11 +2,12 @@
 
 Sizes: https://huggingface.co/facebook/sam-vit-huge. The authors (https://segment-anything.com) count 632 million
 parameters in the encoder of images and 4 million in the rest. Ours has 631,783,168, a table of positions of 5,242,880,
-and 4,064,816: 641,090,864 in all. A step takes 6.0 TFLOP by our count. The step is that of TorchBench's `sam`
+and 4,064,816: 641,090,864 in all. A step takes 5.96 TFLOP by our count. EfficientViT-SAM (arXiv:2402.05008) gives 2,973
+GMAC for the encoder of images, which are 5.95 TFLOP. The step is that of TorchBench's `sam`
 (https://github.com/pytorch/benchmark at 0e83c44): a photo of 1,800 x 1,200 pixels that was resized to 1,024 x 683 is
 normalised and padded to a square, encoded, and segmented at one point; the three masks are enlarged to the photo's size
 and cut off at zero. TorchBench reads and resizes the photo in the step, and takes the masks to the host; that is left
-out. It names a batch of 32, but segments one photo whatever the batch is, so one is the default here.
+out. TorchBench's model names a batch of 32, but segments one photo whatever the batch is, so one is the default here.
 """
 
 from typing import Any, ClassVar

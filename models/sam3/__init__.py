@@ -4,6 +4,11 @@ Sizes: the configuration of facebook/sam3 and `sam3/model_builder.py` of https:/
 published as 848 M parameters with its tracker of videos; ours, without it, has 840,376,374. A step encodes an image of
 1008 x 1008 (5,184 patches) and a phrase of 32 tokens, and decodes 200 boxes with scores and with masks of 288 x 288.
 The work does not depend on what is found. The encoder of boxes as prompts is there, and has nothing to do without them.
+
+By our count a step takes 6.05 TFLOP (counted on the meta device, with the size of the feature map set in advance). By
+hand, from the configuration: the ViT 5.40 TFLOP (in four of 32 layers a patch attends to all patches, in the others to
+a window of 24 x 24), its neck 0.21, the encoder of the detector 0.26, the pixel decoder and masks 0.14, the text and
+the decoder 0.04; 6.05 in all. We found no published number.
 """
 
 from typing import Any, ClassVar

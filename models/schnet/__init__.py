@@ -5,6 +5,12 @@ cutoff of 10 Å. Batch, Adam at 0.001 and the loss, squared errors of forces plu
 paper's. The force is a derivative of the network, so training differentiates twice.
 
 Positions are random, on a jittered lattice: 21 atoms 1.5 Å apart, all within the cutoff.
+
+It has 455,809 parameters, a count of the published configuration by hand, too. By our count an eval step of 32
+molecules takes 8.14 GFLOP and a train step 23.4. By hand: 13,440 edges times 50 x 128 and 128 x 128 weights and 672
+atoms times three of 128 x 128, in six interactions, are 4.08 GFLOP for the energy. The forces take as much again, 8.14
+in all, without the first layer of atoms, on which no position acts. Training takes 6 products for each one of the
+energy, with few exceptions in the first and last layers: 23.4.
 """
 
 import torch

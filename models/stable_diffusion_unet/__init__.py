@@ -1,10 +1,12 @@
 """The U-Net of Stable Diffusion 2 (Rombach et al., 2022, arXiv:2112.10752), from diffusers: one denoising step.
 
 Sizes: https://huggingface.co/stabilityai/stable-diffusion-2, 865,910,724 parameters (published: 865 million). By our
-count, a train step takes 6.4 TFLOP and an evaluation 4.7. The evaluation has the input of the module which TorchBench's
-model of this name hands to compilers (https://github.com/pytorch/benchmark at 0e83c44): latents of 128 x 128 (an image
-of 1,024 x 1,024), a single text token. (Its own evaluation draws a whole image in 50 steps, each on two latents of 96 x
-96 with 77 tokens.)
+count, a train step takes 6.44 TFLOP and an evaluation 4.66. A count by hand from the published configuration gives the
+same: all convolutions of the residual blocks, 18 C^2 weights a position in a transformer layer of width C, the keys and
+values of the text, and attention; three times that in training, without gradients of the inputs. The evaluation has the
+input of the module which TorchBench's model of this name hands to compilers (https://github.com/pytorch/benchmark at
+0e83c44): latents of 128 x 128 (an image of 1,024 x 1,024), a single text token. (Its own evaluation draws a whole image
+in 50 steps, each on two latents of 96 x 96 with 77 tokens.)
 
 TorchBench does not train it. Here a train step is that of the model card: latents of 96 x 96, texts of 77 tokens, and
 the velocity at a random one of 1,000 times is to be predicted; AdamW at 1e-4.

@@ -3,6 +3,11 @@
 Crops of 128 voxels a side, as MLPerf takes them from the CT scans of KiTS19, with SGD as it is after the warm-up. The
 labels are random per voxel, so that every class is in every crop. An eval step is one window of the sliding-window
 inference.
+
+It has 31,190,243 parameters; MLPerf gives no number, and a count of its configuration by hand gives the same. By our
+count an eval step takes 0.955 TFLOP and a train step of two volumes 5.72. By hand: 3 x 3 x 3 convolutions of 32, 64,
+128, 256, 320 and 320 channels at sides of 128 to 4 voxels, twice downwards and twice upwards, and the transposed ones
+of 2 x 2 x 2; 0.955. Training takes three times that for each volume, without the gradient of the input: 5.72.
 """
 
 import torch
