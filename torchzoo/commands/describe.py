@@ -34,8 +34,10 @@ EXPLANATION = """# The models
 Written by `torchzoo describe`. Batches are the default ones, inputs those of the main network at these batches; FLOPs
 are of matrix products, convolutions, attentions and recurrent layers in one step (in training with its backward
 passes), a multiply-add counted as two. They are counted on the meta device, without data; those marked `*` depend on
-data (random, as in every run), or can't be had there, and were counted in a real step of a measured run. Where
-the modes differ, they are given in the order train, eval, prefill, decode.
+data (random, as in every run), or can't be had there, and were counted in a real step of a measured run. A fused kernel
+of attention computes its scores once more in the backward pass; a training step with data (`--flops`, marked `*`) has
+these operations, too, and a step without data has not: some percent of the step. Where the modes differ, they are given
+in the order train, eval, prefill, decode.
 """
 NOT_COUNTED = "something in the step needs data, and no run was given that counted it at this batch"
 
