@@ -213,18 +213,36 @@ def test_what_an_ab_cannot_tell_is_decided_by_pairs_of_more_processes(
     assert suite.last.remarks == ()
 
 
-def test_the_same_software_is_not_measured_again(
+def test_the_same_software_is_not_measured_again_and_the_night_says_so(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab = FakeLab(Planted(repository)).install(monkeypatch)
     suite = Suite(tmp_path, repository, "slower")
     for _ in range(3):
         assert suite.night(3) == 0
+    assert suite.last.status is NightStatus.GOOD
     lab.plan = lambda *given: latency(0.03 * given[2])
     assert suite.night(3) == 0
     assert len(lab.measured) == 4
-    assert suite.last.status is NightStatus.GOOD
-    assert "the software is the same, so the change can't be the software's" in capsys.readouterr().out
+    assert suite.last.status is NightStatus.UNDECIDED
+    (remark,) = suite.last.remarks
+    assert "could not be decided: no recorded software changed" in remark
+    assert remark in capsys.readouterr().out
+
+
+def test_a_library_that_no_report_names_is_held_against_its_old_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = FakeLab(lambda *given: latency(0.02 * given[2])).install(monkeypatch)
+    lab.facts = {"distributions": {"timm": "1.0.19", "effdet": "0.4.0"}}
+    command = ["watch", str(tmp_path), "slower", "-d", "cpu", "-q", "--no-bisect"]
+    for _ in range(4):
+        assert main(command) == 0
+    lab.facts = {"distributions": {"timm": "1.0.19", "effdet": "0.4.1"}}
+    lab.plan = lambda spec, _, noise: latency(0.02 * noise * (1.0 if "effdet==0.4.0" in spec else 1.1))
+    assert main(command) == 1
+    night = finished_nights(tmp_path)[-1]
+    assert [one.kind for one in night.confirmed] == [Kind.LATENCY]
 
 
 def test_this_environment_is_held_against_its_old_packages(

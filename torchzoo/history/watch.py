@@ -263,8 +263,8 @@ def _measured(
         try:
             sides = _sides(folder, group, software, asked.software, tonight)
             if sides.why_not:
-                shown.line(f"not measured: {cases}: {sides.why_not}")
-                refused += [] if sides.is_same else [f"{cases} could not be decided: {sides.why_not}"]
+                refused.append(f"{cases} could not be decided: {sides.why_not}")
+                shown.line(refused[-1])
                 continue
             shown.line(
                 f"measuring {cases} in turns, with {repeats} processes of each: {sides.base} and {sides.candidate}"
