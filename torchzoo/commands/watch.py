@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from torchzoo.commands.ab import say_record
-from torchzoo.commands.arguments import recorded_path
+from torchzoo.commands.arguments import recorded_path, spec_text
 from torchzoo.commands.run_options import add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history import nights
@@ -38,6 +38,7 @@ def add_parser(commands: Any) -> None:
     add_options(parser, repeats=1)
     parser.add_argument(
         "--software",
+        type=spec_text,
         default="this",
         metavar="SPEC",
         help="the environment to run in, a SPEC as for ab. A checkout's HEAD (timm@/src/timm:HEAD) is the commit that "
