@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -320,6 +321,40 @@ def test_a_night_that_was_removed_is_no_base(
     shutil.rmtree(suite.folder)
     assert suite.night(15) == 1
     assert suite.last.proposed[0].base == finished_nights(tmp_path)[3].stamp
+
+
+def test_the_nights_of_a_watch_are_told_apart_by_their_stamps(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "same")
+    suite.quiet(2)
+    stamps = [one.stamp for one in finished_nights(tmp_path)]
+    capsys.readouterr()
+    assert main(["history", "show", "same", "--metric", "latency", "--runs", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert all(stamp in shown for stamp in stamps)
+    sides = ["--from", stamps[0], "--to", stamps[1]]
+    assert main(["history", "regressions", *sides, "--runs", str(tmp_path)]) == 0
+
+
+def test_a_damaged_index_is_made_again_and_costs_no_night(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(4)
+    (tmp_path / "history.sqlite").write_bytes(os.urandom(9000))
+    capsys.readouterr()
+    assert suite.night(15) == 1
+    assert capsys.readouterr().out.count("was damaged, and is made again") == 1
+    (tmp_path / "history.sqlite").unlink()
+    (tmp_path / "history.sqlite").mkdir()
+    count = len(lab.measured)
+    assert suite.night(15) == 2
+    assert len(lab.measured) == count  # it is seen before the suite is measured
+    assert "can't read the index" in capsys.readouterr().err
 
 
 def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

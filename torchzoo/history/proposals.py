@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -86,11 +85,6 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 Leaks = Mapping[str, Mapping[Case, bool]]
 
 
-def night_of(run: str) -> str:
-    """The name of a night, from the folder of its run: DIR/nights/NIGHT/run."""
-    return Path(run).parent.name
-
-
 def propose(
     series: Iterable[Series], tonight: str, known: Iterable[Known] = (), leaks: Leaks | None = None
 ) -> tuple[Proposal, ...]:
@@ -107,12 +101,12 @@ def propose(
         after[change.case, change.kind] = max(change.base, after.get((change.case, change.kind), ""))
     found: dict[tuple[Case, Kind], Proposal] = {}
     for one in series:
-        nights = {night_of(point.run.path): point for point in one.points}
+        nights = {point.run.name: point for point in one.points}
         if tonight not in nights:
             continue
         kind = Kind(one.metric.value)
         first = after.get((one.case, kind), "")
-        values = dict(zip(map(night_of, (point.run.path for point in one.points)), one.values, strict=True))
+        values = dict(zip((point.run.name for point in one.points), one.values, strict=True))
         proposal = _of_values(
             one.case, kind, {night: values[night] for night in sorted(values) if first < night <= tonight}
         )

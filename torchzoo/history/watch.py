@@ -7,16 +7,15 @@ with by the same steps.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
-from torchzoo.analysis.series import Series
 from torchzoo.case import Case
-from torchzoo.errors import TorchzooError, UsageError, one_line, written
+from torchzoo.errors import TorchzooError, UsageError, one_line
 from torchzoo.history import queries, turns
 from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain
 from torchzoo.history.confirm import (
@@ -31,7 +30,7 @@ from torchzoo.history.confirm import (
     measure_pair,
 )
 from torchzoo.history.environments import using
-from torchzoo.history.index import INDEX_NAME, open_index
+from torchzoo.history.index import INDEX_NAME, check_index, open_index
 from torchzoo.history.issues import write_issues
 from torchzoo.history.nights import (
     NIGHTS,
@@ -52,6 +51,7 @@ from torchzoo.history.nights import (
 )
 from torchzoo.history.post import address_of, post
 from torchzoo.history.proposals import RECENT_NIGHTS, Known, Proposal, leaks_of, propose
+from torchzoo.history.schema import DamagedIndex
 from torchzoo.history.software import Sides, sides_of
 from torchzoo.history.specs import canonical, parse
 from torchzoo.history.turns import OnRecord, Place
@@ -95,6 +95,7 @@ def watch(options: Options, now: datetime, shown: Shown) -> Night:
     """
     if AUTO in options.request.axes.batch_sizes:
         raise UsageError("--bs auto could choose other batches each night: give numbers, smoke or default")
+    _mend_index(options.root / INDEX_NAME, shown)
     folder = unfinished(options.root)
     if folder is not None and _goes_on(folder, options, shown):
         return _night(folder, options, shown)
@@ -107,6 +108,19 @@ def watch(options: Options, now: datetime, shown: Shown) -> Night:
             shutil.rmtree(folder)
         raise
     return _night(folder, options, shown)
+
+
+def _mend_index(path: Path, shown: Shown) -> None:
+    """See, before anything is measured, that the index can be used. A damaged one is dropped and made again.
+
+    Raises:
+        HistoryError: it can't be used.
+    """
+    try:
+        check_index(path)
+    except DamagedIndex:
+        with open_index(path, rebuild=True):
+            shown.line(f"the index {path} was damaged, and is made again from the runs of all nights")
 
 
 def _goes_on(folder: Path, options: Options, shown: Shown) -> bool:
@@ -200,7 +214,7 @@ def _proposals(
     with open_index(root / INDEX_NAME) as index:
         for problem in index.update(folders).problems.values():
             shown.line(f"not all of the history can be read: {problem}")
-        series = _only(queries.series(index), folders)
+        series = queries.series(index, below=folders)  # the index may still know nights that were removed
     known = [Known(case=one.case, kind=one.kind, base=one.base) for night in before for one in night.confirmed]
     leaks: dict[str, dict[Case, bool]] = {}
     if Pass.LEAK_CHECK in request.settings.passes:
@@ -214,15 +228,6 @@ def _proposals(
         why = f"no case is worse than in {counted(earlier, 'earlier night')}" if earlier else "this is the first night"
         shown.line(f"nothing is proposed: {why}")
     return found
-
-
-def _only(series: Iterable[Series], folders: Iterable[Path]) -> list[Series]:
-    """The series without runs that are elsewhere or gone: the index may still know them."""
-    paths = {written(str(folder.resolve())) for folder in folders}
-    return [
-        msgspec.structs.replace(one, points=tuple(point for point in one.points if point.run.path in paths))
-        for one in series
-    ]
 
 
 # --- confirmation ---
