@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from watched_suite import Planted, Suite
 
@@ -17,6 +18,7 @@ from torchzoo.cli import main
 from torchzoo.history import nights
 from torchzoo.history.nights import NightStatus, finished_nights
 from torchzoo.history.proposals import Kind
+from torchzoo.record import Compilation
 from torchzoo.store import read_run
 
 
@@ -384,3 +386,38 @@ def test_leaks(repository: Repository, tmp_path: Path, monkeypatch: pytest.Monke
     assert [(one.case, one.kind) for one in suite.last.confirmed] == [(eval_case("leaks"), Kind.LEAKING)]
     assert suite.last.blamed[0].specs == (repository.spec(11),)
     assert suite.night(15, "--leak-check") == 0
+
+
+@pytest.mark.parametrize("flickers", [False, True])
+def test_more_graph_breaks_are_confirmed_where_every_process_has_them(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flickers: bool
+) -> None:
+    def broken(spec: str, case: Case, noise: float) -> Any:
+        made = latency(0.02 * noise)
+        is_broken = repository.number(spec) >= 11 and not (flickers and case.repeat == 2)
+        compilation = Compilation(graph_breaks={"print": 3 if is_broken else 2})
+        variants = {"eager": msgspec.structs.replace(made.variants["eager"], compilation=compilation)}
+        return msgspec.structs.replace(made, variants=variants)
+
+    FakeLab(broken).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "broken")
+    suite.quiet(2)
+    assert suite.night(15) == (0 if flickers else 1)
+    assert [one.kind for one in suite.last.proposed] == [Kind.GRAPH_BREAKS]
+    if not flickers:
+        assert [one.words for one in suite.last.confirmed] == ["2 graph breaks -> 3 graph breaks"]
+        assert suite.last.blamed[0].specs == (repository.spec(11),)
+        issue = (suite.folder / "issue-1.md").read_text()
+        assert issue.startswith("# broken eval cpu eager bs4: graph breaks since timm")
+        assert suite.night(15) == 0
+
+
+def test_an_earlier_night_that_cannot_be_read_costs_no_other(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "same")
+    suite.quiet(2)
+    (suite.folder / "run" / "run.json").write_text("{")
+    assert suite.night(2) == 0
+    assert capsys.readouterr().out.count("not all of the history can be read") == 1

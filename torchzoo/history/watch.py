@@ -9,13 +9,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
-from torchzoo.case import Case
-from torchzoo.errors import TorchzooError, UsageError, one_line
+from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.history import queries, turns
 from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain
 from torchzoo.history.confirm import (
@@ -50,7 +50,7 @@ from torchzoo.history.nights import (
     unfinished,
 )
 from torchzoo.history.post import address_of, post
-from torchzoo.history.proposals import RECENT_NIGHTS, Known, Proposal, leaks_of, propose
+from torchzoo.history.proposals import RECENT_NIGHTS, Known, Proposal, counts_of, propose
 from torchzoo.history.schema import DamagedIndex
 from torchzoo.history.software import Sides, sides_of
 from torchzoo.history.specs import canonical, parse
@@ -59,7 +59,6 @@ from torchzoo.provenance import machine_differences
 from torchzoo.record import Manifest
 from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
-from torchzoo.settings import Pass
 from torchzoo.store import Run, StoreError, read_run
 
 
@@ -154,7 +153,7 @@ def _night(folder: Path, options: Options, shown: Shown) -> Night:
     run = read_run(folder / RUN)
     before = [night for night in finished_nights(root) if night.stamp < stamp]
     shown.line(_run_text(stamp, asked, run))
-    proposed = _proposals(root, stamp, before, asked.request, shown)
+    proposed = _proposals(root, stamp, before, shown)
     decided, refused = _confirm(folder, proposed, before, asked, shown)
     remarks = list(refused)
     found, left = _explain(folder, decided, asked.request, options, remarks, shown)
@@ -206,9 +205,7 @@ def _run_text(stamp: str, asked: NightAsked, run: Run) -> str:
 # --- proposals ---
 
 
-def _proposals(
-    root: Path, stamp: str, before: Sequence[Night], request: RunRequest, shown: Shown
-) -> tuple[Proposal, ...]:
+def _proposals(root: Path, stamp: str, before: Sequence[Night], shown: Shown) -> tuple[Proposal, ...]:
     """Bring the index up to date, and ask it what became worse."""
     folders = [folder / RUN for folder in night_folders(root) if (folder / RUN / "run.json").is_file()]
     with open_index(root / INDEX_NAME) as index:
@@ -216,11 +213,10 @@ def _proposals(
             shown.line(f"not all of the history can be read: {problem}")
         series = queries.series(index, below=folders)  # the index may still know nights that were removed
     known = [Known(case=one.case, kind=one.kind, base=one.base) for night in before for one in night.confirmed]
-    leaks: dict[str, dict[Case, bool]] = {}
-    if Pass.LEAK_CHECK in request.settings.passes:
-        names = [folder.parent.name for folder in folders if folder.parent.name <= stamp]
-        leaks = {name: leaks_of(case_results(run_of(root, name))) for name in names[-RECENT_NIGHTS - 1 :]}
-    found = propose(series, stamp, known, leaks)
+    names = [folder.parent.name for folder in folders if folder.parent.name <= stamp][-RECENT_NIGHTS - 1 :]
+    recent = {name: attempt(partial(run_of, root, name)) for name in names}  # what can't be read was said above
+    counts = {name: counts_of(case_results(run)) for name, run in recent.items() if isinstance(run, Run)}
+    found = propose(series, stamp, known, counts)
     for one in found:
         shown.line(f"proposed: {one.case.label()}: {one.kind.words}: {one.why}")
     if not found:
