@@ -144,7 +144,7 @@ def usable_path(text: str) -> Path:
 def spec_text(text: str) -> str:
     """The SPEC of an environment. An empty one, as of a variable that is not set, would mean this environment."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("expected a SPEC, found '' (is a variable not set?); this environment is this")
+        raise argparse.ArgumentTypeError("expected a SPEC, found '': is a variable not set? (`this`: this environment)")
     return text
 
 
