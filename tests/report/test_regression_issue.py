@@ -64,6 +64,10 @@ def test_this_environment_is_named_by_its_versions() -> None:
     assert f"| run | torch==2.14.0 | this ({was}) |" in text
     assert "| python | 3.11.7 | 3.11.7 |" in text
     assert "| other packages | effdet 0.4.0 | effdet 0.4.1 |" in text
+    settings = issue(base="A=1,torch==2.14.0", candidate="A=1,B=x\\,y==z", comparison=comparison)
+    text = regression_issue.body(settings)
+    assert f"`A=1,B=x\\,y==z ({was})`" in text
+    assert "`A=1,torch==2.14.0`" in text
 
 
 def test_a_long_title_is_cut() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -13,7 +14,8 @@ from torchzoo.record import Manifest
 from torchzoo.report import run_comparison
 from torchzoo.report.markdown import code, code_block, escape, software, table
 
-THIS = "this"  # the SPEC of the environment that torchzoo runs in
+#: A part of a SPEC that names no package and no other Python: `this`, or a setting of it.
+_OF_THIS = re.compile(r"this|(?!python=)[A-Za-z_]\w*=(?!=).*", re.DOTALL)
 LONGEST_TITLE = 200  # characters: GitHub takes 256
 
 
@@ -99,7 +101,8 @@ def reproduce(issue: Issue) -> str:
 
 def _side(spec: str, manifest: Manifest) -> str:
     """A SPEC. `this` is another environment for whoever reads the issue, so it comes with its versions."""
-    return f"{spec} ({software(manifest)})" if spec == THIS else spec
+    is_this = all(_OF_THIS.fullmatch(part) for part in re.split(r"(?<!\\),", spec))
+    return f"{spec} ({software(manifest)})" if is_this else spec
 
 
 def _since(issue: Issue) -> Sequence[str]:
