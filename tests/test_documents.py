@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import re
 import shlex
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -103,6 +104,36 @@ def test_a_command_that_is_wrong_is_found(tmp_path: Path, text: str) -> None:
     ((*words,),) = commands(tmp_path / "a.md")
     assert words == ["compare", "a", "b", "--trheshold", "3"]
     assert parsed_with(words) == 2
+
+
+def steps(text: str) -> list[dict[str, str]]:
+    """All steps of a workflow, or of a part of one."""
+
+    def within(node: object) -> Iterator[dict[str, str]]:
+        if isinstance(node, dict) and "run" in node and isinstance(node["run"], str):
+            yield node
+        for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+            yield from within(child)
+
+    return list(within(yaml.safe_load(text)))
+
+
+def hides_a_failure(step: dict[str, str]) -> bool:
+    """Whether a pipe takes the status of a command away. GitHub's own shell is `bash -e`; `bash` has pipefail, too."""
+    has_pipe = re.search(r"(?<!\|)\|(?!\|)", step["run"]) is not None
+    return has_pipe and step.get("shell") != "bash" and "set -o pipefail" not in step["run"]
+
+
+def test_no_step_of_a_workflow_loses_a_failure_in_a_pipe() -> None:
+    texts = {name: [(ROOT / name).read_text(encoding="utf-8")] for name in WORKFLOWS}
+    fence = re.compile(r"^```ya?ml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    texts |= {name: fence.findall((ROOT / name).read_text(encoding="utf-8")) for name in DOCUMENTS}
+    found = [(name, step) for name, some in texts.items() for text in some for step in steps(text)]
+    assert {name for name, _ in found} == {*WORKFLOWS, "docs/ci_recipes.md"}
+    assert [(name, step["run"]) for name, step in found if hides_a_failure(step)] == []
+    (lost,) = steps("- run: torchzoo compare a b | tee out\n")
+    assert hides_a_failure(lost)
+    assert not hides_a_failure(steps("- run: test -d a || torchzoo compare a b\n")[0])
 
 
 def test_the_two_commands_of_the_readme_are_the_ones_that_ci_runs() -> None:

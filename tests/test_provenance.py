@@ -62,6 +62,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, str, str, str]]] = [
 ACCEPTED: list[dict[str, Any]] = [
     {"torchzoo": "0.2.0", "torchzoo_commit": "be46279"},
     {"variables": {"OMP_NUM_THREADS": "2", "TORCH_LOGS": "dynamo"}},
+    {"distributions": {"effdet": "0.4.1", "pytest": "9.1.1"}},
     {"platform": "Linux 7", "host_memory_bytes": 2**34, "cpu_count": 32},
 ]
 

@@ -45,6 +45,7 @@ class _Environment(msgspec.Struct):
     hip: str | None = None
     cudnn: int | None = None
     packages: dict[str, str] = {}
+    distributions: dict[str, str] = {}
     gpus: tuple[_Gpu, ...] = ()
     variables: dict[str, str] = {}
 

@@ -17,11 +17,12 @@ import msgspec
 import torchzoo
 from torchzoo import heap
 from torchzoo.record import DeviceState
+from torchzoo.zoo.requirements import distribution_name
 
 if TYPE_CHECKING:
     import torch
 
-#: Libraries whose versions are recorded beside torch's.
+#: The libraries that reports name beside torch, and that are the same in all records of a report.
 PACKAGES = ("torchvision", "timm", "transformers", "diffusers", "opacus", "triton", "numpy")
 #: The environment variables that are recorded begin so: they can change how PyTorch and its libraries compute.
 VARIABLE_PREFIXES = (
@@ -117,7 +118,7 @@ def collect_environment() -> dict[str, Any]:
     import psutil
     import torch
 
-    versions = {name: _version(name) for name in PACKAGES}
+    distributions = installed_distributions()
     return {
         "torchzoo": torchzoo.__version__,
         "torchzoo_commit": _git_commit(),
@@ -134,7 +135,8 @@ def collect_environment() -> dict[str, Any]:
         "hip": torch.version.hip,
         "cudnn": _cudnn_version(),
         "nccl": _nccl_version(),
-        "packages": {name: version for name, version in versions.items() if version},
+        "packages": {name: distributions[name] for name in PACKAGES if name in distributions},
+        "distributions": distributions,
         "gpus": _gpus(),
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLE_PREFIXES)},
     }
@@ -157,11 +159,15 @@ def _cudnn_version() -> int | None:
     return version
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+def installed_distributions() -> dict[str, str]:
+    """The versions of all that pip or another installer has installed here, by normalised name, in their order."""
+    found: dict[str, str] = {}
+    for one in importlib.metadata.distributions():
+        about = one.metadata
+        name, version = about["Name"], about["Version"]
+        if name and version:  # what was only half removed has none
+            found.setdefault(distribution_name(name), version)  # the first one on the path is imported
+    return dict(sorted(found.items()))
 
 
 def _git_commit() -> str | None:

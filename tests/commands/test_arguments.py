@@ -14,6 +14,7 @@ import pytest
 
 from examples import ROOT
 from torchzoo.case import Backend
+from torchzoo.cli import main
 from torchzoo.commands import arguments
 from torchzoo.commands.arguments import MOST_REPEATS, MOST_SECONDS
 from torchzoo.errors import UsageError
@@ -115,3 +116,21 @@ def test_ctrl_c_while_python_ends_prints_nothing() -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ab", "--base", ""],
+        ["ab", "--candidate", ""],
+        ["bisect", "--good", ""],
+        ["bisect", "--bad", " "],
+        ["watch", "DIR", "--software", ""],
+    ],
+)
+def test_an_empty_spec_is_no_environment(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"argument {words[-2]}: expected a SPEC, found ''" in line

@@ -145,6 +145,23 @@ def test_index_says_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "2 of them read now" in capsys.readouterr().out
 
 
+def test_only_the_runs_of_the_named_folder_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One index may know several folders."""
+    for number, name in enumerate(("w1", "w2"), start=1):
+        night(tmp_path / name, number, [record(eager_s(0.01), model="m")], torch=f"2.1{number}.0")
+    assert cli.main(["history", "index", str(tmp_path / "w1"), str(tmp_path / "w2")]) == 0
+    capsys.readouterr()
+    assert history(tmp_path / "w1", "show", "m", "--metric", "latency") == 0
+    out = capsys.readouterr().out
+    assert "night_01" in out
+    assert "night_02" not in out
+    assert history(tmp_path / "w1", "regressions", "--from", "2.11.0", "--to", "2.12.0") == 2
+    assert "versions of torch in the index: 2.11.0;" in capsys.readouterr().err
+    file = str(tmp_path / "w1" / "history.sqlite")
+    assert cli.main(["history", "show", "m", "--metric", "latency", "--index", file]) == 0
+    assert "night_02" in capsys.readouterr().out
+
+
 WRONG = {
     ("show", "slowr"): "did you mean slower",
     ("show", "slower", "-t", "trian"): "did you mean train",

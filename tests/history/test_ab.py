@@ -14,22 +14,31 @@ import psutil
 import pytest
 
 from examples import CASE, FACTS, ROOT, SPEC, record
+from fake_lab import FakeLab, latency
 from torchzoo.case import EAGER, Mode
 from torchzoo.cli import main
-from torchzoo.history import ab, turns
+from torchzoo.history import ab, environments, turns
 from torchzoo.history.ab import AbError, AbRequest
 from torchzoo.history.ab_folder import Side
+from torchzoo.history.specs import parse
 from torchzoo.history.turns import in_turns
 from torchzoo.run.agent import Prepared
 from torchzoo.run.plan import Axes, PlannedCase
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
-from torchzoo.store import RunStore, read_run
+from torchzoo.store import RunStore, StoreError, read_run
 from user_models import make_broken, make_folder
 
 
 def planned(model: str, repeat: int) -> PlannedCase:
     return PlannedCase(case=msgspec.structs.replace(CASE, model=model, repeat=repeat), spec=SPEC)
+
+
+def status_of(*words: str) -> object:
+    try:
+        return main(list(words))
+    except SystemExit as end:  # argparse ends so
+        return end.code
 
 
 def order(some: tuple[PlannedCase, ...]) -> list[str]:
@@ -62,6 +71,8 @@ def test_what_is_left_of_one_side_alone_is_measured_alone() -> None:
         (["resnet18", "--candidate", "A=1", "-o", "{tmp}/odd"], "holds an A/B measurement already"),
         (["resnet81", "--candidate", "A=1"], "did you mean resnet18"),
         (["resnet18", "--candidate", "no such thing"], "no such thing"),
+        (["resnet18", "--candidate", ""], "argument --candidate: expected a SPEC, found ''"),
+        (["resnet18", "--base", " ", "--candidate", "A=1"], "argument --base: expected a SPEC, found ''"),
     ],
 )
 def test_wrong_usage_is_one_clear_line_and_status_2(
@@ -69,11 +80,48 @@ def test_wrong_usage_is_one_clear_line_and_status_2(
 ) -> None:
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "ab.json").write_text('{"base": 7}')
-    assert main(["ab", *(word.format(tmp=tmp_path) for word in arguments)]) == 2
+    assert status_of("ab", *(word.format(tmp=tmp_path) for word in arguments)) == 2
     shown = capsys.readouterr()
     assert message.format(tmp=tmp_path) in shown.err
     assert len(shown.err.strip().splitlines()) == 1
     assert shown.out == ""
+
+
+@pytest.mark.parametrize("had_something", [False, True])
+@pytest.mark.parametrize("wrong", [["--candidate", "A=1", "-d", "tpu"], ["--candidate", "torch==2.9"]])
+def test_a_measurement_that_could_not_begin_leaves_its_folder_as_it_was(
+    wrong: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, had_something: bool
+) -> None:
+    def refuse(spec: str, *_: object) -> environments.Environment:
+        if "torch==" in spec:
+            raise environments.EnvironmentNotMade(f"can't make the environment {spec}: no such version")
+        return environments._this(parse(spec))
+
+    monkeypatch.setattr(environments, "prepare", refuse)
+    out = tmp_path / "out"
+    if had_something:
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+    command = ["ab", "resnet18", "-o", str(out), "-d", "cpu", "-q"]
+    assert main([*command, *wrong]) == 2
+    assert [path.name for path in tmp_path.rglob("*")] == (["out", "notes.txt"] if had_something else [])
+    lab = FakeLab(lambda *given: latency(0.02 * given[2])).install(monkeypatch)
+    assert main([*command, "--candidate", "A=1"]) == 0
+    assert len(lab.measured) == 10
+
+
+def test_what_was_measured_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = FakeLab(lambda *given: latency(0.02 * given[2])).install(monkeypatch)
+
+    def full(*_: object) -> object:
+        if len(lab.measured) > 3:
+            raise StoreError("the disk is full")
+        return latency(0.02)
+
+    monkeypatch.setattr(lab, "plan", full)
+    assert main(["ab", "resnet18", "-d", "cpu", "-q", "--candidate", "A=1", "-o", str(tmp_path / "out")]) == 2
+    monkeypatch.setattr(lab, "plan", lambda *_: latency(0.02))
+    assert main(["ab", "-q", "--resume", str(tmp_path / "out")]) == 0
 
 
 def test_a_request_is_read_as_it_was_begun(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from kept_runs import failed, keep
 from torchzoo.analysis.cases import Status
 from torchzoo.analysis.findings import Metric
 from torchzoo.history import queries
-from torchzoo.history.index import HistoryError, Index, open_index
-from torchzoo.history.schema import SCHEMA
+from torchzoo.history.index import INDEX_NAME, Index, check_index, open_index
+from torchzoo.history.schema import SCHEMA, DamagedIndex, HistoryError
 from torchzoo.store import RunStore
 
 
@@ -180,6 +180,44 @@ def test_a_damaged_index_is_refused_and_can_be_rebuilt(runs: Path, tmp_path: Pat
         index.update([runs])
     with open_index(path, rebuild=True) as index:
         assert index.update([runs]).indexed == 4
+
+
+@pytest.mark.parametrize("begins", [os.urandom(100), b"SQLite format 3\0" + b"x" * 84, b"short"])
+def test_the_index_of_a_folder_is_rebuilt_whatever_its_header_is(runs: Path, begins: bytes) -> None:
+    path = runs / INDEX_NAME
+    with open_index(path) as index:
+        index.update([runs])
+    path.write_bytes(begins + path.read_bytes()[100:] if len(begins) == 100 else begins)
+    with pytest.raises(DamagedIndex), open_index(path):
+        pass
+    with open_index(path, rebuild=True) as index:
+        assert index.update([runs]).indexed == 4
+    check_index(path)
+
+
+def test_a_damaged_page_is_found_before_it_is_needed(runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "i"
+    with open_index(path) as index:
+        index.update([runs])
+        index.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    check_index(path)
+    content = bytearray(path.read_bytes())
+    content[-4096:] = os.urandom(4096)
+    path.write_bytes(content)
+    with pytest.raises(DamagedIndex, match="--rebuild"):
+        check_index(path)
+    check_index(tmp_path / "no index yet")
+
+
+def test_only_the_runs_below_some_folders(runs: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "runs 2"
+    night(elsewhere, 5, [record(eager_s(0.01), model="slower"), record(eager_s(0.01), model="elsewhere alone")])
+    with open_index(tmp_path / "i") as index:
+        index.update([runs, elsewhere])
+        (one,) = queries.series(index, {"model": ["slower"]}, [Metric.LATENCY], below=[elsewhere])
+        assert [point.run.name for point in one.points] == ["night_05"]
+        assert len(queries.runs(index, [runs])) == 4
+        assert queries.series(index, {"model": ["elsewhere alone"]}, below=[runs]) == []
 
 
 def test_two_writers_at_once_make_one_index(runs: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,7 +13,7 @@ from torchzoo.analysis.cases import Status
 from torchzoo.analysis.findings import Metric
 from torchzoo.analysis.run_figures import RunFigure
 from torchzoo.analysis.series import IndexedRun, Series, SeriesPoint
-from torchzoo.history.proposals import Kind, Known, Proposal, level_limit, propose
+from torchzoo.history.proposals import Counts, Kind, Known, Proposal, level_limit, propose
 
 CASE = eval_case("tiny")
 
@@ -136,15 +136,34 @@ def test_only_series_of_tonights_machine_count() -> None:
     assert math.isclose(propose([mine], night(4))[0].value or 0, 1.3)
 
 
-def leaks(*some: Mapping[object, bool]) -> dict[str, dict[object, bool]]:
-    return {night(number): dict(one) for number, one in enumerate(some, start=1)}
+def counted(kind: Kind, *counts: int | None) -> dict[str, Counts]:
+    """A number for each night from the first on; None: nothing was counted."""
+    return {
+        night(number): {} if count is None else {(CASE, kind): count} for number, count in enumerate(counts, start=1)
+    }
 
 
-def test_leaks() -> None:
-    level, leaking = {CASE: False}, {CASE: True}
-    (one,) = propose([], night(3), leaks=leaks(level, level, leaking))  # type: ignore[arg-type]
-    assert (one.kind, one.base) == (Kind.LEAKING, night(2))
-    assert propose([], night(2), leaks=leaks(leaking, leaking)) == ()  # type: ignore[arg-type]
-    assert propose([], night(2), leaks=leaks({}, leaking)) == ()  # type: ignore[arg-type]
-    known = [Known(case=CASE, kind=Kind.LEAKING, base=night(1))]
-    assert propose([], night(3), known, leaks(level, leaking, leaking)) == ()  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("kind", "counts", "base"),
+    [
+        (Kind.LEAKING, (0, 0, 1), 2),
+        (Kind.LEAKING, (1, 1), None),
+        (Kind.LEAKING, (None, 1), None),
+        (Kind.GRAPH_BREAKS, (0, 2), 1),
+        (Kind.GRAPH_BREAKS, (2, 2, 3), 2),
+        (Kind.GRAPH_BREAKS, (2, 3, 3), 1),  # undecided in the night before
+        (Kind.GRAPH_BREAKS, (3, 2), None),
+        (Kind.GRAPH_BREAKS, (2, 3, 3, 3, 3), None),  # too long ago
+        (Kind.GRAPH_BREAKS, (2, None, 3), 1),
+    ],
+)
+def test_what_is_counted_and_was_less(kind: Kind, counts: tuple[int | None, ...], base: int | None) -> None:
+    found = propose([], night(len(counts)), counts=counted(kind, *counts))
+    assert [(one.kind, one.base) for one in found] == ([] if base is None else [(kind, night(base))])
+
+
+def test_a_count_that_is_known_to_be_more_is_no_news() -> None:
+    known = [Known(case=CASE, kind=Kind.GRAPH_BREAKS, base=night(1))]
+    assert propose([], night(3), known, counted(Kind.GRAPH_BREAKS, 2, 3, 3)) == ()
+    (one,) = propose([], night(4), known, counted(Kind.GRAPH_BREAKS, 2, 3, 3, 4))
+    assert one.why == f"3 graph breaks in the night {night(3)}, 4 graph breaks now"

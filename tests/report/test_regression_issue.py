@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from examples import CASE, record, run_of
+from examples import CASE, manifest, record, run_of
 from kept_nights import eager_s
 from torchzoo.analysis.compare import compare_runs
+from torchzoo.provenance import DifferenceKind
 from torchzoo.report import regression_issue
 from torchzoo.report.regression_issue import Effect, Issue
 
@@ -46,6 +47,27 @@ def test_what_is_not_known_is_said() -> None:
     text = regression_issue.body(issue(others=("timm@/src/timm:abab",)))
     assert "The first bad version is this one or one of those below" in text
     assert "could not be judged: `timm@/src/timm:abab`" in text
+
+
+def test_this_environment_is_named_by_its_versions() -> None:
+    sides = []
+    for torch, effdet in (("2.14.0", "0.4.0"), ("2.15.0", "0.4.1")):
+        environment = {
+            **manifest().environment, "torch": torch, "python": "3.11.7", "packages": {"timm": "1.0"},
+            "distributions": {"torch": torch, "timm": "1.0", "effdet": effdet, "tqdm": "4.1"},
+        }  # fmt: skip
+        sides.append(run_of([record(eager_s(0.02), repeat=n) for n in range(5)], environment=environment))
+    comparison = compare_runs(*sides, across=frozenset(DifferenceKind))
+    text = regression_issue.body(issue(base="torch==2.14.0", candidate="this", version="", comparison=comparison))
+    was = "torchzoo 0.1.0 (no checkout), torch 2.15.0, CUDA None, Python 3.11.7"
+    assert f"- `this ({was})`." in text
+    assert f"| run | torch==2.14.0 | this ({was}) |" in text
+    assert "| python | 3.11.7 | 3.11.7 |" in text
+    assert "| other packages | effdet 0.4.0 | effdet 0.4.1 |" in text
+    settings = issue(base="A=1,torch==2.14.0", candidate="A=1,B=x\\,y==z", comparison=comparison)
+    text = regression_issue.body(settings)
+    assert f"`A=1,B=x\\,y==z ({was})`" in text
+    assert "`A=1,torch==2.14.0`" in text
 
 
 def test_a_long_title_is_cut() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -21,6 +22,12 @@ class IndexedRun(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str  # UTC, ISO 8601
     hardware: str  # the whole machine
     software: Mapping[str, str]  # facts by name (`provenance.software_facts`)
+
+    @property
+    def name(self) -> str:
+        """The name of its folder: of NIGHT/run, as `torchzoo watch` keeps the run of a night, NIGHT."""
+        path = Path(self.path)
+        return path.parent.name if path.name == "run" else path.name
 
     @property
     def torch(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchzoo.analysis.compare import RunComparison
-from torchzoo.commands.arguments import check_given, share_of, usable_path, write
+from torchzoo.commands.arguments import check_given, share_of, spec_text, usable_path, write
 from torchzoo.commands.compare import OK, REGRESSION, WRITERS
 from torchzoo.commands.run_options import add_options, run_request
 from torchzoo.errors import UsageError
@@ -39,8 +39,8 @@ def add_parser(commands: Any) -> None:
         "commas, or `this`: the environment that torchzoo runs in. Exit status: 1 if something is slower, takes more "
         "memory or newly fails, 0 otherwise, 2 for wrong usage.",
     )
-    parser.add_argument("--base", metavar="SPEC", help="the environment before (default: this)")
-    parser.add_argument("--candidate", metavar="SPEC", help="the environment after (default: this)")
+    parser.add_argument("--base", type=spec_text, metavar="SPEC", help="the environment before (default: this)")
+    parser.add_argument("--candidate", type=spec_text, metavar="SPEC", help="the environment after (default: this)")
     add_options(parser, repeats=REPEATS)
     parser.add_argument("--threshold", type=share_of, metavar="P%", help="as for compare")
     parser.add_argument(
@@ -67,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     for spec in (request.base, request.candidate):
         parse(spec)  # before a folder is made
     if arguments.output is not None:
-        ab.begin(request, arguments.output)
-        return _measure(request, arguments.output, arguments)
+        with ab.begun(request, arguments.output):
+            return _measure(request, arguments.output, arguments)
     with tempfile.TemporaryDirectory(prefix="torchzoo-ab-") as folder:
         ab.begin(request, Path(folder))
         return _measure(request, Path(folder), arguments)

@@ -141,6 +141,13 @@ def usable_path(text: str) -> Path:
     return path
 
 
+def spec_text(text: str) -> str:
+    """The SPEC of an environment. An empty one, as of a variable that is not set, would mean this environment."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("expected a SPEC, found '': is a variable not set? (`this`: this environment)")
+    return text
+
+
 def recorded_path(text: str) -> Path:
     """A path that `--resume` reads from the run's JSON."""
     path = usable_path(text)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, usable_path
+from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, spec_text, usable_path
 from torchzoo.commands.run_options import add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history.bisect_log import Asked, BisectLog
@@ -68,8 +68,10 @@ def add_parser(commands: Any) -> None:
         "(torch==2.14.1) or a commit of a checkout (timm@/src/timm:COMMIT). Exit status: 0 the first bad version was "
         "found, 1 it was not (there is no change, or only versions are left that can't be measured), 2 wrong usage.",
     )
-    parser.add_argument("--good", metavar="SPEC", help="a version without the change")
-    parser.add_argument("--bad", metavar="SPEC", help="a newer version of the same package, with the change")
+    parser.add_argument("--good", type=spec_text, metavar="SPEC", help="a version without the change")
+    parser.add_argument(
+        "--bad", type=spec_text, metavar="SPEC", help="a newer version of the same package, with the change"
+    )
     parser.add_argument(
         "--metric",
         choices=[kind.value for kind in Kind],

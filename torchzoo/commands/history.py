@@ -76,7 +76,7 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         type=usable_path,
         action="append",
         metavar="DIR",
-        help=f"the folder that holds the runs, at any depth; may be repeated (default: {RUNS})",
+        help=f"the folder that holds the runs, at any depth; may be repeated (default: {RUNS}). Others are left out",
     )
     _add_index_file(parser)
 
@@ -86,7 +86,7 @@ def _add_index_file(parser: argparse.ArgumentParser) -> None:
         "--index",
         type=usable_path,
         metavar="FILE",
-        help=f"the index (default: {INDEX_NAME} in the first DIR). Without DIR, it is used as it is",
+        help=f"the index (default: {INDEX_NAME} in the first DIR). Without DIR, all that it knows is used, as it is",
     )
 
 
@@ -158,7 +158,8 @@ def _add_regressions(parts: Any) -> None:
         "`torchzoo compare`. Of each side up to ten runs for a kind of machine count: those next to the other side. "
         "Exit status: 1 if something is slower, takes more memory or newly fails, 0 otherwise, 2 for wrong usage.",
     )
-    what = "a version of torch (2.15.0) or of a package (timm==1.0.20), a date (2026-11-22), or the folder of a run"
+    what = "a version of torch (2.15.0) or of a package (timm==1.0.20), a date (2026-11-22), the folder of a run, or "
+    what += "a night of `torchzoo watch` (20261122T020000Z)"
     parser.add_argument("--from", dest="base", required=True, metavar="V", help=what)
     parser.add_argument("--to", dest="candidate", required=True, metavar="W", help="likewise")
     parser.add_argument(
@@ -226,7 +227,7 @@ def regressions_command(arguments: argparse.Namespace) -> int:
 
     metrics = _metrics(arguments.metric)
     with _index(arguments) as index:
-        runs = queries.runs(index)
+        runs = queries.runs(index, _folders(arguments))
         sides = [side(runs, word) for word in (arguments.base, arguments.candidate)]
         comparison = compare_versions(index, *sides, metrics=metrics, threshold=arguments.threshold)
     if arguments.json:
@@ -272,7 +273,7 @@ def _index(arguments: argparse.Namespace) -> Iterator[Index]:
         HistoryError: it can't be used.
         UsageError: a folder does not exist, or there are no runs.
     """
-    folders = arguments.runs or ([] if arguments.index else [Path(RUNS)])
+    folders = _folders(arguments)
     if not folders and not arguments.index.is_file():
         raise UsageError(f"no index {arguments.index}: make it with `torchzoo history index DIR --index FILE`")
     if not arguments.runs and folders and not folders[0].is_dir():
@@ -282,10 +283,15 @@ def _index(arguments: argparse.Namespace) -> Iterator[Index]:
         if folders:
             update = index.update(folders)
             _say_problems(update)
-        if not queries.runs(index):
+        if not queries.runs(index, folders):
             where = ", ".join(map(str, folders)) or str(arguments.index)
             raise UsageError(f"no runs in {where}: keep some with `torchzoo run ... -o DIR/NAME`")
         yield index
+
+
+def _folders(arguments: argparse.Namespace) -> list[Path]:
+    """The folders whose runs are asked for. None: with --index alone, all runs that it knows."""
+    return arguments.runs or ([] if arguments.index else [Path(RUNS)])
 
 
 def _say_problems(update: Update) -> None:
@@ -304,7 +310,7 @@ def _series(index: Index, arguments: argparse.Namespace) -> list[Series]:
     """
     wanted = _wanted(index, arguments)
     backends = None if arguments.backend is None else backends_of(arguments.backend)
-    found = queries.series(index, wanted, _metrics(arguments.metric))
+    found = queries.series(index, wanted, _metrics(arguments.metric), below=_folders(arguments))
     found = [one for one in found if backends is None or one.case.backend in backends]
     if not found:
         models = {"model": wanted["model"]}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from torchzoo.commands.ab import say_record
-from torchzoo.commands.arguments import recorded_path
+from torchzoo.commands.arguments import recorded_path, spec_text
 from torchzoo.commands.run_options import add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history import nights
@@ -32,12 +32,14 @@ def add_parser(commands: Any) -> None:
         description="One call is one night. Run the suite; propose what is worse than in earlier nights of the same "
         "machine; confirm it by an A/B of tonight's software and the earlier one, in turns; bisect what is confirmed; "
         "write an issue. DIR keeps everything. A night that was cut short is gone on with by the next call. Exit "
-        "status: 0 nothing was confirmed, 1 a regression was confirmed, 2 wrong usage.",
+        "status: 0 nothing was confirmed (the night is good; or undecided, as the last line says then), 1 a regression "
+        "was confirmed, 2 wrong usage.",
     )
     parser.add_argument("folder", type=recorded_path, metavar="DIR", help="the folder of all nights")
     add_options(parser, repeats=1)
     parser.add_argument(
         "--software",
+        type=spec_text,
         default="this",
         metavar="SPEC",
         help="the environment to run in, a SPEC as for ab. A checkout's HEAD (timm@/src/timm:HEAD) is the commit that "

@@ -5,6 +5,9 @@ The sides are two run folders, `base` and `candidate`, measured in turns (`torch
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -50,6 +53,26 @@ def begin(request: AbRequest, path: Path) -> None:
         raise UsageError(f"{path} holds an A/B measurement already: go on with --resume {path}, or name another folder")
     path.mkdir(parents=True, exist_ok=True)
     write_whole(path / FILE, msgspec.json.format(to_json(request), indent=1) + b"\n")
+
+
+@contextlib.contextmanager
+def begun(request: AbRequest, path: Path) -> Iterator[None]:
+    """`begin`; if what is done inside fails before a side is there, `path` is left as it was.
+
+    Raises:
+        UsageError: as `begin`.
+    """
+    begin(request, path)
+    try:
+        yield
+    except TorchzooError:
+        if not any((path / side / "run.json").is_file() for side in Side):
+            for side in Side:
+                shutil.rmtree(path / side, ignore_errors=True)
+            (path / FILE).unlink()
+            with contextlib.suppress(OSError):  # it holds something else
+                path.rmdir()
+        raise
 
 
 def read_request(path: Path) -> AbRequest:

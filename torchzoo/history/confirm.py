@@ -21,7 +21,7 @@ from torchzoo.history.ab import AbRequest
 from torchzoo.history.ab_folder import FILE, Side
 from torchzoo.history.environments import using
 from torchzoo.history.nights import Confirmed, is_measured
-from torchzoo.history.proposals import Kind, Proposal, leaks_of
+from torchzoo.history.proposals import Kind, Proposal, count_text, counts_of
 from torchzoo.history.software import Sides
 from torchzoo.history.turns import OnRecord, ignore
 from torchzoo.provenance import DifferenceKind
@@ -157,7 +157,7 @@ def _decided(one: Measured, together: RunComparison) -> Decided:
 
 
 def changes_for_the_worse(comparison: RunComparison, base: Run, candidate: Run, night: str) -> tuple[Confirmed, ...]:
-    """What is slower, takes more memory, newly fails, is newly incorrect or unsteady, or newly leaks.
+    """What is slower, takes more memory, newly fails, is incorrect, is unsteady or leaks, or has more graph breaks.
 
     Args:
         comparison: of the two runs.
@@ -172,10 +172,12 @@ def changes_for_the_worse(comparison: RunComparison, base: Run, candidate: Run, 
         if kind is not None:
             words = f"{change.base} -> {change.candidate}"
             found.append(Confirmed(case=change.case, kind=kind, base=night, words=words))
-    was, now = leaks_of(case_results(base)), leaks_of(case_results(candidate))
-    for case, leaks in now.items():
-        if leaks and was.get(case) is False:
-            found.append(Confirmed(case=case, kind=Kind.LEAKING, base=night, words="level -> leaks memory"))
+    was, now = counts_of(case_results(base)), counts_of(case_results(candidate), of_processes=min)  # in every process
+    for (case, kind), count in now.items():
+        before = was.get((case, kind), count)
+        if before < count:
+            words = f"{count_text(kind, before)} -> {count_text(kind, count)}"
+            found.append(Confirmed(case=case, kind=kind, base=night, words=words))
     return tuple(found)
 
 

@@ -17,7 +17,17 @@ import msgspec
 
 from torchzoo.errors import attempt, one_line, written
 from torchzoo.history.rows import Contents, forget, marks, write_cases
-from torchzoo.history.schema import BUSY_S, SCHEMA, HistoryError, advice, is_damage, make_tables, version_of
+from torchzoo.history.schema import (
+    BUSY_S,
+    SCHEMA,
+    DamagedIndex,
+    HistoryError,
+    damaged,
+    is_damage,
+    make_tables,
+    refusal,
+    version_of,
+)
 from torchzoo.store import read_run
 
 #: The name of the index in the folder that it is about.
@@ -71,7 +81,8 @@ class Index:
                 progress(name)
             self.keep(name, stamp, attempt(lambda path=path: Contents.of(read_run(path))))  # type: ignore[misc]
             indexed += 1
-        gone = [name for name in known if name not in found and any(_is_below(name, root) for root in roots)]
+        tops = [written(str(root)) for root in roots]
+        gone = [name for name in known if name not in found and any(is_below(name, top) for top in tops)]
         for name in gone:
             with self.transaction() as connection:
                 forget(connection, name)
@@ -106,15 +117,6 @@ class Index:
                 (run_id,) = connection.execute("SELECT run_id FROM runs WHERE path = ?", (name,)).fetchone()
                 write_cases(connection, run_id, contents)
 
-    def rebuild(self) -> None:
-        """Drop what the index holds. The next update reads all runs again.
-
-        Raises:
-            HistoryError: the index can't be written.
-        """
-        with self.refusing(), self.transaction() as connection:
-            make_tables(connection)
-
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A transaction that writes. Other writers wait until it ends."""
@@ -133,7 +135,7 @@ class Index:
         try:
             yield
         except sqlite3.Error as error:
-            raise HistoryError(advice(self.path, error)) from error
+            raise refusal(self.path, error) from error
 
 
 @contextlib.contextmanager
@@ -142,12 +144,20 @@ def open_index(path: Path, *, rebuild: bool = False) -> Iterator[Index]:
 
     Args:
         path: of the file.
-        rebuild: drop what it holds, and also the file itself if it is damaged.
+        rebuild: drop what it holds, and also the file itself if it is damaged. A file that is no index at all is only
+            dropped if it has the index's own name.
 
     Raises:
-        HistoryError: the file is something else, is damaged, or was written by a newer torchzoo, or can't be written.
+        DamagedIndex: the file is damaged, or something else.
+        HistoryError: it was written by a newer torchzoo, or can't be written.
     """
-    version = version_of(path)
+    try:
+        version = version_of(path)
+    except DamagedIndex:
+        if not (rebuild and path.name == INDEX_NAME):
+            raise
+        _delete(path)
+        version = None
     if version is not None and version > SCHEMA and not rebuild:
         raise HistoryError(
             f"{path} was written by a newer torchzoo (schema {version}): update torchzoo, or name another with --index"
@@ -156,12 +166,33 @@ def open_index(path: Path, *, rebuild: bool = False) -> Iterator[Index]:
         index = _ready(path, rebuild=rebuild)
     except sqlite3.DatabaseError as error:
         if not (rebuild and is_damage(error)):
-            raise HistoryError(advice(path, error)) from error
-        for suffix in ("", "-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
+            raise refusal(path, error) from error
+        _delete(path)
         index = _ready(path, rebuild=True)
     with contextlib.closing(index.connection):
         yield index
+
+
+def check_index(path: Path) -> None:
+    """See whether the index at `path` can be used; there may be none. All of the file is read.
+
+    Raises:
+        DamagedIndex, HistoryError: as `open_index`.
+    """
+    if not path.exists():
+        return
+    with open_index(path) as index, index.refusing():
+        ((answer,),) = index.connection.execute("PRAGMA quick_check(1)").fetchall()
+        if answer != "ok":
+            raise damaged(path, answer)
+
+
+def _delete(path: Path) -> None:
+    try:
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+    except OSError as error:
+        raise HistoryError(f"can't remove the damaged index {path}: {error.strerror}; remove it") from error
 
 
 def _ready(path: Path, *, rebuild: bool) -> Index:
@@ -234,6 +265,6 @@ def files_stamp(path: Path) -> str:
     return " ".join(parts)
 
 
-def _is_below(name: str, root: Path) -> bool:
-    top = written(str(root))
+def is_below(name: str, top: str) -> bool:
+    """Whether a run is in a folder, at any depth. Both are absolute paths as the index writes them."""
     return name == top or name.startswith(top.rstrip(os.sep) + os.sep)

@@ -12,6 +12,7 @@ from torchzoo.history.confirm import Decided
 from torchzoo.history.nights import Confirmed
 from torchzoo.report import regression_issue
 from torchzoo.report.regression_issue import Effect, Issue
+from torchzoo.report.units import first_few
 from torchzoo.store import write_whole
 
 
@@ -54,7 +55,7 @@ def _issue_of_culprit(night: str, found: Found) -> Issue:
 
 def _issue_without_culprit(night: str, decided: Decided, rest: Sequence[Confirmed], remarks: Sequence[str]) -> Issue:
     sides = decided.sides
-    also = (f"these differ, too, and no SPEC brings them back: {', '.join(sides.rest)}",) if sides.rest else ()
+    also = (f"these differ, too, and no SPEC brings them back: {first_few(sides.rest, 30)}",) if sides.rest else ()
     return Issue(
         night=night,
         effects=_effects(rest),

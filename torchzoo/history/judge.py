@@ -168,7 +168,7 @@ class AbJudge:
 
 
 class StatusJudge(AbJudge):
-    """Judges versions by what becomes of the case: whether it fails, is incorrect, is unsteady or leaks."""
+    """Judges versions by what becomes of the case: whether it fails, leaks, has more graph breaks, and so on."""
 
     repeats = 2  # this is no matter of noise; one process could be killed by something else
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
 import msgspec
@@ -48,6 +47,7 @@ class Kind(enum.StrEnum):
     INCORRECT = "incorrect"
     UNSTEADY = "unsteady"
     LEAKING = "leaking"
+    GRAPH_BREAKS = "graph_breaks"
 
     @property
     def words(self) -> str:
@@ -82,17 +82,12 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     base: str
 
 
-#: By night, whether each case leaked that was checked for leaks.
-Leaks = Mapping[str, Mapping[Case, bool]]
-
-
-def night_of(run: str) -> str:
-    """The name of a night, from the folder of its run: DIR/nights/NIGHT/run."""
-    return Path(run).parent.name
+#: What is counted of the cases of a run (`counts_of`), by case and kind.
+Counts = Mapping[tuple[Case, Kind], int]
 
 
 def propose(
-    series: Iterable[Series], tonight: str, known: Iterable[Known] = (), leaks: Leaks | None = None
+    series: Iterable[Series], tonight: str, known: Iterable[Known] = (), counts: Mapping[str, Counts] | None = None
 ) -> tuple[Proposal, ...]:
     """The changes for the worse that tonight's run hints at, at most one for each case and kind.
 
@@ -100,19 +95,19 @@ def propose(
         series: of all cases and metrics. Only those in which tonight has a part count: they are of tonight's machine.
         tonight: the name of the night.
         known: what earlier nights confirmed.
-        leaks: what is known of leaks in the last nights and tonight.
+        counts: what was counted in each of the last nights and tonight.
     """
     after: dict[tuple[Case, Kind], str] = {}
     for change in known:
         after[change.case, change.kind] = max(change.base, after.get((change.case, change.kind), ""))
     found: dict[tuple[Case, Kind], Proposal] = {}
     for one in series:
-        nights = {night_of(point.run.path): point for point in one.points}
+        nights = {point.run.name: point for point in one.points}
         if tonight not in nights:
             continue
         kind = Kind(one.metric.value)
         first = after.get((one.case, kind), "")
-        values = dict(zip(map(night_of, (point.run.path for point in one.points)), one.values, strict=True))
+        values = dict(zip((point.run.name for point in one.points), one.values, strict=True))
         proposal = _of_values(
             one.case, kind, {night: values[night] for night in sorted(values) if first < night <= tonight}
         )
@@ -122,7 +117,7 @@ def propose(
         proposal = _of_statuses(one.case, statuses, nights[tonight].reason, after)
         if proposal is not None:
             found.setdefault((one.case, proposal.kind), proposal)
-    for proposal in _of_leaks(tonight, leaks or {}, after):
+    for proposal in _of_counts(tonight, counts or {}, after):
         found[proposal.case, proposal.kind] = proposal
     return tuple(found.values())
 
@@ -193,24 +188,47 @@ def _of_statuses(
     return Proposal(case=case, kind=kind, base=base, why=f"{kind.words} since the night {base}: {reason}")
 
 
-def _of_leaks(tonight: str, leaks: Leaks, after: Mapping[tuple[Case, Kind], str]) -> Iterable[Proposal]:
-    for case, leaks_now in leaks.get(tonight, {}).items():
-        first = after.get((case, Kind.LEAKING), "")
-        nights = [night for night in sorted(leaks) if first < night < tonight and case in leaks[night]]
-        level = [night for night in nights[-RECENT_NIGHTS:] if not leaks[night][case]]
-        if leaks_now and level:
-            why = f"it leaks memory, and did not in the night {level[-1]}"
-            yield Proposal(case=case, kind=Kind.LEAKING, base=level[-1], why=why)
+# --- what is counted ---
 
 
-def leaks_of(results: Iterable[CaseResult]) -> dict[Case, bool]:
-    """Whether each case leaked in most of its processes. Cases that were not checked for leaks are left out."""
-    found = {}
+def _of_counts(
+    tonight: str, counts: Mapping[str, Counts], after: Mapping[tuple[Case, Kind], str]
+) -> Iterable[Proposal]:
+    for (case, kind), now in counts.get(tonight, {}).items():
+        first = after.get((case, kind), "")
+        before = {night: counts[night].get((case, kind)) for night in sorted(counts) if first < night < tonight}
+        recent = [(night, count) for night, count in before.items() if count is not None][-RECENT_NIGHTS:]
+        fewer = [(night, count) for night, count in recent if count < now]
+        if fewer:
+            base, count = fewer[-1]
+            why = f"{count_text(kind, count)} in the night {base}, {count_text(kind, now)} now"
+            yield Proposal(case=case, kind=kind, base=base, why=why)
+
+
+def count_text(kind: Kind, count: int) -> str:
+    """`2 graph breaks`; of leaks, `leaks memory` or `level`."""
+    if kind is Kind.LEAKING:
+        return "leaks memory" if count else "level"
+    return f"{count} graph break{'' if count == 1 else 's'}"
+
+
+def counts_of(
+    results: Iterable[CaseResult], *, of_processes: Callable[[list[int]], int] = max
+) -> dict[tuple[Case, Kind], int]:
+    """What is counted of each case: its graph breaks; and of those checked for leaks, 1 if most processes leaked, or 0.
+
+    Args:
+        results: of a run.
+        of_processes: which number of graph breaks counts, where the processes of a case differ.
+    """
+    found: dict[tuple[Case, Kind], int] = {}
     for result in results:
-        growths = [measured.variants[shown_variant(measured)].growth for measured in result.measured]
-        verdicts = [
-            check(growth).verdict for growth in growths if growth is not None and len(growth.host_bytes) >= LEAST_STEPS
-        ]
+        variants = [measured.variants[shown_variant(measured)] for measured in result.measured]
+        breaks = [one.compilation.break_count for one in variants if one.compilation is not None]
+        if breaks:
+            found[result.case, Kind.GRAPH_BREAKS] = of_processes(breaks)
+        growths = [one.growth for one in variants if one.growth is not None]
+        verdicts = [check(growth).verdict for growth in growths if len(growth.host_bytes) >= LEAST_STEPS]
         if verdicts:
-            found[result.case] = 2 * verdicts.count(LeakVerdict.LEAK) > len(verdicts)
+            found[result.case, Kind.LEAKING] = int(2 * verdicts.count(LeakVerdict.LEAK) > len(verdicts))
     return found

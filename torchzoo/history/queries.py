@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +15,8 @@ from torchzoo.analysis.findings import Metric
 from torchzoo.analysis.run_figures import RunFigure
 from torchzoo.analysis.series import IndexedRun, Series, SeriesPoint
 from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Parallel, Precision
-from torchzoo.history.index import Index
+from torchzoo.errors import written
+from torchzoo.history.index import Index, is_below
 
 #: Columns of the table `cases`, and the values that are wanted of each; None or no entry: any.
 Wanted = Mapping[str, Sequence[str | int] | None]
@@ -33,13 +35,19 @@ class MachineCase(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
 
 
-def runs(index: Index) -> list[IndexedRun]:
-    """The runs that could be read, in the order of time."""
+def runs(index: Index, below: Sequence[Path] = ()) -> list[IndexedRun]:
+    """The runs that could be read, in the order of time.
+
+    Args:
+        index: it may also know runs that are elsewhere or gone.
+        below: if any: the folders whose runs are wanted, at any depth.
+    """
     columns = "run_id, path, created_at, hardware, software"
     with index.refusing():
         rows = index.connection.execute(
             f"SELECT {columns} FROM runs WHERE created_at != '' ORDER BY created_at, path"  # noqa: S608  names of ours
         ).fetchall()
+    tops = [written(str(folder.resolve())) for folder in below]
     software: dict[str, dict[str, str]] = {}  # nights with the same software share it
     for *_, text in rows:
         if text not in software:
@@ -47,6 +55,7 @@ def runs(index: Index) -> list[IndexedRun]:
     return [
         IndexedRun(run_id=run_id, path=path, created_at=created_at, hardware=hardware, software=software[text])
         for run_id, path, created_at, hardware, text in rows
+        if not below or any(is_below(path, top) for top in tops)
     ]
 
 
@@ -58,13 +67,19 @@ def cases(index: Index, wanted: Wanted | None = None) -> dict[int, MachineCase]:
         return {case_id: _machine_case(row) for case_id, *row in rows}
 
 
-def series(index: Index, wanted: Wanted | None = None, metrics: Sequence[Metric] = tuple(Metric)) -> list[Series]:
+def series(
+    index: Index,
+    wanted: Wanted | None = None,
+    metrics: Sequence[Metric] = tuple(Metric),
+    *,
+    below: Sequence[Path] = (),
+) -> list[Series]:
     """The series of the wanted cases, in the order of the cases and then of the metrics.
 
     A point stands for each run in which the case has a result on that machine. A case that never passed has a series
-    of the first wanted metric, without figures.
+    of the first wanted metric, without figures. A case without a result in the runs `below` has none.
     """
-    by_run = {run.run_id: run for run in runs(index)}
+    by_run = {run.run_id: run for run in runs(index, below)}
     order = {run_id: place for place, run_id in enumerate(by_run)}
     found_cases = cases(index, wanted)
     where, values = _where(wanted or {})
@@ -105,7 +120,9 @@ def series(index: Index, wanted: Wanted | None = None, metrics: Sequence[Metric]
                 for run_id, status, reason in results.get(case_id, ())
                 if run_id in by_run
             )
-            found.append(Series(case=one.case, machine=one.machine, metric=Metric(key[1]), basis=key[2], points=points))
+            if points:
+                metric = Metric(key[1])
+                found.append(Series(case=one.case, machine=one.machine, metric=metric, basis=key[2], points=points))
     return found
 
 

@@ -65,11 +65,16 @@ class HistoryError(TorchzooError):
     """The index can't be used, or has no answer. The message is one line that says what to do."""
 
 
+class DamagedIndex(HistoryError):
+    """The file of the index is damaged, or something else."""
+
+
 def version_of(path: Path) -> int | None:
     """The version of the index at `path`, from the header of the file; None if there is no file, or an empty one.
 
     Raises:
-        HistoryError: the file is no index of torchzoo.
+        DamagedIndex: the file is no index of torchzoo.
+        HistoryError: it can't be read.
     """
     try:
         with path.open("rb") as file:
@@ -85,7 +90,9 @@ def version_of(path: Path) -> int | None:
         version, application = struct.unpack(">I4xI", header[60:72])
         if application in (APPLICATION_ID, 0) and (application or not version):
             return int(version)
-    raise HistoryError(f"{path} is no index of torchzoo, or it is damaged: remove it, or name another with --index")
+    raise DamagedIndex(
+        f"{path} is no index of torchzoo, or it is damaged: remove it (the runs hold all), or name another with --index"
+    )
 
 
 def make_tables(connection: sqlite3.Connection) -> None:
@@ -108,10 +115,16 @@ def is_damage(error: sqlite3.Error) -> bool:
     return missing or (code is not None and code & 0xFF in codes)
 
 
-def advice(path: Path, error: sqlite3.Error) -> str:
+def damaged(path: Path, why: str) -> DamagedIndex:
+    """The damage, and what to do, in one line."""
+    return DamagedIndex(f"the index {path} is damaged ({why}): run `torchzoo history index DIR --rebuild`")
+
+
+def refusal(path: Path, error: sqlite3.Error) -> HistoryError:
     """What went wrong with the index, and what to do, in one line."""
     if is_damage(error):
-        return f"the index {path} is damaged ({one_line(error)}): run `torchzoo history index DIR --rebuild`"
+        return damaged(path, one_line(error))
     if "locked" in str(error):
-        return f"another process has been writing to the index {path} for {BUSY_S:.0f} s: try again when it has ended"
-    return f"can't use the index {path} ({one_line(error)}): name another place with --index FILE"
+        why = f"another process has been writing to the index {path} for {BUSY_S:.0f} s"
+        return HistoryError(f"{why}: try again when it has ended")
+    return HistoryError(f"can't use the index {path} ({one_line(error)}): name another place with --index FILE")

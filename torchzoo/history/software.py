@@ -11,6 +11,7 @@ from torchzoo.history.kept_versions import choose
 from torchzoo.history.specs import Spec, canonical, parse
 from torchzoo.provenance import software_facts
 from torchzoo.record import Manifest
+from torchzoo.report.units import first_few
 from torchzoo.zoo.requirements import distribution_name
 
 #: Facts that follow from the version of torch.
@@ -20,14 +21,13 @@ _NO_SOFTWARE = frozenset({"threads", "compile caches", "workers", "GPUs"})
 
 
 class Sides(msgspec.Struct, frozen=True, kw_only=True):
-    """Two nights as two SPECs. If `why_not` is given, they can't be measured beside each other, or need not be."""
+    """Two nights as two SPECs. If `why_not` is given, they can't be measured beside each other."""
 
     base: str = ""
     candidate: str = ""
     good: str = ""  # the same two for a bisection. They differ in what the SPECs of the nights name, if they differ
     bad: str = ""  # there; else in the versions of packages
     is_part: bool = False  # more changed than what `good` and `bad` differ in
-    is_same: bool = False  # the software of both nights is equal
     why_not: str = ""
     rest: tuple[str, ...] = ()  # what else differs, and no SPEC brings back
 
@@ -51,40 +51,61 @@ def sides_of(base_spec: str, base: Manifest, tonight_spec: str, tonight: Manifes
         {name: value for name, value in software_facts(one).items() if name not in _NO_SOFTWARE}
         for one in (base, tonight)
     ]
-    changes = {change.name for change in software_changes(*facts)}
+    mains = {"torch", *map(distribution_name, base.environment.get("packages") or {})}
+    versions = _versions(base, tonight)
+    changes = {change.name for change in [*software_changes(*facts), *software_changes(*versions)]}
     if base_spec == tonight_spec and not changes:
-        return Sides(is_same=True, why_not="the software is the same, so the change can't be the software's")
+        return Sides(why_not="no recorded software changed, so there is nothing to measure in turns")
     specs = parse(base_spec), parse(tonight_spec)
     if any(spec.python is not None for spec in specs):
         if base_spec == tonight_spec:
-            why = f"{', '.join(sorted(changes))} changed, and the Python of both nights is the same: {base_spec}"
+            which = first_few(sorted(changes))
+            why = f"{which} changed, and the Python of both nights is the same: {base_spec}"
             return Sides(why_not=f"{why}. Give each night an environment of its own")
         return Sides(base=base_spec, candidate=tonight_spec, good=base_spec, bad=tonight_spec)
     named = {*specs[0].wanted, *specs[1].wanted}
-    versions = [_packages(one) for one in (base, tonight)]
     changed = [name for name in versions[0] if versions[0][name] != versions[1].get(name) and name not in named]
-    rest = {name for name in changes if distribution_name(name) not in {*changed, *named}}
+    # An installer chooses what goes with the main ones, such as torch's CUDA libraries.
+    asked = {name: versions[0].get(name) for name in {*changed, *named} if name in mains or name in named}
+    follow = set(choose(asked).free) - mains if set(changed) - mains else set()
+    changed = [name for name in changed if name not in follow]
+    rest = {name for name in changes if distribution_name(name) not in {*changed, *named, *follow}}
     rest -= {*specs[0].variables, *specs[1].variables}
     rest -= _OF_TORCH if "torch" in {*changed, *named} else set()
     if base_spec == tonight_spec and not changed:
-        why = f"{', '.join(sorted(rest))} changed, and no SPEC brings back the old one"
-        return Sides(why_not=why, rest=tuple(sorted(rest)))
-    main = _main(changed, versions[0]) if base_spec == tonight_spec else []
+        which = first_few(sorted(rest or changes))
+        return Sides(why_not=f"{which} changed, and no SPEC brings back the old one", rest=tuple(sorted(rest)))
+    varied = ([name for name in changed if name in mains] or changed) if base_spec == tonight_spec else []
+    main = _main(varied, versions[0])
     return Sides(
         base=_with(specs[0], {name: versions[0][name] for name in changed}),
         candidate=tonight_spec,
         good=_with(specs[0], {name: versions[0][name] for name in main}),
         bad=_with(specs[1], {name: versions[1][name] for name in main if name in versions[1]}),
-        is_part=bool(changed) and base_spec != tonight_spec,
+        is_part=len(varied) < len(changed),
         rest=tuple(sorted(rest)),
     )
 
 
-def _packages(manifest: Manifest) -> dict[str, str]:
-    """The versions of torch and of the other packages of a run, by normalised name."""
-    environment = manifest.environment
-    found = {"torch": environment.get("torch"), **(environment.get("packages") or {})}
-    return {distribution_name(name): str(version) for name, version in found.items() if version}
+def _versions(base: Manifest, tonight: Manifest) -> tuple[dict[str, str], dict[str, str]]:
+    """The versions of torch and all other packages of two runs, by normalised name.
+
+    Runs of an older torchzoo have the main packages only. Then only those of both count.
+    """
+    environments = (base.environment, tonight.environment)
+    both_have_all = all("distributions" in environment for environment in environments)
+    found = []
+    for environment in environments:
+        versions = {**(environment.get("distributions") or {})} if both_have_all else {}
+        versions |= {"torch": environment.get("torch"), **(environment.get("packages") or {})}
+        found.append(
+            {
+                distribution_name(name): str(version)
+                for name, version in versions.items()
+                if version and name != "torchzoo"  # our own code is the same on both sides
+            }
+        )
+    return found[0], found[1]
 
 
 def _with(spec: Spec, packages: Mapping[str, str]) -> str:

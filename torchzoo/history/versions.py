@@ -62,8 +62,8 @@ def side(runs: Sequence[IndexedRun], word: str) -> Side:
 
     Args:
         runs: those of the index, in the order of time.
-        word: a run's folder or its name, a date (2026-11-22, UTC), a version of torch (2.15.0, with or without its
-            local part), or of any package (timm==1.0.20).
+        word: a run's folder or its name, a night's stamp, a date (2026-11-22, UTC), a version of torch (2.15.0, with or
+            without its local part), or of any package (timm==1.0.20).
 
     Raises:
         HistoryError: it stands for none; the message names what there is.
@@ -83,7 +83,7 @@ def _named(runs: Sequence[IndexedRun], word: str) -> list[IndexedRun]:
     path = written(str(Path(word).resolve()))
     if by_path := [run for run in runs if run.path == path]:
         return by_path
-    if by_name := [run for run in runs if Path(run.path).name == word]:
+    if by_name := [run for run in runs if run.name == word]:
         if len(by_name) > 1:
             raise HistoryError(
                 f"{len(by_name)} runs have the name {word}: name one by its path, such as {by_name[0].path}"

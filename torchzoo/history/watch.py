@@ -7,16 +7,15 @@ with by the same steps.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
-from torchzoo.analysis.series import Series
-from torchzoo.case import Case
-from torchzoo.errors import TorchzooError, UsageError, one_line, written
+from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.history import queries, turns
 from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain
 from torchzoo.history.confirm import (
@@ -31,7 +30,7 @@ from torchzoo.history.confirm import (
     measure_pair,
 )
 from torchzoo.history.environments import using
-from torchzoo.history.index import INDEX_NAME, open_index
+from torchzoo.history.index import INDEX_NAME, check_index, open_index
 from torchzoo.history.issues import write_issues
 from torchzoo.history.nights import (
     NIGHTS,
@@ -51,7 +50,8 @@ from torchzoo.history.nights import (
     unfinished,
 )
 from torchzoo.history.post import address_of, post
-from torchzoo.history.proposals import RECENT_NIGHTS, Known, Proposal, leaks_of, propose
+from torchzoo.history.proposals import RECENT_NIGHTS, Known, Proposal, counts_of, propose
+from torchzoo.history.schema import DamagedIndex
 from torchzoo.history.software import Sides, sides_of
 from torchzoo.history.specs import canonical, parse
 from torchzoo.history.turns import OnRecord, Place
@@ -59,7 +59,6 @@ from torchzoo.provenance import machine_differences
 from torchzoo.record import Manifest
 from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
-from torchzoo.settings import Pass
 from torchzoo.store import Run, StoreError, read_run
 
 
@@ -95,6 +94,7 @@ def watch(options: Options, now: datetime, shown: Shown) -> Night:
     """
     if AUTO in options.request.axes.batch_sizes:
         raise UsageError("--bs auto could choose other batches each night: give numbers, smoke or default")
+    _mend_index(options.root / INDEX_NAME, shown)
     folder = unfinished(options.root)
     if folder is not None and _goes_on(folder, options, shown):
         return _night(folder, options, shown)
@@ -107,6 +107,19 @@ def watch(options: Options, now: datetime, shown: Shown) -> Night:
             shutil.rmtree(folder)
         raise
     return _night(folder, options, shown)
+
+
+def _mend_index(path: Path, shown: Shown) -> None:
+    """See, before anything is measured, that the index can be used. A damaged one is dropped and made again.
+
+    Raises:
+        HistoryError: it can't be used.
+    """
+    try:
+        check_index(path)
+    except DamagedIndex:
+        with open_index(path, rebuild=True):
+            shown.line(f"the index {path} was damaged, and is made again from the runs of all nights")
 
 
 def _goes_on(folder: Path, options: Options, shown: Shown) -> bool:
@@ -140,7 +153,7 @@ def _night(folder: Path, options: Options, shown: Shown) -> Night:
     run = read_run(folder / RUN)
     before = [night for night in finished_nights(root) if night.stamp < stamp]
     shown.line(_run_text(stamp, asked, run))
-    proposed = _proposals(root, stamp, before, asked.request, shown)
+    proposed = _proposals(root, stamp, before, shown)
     decided, refused = _confirm(folder, proposed, before, asked, shown)
     remarks = list(refused)
     found, left = _explain(folder, decided, asked.request, options, remarks, shown)
@@ -192,21 +205,18 @@ def _run_text(stamp: str, asked: NightAsked, run: Run) -> str:
 # --- proposals ---
 
 
-def _proposals(
-    root: Path, stamp: str, before: Sequence[Night], request: RunRequest, shown: Shown
-) -> tuple[Proposal, ...]:
+def _proposals(root: Path, stamp: str, before: Sequence[Night], shown: Shown) -> tuple[Proposal, ...]:
     """Bring the index up to date, and ask it what became worse."""
     folders = [folder / RUN for folder in night_folders(root) if (folder / RUN / "run.json").is_file()]
     with open_index(root / INDEX_NAME) as index:
         for problem in index.update(folders).problems.values():
             shown.line(f"not all of the history can be read: {problem}")
-        series = _only(queries.series(index), folders)
+        series = queries.series(index, below=folders)  # the index may still know nights that were removed
     known = [Known(case=one.case, kind=one.kind, base=one.base) for night in before for one in night.confirmed]
-    leaks: dict[str, dict[Case, bool]] = {}
-    if Pass.LEAK_CHECK in request.settings.passes:
-        names = [folder.parent.name for folder in folders if folder.parent.name <= stamp]
-        leaks = {name: leaks_of(case_results(run_of(root, name))) for name in names[-RECENT_NIGHTS - 1 :]}
-    found = propose(series, stamp, known, leaks)
+    names = [folder.parent.name for folder in folders if folder.parent.name <= stamp][-RECENT_NIGHTS - 1 :]
+    recent = {name: attempt(partial(run_of, root, name)) for name in names}  # what can't be read was said above
+    counts = {name: counts_of(case_results(run)) for name, run in recent.items() if isinstance(run, Run)}
+    found = propose(series, stamp, known, counts)
     for one in found:
         shown.line(f"proposed: {one.case.label()}: {one.kind.words}: {one.why}")
     if not found:
@@ -214,15 +224,6 @@ def _proposals(
         why = f"no case is worse than in {counted(earlier, 'earlier night')}" if earlier else "this is the first night"
         shown.line(f"nothing is proposed: {why}")
     return found
-
-
-def _only(series: Iterable[Series], folders: Iterable[Path]) -> list[Series]:
-    """The series without runs that are elsewhere or gone: the index may still know them."""
-    paths = {written(str(folder.resolve())) for folder in folders}
-    return [
-        msgspec.structs.replace(one, points=tuple(point for point in one.points if point.run.path in paths))
-        for one in series
-    ]
 
 
 # --- confirmation ---
@@ -263,8 +264,8 @@ def _measured(
         try:
             sides = _sides(folder, group, software, asked.software, tonight)
             if sides.why_not:
-                shown.line(f"not measured: {cases}: {sides.why_not}")
-                refused += [] if sides.is_same else [f"{cases} could not be decided: {sides.why_not}"]
+                refused.append(f"{cases} could not be decided: {sides.why_not}")
+                shown.line(refused[-1])
                 continue
             shown.line(
                 f"measuring {cases} in turns, with {repeats} processes of each: {sides.base} and {sides.candidate}"

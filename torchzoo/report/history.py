@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchzoo.analysis.compare import Change
@@ -122,7 +121,7 @@ def one_series(series: Series, points: Sequence[ChangePoint], *, last: int) -> A
             marks.append(software_text(software[place]))
         if point.reason:
             marks.append(point.reason)
-        rows.append((point.run.created_at[:16].replace("T", " "), Path(point.run.path).name, value, "; ".join(marks)))
+        rows.append((point.run.created_at[:16].replace("T", " "), point.run.name, value, "; ".join(marks)))
     parts: list[Any] = [terminal.text(series_title(series)), terminal.text(f"on {series.machine}"), ""]
     if series.last is not None:
         real = [value for value in series.values if not math.isnan(value)]

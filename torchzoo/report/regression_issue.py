@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -9,9 +10,12 @@ import msgspec
 from torchzoo.analysis.compare import RunComparison
 from torchzoo.analysis.reproduce import shell_line, words
 from torchzoo.case import Case
+from torchzoo.record import Manifest
 from torchzoo.report import run_comparison
-from torchzoo.report.markdown import code, code_block, escape, table
+from torchzoo.report.markdown import code, code_block, escape, software, table
 
+#: A part of a SPEC that names no package and no other Python: `this`, or a setting of it.
+_OF_THIS = re.compile(r"this|(?!python=)[A-Za-z_]\w*=(?!=).*", re.DOTALL)
 LONGEST_TITLE = 200  # characters: GitHub takes 256
 
 
@@ -61,7 +65,11 @@ def body(issue: Issue) -> str:
     sides = (
         "from the last good version to the first bad one" if issue.version else "from the first of these to the second"
     )
-    comparison = msgspec.structs.replace(issue.comparison, base=issue.base, candidate=issue.candidate)
+    comparison = msgspec.structs.replace(
+        issue.comparison,
+        base=_side(issue.base, issue.comparison.base_manifest),
+        candidate=_side(issue.candidate, issue.comparison.candidate_manifest),
+    )
     lines = [
         f"**{escape(first.case.label())}**: {escape(first.what)}, {escape(first.change)}.",
         "",
@@ -91,21 +99,24 @@ def reproduce(issue: Issue) -> str:
     return shell_line(["torchzoo", "ab", "--base", issue.base, "--candidate", issue.candidate, *case])
 
 
+def _side(spec: str, manifest: Manifest) -> str:
+    """A SPEC. `this` is another environment for whoever reads the issue, so it comes with its versions."""
+    is_this = all(_OF_THIS.fullmatch(part) for part in re.split(r"(?<!\\),", spec))
+    return f"{spec} ({software(manifest)})" if is_this else spec
+
+
 def _since(issue: Issue) -> Sequence[str]:
+    base = code(_side(issue.base, issue.comparison.base_manifest))
+    candidate = code(_side(issue.candidate, issue.comparison.candidate_manifest))
     if not issue.version:
-        return [
-            "The first bad version is not known. The change lies between",
-            "",
-            f"- {code(issue.base)} and",
-            f"- {code(issue.candidate)}.",
-        ]
+        return ["The first bad version is not known. The change lies between", "", f"- {base} and", f"- {candidate}."]
     first = "First bad version" if not issue.others else "The first bad version is this one or one of those below"
     sure = f" ({issue.sure} sure)" if issue.sure else ""
-    lines = [f"- {first}: {code(issue.candidate)}{sure}"]
+    lines = [f"- {first}: {candidate}{sure}"]
     lines += [f"  {escape(issue.about)}"] if issue.about else []
     lines += [f"- could not be judged: {code(other)}" for other in issue.others]
     if issue.inside:
         words, without_it = issue.inside
         lines.append(f"- in inductor: {escape(words)}")
         lines += [f"- without that part of inductor: {code(without_it)}"] if without_it else []
-    return [*lines, f"- last good version: {code(issue.base)}"]
+    return [*lines, f"- last good version: {base}"]

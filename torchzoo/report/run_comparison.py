@@ -37,6 +37,7 @@ _TIMES = (Metric.LATENCY, Metric.COMPILE_TIME)
 _URGENCY = [Verdict.SLOWER, Verdict.MORE, Verdict.FASTER, Verdict.LESS, Verdict.INCONCLUSIVE, Verdict.SAME]
 _HEADINGS = ("case", "metric", "base", "candidate", "ratio", "verdict", "note")
 _MEANS = ("backend and axes", "mode", "domain", "ratio", "cases")
+_MOST_PACKAGES = 30  # that a cell names
 _TOO_MANY = 60_000  # characters: GitHub takes 65,536 in an issue or a comment
 
 
@@ -272,13 +273,26 @@ def _environment(comparison: RunComparison) -> list[str]:
     for name, read in _ENVIRONMENT.items():
         if name not in differing:
             rows.append((name, read(one), read(other)))
+    was, now = _unlike_packages(one, other)
+    if was:
+        rows.append(("other packages", units.first_few(was, _MOST_PACKAGES), units.first_few(now, _MOST_PACKAGES)))
     return table(("", "base", "candidate"), [("run", comparison.base, comparison.candidate), *rows])
+
+
+def _unlike_packages(base: Manifest, candidate: Manifest) -> list[list[str]]:
+    """Of the packages that are no difference of their own, those that both have in other versions: of each side."""
+    versions = [manifest.environment.get("distributions") or {} for manifest in (base, candidate)]
+    named = {"torch", "torchzoo", *(base.environment.get("packages") or {})}
+    unlike = [name for name in versions[0] if versions[0][name] != versions[1].get(name, versions[0][name])]
+    unlike = [name for name in unlike if name not in named]
+    return [[f"{name} {side[name]}" for name in unlike] for side in versions]
 
 
 _ENVIRONMENT: dict[str, Callable[[Manifest], str]] = {
     "date": lambda manifest: manifest.created_at[:10],
     "GPU": lambda manifest: ", ".join(gpu["name"] for gpu in manifest.environment.get("gpus") or []) or "none",
     "CPU": lambda manifest: str(manifest.environment.get("cpu")),
+    "python": lambda manifest: str(manifest.environment.get("python")),
     "torch": lambda manifest: str(manifest.environment.get("torch")),
     "torchzoo": lambda manifest: str(manifest.environment.get("torchzoo")),
     "command": lambda manifest: " ".join(manifest.command),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from torchzoo.analysis.change_points import ChangePoint
@@ -130,7 +129,7 @@ def _data(found: Sequence[Found], runs: Sequence[IndexedRun]) -> dict[str, Any]:
     number_of = {key: number for number, key in enumerate(software)}
     return {
         "software": [dict(facts) for facts in software.values()],
-        "runs": [[run.created_at, Path(run.path).name, number_of[id(run.software)]] for run in runs],
+        "runs": [[run.created_at, run.name, number_of[id(run.software)]] for run in runs],
         "series": [_series(series, points, place) for series, points in found],
     }
 
