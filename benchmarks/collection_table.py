@@ -183,6 +183,8 @@ def unused_parameters(network: nn.Module, loss: Tensor) -> list[str]:
 
 def row_of(name: str, candidates: ModuleType, factory: ModuleType) -> dict[str, object]:
     """The line of one model. Raises whatever its library raises."""
+    if (reason := candidates.other_work(name)) is not None:
+        raise ValueError(reason)
     model_class: type[SupervisedModel] = factory.model_class(name)
     given: dict[str, object] | None = candidates.row(name)
     if given is not None:

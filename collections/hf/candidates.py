@@ -1,6 +1,7 @@
 """Which classes the table of this collection is made of, and what is known of them before they are built."""
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Any
 
 import transformers
@@ -30,6 +31,27 @@ OTHERS = {
     "TrOCRForCausalLM": "causal_lm",
     "WhisperForConditionalGeneration": "speech_recognition",
 }
+
+#: Models whose step here would not be their work, and why.
+OTHER_WORK = {
+    "without its CUDA kernel, which has to be downloaded, its attention is zero": "Mra*",
+    "a train step leaves some of its parameters as they are": "BloomForQuestionAnswering Doge* Funnel* RoCBert*",
+    "it puts two other models together": "EncoderDecoderModel",
+    "a step on tokens alone leaves its part for images or sound unused": """
+        AudioFlamingo3* Fuyu* Gemma3ForConditionalGeneration Gemma3ForSequenceClassification*
+        Gemma3nForConditionalGeneration Gemma4ForConditionalGeneration Gemma4UnifiedForConditionalGeneration GlmAsr*
+        GotOcr2* GraniteSpeech* MllamaForCausalLM ModernVBert* MossTranscribe* MusicFlamingo* NeoMME* Phi4Multimodal*
+        Qwen2Audio* Qwen3ASR* Qwen3_5ForTokenClassification UltraVBert* VibeVoice* Voxtral*
+    """,
+}
+
+
+def other_work(name: str) -> str | None:
+    """Why the model is left out although it builds."""
+    for reason, patterns in OTHER_WORK.items():
+        if any(fnmatchcase(name, pattern) for pattern in patterns.split()):
+            return reason
+    return None
 
 
 def tasks() -> dict[str, str]:

@@ -3,9 +3,9 @@
 https://github.com/meta-pytorch/simple_gpt (2023) generates fast in plain PyTorch because all shapes are fixed: the
 cache has a place for each of 2,048 positions, attention always looks at all of them through a mask, and a position may
 be a tensor. Sizes: 32 layers of 32 heads, width 4,096, 6,738,415,616 parameters (the paper says 6.7 billion). Decoding
-takes 14.3 GFLOP for a token by our count, the prompt 142.9. By hand: 2 operations for each of 6,607,077,376 weights (all
-but the table of embeddings) make 13.2 for a token. Attention to all places of the cache adds 4 x 2,048 x 4,096 in each
-layer: 1.1.
+takes 14.3 GFLOP for a token by our count, the prompt 142.9. By hand: 2 operations for each of 6,607,077,376 weights
+(all but the table of embeddings) make 13.2 for a token. Attention to all places of the cache adds 4 x 2,048 x 4,096
+in each layer: 1.1.
 
 An eval step is what TorchBench's `simple_gpt` (https://github.com/pytorch/benchmark at 0e83c44) runs: a prompt of 10
 tokens into the cache, the logits of all of them. A decode step reads one token at the last position of the cache, which
