@@ -6,6 +6,11 @@ at 0e83c44) is transformers' audio classifier, too: it has the encoder only, a p
 
 TorchBench evaluates it only. Here it is trained, too, with TorchBench's Adam at 1e-3, at the batch that it names for
 training. The sinusoids of the positions are fixed.
+
+Ours has 8,307,458 parameters: the encoder's 8,208,384, the projection's 98,560 and the classes' 514. A step of
+evaluation has 297.9 GFLOP for 8 clips, by our count and by hand: per clip convolutions 1.9, linear layers 21.2,
+attention 13.8 and the projection 0.3. A step of training has 889.2: three times as many, less the gradient of the
+spectrograms, which nothing needs (4.4).
 """
 
 from torch import nn

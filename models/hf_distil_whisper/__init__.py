@@ -7,6 +7,11 @@ too: it has the encoder only, a projection to 256 and two classes.
 
 TorchBench evaluates it only. Here it is trained, too, with TorchBench's Adam at 1e-3, at the batch that it names for
 training. The sinusoids of the positions are fixed.
+
+Ours has 307,479,298 parameters: the encoder's 307,216,384, the projection's 262,400 and the classes' 514. A step of
+evaluation has 1,138.9 GFLOP for one clip, by our count and by hand: convolutions 10.9, linear layers 906.0, attention
+221.2 and the projection 0.8. A step of training has 27,321 for 8 clips: 24 times as many, less the gradient of the
+spectrograms, which nothing needs (11.8).
 """
 
 from typing import Any, ClassVar

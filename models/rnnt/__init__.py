@@ -9,6 +9,11 @@ spectrograms and its moving average of the weights do not belong to the step. An
 the device. It makes a fixed number of decisions, as many as there are encoded frames and word pieces in the longest
 utterances, so that the work does not depend on the weights. Each decision steps the prediction network, too; its result
 is kept where a word piece came out. A decoder of batches has to work like this.
+
+Ours has 49,006,080 parameters. A step of evaluation has 31.67 GFLOP for one utterance, by our count and by hand: the
+encoder 28.2, and 310 decisions 3.4. A step of training has 1,072.8 for 8 utterances. By hand it has 1,073.1: per
+utterance three times the encoder's 28.2, the prediction network's 0.5 and the joint network's 16.3 (of which 250 x 61
+rows of logits have 16.0), less the gradient of the frames, which nothing needs (1.0).
 """
 
 from itertools import chain

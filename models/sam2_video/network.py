@@ -1,0 +1,43 @@
+"""transformers' SAM 2 as one network, from the frames of videos to the masks of what a point shows in the first one."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Sam2VideoConfig, Sam2VideoInferenceSession, Sam2VideoModel
+
+OBJECT = 1  # its name in a session
+
+
+class Sam2Video(Sam2VideoModel):  # type: ignore[no-untyped-call]
+    """transformers runs it in inference mode, whose tensors AOTAutograd refuses. A step has no gradients anyway."""
+
+    forward = Sam2VideoModel.forward.__wrapped__
+
+
+class Tracker(nn.Module):
+    """Tracks one object of each video (F, 3, H, W), frame by frame. Each call makes new sessions: it remembers nothing.
+
+    Shape letters: B videos, F frames, H, W the size of a frame, S the size of a mask, a quarter of the frame's.
+    """
+
+    def __init__(self, config: Sam2VideoConfig) -> None:
+        super().__init__()
+        self.model = Sam2Video(config)
+
+    def forward(self, videos: Tensor, points: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Videos (B, F, 3, H, W), points (B, 1, 1, 1, 2: x, y) and labels to masks (B, F, S, S) and scores (B, F)."""
+        tracks = [self.track(*each) for each in zip(videos, points, labels, strict=True)]
+        masks, scores = zip(*tracks, strict=True)
+        return torch.stack(masks), torch.stack(scores)
+
+    def track(self, video: Tensor, point: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+        names = ("inference_device", "inference_state_device", "video_storage_device")
+        devices: dict[str, Any] = dict.fromkeys(names, video.device)
+        session = Sam2VideoInferenceSession(video=video, dtype=video.dtype, **devices)
+        inputs = {"point_coords": point, "point_labels": label}
+        session.add_point_inputs(session.obj_id_to_idx(OBJECT), 0, inputs)
+        session.obj_with_new_inputs = [OBJECT]
+        frames = [self.model(session, frame_idx=index) for index in range(len(video))]
+        masks = torch.cat([frame.pred_masks for frame in frames])
+        return masks.squeeze(1), torch.cat([frame.object_score_logits for frame in frames]).squeeze(1)
