@@ -17,7 +17,7 @@ from kept_runs import keep
 from torchzoo import cli, study
 from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.provenance import machine_kind
-from torchzoo.record import Block, Failed, FailureKind, Skipped
+from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.report.beside import Published
 from torchzoo.settings import Pass, Settings, Stage
 from torchzoo.store import StoreError
@@ -220,6 +220,58 @@ def test_a_trial_is_called_one(tmp_path: Path) -> None:
     assert "a trial" not in study.document(study.load("nanogpt"), [whole])
 
 
+def test_a_run_that_was_cut_short_is_a_part(tmp_path: Path) -> None:
+    plan = study.planned(study.load("nanogpt").plan(Choice(folder=tmp_path)))
+    whole = run_of([msgspec.structs.replace(example(Skipped(reason="no")), case=one.case) for one in plan])
+    text = study.document(study.load("nanogpt"), [msgspec.structs.replace(whole, records=whole.records[:2])])
+    assert f"a trial: 2 of the plan's {len(plan)} cases are in the run, and 0 cases" in text
+
+
+SPEEDUP = "Speedup of inductor over eager"
+
+
+def at(*precisions: Precision, model: str = "resnet18", **axes: Any) -> list[Record]:
+    """A model in training with inductor at each of these precisions."""
+    axes = {"mode": Mode.TRAIN, "device": "cuda", "backend": INDUCTOR, "batch_size": 16} | axes
+    return [example(compared(), model=model, precision=one, **axes) for one in precisions]
+
+
+def test_other_precisions_and_batches_than_the_plans_are_left_out() -> None:
+    more = example(compared(), model="resnet18", mode=Mode.TRAIN, device="cuda", backend=INDUCTOR, batch_size=3)
+    run = run_of([*at(Precision.DEFAULT, Precision.AMP), more, *at(Precision.DEFAULT, model="vgg16", batch_size=3)])
+    own = study.own_cases(study.load("paper_compilers"))
+    batch = next(case.batch_size for case in own if (case.model, case.mode) == ("resnet18", Mode.TRAIN))
+    found, lines = study.beside_the_plan(own, run)
+    assert [(record.case.model, record.case.batch_size) for record in found.records] == [
+        ("resnet18", batch),
+        ("vgg16", 3),
+    ]
+    assert "The run has 1 more cases at other precisions, which are left out here." in lines
+    assert "The run has 1 more cases at other batches, which are left out here." in lines
+
+
+@pytest.mark.parametrize(
+    ("records", "names"),
+    [
+        (at(Precision.FP32, Precision.AMP), ["train, fp32", "train, amp"]),
+        (
+            [*at(Precision.DEFAULT, batch_size=1), *at(Precision.DEFAULT, batch_size=3)],
+            ["train, batch 1", "train, batch 3"],
+        ),
+        ([*at(Precision.DEFAULT), *at(Precision.DEFAULT, device="cpu")], ["train, cuda", "train, cpu"]),
+        ([*at(Precision.AMP), *at(Precision.AMP, model="vgg16", batch_size=3)], ["train"]),
+    ],
+)
+def test_no_mean_of_a_trial_mixes_kinds_of_cases(records: list[Record], names: list[str]) -> None:
+    text = study.document(study.load("paper_compilers"), [run_of(records)])
+    rows = beside(text, SPEEDUP)
+    counts = {name: cells[1].partition("; ")[2] for name, cells in rows.items() if cells[1].startswith("2.00 times")}
+    each = len(records) // len(names)
+    assert counts == dict.fromkeys(names, f"{each} of {each} counted")
+    assert all(rows[name][0] == "1.3 times" for name in names)
+    assert ("no mean mixes them" in text) == (len(names) > 1)
+
+
 def test_models_that_the_plan_does_not_have_are_in_no_figure() -> None:
     quick, slow = (measured(blocks=(Block("eager", (time_s,)),) * 9) for time_s in (0.1, 0.4))
     one, other = (
@@ -243,18 +295,20 @@ def test_a_study_of_eager_takes_eagers_half_of_cases_with_a_backend() -> None:
             example(compared(), model="dcgan", device="cuda", backend=INDUCTOR),
             alone,
             example(crashed, model="vgg16", device="cuda", backend=INDUCTOR),
+            example(Skipped(reason="it is quantized"), model="alexnet", device="cuda", backend=INDUCTOR),
         ]
     )
-    found, lines = study.beside_the_plan(study.load("paper_devices"), run)
+    found, lines = study.beside_the_plan(study.own_cases(study.load("paper_devices")), run)
     assert {record.case.backend for record in found.records} == {EAGER}
-    assert {record.case.model: record.outcome.blocks[0].samples_s for record in found.records} == {
-        "resnet18": (0.2,),
-        "dcgan": (0.4,),
-    }
-    assert all(list(record.outcome.variants) == ["eager"] for record in found.records)
+    outcomes = {record.case.model: record.outcome for record in found.records}
+    samples_s = {name: one.blocks[0].samples_s for name, one in outcomes.items() if isinstance(one, Measured)}
+    assert samples_s == {"resnet18": (0.2,), "dcgan": (0.4,)}
+    assert all(list(one.variants) == ["eager"] for one in outcomes.values() if isinstance(one, Measured))
+    assert outcomes["vgg16"] == Skipped(reason="with the backend inductor, FAILED (crashed in compile): gone")
+    assert outcomes["alexnet"] == Skipped(reason="with the backend inductor, skipped: it is quantized")
     assert "Eager of 1 of these cases was measured beside a backend" in lines[0]
-    assert {case.model for case in found.manifest.cases} == {"resnet18", "dcgan", "vgg16"}
-    kept, lines = study.beside_the_plan(study.load("paper_compilers"), run)
+    assert {case.model for case in found.manifest.cases} == {"resnet18", "dcgan", "vgg16", "alexnet"}
+    kept, lines = study.beside_the_plan(study.own_cases(study.load("paper_compilers")), run)
     assert len(kept.records) == len(run.records)
     assert not any("Eager of" in line for line in lines)
 
@@ -262,7 +316,7 @@ def test_a_study_of_eager_takes_eagers_half_of_cases_with_a_backend() -> None:
 def test_halves_of_models_that_the_plan_does_not_have_are_not_counted() -> None:
     models = ("resnet18", "not_of_the_paper")
     run = run_of([example(compared(), model=name, device="cuda", backend=INDUCTOR) for name in models])
-    found, lines = study.beside_the_plan(study.load("paper_devices"), run)
+    found, lines = study.beside_the_plan(study.own_cases(study.load("paper_devices")), run)
     assert [record.case.model for record in found.records] == ["resnet18"]
     assert any(line.startswith("Eager of 1 of these cases") for line in lines)
 

@@ -353,12 +353,13 @@ def test_a_backend_that_was_not_published_stands_beside_nothing(name: str, model
 def test_gpt2_modes_puts_both_models_beside_the_blogs_table() -> None:
     eager = variant_result(first_step_s=2.0, first_step_peak_bytes=3000 * 2**20)
     first: dict[str, Any] = {"variants": {"eager": eager}}
+    evaluated: dict[str, Any] = {"mode": Mode.EVAL, "precision": Precision.AMP}
     run = run_of(
         [
             trained("hf_GPT2", alone(0.05, **first), precision=Precision.AMP),
             trained("hf_GPT2_xl", in_turns(0.1, 0.04), INDUCTOR, precision=Precision.AMP),
-            trained("hf_GPT2", in_turns(0.1, 0.02), Backend("inductor", "max-autotune"), mode=Mode.EVAL),
-            trained("hf_GPT2", in_turns(0.1, 0.03), Backend("cudagraphs"), mode=Mode.EVAL),
+            trained("hf_GPT2", in_turns(0.1, 0.02), Backend("inductor", "max-autotune"), **evaluated),
+            trained("hf_GPT2", in_turns(0.1, 0.03), Backend("cudagraphs"), **evaluated),
         ]
     )
     text = report("gpt2_modes", run)
