@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from benchmark_runs import beside, report, run_of, table
+from benchmark_runs import beside, module, report, run_of, table
 
 from examples import INDUCTOR, measured, variant_result
 from examples import record as example
@@ -31,6 +31,7 @@ from torchzoo.record import (
 from torchzoo.settings import Stage
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice
+from torchzoo.zoo.catalog import find_models, load_model_class
 
 CRASHED = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no such lowering")
 
@@ -387,30 +388,40 @@ def test_a_backend_that_was_not_published_stands_beside_nothing(name: str, model
 def test_gpt2_modes_puts_both_models_beside_the_blogs_table() -> None:
     eager = variant_result(first_step_s=2.0, first_step_peak_bytes=3000 * 2**20)
     first: dict[str, Any] = {"variants": {"eager": eager}}
+    candidate = variant_result(first_step_peak_bytes=1, memory_alone=Memory(first_step_peak_bytes=2000 * 2**20))
+    apart = in_turns(0.1, 0.04, variants={"eager": variant_result(), "candidate": candidate})
     evaluated: dict[str, Any] = {"mode": Mode.EVAL, "precision": Precision.AMP}
     run = run_of(
         [
             trained("hf_GPT2", alone(0.05, **first), precision=Precision.AMP),
             trained("hf_GPT2_xl", in_turns(0.1, 0.04), INDUCTOR, precision=Precision.AMP),
+            trained("hf_GPT2_xl", apart, Backend("inductor", "reduce-overhead"), precision=Precision.AMP),
             trained("hf_GPT2", in_turns(0.1, 0.02), Backend("inductor", "max-autotune"), **evaluated),
             trained("hf_GPT2", in_turns(0.1, 0.03), Backend("cudagraphs"), **evaluated),
         ]
     )
     text = report("gpt2_modes", run)
-    assert beside(text, "First step")["hf_GPT2, eager"][:2] == ["1 s", "2.00 s"]
+    assert beside(text, "First step")["hf_GPT2, eager"][:2] == ["1 s", "2.00 s; batch 4, 512 tokens"]
     assert beside(text, "Memory of the first step")["hf_GPT2, eager"][:3] == [
         "3675 MiB",
-        "3,000 MiB",
+        "3,000 MiB; batch 4, 512 tokens",
         "0.82 of the published",
     ]
-    assert (
-        beside(text, "Memory of the first step")["hf_GPT2_xl, default"][1]
-        == "not measured: no peak of the first step is known here"
+    assert beside(text, "Memory of the first step")["hf_GPT2_xl, default"][1].startswith(
+        "not measured: only a process without eager gives it"
     )
+    assert beside(text, "Memory of the first step")["hf_GPT2_xl, reduce-overhead"][1].startswith("2,000 MiB; batch 4")
     train, evaluation = beside(text, "A step, train"), beside(text, "A step, eval")
     assert train["hf_GPT2, eager"][0] == "57 ms"
     assert train["hf_GPT2_xl, default"][0] == "34 ms"
     assert train["hf_GPT2_xl, default"][1].startswith("40.0 ms")
     assert evaluation["hf_GPT2, max-autotune"][0] == "30 ms"
-    assert evaluation["hf_GPT2, cudagraphs"][:2] == ["", "30.0 ms [30.0, 30.0]"]
+    assert evaluation["hf_GPT2, cudagraphs"][:2] == ["", "30.0 ms [30.0, 30.0]; batch 4, 1,024 tokens"]
     assert evaluation["eager"][1] == "not measured: no measured case of this run gives it"
+
+
+@pytest.mark.parametrize("name", ["hf_GPT2", "hf_GPT2_xl"])
+def test_gpt2_modes_says_the_lengths_of_the_models(name: str) -> None:
+    lengths = module("gpt2_modes").LENGTHS
+    model: Any = load_model_class(find_models().spec(name))
+    assert (lengths[name, Mode.TRAIN], lengths[name, Mode.EVAL]) == (model.train_length, model.eval_length)
