@@ -102,7 +102,8 @@ def joined(paths: Sequence[Path]) -> Run:
         cases.update(dict.fromkeys(run.manifest.cases))
         domains.update(run.manifest.domains)
     manifest = msgspec.structs.replace(data.manifest, cases=tuple(cases), domains=domains)
-    return Run(path=data.runs[0].path, manifest=manifest, records=data.records)
+    parts = data.runs if len(data.runs) > 1 else ()
+    return Run(path=data.runs[0].path, manifest=manifest, records=data.records, joined=parts)
 
 
 def read_reasons(paths: Iterable[Path]) -> list[Reason]:
@@ -299,7 +300,7 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     found = [beside_the_plan(own, run) for run in runs]
     runs = [run for run, _ in found]
     for run, about in found:
-        lines += [what_ran(run), "", *about]
+        lines += [what_ran(run, f"study {study.name}"), "", *about]
     by_kind = kinds(study, own, runs)
     if len(by_kind) > 1:
         lines += [f"The run has cases of several kinds, and no mean mixes them: {'; '.join(by_kind)}.", ""]
@@ -313,7 +314,7 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     lines += ["## What differs", "", *beside.differences(study.published, machines, versions), ""]
     lines += ["## Do it again", "", *markdown.code_block(_commands(study, runs)), "", "## Measured on", ""]
     for run in runs:
-        lines += [*markdown.provenance(run.manifest), ""]
+        lines += [*markdown.provenance(*(part.manifest for part in run.parts)), ""]
     return "\n".join(lines)
 
 
@@ -336,7 +337,7 @@ difference has a reason only where a measurement found one."""
 
 
 def _commands(study: Study, runs: Sequence[Run]) -> list[str]:
-    kept = " ".join(shlex.quote(str(run.path)) for run in runs)
+    kept = " ".join(shlex.quote(str(part.path)) for run in runs for part in run.parts)
     return [
         f"torchzoo study {study.name}",
         f"torchzoo study {study.name} --from {kept}  # only this document, from the kept records",

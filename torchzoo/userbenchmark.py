@@ -23,6 +23,7 @@ import msgspec
 from torchzoo.analysis.cases import CaseResult, Status, case_results
 from torchzoo.analysis.counts import run_counts
 from torchzoo.analysis.figures import CaseFigures
+from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Domain
 from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
 from torchzoo.files import parse_python
@@ -162,22 +163,24 @@ def document(benchmark: UserBenchmark, run: Run | Trials) -> str:
     """The whole Markdown document: the question, what was measured and what was not, the body, machine and versions."""
     title, _, question = benchmark.doc.strip().partition("\n")
     body = "\n".join(map(str, benchmark.report(run))).strip()
-    ran = what_ran(run) if isinstance(run, Run) else processes_that_ran(run)
+    ran = what_ran(run, f"userbenchmark {benchmark.name}") if isinstance(run, Run) else processes_that_ran(run)
     lines = [f"# {markdown.escape(benchmark.name)}: {title}", "", question.strip(), "", ran, "", body]
     return "\n".join([*lines, "", "## Measured on", "", *markdown.provenance(run.manifest), ""])
 
 
-def what_ran(run: Run) -> str:
-    """How many cases were measured, and how many were not."""
+def what_ran(run: Run, command: str) -> str:
+    """How many cases were measured, and how many were not; the command with `--resume` that goes on."""
     counts = run_counts(run)
     unmeasured = counts.found.skipped + counts.found.failed
     line = f"{counts.cases} cases: {counts.found.measured} measured"
     if unmeasured:
         line += f", {unmeasured} skipped or failed (at the end)"
     if counts.missing:
-        line += f", {counts.missing} not run yet: go on with `torchzoo run --resume`"
-    if run.damaged_lines:
-        line += f", {run.damaged_lines} records that can't be read"
+        unfinished = [part.path for part in run.parts if run_counts(part).missing]
+        again = (shell_line(["torchzoo", *command.split(), "--resume", str(path)]) for path in unfinished)
+        line += f", {counts.missing} not run yet: go on with {', '.join(map(markdown.code, again))}"
+    if damaged := sum(part.damaged_lines for part in run.parts):
+        line += f", {damaged} records that can't be read"
     if counts.repeats > 1:
         line += f"; each in {counts.repeats} processes"
     return f"{line}."

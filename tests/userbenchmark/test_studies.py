@@ -200,6 +200,37 @@ def test_runs_of_one_machine_are_joined(tmp_path: Path) -> None:
     assert len(run.manifest.cases) == 3
 
 
+def test_the_document_of_joined_runs_names_them_all(tmp_path: Path) -> None:
+    first = keep(tmp_path / "first", [example(model="alexnet")], command=("torchzoo", "one"))
+    second = keep(tmp_path / "second", [example(model="vgg16")], command=("torchzoo", "two"))
+    one = study.load("paper_breakdown")
+    text = study.document(one, study.read_runs(one, [first, second]))
+    assert f"torchzoo study paper_breakdown --from {first} {second}" in text
+    assert "- command: `torchzoo one`\n- command: `torchzoo two`" in text
+
+
+def test_a_run_that_is_not_finished_goes_on_as_the_study(tmp_path: Path) -> None:
+    done, left = example(model="alexnet"), example(model="vgg16")
+    first = keep(tmp_path / "first", [done])
+    second = keep(tmp_path / "second", [example(model="resnet18")], cases=(example(model="resnet18").case, left.case))
+    one = study.load("paper_breakdown")
+    text = study.document(one, study.read_runs(one, [first, second]))
+    assert f"1 not run yet: go on with `torchzoo study paper_breakdown --resume {second}`" in text
+
+
+def test_an_interrupted_study_says_how_to_go_on_although_it_is_quiet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("torchzoo.commands.study.new_run", lambda *_: None)
+    monkeypatch.setattr("torchzoo.commands.run.follow", interrupted)
+    assert cli.main(["study", "paper_breakdown", "alexnet", "-q", "-o", str(tmp_path)]) == 130
+    path = tmp_path / "paper_breakdown"
+    assert f"the rest of it: torchzoo study paper_breakdown --resume {path}\n" in capsys.readouterr().err
+
+
 def test_runs_of_two_machines_are_for_the_study_of_devices_alone(tmp_path: Path) -> None:
     from examples import manifest
 

@@ -338,6 +338,10 @@ def test_nanogpt_has_means_deviations_and_both_utilisations(peaks: Path) -> None
     assert shares["gpt2, eager, of the datasheet's peak"][1].startswith(f"{operations / 1.1 / 989.5e10:.1f} %")
     assert shares["gpt2, eager, of the datasheet's peak"][0] == "43.337 %, sigma 0"
     assert "no such lowering" in text
+    first = msgspec.structs.replace(run, path=Path("/first"))
+    joined = msgspec.structs.replace(first, joined=(first, run))  # the second part has the peaks
+    again = beside(report("nanogpt", joined), "Table 2, model FLOPs utilisation")
+    assert again["gpt2, cudagraphs, of the measured peak"] == shares["gpt2, cudagraphs, of the measured peak"]
 
 
 def test_nanogpt_says_how_a_peak_that_is_not_known_is_measured(peaks: Path) -> None:

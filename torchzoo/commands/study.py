@@ -13,7 +13,7 @@ from torchzoo import study, userbenchmark
 from torchzoo.analysis.cases import case_results
 from torchzoo.commands.arguments import check_given, usable_path, whole_number
 from torchzoo.commands.overrides import chosen, overridden
-from torchzoo.commands.run import follow
+from torchzoo.commands.run import finish
 from torchzoo.commands.userbenchmark import add_plan_options, show_list
 from torchzoo.errors import UsageError
 from torchzoo.record import Skipped
@@ -109,7 +109,7 @@ def _request(chosen_study: Study, arguments: argparse.Namespace, folder: Path) -
 
 def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Path, *, quiet: bool) -> int:
     """Run what is left of the session, then write the document."""
-    finished = follow(session, store, quiet=quiet)
+    finished = finish(session, store, is_kept=True, quiet=quiet, command=("study", chosen_study.name))
     terminal.say(f"run kept in {store.path}")
     _write(chosen_study, [store.path], folder)
     return 1 if any(result.failures for result in case_results(finished)) else 0

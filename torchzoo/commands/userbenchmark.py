@@ -8,6 +8,7 @@ from typing import Any
 
 from torchzoo import userbenchmark
 from torchzoo.analysis.cases import case_results
+from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Precision
 from torchzoo.commands import trials
 from torchzoo.commands.arguments import (
@@ -19,7 +20,7 @@ from torchzoo.commands.arguments import (
     usable_path,
 )
 from torchzoo.commands.overrides import chosen, overridden
-from torchzoo.commands.run import follow
+from torchzoo.commands.run import finish
 from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
 from torchzoo.errors import UsageError
 from torchzoo.report import terminal
@@ -108,7 +109,7 @@ def show_list(summaries: dict[str, str]) -> int:
 
 def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, quiet: bool) -> int:
     """Run what is left of the session, then write the report beside the records."""
-    finished = follow(session, store, quiet=quiet)
+    finished = finish(session, store, is_kept=True, quiet=quiet, command=("userbenchmark", benchmark.name))
     terminal.say(f"run kept in {store.path}")
     _report(benchmark, store.path, store.path)
     return 1 if any(result.failures for result in case_results(finished)) else 0
@@ -117,5 +118,6 @@ def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, qui
 def _report(benchmark: UserBenchmark, source: Path, output: Path | None) -> None:
     found = read_run(source)
     if not found.records:
-        raise StoreError(f"{source} holds no records yet: go on with `torchzoo run --resume {source}`")
+        again = shell_line(["torchzoo", "userbenchmark", benchmark.name, "--resume", str(source)])
+        raise StoreError(f"{source} holds no records yet: go on with `{again}`")
     userbenchmark.print_or_write(userbenchmark.document(benchmark, found), output)
