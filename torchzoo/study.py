@@ -13,6 +13,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from torchzoo.analysis.cases import read_report_data
 from torchzoo.case import EAGER, Case, CompileScope, Mode
 from torchzoo.errors import UsageError
 from torchzoo.files import FileError, read_yaml
-from torchzoo.provenance import machine_kind
+from torchzoo.provenance import DifferenceKind, machine_differences, machine_kind
 from torchzoo.record import EAGER_VARIANT, Measured, Skipped
 from torchzoo.report import beside, markdown
 from torchzoo.report.beside import Published, Reason, Row
@@ -80,13 +81,23 @@ def read_runs(study: Study, paths: Sequence[Path]) -> tuple[Run, ...]:
     """The kept runs. Those of one machine and its software are joined: where several have a case, the last one counts.
 
     Raises:
-        StoreError: a run can't be read or has no records, or there are several machines and the study is about one.
+        StoreError: a run can't be read or has no records; there are several machines and the study is about one; or
+            runs of one machine have unlike software, so that they would count as two.
     """
     alike: dict[object, list[Path]] = {}
     for path in dict.fromkeys(paths):
         kind = machine_kind(read_run(path).manifest.environment) if study.several_machines else None
         alike.setdefault(kind, []).append(path)
-    return tuple(joined(some) for some in alike.values())
+    runs = tuple(joined(some) for some in alike.values())
+    for one, other in combinations(runs, 2):
+        unlike = machine_differences(one.manifest, other.manifest)
+        if all(difference.kind is not DifferenceKind.HARDWARE for difference in unlike):
+            facts = "; ".join(f"{fact.name} is {fact.base} and {fact.candidate}" for fact in unlike)
+            raise StoreError(
+                f"{one.path} and {other.path} would count as two machines, but have the same hardware and unlike "
+                f"software: {facts}. Measure one of them again"
+            )
+    return runs
 
 
 def joined(paths: Sequence[Path]) -> Run:
@@ -332,8 +343,8 @@ def _named(published: Published, rows: Sequence[Row], kind: str) -> list[Row]:
     ]
 
 
-READING = """An interval [low, high] holds at 95% unless it says otherwise; of a mean it is a bootstrap over models. A
-difference has a reason only where a measurement found one."""
+READING = """An interval [low, high] holds at 95% unless it says otherwise. That of a mean is a bootstrap over what is
+averaged: models, or the steps of one model. A difference has a reason only where a measurement found one."""
 
 
 def _commands(study: Study, runs: Sequence[Run]) -> list[str]:

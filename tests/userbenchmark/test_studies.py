@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from benchmark_runs import STUDIES, beside, run_of
 
-from examples import INDUCTOR, compared, measured
+from examples import INDUCTOR, compared, manifest, measured
 from examples import record as example
 from kept_runs import keep
 from torchzoo import cli, study
@@ -232,8 +232,6 @@ def test_an_interrupted_study_says_how_to_go_on_although_it_is_quiet(
 
 
 def test_runs_of_two_machines_are_for_the_study_of_devices_alone(tmp_path: Path) -> None:
-    from examples import manifest
-
     here = manifest().environment
     other = {**here, "cpu": "another CPU"}
     assert machine_kind(here) != machine_kind(other)
@@ -350,6 +348,29 @@ def test_halves_of_models_that_the_plan_does_not_have_are_not_counted() -> None:
     found, lines = study.beside_the_plan(study.own_cases(study.load("paper_devices")), run)
     assert [record.case.model for record in found.records] == ["resnet18"]
     assert any(line.startswith("Eager of 1 of these cases") for line in lines)
+
+
+def test_unlike_software_on_the_same_hardware_makes_no_second_machine(tmp_path: Path) -> None:
+    here = manifest().environment
+    paths = [
+        keep(tmp_path / name, [example()], environment={**here, "packages": {"timm": version}})
+        for name, version in (("a", "1.0"), ("b", "1.1"))
+    ]
+    with pytest.raises(StoreError, match=r"would count as two machines.*timm is 1\.0 and 1\.1"):
+        study.read_runs(study.load("paper_devices"), paths)
+
+
+def test_a_figure_that_is_missing_has_no_markup_of_its_own() -> None:
+    text = study.document(study.load("paper_devices"), [run_of([example(model="resnet18")])])
+    assert "\\`" not in text
+    assert "(--from RUN RUN)" in beside(text, study_table())["all"][1]
+
+
+@pytest.mark.parametrize("name", ["nanogpt", "resnets", "paper_compilers"])
+def test_the_document_says_what_the_interval_of_a_mean_is_over(name: str) -> None:
+    assert "what is\naveraged: models, or the steps of one model" in study.document(
+        study.load(name), [run_of([example()])]
+    )
 
 
 # --- the command ---
