@@ -21,6 +21,7 @@ from torchzoo.record import (
     Failed,
     FailureKind,
     Flops,
+    HostWatch,
     Measured,
     MeasuredPeaks,
     Memory,
@@ -88,6 +89,15 @@ def test_breakdown_stands_beside_table_2_by_domain_and_mode() -> None:
     (rate,) = beside(text, "Rate of vgg16").values()
     assert rate[0] == "10.07 TFLOP/s"
     assert rate[1].startswith("19.9 TFLOP/s")  # 2 TFLOP in 100.5 ms
+
+
+def test_breakdown_says_what_bounds_each_model_and_how_fast_the_host_was() -> None:
+    steps = Breakdown(steps=(StepTime(0.5, 0.1, 0.0),) * 6, kernels=())
+    host = HostWatch(undisturbed_s=0.001, looks_s=(0.001, 0.0012, 0.002), waited_s=0.0, fast_cores=(), was_slow=False)
+    idle = measured(variants={"eager": variant_result(breakdown=steps, device_active_s=0.02)}, host=host)
+    busy = measured(variants={"eager": variant_result(breakdown=steps, device_active_s=0.095)})
+    text = report("paper_breakdown", run_of([trained("vgg16", idle), trained("alexnet", busy)]))
+    assert {row[0]: row[7:] for row in table(text, "model")} == {"vgg16": ["host", "1.20x"], "alexnet": ["device", ""]}
 
 
 # --- paper_compilers ---
