@@ -2,7 +2,8 @@
 
 Most of them measure cases as `torchzoo run` does. One that has a third function, `turns(case, spec, repeats)`, asks
 questions of fresh processes instead (`torchzoo.trials`), and its report gets `Trials`. With `SEVERAL_AT_ONCE = True`
-beside it, several of these processes may run at once, each with cores of its own (`--jobs`, `--devices`).
+beside it, several of these processes may run at once, each with cores of its own (`--jobs`, `--devices`); with
+`ONE_A_DEVICE = True`, too, only one on a device.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     report: Callable[[Any], list[str]]  # of a `Run`; with `turns`, of `Trials`
     turns: TurnsOf | None = None
     several_at_once: bool = False  # processes of different cases may run beside each other
+    one_a_device: bool = False  # if so, each with a device of its own
 
 
 def find(*, studies: bool) -> dict[str, Path]:
@@ -103,6 +105,7 @@ def load(name: str) -> UserBenchmark:
         report=partial(called, f"the report of {folder}", module.report, list),
         turns=partial(called, f"the turns of {folder}", module.turns, list) if hasattr(module, "turns") else None,
         several_at_once=bool(getattr(module, "SEVERAL_AT_ONCE", False)),
+        one_a_device=bool(getattr(module, "ONE_A_DEVICE", False)),
     )
 
 

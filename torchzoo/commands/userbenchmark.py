@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torchzoo.commands.arguments import (
     seconds,
     usable_path,
 )
+from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.overrides import chosen, overridden
 from torchzoo.commands.run import finish
 from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
@@ -69,6 +71,7 @@ def add_plan_options(parser: argparse.ArgumentParser, *, example: str) -> None:
     parser.add_argument("--time-limit", type=seconds, metavar="S", help="seconds of timing a case at most")
     parser.add_argument("--threads", type=positive_int, metavar="N", help="CPU threads")
     parser.add_argument("-j", "--jobs", type=positive_int, metavar="N", help="workers that prepare at once")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be measured, and measure nothing")
 
 
 @terminated_as_interrupted()
@@ -93,6 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
             return _execute(benchmark, session, store, quiet=arguments.quiet)
     if arguments.retry_failed:
         raise UsageError("--retry-failed goes with --resume RUN")
+    if arguments.dry_run:
+        with tempfile.TemporaryDirectory() as scratch:
+            show_plan(overridden(benchmark.plan(chosen(arguments, Path(scratch))), arguments))
+        return 0
     if arguments.output is None:
         raise UsageError("name the folder that keeps the run and its report with -o DIR, or a run with --from RUN")
     with RunStore(arguments.output) as store:
