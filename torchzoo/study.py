@@ -100,6 +100,16 @@ def read_runs(study: Study, paths: Sequence[Path]) -> tuple[Run, ...]:
     return runs
 
 
+def at_home(study: Study, run: Run) -> Run:
+    """The run with the model folders of the study's plan in place of those that are gone, as after it was moved."""
+    there = [one for one in run.manifest.models_dirs if Path(one).is_dir()]
+    if len(there) == len(run.manifest.models_dirs):
+        return run
+    own = study.plan(Choice(folder=run.path.resolve())).models_dirs
+    manifest = msgspec.structs.replace(run.manifest, models_dirs=tuple(dict.fromkeys((*own, *there))))
+    return msgspec.structs.replace(run, manifest=manifest)
+
+
 def joined(paths: Sequence[Path]) -> Run:
     """Runs of one machine as one run. The first one's manifest stands for all, with the cases of all.
 

@@ -20,8 +20,9 @@ from torchzoo.provenance import machine_kind
 from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.report.beside import Published
 from torchzoo.settings import Pass, Settings, Stage
-from torchzoo.store import StoreError
+from torchzoo.store import StoreError, read_run
 from torchzoo.userbenchmark import Choice
+from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.suites import read_suite
 
 PAPER = len(read_suite("torchbench").models)
@@ -198,6 +199,17 @@ def test_runs_of_one_machine_are_joined(tmp_path: Path) -> None:
         ("one", "train"),
     ]
     assert len(run.manifest.cases) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), [("resnets", "timm_resnet18_images"), ("nanogpt", "nanogpt_gpt2_iteration")]
+)
+def test_a_run_that_was_moved_finds_its_models(name: str, model: str, tmp_path: Path) -> None:
+    path = keep(tmp_path / "moved", [example(model=model)], models_dirs=("/no/such/models",))
+    found = study.at_home(study.load(name), read_run(path))
+    assert model in find_models(map(Path, found.manifest.models_dirs))
+    untouched = read_run(keep(tmp_path / "other", [example(model=model)], models_dirs=(str(tmp_path),)))
+    assert study.at_home(study.load(name), untouched) is untouched
 
 
 def test_the_document_of_joined_runs_names_them_all(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
         obeyed = ("name", "resume", "retry_failed", "output", "quiet")
         check_given(arguments, obeyed, "--resume goes on as it was begun", WRITTEN)
         with RunStore(arguments.resume, resume=True) as store:
-            session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
+            left = study.at_home(chosen_study, read_run(arguments.resume))
+            session = resumed_run(left, retry_failed=arguments.retry_failed)
             folder = arguments.output or store.path.parent
             return _execute(chosen_study, session, store, folder, quiet=arguments.quiet)
     if arguments.retry_failed:
