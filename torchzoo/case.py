@@ -139,7 +139,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def axes_label(self) -> str:
         """The axes that cases must share to be averaged, whatever the device: `inductor amp`. Defaults are left out."""
-        parts = [str(self.backend)]
+        return f"{self.backend} {self.way_label()}".rstrip()
+
+    def way_label(self) -> str:
+        """Those of them that all backends of a run have: `amp`. Empty where all are defaults."""
+        parts: list[str] = []
         if self.precision is not Precision.DEFAULT:
             parts.append(self.precision)
         if self.memory_format is not MemoryFormat.CONTIGUOUS:

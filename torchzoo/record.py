@@ -66,6 +66,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     host_peak_rss_bytes: Count | None = None
     host_peak_is_of_pass: bool = False  # False: the kernel's mark could not be reset; it is the process's peak so far
     host_uss_bytes: Count | None = None  # the process's own: memory that it shares with the fork server is not counted
+    first_step_peak_bytes: Count | None = None  # of the device, compiling included; only of a candidate that is alone
 
 
 class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,6 +39,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     records: tuple[Record, ...]  # the latest record of each case, in the plan's order
     damaged: dict[int, str] = {}  # why a line of `records.jsonl` can't be read, by its number
+    joined: tuple[Run, ...] = ()  # the runs that this one was put together from
+
+    @property
+    def parts(self) -> tuple[Run, ...]:
+        """The runs as they were read: those that were joined, or this one."""
+        return self.joined or (self,)
 
     @property
     def damaged_lines(self) -> int:

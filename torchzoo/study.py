@@ -13,6 +13,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -21,10 +22,11 @@ from torchzoo.analysis.cases import read_report_data
 from torchzoo.case import EAGER, Case, CompileScope, Mode
 from torchzoo.errors import UsageError
 from torchzoo.files import FileError, read_yaml
-from torchzoo.provenance import machine_kind
-from torchzoo.record import EAGER_VARIANT, Measured
+from torchzoo.provenance import DifferenceKind, machine_differences, machine_kind
+from torchzoo.record import EAGER_VARIANT, Measured, Skipped
 from torchzoo.report import beside, markdown
 from torchzoo.report.beside import Published, Reason, Row
+from torchzoo.report.remarks import not_measured_line
 from torchzoo.run.batches import default_file, read_tuned
 from torchzoo.run.plan import Plan, make_plan
 from torchzoo.run.request import RunRequest
@@ -79,13 +81,33 @@ def read_runs(study: Study, paths: Sequence[Path]) -> tuple[Run, ...]:
     """The kept runs. Those of one machine and its software are joined: where several have a case, the last one counts.
 
     Raises:
-        StoreError: a run can't be read or has no records, or there are several machines and the study is about one.
+        StoreError: a run can't be read or has no records; there are several machines and the study is about one; or
+            runs of one machine have unlike software, so that they would count as two.
     """
     alike: dict[object, list[Path]] = {}
     for path in dict.fromkeys(paths):
         kind = machine_kind(read_run(path).manifest.environment) if study.several_machines else None
         alike.setdefault(kind, []).append(path)
-    return tuple(joined(some) for some in alike.values())
+    runs = tuple(joined(some) for some in alike.values())
+    for one, other in combinations(runs, 2):
+        unlike = machine_differences(one.manifest, other.manifest)
+        if all(difference.kind is not DifferenceKind.HARDWARE for difference in unlike):
+            facts = "; ".join(f"{fact.name} is {fact.base} and {fact.candidate}" for fact in unlike)
+            raise StoreError(
+                f"{one.path} and {other.path} would count as two machines, but have the same hardware and unlike "
+                f"software: {facts}. Measure one of them again"
+            )
+    return runs
+
+
+def at_home(study: Study, run: Run) -> Run:
+    """The run with the model folders of the study's plan in place of those that are gone, as after it was moved."""
+    there = [one for one in run.manifest.models_dirs if Path(one).is_dir()]
+    if len(there) == len(run.manifest.models_dirs):
+        return run
+    own = study.plan(Choice(folder=run.path.resolve())).models_dirs
+    manifest = msgspec.structs.replace(run.manifest, models_dirs=tuple(dict.fromkeys((*own, *there))))
+    return msgspec.structs.replace(run, manifest=manifest)
 
 
 def joined(paths: Sequence[Path]) -> Run:
@@ -101,7 +123,8 @@ def joined(paths: Sequence[Path]) -> Run:
         cases.update(dict.fromkeys(run.manifest.cases))
         domains.update(run.manifest.domains)
     manifest = msgspec.structs.replace(data.manifest, cases=tuple(cases), domains=domains)
-    return Run(path=data.runs[0].path, manifest=manifest, records=data.records)
+    parts = data.runs if len(data.runs) > 1 else ()
+    return Run(path=data.runs[0].path, manifest=manifest, records=data.records, joined=parts)
 
 
 def read_reasons(paths: Iterable[Path]) -> list[Reason]:
@@ -148,47 +171,101 @@ def planned(request: RunRequest) -> Plan:
     return make_plan(models, axes, missing(models, axes.backends))
 
 
-def beside_the_plan(study: Study, run: Run) -> tuple[Run, list[str]]:
-    """The run without models that the plan does not have, and a paragraph on what else it lacks or has.
-
-    If all of its models are others, it is a trial, and they stay. Evaluation may have the batch that was tuned for some
-    device.
-    """
+def own_cases(study: Study) -> tuple[Case, ...]:
+    """The cases of the study's own plan, those that can't run, too."""
     with tempfile.TemporaryDirectory() as scratch:
-        plan = planned(study.plan(Choice(folder=Path(scratch))))
-    asked = {_identity(one.case): one.case.batch_size for one in plan}
+        return tuple(one.case for one in planned(study.plan(Choice(folder=Path(scratch)))))
+
+
+def beside_the_plan(own: Sequence[Case], run: Run) -> tuple[Run, list[str]]:
+    """The run without cases that would be mixed with those of the study's plan, and paragraphs on what it lacks or has.
+
+    Left out are models that the plan does not have; precisions (and the like) that it does not have; and a case at
+    another batch, where the plan's own ran. If nothing would be left, it is a trial, and they stay. Evaluation may have
+    the batch that was tuned for some device.
+    """
+    asked = {_identity(case): case.batch_size for case in own}
     halves: set[Case] = set()
-    if {one.case.backend for one in plan} == {EAGER}:
+    if {case.backend for case in own} == {EAGER}:
         run, halves = _of_eager(run)
     tuned = {(name, one.batch_size) for models in read_tuned(default_file()).values() for name, one in models.items()}
-    lines = []
-    models = {one.case.model for one in plan} & {case.model for case in run.manifest.cases}
-    others = {case.model for case in run.manifest.cases} - models
-    if models and others:
-        lines = [f"The run has {len(others)} more models, which are left out here.", ""]
-        cases = tuple(case for case in run.manifest.cases if case.model in models)
-        manifest = msgspec.structs.replace(run.manifest, cases=cases)
-        records = tuple(record for record in run.records if record.case.model in models)
-        run = msgspec.structs.replace(run, manifest=manifest, records=records)
-    ran = {case for case in run.manifest.cases if case.repeat == 0}
+    lines: list[str] = []
+
+    def distance(case: Case) -> int:
+        """0 or 1: the plan's batch, or the one tuned for a device; 2: the plan does not have the case."""
+        if _identity(case) not in asked:
+            return 2
+        if case.batch_size == asked[_identity(case)]:
+            return 0
+        return 1 if case.mode is Mode.EVAL and (case.model, case.batch_size) in tuned else 2
+
+    def keep_if(keeps: Callable[[Case], bool], name: Callable[[Case], object], what: str) -> None:
+        nonlocal run
+        kept = tuple(case for case in run.manifest.cases if keeps(case))
+        out = {name(case) for case in run.manifest.cases if not keeps(case)}
+        if kept and out:
+            lines.extend([f"The run has {len(out)} more {what}, which are left out here.", ""])
+            run = _of_cases(run, kept)
+
+    models, ways = {case.model for case in own}, {case.way_label() for case in own}
+    keep_if(lambda case: case.model in models, lambda case: case.model, "models")
+    keep_if(lambda case: case.way_label() in ways, _once, "cases at other precisions")
+    nearest: dict[tuple[str, ...], int] = {}
+    for case in run.manifest.cases:
+        nearest[_identity(case)] = min(distance(case), nearest.get(_identity(case), 2))
+    keep_if(lambda case: distance(case) == nearest[_identity(case)], _once, "cases at other batches")
+    ran = {_once(record.case) for record in run.records}
     if count := len(halves & ran):
         lines += [f"Eager of {count} of these cases was measured beside a backend, in turns in one process.", ""]
-    of_plan = {
-        case
-        for case in ran
-        if _identity(case) in asked
-        and (
-            case.batch_size == asked[_identity(case)]
-            or (case.mode is Mode.EVAL and (case.model, case.batch_size) in tuned)
-        )
-    }
+    of_plan = {case for case in ran if distance(case) < 2}
     if len(of_plan) < len(asked) or of_plan != ran:
         lines += [
             f"**This is a part of the study, or a trial: {len(of_plan)} of the plan's {len(asked)} cases are in the "
-            f"run, and {len(ran - of_plan)} cases that the plan does not have (other models, batches or backends).**",
+            f"run, and {len(ran - of_plan)} cases that the plan does not have (other models, batches, precisions or "
+            "backends).**",
             "",
         ]
     return run, lines
+
+
+def _once(case: Case) -> Case:
+    return msgspec.structs.replace(case, repeat=0)
+
+
+def _of_cases(run: Run, cases: Iterable[Case]) -> Run:
+    """The run as if it had only these cases."""
+    kept = dict.fromkeys(cases)
+    manifest = msgspec.structs.replace(run.manifest, cases=tuple(kept))
+    records = tuple(record for record in run.records if record.case in kept)
+    return msgspec.structs.replace(run, manifest=manifest, records=records)
+
+
+def kinds(study: Study, own: Sequence[Case], runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The runs by what cases of one mean must share: the precision and the like, the batch of a model, the device.
+
+    All precisions of the study's plan are one kind, for the study keeps them apart itself. Nearly always there is one
+    kind, without a name.
+    """
+    ways = {case.way_label() for case in own}
+    cases = [case for run in runs for case in run.manifest.cases]
+    batches: dict[Case, set[int | None]] = {}
+    for case in cases:
+        batches.setdefault(msgspec.structs.replace(_once(case), batch_size=None), set()).add(case.batch_size)
+    has_batches = any(len(some) > 1 for some in batches.values())
+    has_devices = not study.several_machines and len({case.device for case in cases}) > 1
+
+    def kind(case: Case) -> str:
+        parts = [] if case.way_label() in ways else [case.way_label() or "default precision"]
+        parts += [f"batch {case.batch_size}"] if has_batches else []
+        return ", ".join([*parts, case.device] if has_devices else parts)
+
+    names = dict.fromkeys(map(kind, cases))
+    if len(names) < 2:
+        return {"": list(runs)}
+    return {
+        name: [_of_cases(run, (case for case in run.manifest.cases if kind(case) == name)) for run in runs]
+        for name in names
+    }
 
 
 def _eagers(case: Case) -> Case:
@@ -198,19 +275,22 @@ def _eagers(case: Case) -> Case:
 def _of_eager(run: Run) -> tuple[Run, set[Case]]:
     """The run as one of eager, and the cases of which it has eager's half beside a backend.
 
-    Where eager was measured alone, too, that counts.
+    Where eager was measured alone, too, that counts. Where nothing was measured, the reason is kept.
     """
-    alone = {record.case: record for record in run.records if record.case.backend == EAGER}
-    halves = {
-        case: msgspec.structs.replace(record, case=case, outcome=_eagers_half(record.outcome))
-        for record in run.records
-        if (case := _eagers(record.case)) not in alone and isinstance(record.outcome, Measured)
-    }
-    if not halves:
+    if all(case.backend == EAGER for case in run.manifest.cases):
         return run, set()
+    found = {record.case: record for record in run.records if record.case.backend == EAGER}
+    halves: set[Case] = set()
+    for record in run.records:
+        case, outcome = _eagers(record.case), record.outcome
+        if isinstance(outcome, Measured) and (case not in found or isinstance(found[case].outcome, Skipped)):
+            found[case] = msgspec.structs.replace(record, case=case, outcome=_eagers_half(outcome))
+            halves.add(_once(case))
+        elif not isinstance(outcome, Measured) and case not in found:
+            why = f"with the backend {record.case.backend}, {not_measured_line(outcome)}"
+            found[case] = msgspec.structs.replace(record, case=case, outcome=Skipped(reason=why))
     manifest = msgspec.structs.replace(run.manifest, cases=tuple(dict.fromkeys(map(_eagers, run.manifest.cases))))
-    records = (*alone.values(), *halves.values())
-    return msgspec.structs.replace(run, manifest=manifest, records=records), {*halves}
+    return msgspec.structs.replace(run, manifest=manifest, records=tuple(found.values())), halves
 
 
 def _eagers_half(measured: Measured) -> Measured:
@@ -237,28 +317,48 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     """
     title, _, question = study.doc.strip().partition("\n")
     lines = [f"# {markdown.escape(study.name)}: {title}", "", question.strip(), ""]
-    found = [beside_the_plan(study, run) for run in runs]
+    own = own_cases(study)
+    found = [beside_the_plan(own, run) for run in runs]
     runs = [run for run, _ in found]
     for run, about in found:
-        lines += [what_ran(run), "", *about]
-    rows = study.rows(*runs)
+        lines += [what_ran(run, f"study {study.name}"), "", *about]
+    by_kind = kinds(study, own, runs)
+    if len(by_kind) > 1:
+        lines += [f"The run has cases of several kinds, and no mean mixes them: {'; '.join(by_kind)}.", ""]
+    rows = [row for name, some in by_kind.items() for row in _named(study.published, study.rows(*some), name)]
     lines += ["## Published and measured", "", *beside.source_lines(study.published), "", READING, ""]
-    lines += [*beside.tables(study.published, rows, reasons), *map(str, study.report(*runs)), ""]
+    lines += [*beside.tables(study.published, rows, reasons)]
+    for name, some in by_kind.items():
+        lines += [*([f"**{markdown.escape(name)}**", ""] if name else []), *map(str, study.report(*some)), ""]
     machines = "; ".join(dict.fromkeys(markdown.machine(run.manifest) for run in runs))
     versions = "; ".join(dict.fromkeys(markdown.software(run.manifest) for run in runs))
     lines += ["## What differs", "", *beside.differences(study.published, machines, versions), ""]
     lines += ["## Do it again", "", *markdown.code_block(_commands(study, runs)), "", "## Measured on", ""]
     for run in runs:
-        lines += [*markdown.provenance(run.manifest), ""]
+        lines += [*markdown.provenance(*(part.manifest for part in run.parts)), ""]
     return "\n".join(lines)
 
 
-READING = """An interval [low, high] holds at 95% unless it says otherwise; of a mean it is a bootstrap over models. A
-difference has a reason only where a measurement found one."""
+def _named(published: Published, rows: Sequence[Row], kind: str) -> list[Row]:
+    """The rows with the kind of their cases in their names, beside the same published figures."""
+    if not kind:
+        return list(rows)
+    return [
+        msgspec.structs.replace(
+            row,
+            figure=f"{row.figure}, {kind}",
+            beside=row.beside or (row.figure if row.figure in published.tables[row.table].figures else ""),
+        )
+        for row in rows
+    ]
+
+
+READING = """An interval [low, high] holds at 95% unless it says otherwise. That of a mean is a bootstrap over what is
+averaged: models, or the steps of one model. A difference has a reason only where a measurement found one."""
 
 
 def _commands(study: Study, runs: Sequence[Run]) -> list[str]:
-    kept = " ".join(shlex.quote(str(run.path)) for run in runs)
+    kept = " ".join(shlex.quote(str(part.path)) for run in runs for part in run.parts)
     return [
         f"torchzoo study {study.name}",
         f"torchzoo study {study.name} --from {kept}  # only this document, from the kept records",

@@ -2,7 +2,8 @@
 
 Most of them measure cases as `torchzoo run` does. One that has a third function, `turns(case, spec, repeats)`, asks
 questions of fresh processes instead (`torchzoo.trials`), and its report gets `Trials`. With `SEVERAL_AT_ONCE = True`
-beside it, several of these processes may run at once, each with cores of its own (`--jobs`, `--devices`).
+beside it, several of these processes may run at once, each with cores of its own (`--jobs`, `--devices`); with
+`ONE_A_DEVICE = True`, too, only one on a device.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ast
 import contextlib
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,9 +21,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from torchzoo.analysis.cases import CaseResult, case_results
+from torchzoo.analysis.cases import CaseResult, Status, case_results
 from torchzoo.analysis.counts import run_counts
 from torchzoo.analysis.figures import CaseFigures
+from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Domain
 from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
 from torchzoo.files import parse_python
@@ -68,6 +71,7 @@ class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     report: Callable[[Any], list[str]]  # of a `Run`; with `turns`, of `Trials`
     turns: TurnsOf | None = None
     several_at_once: bool = False  # processes of different cases may run beside each other
+    one_a_device: bool = False  # if so, each with a device of its own
 
 
 def find(*, studies: bool) -> dict[str, Path]:
@@ -101,6 +105,7 @@ def load(name: str) -> UserBenchmark:
         report=partial(called, f"the report of {folder}", module.report, list),
         turns=partial(called, f"the turns of {folder}", module.turns, list) if hasattr(module, "turns") else None,
         several_at_once=bool(getattr(module, "SEVERAL_AT_ONCE", False)),
+        one_a_device=bool(getattr(module, "ONE_A_DEVICE", False)),
     )
 
 
@@ -161,22 +166,24 @@ def document(benchmark: UserBenchmark, run: Run | Trials) -> str:
     """The whole Markdown document: the question, what was measured and what was not, the body, machine and versions."""
     title, _, question = benchmark.doc.strip().partition("\n")
     body = "\n".join(map(str, benchmark.report(run))).strip()
-    ran = what_ran(run) if isinstance(run, Run) else processes_that_ran(run)
+    ran = what_ran(run, f"userbenchmark {benchmark.name}") if isinstance(run, Run) else processes_that_ran(run)
     lines = [f"# {markdown.escape(benchmark.name)}: {title}", "", question.strip(), "", ran, "", body]
     return "\n".join([*lines, "", "## Measured on", "", *markdown.provenance(run.manifest), ""])
 
 
-def what_ran(run: Run) -> str:
-    """How many cases were measured, and how many were not."""
+def what_ran(run: Run, command: str) -> str:
+    """How many cases were measured, and how many were not; the command with `--resume` that goes on."""
     counts = run_counts(run)
     unmeasured = counts.found.skipped + counts.found.failed
     line = f"{counts.cases} cases: {counts.found.measured} measured"
     if unmeasured:
         line += f", {unmeasured} skipped or failed (at the end)"
     if counts.missing:
-        line += f", {counts.missing} not run yet: go on with `torchzoo run --resume`"
-    if run.damaged_lines:
-        line += f", {run.damaged_lines} records that can't be read"
+        unfinished = [part.path for part in run.parts if run_counts(part).missing]
+        again = (shell_line(["torchzoo", *command.split(), "--resume", str(path)]) for path in unfinished)
+        line += f", {counts.missing} not run yet: go on with {', '.join(map(markdown.code, again))}"
+    if damaged := sum(part.damaged_lines for part in run.parts):
+        line += f", {damaged} records that can't be read"
     if counts.repeats > 1:
         line += f"; each in {counts.repeats} processes"
     return f"{line}."
@@ -218,6 +225,14 @@ def not_measured(run: Run) -> list[str]:
 def measured(run: Run) -> list[tuple[CaseResult, CaseFigures]]:
     """The cases with figures (over all repeats), those with wrong results included."""
     return [(result, result.figures) for result in case_results(run) if result.figures is not None]
+
+
+def counted(results: Iterable[CaseResult]) -> str:
+    """`70 of 77 counted, 6 unsteady, 1 failed`: how many of the cases that could run are in a mean, and why not all."""
+    statuses = Counter(result.status for result in results if result.could_run)
+    words = [f"{statuses[Status.PASSED]} of {statuses.total()} counted"]
+    others = (Status.UNSTEADY, Status.INCORRECT, Status.FAILED)
+    return ", ".join([*words, *(f"{statuses[status]} {status}" for status in others if statuses[status])])
 
 
 def beside_eager(

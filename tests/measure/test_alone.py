@@ -12,6 +12,7 @@ import pytest
 from measuring import SETTINGS
 
 from torchzoo.case import Backend, Case, Mode
+from torchzoo.measure import alone
 from torchzoo.measure.alone import can_be_alone
 from torchzoo.run.lanes import Lane
 from torchzoo.run.worker import Request, _memory_alone
@@ -31,6 +32,12 @@ def test_only_what_compiles_in_its_first_step_can_be_alone() -> None:
     names = ("inductor", "aot_eager", "eager", "torchscript", "zero_grad")
     cases = [msgspec.structs.replace(CASE, backend=Backend(name)) for name in names]
     assert [can_be_alone(case) for case in cases] == [True, True, False, False, False]
+
+
+def test_the_peak_of_the_first_step_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone, "watch_device_peak", lambda _: lambda: 7)
+    of = request(tmp_path, TINY)
+    assert alone.memory_alone(of.case, of.spec, "cpu", of.settings).first_step_peak_bytes == 7
 
 
 def request(folder: Path, code: str) -> Request:

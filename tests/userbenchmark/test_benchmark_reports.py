@@ -84,7 +84,7 @@ def test_breakdown_has_rates_and_says_what_the_profiler_could_not_tell() -> None
 
 
 def compared_with(ratio: float, host: float = 1.0, device: float = 1.0, **changes: Any) -> Measured:
-    """Eager takes 0.2 s and 1 GiB of each memory, the candidate `ratio` times that time and so on."""
+    """Eager takes 0.2 s and 1 GiB of each memory, the candidate, alone, `ratio` times that time and so on."""
     quad = [("eager", 0.2), ("candidate", 0.2 * ratio), ("candidate", 0.2 * ratio), ("eager", 0.2)]
     memory = [
         Memory(host_peak_rss_bytes=round(factor * 2**30), device_peak_allocated_bytes=round(other * 2**30))
@@ -94,13 +94,15 @@ def compared_with(ratio: float, host: float = 1.0, device: float = 1.0, **change
         blocks=tuple(Block(name, (time_s,)) for name, time_s in quad * 8),
         variants={
             "eager": variant_result(memory=memory[0]),
-            "candidate": variant_result(memory=memory[1], first_step_s=20.5, compilation=Compilation(graphs=1)),
+            "candidate": variant_result(
+                memory=memory[0], memory_alone=memory[1], first_step_s=20.5, compilation=Compilation(graphs=1)
+            ),
         },
         **changes,
     )
 
 
-def test_compilers_gives_ratios_geometric_means_and_pass_rates() -> None:
+def test_compilers_gives_ratios_geometric_means_and_how_many_cases_they_count() -> None:
     crashed = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no")
     wrong = Check(status=CheckStatus.INCORRECT, reason="outputs differ")
     run = run_of(
@@ -115,14 +117,15 @@ def test_compilers_gives_ratios_geometric_means_and_pass_rates() -> None:
     text = report("paper_compilers", run)
     means = {row[0]: row[1:] for row in table(text, "domain")}
     assert means["nlp"][0].startswith("1.000 [0.500, 2.000]")
-    assert [cell.split()[0] for cell in means["nlp"]] == ["1.000", "1.200", "0.800", "2/2,"]
-    assert means["speech"] == ["", "", "", "0/1, 0%"]
+    assert [cell.split()[0] for cell in means["nlp"][:3]] == ["1.000", "1.200", "0.800"]
+    assert means["nlp"][3] == "2 of 2 counted"
+    assert means["speech"] == ["", "", "", "0 of 1 counted, 1 failed"]
     assert means["all"][0].startswith("1.000")  # the wrong one is not in it
-    assert means["all"][3] == "2/4, 50%"
+    assert means["all"][3] == "2 of 4 counted, 1 incorrect, 1 failed"
     rows = {row[0]: row for row in table(text, "model")}
     assert list(rows) == ["tiny", "nlp_one", "nlp_two"]
     assert rows["nlp_one"][2:6] == ["0.500 [0.500, 0.500]", "1.20", "0.80", "20.5 s"]
-    assert "wrong" in rows["tiny"][-1]
+    assert rows["tiny"][-1] == "incorrect: in no mean"
     assert "FAILED (error in compile): no" in text
 
 

@@ -9,7 +9,7 @@ from benchmark_runs import beside, report, run_of, table
 from examples import INDUCTOR, measured, variant_result
 from examples import record as example
 from torchzoo.case import Mode, Precision
-from torchzoo.record import Block, Check, CheckStatus, Failed, FailureKind, Measured, Record, Skipped
+from torchzoo.record import Block, Check, CheckStatus, Compilation, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.settings import Stage
 from torchzoo.zoo.suites import read_suite
 
@@ -17,11 +17,15 @@ FP32, AMP = Precision.FP32, Precision.AMP
 CRASHED = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no such lowering")
 
 
-def faster(times: float, **changes: Any) -> Measured:
+CORRECT = Check(status=CheckStatus.CORRECT)
+
+
+def faster(times: float, *, late_graphs: int = 0, check: Check | None = CORRECT) -> Measured:
     """A candidate that many times as fast as eager."""
     quad = [Block("eager", (0.2,)), *[Block("candidate", (0.2 / times,))] * 2, Block("eager", (0.2,))]
-    variants = {"eager": variant_result(), "candidate": variant_result()}
-    return measured(blocks=tuple(quad * 8), variants=variants, **changes)
+    compilation = Compilation(graphs=1 + late_graphs, late_graphs=late_graphs)
+    variants = {"eager": variant_result(), "candidate": variant_result(compilation=compilation)}
+    return measured(blocks=tuple(quad * 8), variants=variants, check=check)
 
 
 def trained(model: str, precision: Precision, outcome: Any) -> Record:
@@ -67,7 +71,7 @@ def test_the_claim_stands_beside_the_pass_rate_and_the_means() -> None:
 def test_each_collection_has_its_own_lines() -> None:
     rows = {(row[0], row[1]): row[2:] for row in table(text(), "collection")}
     assert list(rows) == [(name, kind) for name in ("HuggingFace", "timm", "TorchBench") for kind in ("fp32", "amp")]
-    assert rows["TorchBench", "fp32"] == ["0/1, 0.0%", "", "1.00x (one sample)"]
+    assert rows["TorchBench", "fp32"] == ["0/1, 0.0%", "0 of 1 counted, 1 failed", "", "1.00x (one sample)"]
     assert rows["timm", "amp"][0] == "1/2, 50.0%"
 
 
@@ -97,4 +101,25 @@ def test_a_run_of_one_precision_has_no_mean_of_both() -> None:
     assert speed["both precisions"][1:3] == ["not measured: it needs fp32 and amp", ""]
     assert speed["fp32"][1] == "not measured: no measured case of this run gives it"
     assert speed["amp"][1].startswith("100 %")
-    assert "Every case passed." in made
+    assert "Every case counts." in made
+
+
+def test_an_unsteady_model_works_and_its_speedup_is_in_no_mean() -> None:
+    run = run_of([trained("hf:One", AMP, faster(2)), trained("timm:two", AMP, faster(9, late_graphs=1))])
+    made = report("pt2_claim", run)
+    assert beside(made, "Works")["amp"][1].endswith("; 2/2, 100.0%")
+    assert beside(made, "Faster in training")["amp"][1].startswith("100 % [100, 100]; 1 of 2 counted, 1 unsteady")
+    (row,) = table(made, "case")
+    assert row[1] == "unsteady"
+
+
+def test_without_a_check_nothing_is_said_of_what_works() -> None:
+    run = run_of([trained("hf:One", AMP, faster(2)), trained("timm:two", AMP, faster(2, check=None))])
+    made = report("pt2_claim", run)
+    assert beside(made, "Works")["amp"][1] == (
+        "not measured: the results of 1 of the 2 cases were not checked: measure with --check"
+    )
+    assert {row[0]: row[2] for row in table(made, "collection")} == {
+        "HuggingFace": "1/1, 100.0%",
+        "timm": "not checked",
+    }

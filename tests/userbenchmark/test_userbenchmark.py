@@ -47,7 +47,8 @@ def test_all_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
         (["warm_start", "--from", "/no/such"], "/no/such holds no trials.json"),
         (["warm_start", "--resume", "/no/such"], "/no/such holds no trials.json"),
         (["warm_start", "resnet18", "--from", "/no/such", "--bs", "2"], "leave out MODEL, --bs"),
-        (["dynamic_shapes", "-j", "2", "-o", "/tmp/x"], "leave out --jobs"),
+        (["dynamic_shapes", "-j", "2", "-o", "/tmp/x"], "a device has one process at a time"),
+        (["warm_start", "--from", "/no/such", "--dry-run"], "leave out --dry-run"),
         (["warm_start", "--retry-failed", "-o", "/tmp/x"], "warm_start has no --retry-failed"),
     ],
 )
@@ -57,6 +58,29 @@ def test_wrong_usage_is_one_clear_line(arguments: list[str], words: str, capsys:
     assert words in shown.err
     assert len(shown.err.splitlines()) == 1
     assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["optim", "resnet18"], "10 cases to run; 2 s of timing a case at most; passes: none"),
+        (["warm_start", "resnet18"], "1 cases to run, in 27 fresh processes"),
+        (["warm_start"], "20 cases to run, in 540 fresh processes"),
+        (["dynamic_shapes"], "6 cases to run, in 36 fresh processes"),
+        (["dynamic_shapes", "--devices", "0,1", "-j", "2"], "6 cases to run, in 36 fresh processes"),
+    ],
+)
+def test_a_dry_run_shows_the_plan(
+    words: list[str],
+    line: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["userbenchmark", *words, "--dry-run"]) == 0
+    assert line in capsys.readouterr().out.splitlines()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_user_has_userbenchmarks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

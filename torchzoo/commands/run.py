@@ -154,13 +154,20 @@ def follow(session: Session | SpreadSession, run_store: RunStore, *, quiet: bool
     return Run(path=run_store.path, manifest=session.manifest, records=tuple(records))
 
 
-def finish(session: Session | SpreadSession, run_store: RunStore, *, is_kept: bool, quiet: bool) -> Run:
-    """See `follow`. If it is interrupted, say how to go on."""
+def finish(
+    session: Session | SpreadSession,
+    run_store: RunStore,
+    *,
+    is_kept: bool,
+    quiet: bool,
+    command: Sequence[str] = ("run",),
+) -> Run:
+    """See `follow`. If it is interrupted, say how to go on: by that command with `--resume`."""
     try:
         return follow(session, run_store, quiet=quiet)
     except KeyboardInterrupt:
         if is_kept:
-            resume = shell_line(["torchzoo", "run", "--resume", str(run_store.path)])
+            resume = shell_line(["torchzoo", *command, "--resume", str(run_store.path)])
             terminal.say(f"what was measured is kept; the rest of it: {resume}")
         raise
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from typing import Any
 from torchzoo import study, userbenchmark
 from torchzoo.analysis.cases import case_results
 from torchzoo.commands.arguments import check_given, usable_path, whole_number
+from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.overrides import chosen, overridden
-from torchzoo.commands.run import follow
+from torchzoo.commands.run import finish
 from torchzoo.commands.userbenchmark import add_plan_options, show_list
 from torchzoo.errors import UsageError
-from torchzoo.record import Skipped
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
@@ -58,7 +57,6 @@ def add_parser(commands: Any) -> None:
         metavar="I/N",
         help="only the Ith of N parts of the models, where a machine is lent for a short time; --from joins the runs",
     )
-    parser.add_argument("--dry-run", action="store_true", help="show what would be measured, and measure nothing")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.set_defaults(command=run, parser=parser)
 
@@ -79,14 +77,15 @@ def run(arguments: argparse.Namespace) -> int:
         obeyed = ("name", "resume", "retry_failed", "output", "quiet")
         check_given(arguments, obeyed, "--resume goes on as it was begun", WRITTEN)
         with RunStore(arguments.resume, resume=True) as store:
-            session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
+            left = study.at_home(chosen_study, read_run(arguments.resume))
+            session = resumed_run(left, retry_failed=arguments.retry_failed)
             folder = arguments.output or store.path.parent
             return _execute(chosen_study, session, store, folder, quiet=arguments.quiet)
     if arguments.retry_failed:
         raise UsageError("--retry-failed goes with --resume RUN")
     if arguments.dry_run:
         with tempfile.TemporaryDirectory() as scratch:
-            _show_plan(_request(chosen_study, arguments, Path(scratch)))
+            show_plan(_request(chosen_study, arguments, Path(scratch)))
         return 0
     with RunStore(folder / chosen_study.name) as store:
         request = _request(chosen_study, arguments, store.path)
@@ -109,7 +108,7 @@ def _request(chosen_study: Study, arguments: argparse.Namespace, folder: Path) -
 
 def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Path, *, quiet: bool) -> int:
     """Run what is left of the session, then write the document."""
-    finished = follow(session, store, quiet=quiet)
+    finished = finish(session, store, is_kept=True, quiet=quiet, command=("study", chosen_study.name))
     terminal.say(f"run kept in {store.path}")
     _write(chosen_study, [store.path], folder)
     return 1 if any(result.failures for result in case_results(finished)) else 0
@@ -122,26 +121,3 @@ def _write(chosen_study: Study, sources: Sequence[Path], folder: Path) -> None:
         userbenchmark.write(path, text)
     except OSError as error:
         raise StoreError(f"can't write {path}: {error.strerror}") from error
-
-
-def _show_plan(request: RunRequest) -> None:
-    """The cases, a line each; those that can't run by their reasons; and the settings."""
-    plan = study.planned(request)
-    resolved = Counter(
-        one.resolved.reason if isinstance(one.resolved, Skipped) else one.resolved.message
-        for one in plan
-        if one.resolved is not None
-    )
-    lines = [one.case.label() for one in plan if one.resolved is None]
-    lines += [f"not run ({count} cases): {why}" for why, count in resolved.items()]
-    passes = ", ".join(request.settings.passes) or "none"
-    lines.append(
-        f"{len(plan) - resolved.total()} cases to run; {request.settings.time_limit_s:g} s of timing a case at most; "
-        f"passes: {passes}"
-    )
-    if not request.axes.devices:
-        lines.append(
-            f"device: the accelerator of the machine that measures (shown as {study.SOME_DEVICE}), else its CPU"
-        )
-    for line in lines:
-        terminal.show_line(line)

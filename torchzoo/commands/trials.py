@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 
 from torchzoo import userbenchmark
 from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given
+from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.overrides import chosen, overridden
 from torchzoo.errors import UsageError
 from torchzoo.record import Failed
@@ -38,6 +40,15 @@ def run(benchmark: UserBenchmark, turns_of: TurnsOf, arguments: argparse.Namespa
     for name, given in (("--jobs", arguments.jobs), ("--devices", arguments.devices)):
         if given is not None and not benchmark.several_at_once:
             raise UsageError(f"leave out {name}: the processes of {benchmark.name} run one after the other, alone")
+    if benchmark.one_a_device and (arguments.jobs or 1) > len(arguments.devices or (0,)):
+        raise UsageError(
+            f"--jobs {arguments.jobs}: {benchmark.name} times steps, so a device has one process at a time; "
+            "name as many with --devices"
+        )
+    if arguments.dry_run:
+        with tempfile.TemporaryDirectory() as scratch:
+            show_plan(overridden(benchmark.plan(chosen(arguments, Path(scratch))), arguments), turns_of)
+        return 0
     if arguments.output is None:
         raise UsageError("name the folder that keeps the results and the report with -o DIR, or one with --from DIR")
     with TrialStore(arguments.output) as store:

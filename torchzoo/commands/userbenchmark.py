@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from torchzoo import userbenchmark
 from torchzoo.analysis.cases import case_results
+from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Precision
 from torchzoo.commands import trials
 from torchzoo.commands.arguments import (
@@ -18,8 +20,9 @@ from torchzoo.commands.arguments import (
     seconds,
     usable_path,
 )
+from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.overrides import chosen, overridden
-from torchzoo.commands.run import follow
+from torchzoo.commands.run import finish
 from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
 from torchzoo.errors import UsageError
 from torchzoo.report import terminal
@@ -68,6 +71,7 @@ def add_plan_options(parser: argparse.ArgumentParser, *, example: str) -> None:
     parser.add_argument("--time-limit", type=seconds, metavar="S", help="seconds of timing a case at most")
     parser.add_argument("--threads", type=positive_int, metavar="N", help="CPU threads")
     parser.add_argument("-j", "--jobs", type=positive_int, metavar="N", help="workers that prepare at once")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be measured, and measure nothing")
 
 
 @terminated_as_interrupted()
@@ -92,6 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
             return _execute(benchmark, session, store, quiet=arguments.quiet)
     if arguments.retry_failed:
         raise UsageError("--retry-failed goes with --resume RUN")
+    if arguments.dry_run:
+        with tempfile.TemporaryDirectory() as scratch:
+            show_plan(overridden(benchmark.plan(chosen(arguments, Path(scratch))), arguments))
+        return 0
     if arguments.output is None:
         raise UsageError("name the folder that keeps the run and its report with -o DIR, or a run with --from RUN")
     with RunStore(arguments.output) as store:
@@ -108,7 +116,7 @@ def show_list(summaries: dict[str, str]) -> int:
 
 def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, quiet: bool) -> int:
     """Run what is left of the session, then write the report beside the records."""
-    finished = follow(session, store, quiet=quiet)
+    finished = finish(session, store, is_kept=True, quiet=quiet, command=("userbenchmark", benchmark.name))
     terminal.say(f"run kept in {store.path}")
     _report(benchmark, store.path, store.path)
     return 1 if any(result.failures for result in case_results(finished)) else 0
@@ -117,5 +125,6 @@ def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, qui
 def _report(benchmark: UserBenchmark, source: Path, output: Path | None) -> None:
     found = read_run(source)
     if not found.records:
-        raise StoreError(f"{source} holds no records yet: go on with `torchzoo run --resume {source}`")
+        again = shell_line(["torchzoo", "userbenchmark", benchmark.name, "--resume", str(source)])
+        raise StoreError(f"{source} holds no records yet: go on with `{again}`")
     userbenchmark.print_or_write(userbenchmark.document(benchmark, found), output)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from torchzoo import backends
 from torchzoo.backends import dynamo
 from torchzoo.case import EAGER, Case, CompileScope
 from torchzoo.measure.clock import PatientClock
 from torchzoo.measure.compilation import watch_compilation
-from torchzoo.measure.memory import measure_memory
+from torchzoo.measure.memory import measure_memory, watch_device_peak
 from torchzoo.measure.precision import apply_memory_format, apply_precision
 from torchzoo.measure.process_group import use_device
 from torchzoo.measure.variant import Variant
@@ -25,15 +27,19 @@ def can_be_alone(case: Case) -> bool:
 
 
 def memory_alone(case: Case, spec: ModelSpec, device_name: str, settings: Settings) -> Memory:
-    """Build the model, compile it, and read the peaks of a few steady steps. This process must be new to the device."""
+    """Build the model, compile it, and read the peaks of its first step and of a few steady ones.
+
+    This process must be new to the device.
+    """
     device = use_device(device_name, settings.threads)
     assert case.batch_size is not None
     model = load_model_class(spec)(case.mode, device, case.batch_size, seed=case.seed)
     apply_precision(model, case.precision)
     apply_memory_format(model, case.memory_format)
     variant, watch = _candidate(model, case), watch_compilation()
-    warm = warm_up(variant, PatientClock(device), settings, watch.graphs)
-    return measure_memory(variant.step, memory_steps(settings, warm), device)
+    warm = warm_up(variant, PatientClock(device), settings, watch.graphs, watch_device_peak(device))
+    memory = measure_memory(variant.step, memory_steps(settings, warm), device)
+    return msgspec.structs.replace(memory, first_step_peak_bytes=warm.first_step_peak_bytes)
 
 
 def _candidate(model: Model, case: Case) -> Variant:

@@ -17,12 +17,20 @@ from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, exactly, scaled
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
-from torchzoo.settings import Settings
+from torchzoo.settings import Pass, Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice, measured, not_measured
 
 PUBLISHED_MODES = ("eager", "default", "reduce-overhead", "max-autotune")
+
+#: Tokens of a sequence, by model and mode, as the models' folders have them: records don't.
+LENGTHS = {
+    ("hf_GPT2", Mode.TRAIN): 512,
+    ("hf_GPT2", Mode.EVAL): 1024,
+    ("hf_GPT2_xl", Mode.TRAIN): 512,
+    ("hf_GPT2_xl", Mode.EVAL): 512,
+}
 MODES = (None, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 #: One case with its figures.
@@ -51,7 +59,7 @@ def plan(choice: Choice) -> RunRequest:
             backends=(EAGER, *(Backend("inductor", option) for option in MODES)),
             precisions=(Precision.AMP,),
         ),
-        settings=Settings(),
+        settings=Settings(passes=(Pass.MEMORY_ALONE,)),
         jobs=1,
     )
 
@@ -59,7 +67,8 @@ def plan(choice: Choice) -> RunRequest:
 def rows(run: Run) -> list[Row]:
     """The blog's table for each of our models: first step, its memory, a training and an evaluation step, by mode.
 
-    The first step is that of training. A candidate's weights and state stay allocated from eager's steps before it.
+    The first step is that of training. A mode's memory is that of a process without eager: beside eager, gradients and
+    the optimizer's state are there already.
     """
     rows = []
     for result, figures in measured(run):
@@ -68,17 +77,32 @@ def rows(run: Run) -> list[Row]:
             continue
         is_mode = case.backend.name == "inductor"
         published = case.backend.option or "default" if is_mode else str(case.backend)
-        name, problem = f"{case.model}, {published}", result.reason
+        name = f"{case.model}, {published}"
+        length = LENGTHS.get((case.model, case.mode))
+        about = f"batch {case.batch_size}" + (f", {length:,} tokens" if length else "")
+        about = "; ".join(filter(None, (about, result.reason)))
         beside = published if published in PUBLISHED_MODES else ""
 
+        peak, missing = shown.raw.first_step_peak_bytes, "no peak of the first step is known here"
+        if result.has_candidate:
+            alone = shown.raw.memory_alone
+            peak = None if alone is None else alone.first_step_peak_bytes
+            missing = (
+                "only a process without eager gives it, and there was none (--memory-alone)" if not alone else missing
+            )
+
         def row(
-            table: str, value: Estimate | None, *, name: str = name, beside: str = beside, note: str = problem
+            table: str,
+            value: Estimate | None,
+            *,
+            name: str = name,
+            beside: str = beside,
+            note: str = about,
+            missing: str = missing,
         ) -> Row:
-            missing = "no peak of the first step is known here"
             return Row(table=table, figure=name, beside=beside, measured=value, note=note, missing=missing)
 
         if case.mode is Mode.TRAIN:
-            peak = shown.raw.first_step_peak_bytes
             rows.append(row("First step", exactly(shown.raw.first_step_s)))
             rows.append(row("Memory of the first step", None if peak is None else exactly(peak / 2**20)))
         rows.append(row(f"A step, {case.mode}", scaled(shown.latency_s, 1e3)))

@@ -62,8 +62,8 @@ bootstrap over the steps. *Eager* comes from a process of its own. *Eager, again
 graphs in another process: it is what the report's rows "cudagraphs" were. The speedups in the table by backend are
 paired, so they are surer than quotients of two means. The datasheet's peak holds at a clock that a device under full
 load may not keep. The measured peak is that of large matrix products (`torchzoo doctor --peaks`). It is read from
-`peaks.yaml` in the run's folder, else from this machine's own file: `TORCHZOO_CACHE=RUN torchzoo doctor --peaks` puts
-it into the folder, so that the document can be written elsewhere.
+`peaks.yaml` in a run's folder, else from this machine's own file: `TORCHZOO_CACHE=RUN torchzoo doctor --peaks` puts it
+into the folder, so that the document can be written elsewhere.
 """
 
 
@@ -145,7 +145,8 @@ def _peaks(run: Run, figures: CaseFigures) -> Peaks:
     name, is_cpu = figures.measured.device_name, figures.record.case.device_type == "cpu"
     sheet = datasheet(name)
     key = measured_key(name, figures.measured.threads if is_cpu else None)
-    found = (read_measured(measured_file()) | read_measured(run.path / measured_file().name)).get(key)
+    files = (measured_file(), *(part.path / measured_file().name for part in run.parts))
+    found = next((peaks for file in reversed(files) if (peaks := read_measured(file).get(key))), None)
     return {
         "datasheet's": None if sheet is None else sheet.best_tflop_per_s(BF16),
         "measured": None if found is None else found.tflop_per_s.get(BF16),

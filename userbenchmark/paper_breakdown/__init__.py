@@ -6,11 +6,12 @@ of the wall time of eager training and inference is the GPU at work? Shares per 
 
 from __future__ import annotations
 
-from statistics import fmean
+from statistics import fmean, median
 from typing import NamedTuple
 
 from torchzoo import stats
 from torchzoo.analysis.bootstrap import mean
+from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import EAGER, Case, Mode
 from torchzoo.record import Breakdown
@@ -31,7 +32,12 @@ the union of the intervals in which a kernel computes. *Movement* is that of cop
 *Idle* is the rest, so the three add up to 100%. The profiler slows the host down. So a model that is bound by kernel
 launches is idle somewhat more here than in a step of the latency column. An active device is not always used well: one
 small kernel on one of many multiprocessors counts as active. On the CPU, *active* is time inside operators, and *idle*
-is Python and the framework around them. In the means of a domain every model counts the same, whatever its time.
+is Python and the framework around them.
+
+*Bound by* says why a model idles, by a step that is not profiled: the device, if it works in at least 90% of the time;
+the host, which does not hand over work as fast, if the device works in less than half; else both. *Host's loop* is the
+time of a short loop of Python beside the timed steps, over that on an undisturbed core: far above 1, other work made
+the host slow, and so what it bounds. In the means of a domain every model counts the same, whatever its time.
 """
 
 
@@ -66,12 +72,13 @@ class Profiled(NamedTuple):
     case: Case
     figures: CaseFigures
     shares: Shares
+    bound: Bound | None  # what bounds a step; None where that is not known
 
 
 def profiled(run: Run) -> list[Profiled]:
     """The cases of eager that have a breakdown."""
     return [
-        Profiled(result.case, figures, parts)
+        Profiled(result.case, figures, parts, result.bound)
         for result, figures in measured(run)
         if not result.has_candidate
         and (breakdown := figures.eager.raw.breakdown) is not None
@@ -176,16 +183,25 @@ def _mean_cells(parts: list[Shares]) -> list[str]:
 
 def _bars(found: list[Profiled]) -> list[str]:
     has_flops = any(one.figures.measured.flops is not None for one in found)
-    headings = ["model", "batch", "active", "movement", "idle", "█ active ▒ movement · idle", "latency"]
+    headings = ["model", "batch", "active", "movement", "idle", "█ active ▒ movement · idle"]
+    headings += ["latency", "bound by", "host's loop"]
     rows = []
-    for case, figures, parts in sorted(found, key=lambda one: -one.shares.active):
+    for case, figures, parts, bound in sorted(found, key=lambda one: -one.shares.active):
         latency_s, flops = figures.eager.latency_s, figures.measured.flops
         row = [case.model, str(case.batch_size), *map(percent, parts), bar(parts)]
-        row.append(units.latency(latency_s))
+        row += [units.latency(latency_s), str(bound or ""), _host_loop(figures)]
         if has_flops:
             row.append(f"{flops.total / latency_s.value / 1e12:.3g}" if flops else "")
         rows.append(row)
     return markdown.table(headings + (["TFLOP/s"] if has_flops else []), rows)
+
+
+def _host_loop(figures: CaseFigures) -> str:
+    """`1.03x`: how long the host's loop took beside the timed steps, of its time on an undisturbed core."""
+    host = figures.measured.host
+    if host is None or host.undisturbed_s is None or not host.looks_s:
+        return ""
+    return f"{median(host.looks_s) / host.undisturbed_s:.2f}x"
 
 
 def bar(parts: Shares) -> str:

@@ -8,10 +8,11 @@ memory (CM) and of GPU memory (GM), for each model and on average. Below 1 the c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from torchzoo.analysis.cases import CaseResult, Status, case_results
+from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.figures import CaseFigures
-from torchzoo.analysis.totals import RatioSamples, Total, total
+from torchzoo.analysis.totals import RatioSamples
 from torchzoo.case import EAGER, Backend, Mode
 from torchzoo.report import markdown
 from torchzoo.report.beside import Row, exactly, scaled
@@ -20,7 +21,7 @@ from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, by_domain, not_measured
+from torchzoo.userbenchmark import Choice, by_domain, counted, not_measured
 
 READING = """## How to read it, and where it can mislead
 
@@ -30,9 +31,9 @@ samples. CM and GM of a model have no interval: a peak is one number, and it may
 the allocator's peak over a few steps, weights included. A pool that CUDA graphs keep counts if it is in use. CM is the
 peak resident memory of a process. Eager's is read before anything is compiled. The candidate's is that of a process of
 its own, which took no eager step: so both may be below 1. The libraries are loaded once for all processes and count in
-both peaks. Where the candidate's own process failed, the peak beside eager stands in its place, and the note says so.
-The means are over the cases that ran and were not found wrong: with a pass rate below 100% they look better than they
-are.
+both peaks. Where there was no such process, or it failed, the table of models has the peak beside eager, with a note,
+and no mean of CM or GM counts it. The means are over the cases that ran, stayed steady and were not found wrong
+(*counted*). Where others are left out, a mean may look better than it is.
 """
 
 
@@ -50,24 +51,51 @@ def plan(choice: Choice) -> RunRequest:
 INDUCTOR = Backend("inductor")
 CPU_MEMORY, GPU_MEMORY = "CPU memory, change of the peak (CM - 1)", "GPU memory, change of the peak (GM - 1)"
 GUARDS, REFORMER = "Guards of hf_Reformer", "hf_Reformer"
+HEAVY_GUARDS, NO_WEIGHTS = "Heavy guards of hf_Reformer", "torchzoo counts guards, and can't tell which ones are heavy"
+NOT_ALONE = "no candidate had a process of its own for memory (--memory-alone)"
 SPEEDUP, SLOWER = "Speedup of inductor over eager", "Slower than eager in evaluation"
+
+
+class Means(NamedTuple):
+    """Geometric means over some cases; None where no case has the ratio."""
+
+    speedup: Estimate | None
+    time_ratio: Estimate | None
+    host_memory_ratio: Estimate | None
+    device_memory_ratio: Estimate | None
+    with_memory: int  # cases whose candidate had a process of its own for memory: those of the means of memory
+
+
+def means(results: Sequence[CaseResult], samples: RatioSamples) -> Means:
+    """The means over the cases that passed, those of memory over the ones with the candidate's own process."""
+    passed = [one for one in results if one.passed]
+    alone = [one for one in passed if one.figures is not None and one.figures.shown.raw.memory_alone is not None]
+    return Means(
+        speedup=samples.geomean("speedup", passed),
+        time_ratio=samples.geomean("time_ratio", passed),
+        host_memory_ratio=samples.geomean("host_memory_ratio", alone),
+        device_memory_ratio=samples.geomean("device_memory_ratio", alone),
+        with_memory=len(alone),
+    )
 
 
 def rows(run: Run) -> list[Row]:
     """The means over all models by mode, the two models that the paper found slower, and Reformer's guards."""
     results = [one for one in case_results(run) if one.case.backend == INDUCTOR]
     samples = RatioSamples(results)
-    rows = []
+    rows = [Row(table=HEAVY_GUARDS, figure=REFORMER, measured=None, missing=NO_WEIGHTS)]
     for mode in (Mode.TRAIN, Mode.EVAL):
         some = [one for one in results if one.case.mode is mode]
-        found = total("mode", mode, some, samples)
-        if found.passing is None:
+        found = means(some, samples)
+        if found.speedup is None:
             continue
-        note = f"{found.passed} of {found.could_run} models passed"
-        rows.append(Row(table=SPEEDUP, figure=mode, measured=found.passing, note=note))
+        rows.append(Row(table=SPEEDUP, figure=mode, measured=found.speedup, note=counted(some)))
+        passed = sum(one.passed for one in some)
+        missing = "this device has no such peak" if found.with_memory else NOT_ALONE
         for table, ratio in ((CPU_MEMORY, found.host_memory_ratio), (GPU_MEMORY, found.device_memory_ratio)):
             change = None if ratio is None else scaled(ratio, 100, -100)
-            rows.append(Row(table=table, figure=mode, measured=change, missing="this device has no such peak"))
+            note = f"{found.with_memory} of the {passed} models that count"
+            rows.append(Row(table=table, figure=mode, measured=change, note=note, missing=missing))
     for name in ("yolov3", REFORMER):
         found_one = next((one for one in results if (one.case.model, one.case.mode) == (name, Mode.EVAL)), None)
         figures = None if found_one is None else found_one.figures
@@ -117,7 +145,7 @@ def _means(run: Run, results: Sequence[CaseResult], samples: RatioSamples) -> li
         return ["No case of this backend has run yet."]
     headings = ["domain"]
     for mode in modes:
-        headings += [f"{mode}: T", "CM", "GM", "passed"]
+        headings += [f"{mode}: T", "CM", "GM", "cases"]
     grouped = {
         mode: by_domain(run, [(one.case.model, one) for one in results if one.case.mode is mode]) for mode in modes
     }
@@ -125,26 +153,17 @@ def _means(run: Run, results: Sequence[CaseResult], samples: RatioSamples) -> li
     return markdown.table(
         headings,
         (
-            [
-                domain,
-                *(
-                    cell
-                    for mode in modes
-                    for cell in _cells(total("domain", domain, grouped[mode].get(domain, []), samples))
-                ),
-            ]
+            [domain, *(cell for mode in modes for cell in _cells(grouped[mode].get(domain, []), samples))]
             for domain in everywhere
         ),
     )
 
 
-def _cells(found: Total) -> list[str]:
-    """Geometric means of T, CM and GM over the cases that passed, and how many passed of those that could run."""
-    rate = "none ran"
-    if found.pass_rate is not None:
-        rate = f"{found.passed}/{found.could_run}, {100 * found.pass_rate:.0f}%"
+def _cells(results: Sequence[CaseResult], samples: RatioSamples) -> list[str]:
+    """The means T, CM and GM, and how many cases they count."""
+    found = means(results, samples)
     ratios = (found.time_ratio, found.host_memory_ratio, found.device_memory_ratio)
-    return [*("" if ratio is None else ratio_text(ratio) for ratio in ratios), rate]
+    return [*("" if ratio is None else ratio_text(ratio) for ratio in ratios), counted(results)]
 
 
 def ratio_text(estimate: Estimate) -> str:
@@ -158,7 +177,7 @@ def ratio_text(estimate: Estimate) -> str:
 def _row(result: CaseResult, figures: CaseFigures) -> list[str]:
     time, first_step_s = figures.time_ratio, figures.shown.raw.first_step_s
     compilation = figures.shown.raw.compilation
-    notes = ["results are wrong: not in the means"] if result.status is Status.INCORRECT else []
+    notes = [] if result.passed else [f"{result.status}: in no mean"]
     if figures.shown.raw.memory_alone is None:
         notes.append("memory beside eager")
     if time is not None and time.count < 2:

@@ -24,7 +24,7 @@ from torchzoo.userbenchmark import Choice, not_measured
 
 SEVERAL_MACHINES = True
 TABLE = "Figure 5, time on the first machine over time on the second"
-TWO_RUNS = "it needs two runs, of different machines: `--from RUN RUN`"
+TWO_RUNS = "it needs two runs, of different machines (--from RUN RUN)"
 
 READING = """## How to read it, and where it can mislead
 
