@@ -10,7 +10,7 @@ import pytest
 from torchzoo.cli import main
 from torchzoo.commands import bisect
 from torchzoo.history.bisect_log import Asked
-from torchzoo.history.bisection import Evidence, Verdict
+from torchzoo.history.bisection import Ask, Evidence, Verdict
 from torchzoo.stats import Estimate
 from user_models import make_folder
 
@@ -26,14 +26,14 @@ class FakeJudge:
         self.dies_at = dies_at
         self.asks: list[str] = []
 
-    def judge(self, good: str, asks: Sequence[tuple[str, int]]) -> list[Evidence]:
-        return [self.one(good, *ask) for ask in asks]
+    def judge(self, good: str, asks: Sequence[Ask]) -> list[Evidence]:
+        return [self.one(good, ask) for ask in asks]
 
-    def one(self, good: str, midpoint: str, effort: int) -> Evidence:
+    def one(self, good: str, ask: Ask) -> Evidence:
         if len(self.asks) == self.dies_at:
             raise KeyboardInterrupt
-        self.asks.append(midpoint)
-        first, number = (int(spec.rpartition(".")[2]) for spec in (good, midpoint))
+        self.asks.append(ask.midpoint)
+        first, number = (int(spec.rpartition(".")[2]) for spec in (good, ask.midpoint))
         if number in self.broken:
             return Evidence(verdict=Verdict.SKIPPED, reason="the model fails in build")
         is_bad = first < self.culprit <= number

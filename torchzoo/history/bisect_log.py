@@ -19,7 +19,7 @@ import msgspec
 
 from torchzoo.errors import attempt, one_line
 from torchzoo.files import FileError, read_file, to_json
-from torchzoo.history.bisection import Evidence
+from torchzoo.history.bisection import Ask, Evidence
 from torchzoo.history.proposals import Kind
 from torchzoo.run.request import RunRequest
 from torchzoo.stats import Estimate
@@ -55,6 +55,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     effort: int
     evidence: Evidence
     finished_at: str  # UTC, ISO 8601
+    number: int = 1  # of the judgements of `midpoint` beside `good`
 
 
 class BisectLog:
@@ -109,11 +110,11 @@ class BisectLog:
             raise StoreError(f"{path}: not written by this version of torchzoo: {one_line(found)}") from found
         return found
 
-    def append(self, good: str, midpoint: str, effort: int, evidence: Evidence) -> Entry:
+    def append(self, good: str, ask: Ask, evidence: Evidence) -> Entry:
         """Add a verdict; it is on disk when this returns. A damaged last line stays, and a new line begins after it."""
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         kept = msgspec.structs.replace(evidence, ratio=_finite(evidence.ratio))
-        entry = Entry(good=good, midpoint=midpoint, effort=effort, evidence=kept, finished_at=now)
+        entry = Entry(good=good, **ask._asdict(), evidence=kept, finished_at=now)
         append_line(self.path / "bisect.jsonl", to_json(entry))
         return entry
 

@@ -17,6 +17,7 @@ import msgspec
 from torchzoo.history.bisect_log import Asked, BisectLog, Entry
 from torchzoo.history.bisection import (
     Answer,
+    Ask,
     Conclusion,
     ErrorRates,
     Evidence,
@@ -111,47 +112,47 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
                 version, probability = now.best()
                 self.show(Step(entry=entry, best=versions[version], probability=probability))
 
-    def _judged(self, good: str, asks: Sequence[tuple[str, int]]) -> Iterator[Entry]:
+    def _judged(self, good: str, asks: Sequence[Ask]) -> Iterator[Entry]:
         """The verdicts on some versions, which are judged together."""
         for ask, evidence in zip(asks, self.judge.judge(good, asks), strict=True):
-            yield self.log.append(good, *ask, evidence)
+            yield self.log.append(good, ask, evidence)
 
 
 class State(msgspec.Struct, frozen=True):
     """What the log says about one search."""
 
     judged: tuple[Judged, ...]
-    efforts: dict[str, int]  # the effort of the latest verdict on a version
-    pending: dict[str, int]  # inconclusive versions, and the effort with which they are judged again
+    again: dict[str, Ask]  # for each version that was judged, how it is judged once more
+    pending: tuple[str, ...]  # versions whose latest verdict is inconclusive
 
     @classmethod
     def of(cls, versions: Sequence[str], entries: Sequence[Entry], most_effort: int) -> State:
         """Read the entries of one search. A version that stays inconclusive at the most effort counts as skipped."""
         number = {spec: index for index, spec in enumerate(versions)}
         judged: list[Judged] = []
-        efforts: dict[str, int] = {}
-        pending: dict[str, int] = {}
+        again: dict[str, Ask] = {}
+        pending: dict[str, None] = {}
         for entry in entries:
             spec, verdict = entry.midpoint, entry.evidence.verdict
             if spec not in number:
                 continue
-            efforts[spec] = entry.effort
             pending.pop(spec, None)
-            if verdict is Verdict.INCONCLUSIVE and 2 * entry.effort <= most_effort:
-                pending[spec] = 2 * entry.effort
-                continue
-            judged.append(Judged(number[spec], Verdict.SKIPPED if verdict is Verdict.INCONCLUSIVE else verdict))
-        return cls(tuple(judged), efforts, pending)
+            effort = entry.effort
+            if verdict is Verdict.INCONCLUSIVE and 2 * effort <= most_effort:
+                effort *= 2
+                pending[spec] = None
+            else:
+                judged.append(Judged(number[spec], Verdict.SKIPPED if verdict is Verdict.INCONCLUSIVE else verdict))
+            again[spec] = Ask(spec, effort, entry.number + 1)
+        return cls(tuple(judged), again, tuple(pending))
 
-    def next_asks(self, search: Search, versions: Sequence[str], lanes: int) -> list[tuple[str, int]]:
-        """The versions to judge next, with the effort of each: first those that were inconclusive and still matter."""
+    def next_asks(self, search: Search, versions: Sequence[str], lanes: int) -> list[Ask]:
+        """The versions to judge next: first those that were inconclusive and still matter."""
         first, last = search.live()
         matter = {*versions[first:last], versions[-1]}
-        asks = dict([(spec, effort) for spec, effort in self.pending.items() if spec in matter][:lanes])
-        for version in search.midpoints(lanes):
-            if len(asks) < lanes:
-                asks.setdefault(versions[version], self.efforts.get(versions[version], 1))
-        return list(asks.items())
+        specs = [spec for spec in self.pending if spec in matter]
+        specs += [versions[version] for version in search.midpoints(lanes)]
+        return [self.again.get(spec, Ask(spec)) for spec in dict.fromkeys(specs)][:lanes]
 
 
 def _culprit(versions: Sequence[str], entries: Sequence[Entry], end: Conclusion) -> Culprit:
