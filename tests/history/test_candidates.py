@@ -33,6 +33,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     git("checkout", "-qb", "side")
     commit("on the side")
     git("tag", "side-work")
+    commit("more on the side")
     git("checkout", "-q", "main")
     line.append(commit("third: faster\tlayers"))
     git("merge", "-q", "--no-ff", "-m", "merged", "side")
@@ -49,6 +50,14 @@ def test_commits_of_the_main_line(checkout: tuple[Path, list[str]]) -> None:
     assert found == tuple(f"timm@{folder}:{commit}" for commit in line)
     assert short_name(found[1]) == line[1][:10]
     assert about_commit(found[2]) == "Ada Lovelace, 2026-11-01: third: faster layers"
+
+
+def test_from_a_merged_branch_the_line_goes_through_the_merge(checkout: tuple[Path, list[str]]) -> None:
+    folder, line = checkout
+    found = candidates.candidates(f"timm@{folder}:side-work", f"timm@{folder}:v2")
+    subjects = [about_commit(spec).rpartition(": ")[2] for spec in found]
+    assert subjects == ["on the side", "more on the side", "merged", "last"]
+    assert [spec.rpartition(":")[2] for spec in found[2:]] == line[3:]
 
 
 def test_what_else_the_specs_of_commits_name_stays_the_same(checkout: tuple[Path, list[str]]) -> None:
@@ -115,6 +124,8 @@ def test_releases(index: str) -> None:
         versions("tinyzoo==1.1", "tinyzoo==1.2")
     with pytest.raises(UsageError, match=r"pip finds no tinyzoo==1\.0\.7 for this Python: did you mean 1\.0 or"):
         versions("tinyzoo==1.0.7", "tinyzoo==1.2")
+    with pytest.raises(UsageError, match=r"tinyzoo==1\.3 for this Python: did you mean 1\.2\?"):
+        versions("tinyzoo==1.1", "tinyzoo==1.3")  # and not 1.1
     with pytest.raises(UsageError, match="pip finds no package nosuchzoo in its index"):
         versions("nosuchzoo==1", "nosuchzoo==2")
 

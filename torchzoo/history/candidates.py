@@ -167,11 +167,24 @@ def _between_commits(good: Commit, bad: Commit) -> tuple[str, ...]:
         is_newer = _git(checkout, "merge-base", "--is-ancestor", last, first).returncode == 0
         why = "it is newer: exchange them" if is_newer else "the two have no common line"
         raise UsageError(f"the good commit {good.commit} is not an ancestor of the bad commit {bad.commit}: {why}")
-    listed = _git(checkout, "rev-list", "--first-parent", "--reverse", "--ancestry-path", f"{first}..{last}")
+    made = Commit(good.package, checkout, first, good.others)
+    return tuple(map(made.spec, _line(checkout, first, last)))
+
+
+def _line(checkout: str, first: str, last: str) -> list[str]:
+    """The commits from `first` to `last`, each with all that the one before it has, so that a change stays once made.
+
+    From a commit the line goes down to the first of its parents that has `first`: along the main line as far as that
+    has it, and then into the branch from which it came.
+    """
+    listed = _git(checkout, "rev-list", "--parents", "--ancestry-path", f"{first}..{last}")
     if listed.returncode != 0:
         raise UsageError(f"git can't list the commits of {checkout}: {one_line(listed.stderr)}")
-    made = Commit(good.package, checkout, first, good.others)
-    return tuple(map(made.spec, [first, *listed.stdout.split()]))
+    parents = {commit: above for commit, *above in map(str.split, listed.stdout.splitlines())}
+    line = [last]
+    while line[-1] != first:
+        line.append(next(commit for commit in parents[line[-1]] if commit == first or commit in parents))
+    return line[::-1]
 
 
 def _full_name(commit: Commit, checkout: str) -> str:
@@ -216,8 +229,8 @@ def _between_releases(good: Release, bad: Release, *, nightly_index: str | None,
         raise UsageError(f"the good version {good.version} is not older than the bad version {bad.version}")
     with_pre = pre_releases or nightly_index is not None or first.is_prerelease or last.is_prerelease
     offered = offered_versions(good.package, nightly_index=nightly_index, pre_releases=with_pre)
-    for one in (first, last):
-        _check_offered(one, good.package, offered)
+    _check_offered(first, good.package, offered)
+    _check_offered(last, good.package, [one for one in offered if one > first] or offered)
     between = [one for one in offered if _public(first) < _public(one) < _public(last)]
     if nightly_index is not None:
         between = [one for one in between if _NIGHTLY.search(str(one))]
