@@ -16,13 +16,13 @@ from kept_runs import failed, keep
 from torchzoo.history import judge as judging
 from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Ask, Verdict
+from torchzoo.history.bisection import Answer, Ask, GoodFails, Verdict
 from torchzoo.history.culprits import Follower
 from torchzoo.history.environments import Environment, EnvironmentNotMade
-from torchzoo.history.judge import AbJudge, GoodFails, make_judge
+from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import Place
-from torchzoo.run.agents import AgentError
+from torchzoo.run.agents import AgentError, AgentRefused
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -35,6 +35,7 @@ STEPS: dict[str, float | str] = {
     "lib==4": 0.0120,
     "lib==fails": "fails",
     "lib==broken": "broken",
+    "lib==killed": "killed",
     "lib==nowhere": "nowhere",
 }
 
@@ -52,7 +53,9 @@ class Measuring:
         self.asked.append((sorted(place.environment.name for place in places.values()), request.axes.repeats))
         for place in places.values():
             if STEPS[place.environment.name] == "broken":
-                raise AgentError(place.environment.name, "torch can't be used here")
+                raise AgentRefused(place.environment.name, "torch can't be used here")
+            if STEPS[place.environment.name] == "killed":
+                raise AgentError(place.environment.name, "its agent ended by signal 9")
         for place in places.values():
             if not place.folder.exists():
                 name = place.environment.name
@@ -186,6 +189,29 @@ def test_what_becomes_of_a_case_is_judged_too(tmp_path: Path, measuring: Measuri
     found = under_test.judge("lib==1", [Ask("lib==2"), Ask("lib==fails")])
     assert verdicts(found) == [Verdict.GOOD, Verdict.BAD]
     assert measuring.asked == [(["lib==1", "lib==2", "lib==fails"], 2)]
+
+
+@pytest.mark.usefixtures("measuring")
+@pytest.mark.parametrize(("kind", "verdict"), [(Kind.FAILING, Verdict.BAD), (Kind.UNSTEADY, Verdict.SKIPPED)])
+def test_a_version_whose_torch_can_not_be_imported_fails(tmp_path: Path, kind: Kind, verdict: Verdict) -> None:
+    under_test = make_judge(msgspec.structs.replace(judge(tmp_path).asked, kind=kind), tmp_path)
+    found = under_test.judge("lib==1", [Ask("lib==broken"), Ask("lib==killed"), Ask("lib==nowhere")])
+    assert verdicts(found) == [verdict, Verdict.SKIPPED, Verdict.SKIPPED]
+    assert found[0].reason == "lib==broken: torch can't be used here"
+
+
+@pytest.mark.usefixtures("measuring")
+def test_a_culprit_whose_torch_can_not_be_imported_ends_the_bisection(tmp_path: Path) -> None:
+    versions = ("lib==1", "lib==2", "lib==broken", "lib==fails")
+    asked = judge(tmp_path, bad=versions[-1]).asked
+    asked = msgspec.structs.replace(asked, versions=versions, kind=Kind.FAILING)
+    with BisectLog(tmp_path) as log:
+        log.begin(asked)
+        under_test = make_judge(asked, tmp_path / "records")
+        result = Follower(asked=asked, log=log, judge=under_test, show=turns.ignore).follow()
+    assert [one.specs for one in result.culprits] == [("lib==broken",)]
+    assert result.ended is Answer.UNMEASURABLE
+    assert "the good version can't be measured: lib==broken: torch can't be used here" in result.reason
 
 
 @pytest.mark.usefixtures("measuring")

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from torchzoo.errors import TorchzooError
 from torchzoo.stats import Estimate
 
 
@@ -37,6 +38,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     records: str = ""  # the folder of what was measured; empty if there is none
 
 
+class GoodFails(TorchzooError):
+    """The good version itself can't be measured, so nothing can be judged beside it."""
+
+
 class Ask(NamedTuple):
     """A version that is to be judged."""
 
@@ -52,6 +57,9 @@ class Judge(Protocol):
         """The verdicts on the tracked case and metric of some versions, in the order of `asks`.
 
         Each ask is measured with processes of its own: `Search` takes the verdicts for independent.
+
+        Raises:
+            GoodFails: `good` can't be measured.
 
         Args:
             good: the SPEC of the good version.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from torchzoo.errors import one_line
 from torchzoo.history.bisect_log import Asked, BisectLog, Entry
 from torchzoo.history.bisection import (
     Answer,
@@ -21,6 +22,7 @@ from torchzoo.history.bisection import (
     Conclusion,
     ErrorRates,
     Evidence,
+    GoodFails,
     Judge,
     Judged,
     Search,
@@ -78,7 +80,8 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
     def follow(self) -> Result:
         """Judge versions until all culprits are found, or until no more can be found.
 
-        An exception of the judge ends it. What was judged before is in the log.
+        An exception of the judge ends it, but for a culprit that is no good version for the next search. What was
+        judged before is in the log.
         """
         versions, entries = self.asked.versions, self.log.entries()[0]
         culprits: list[Culprit] = []
@@ -89,7 +92,12 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
             if culprits:
                 search = msgspec.structs.replace(search, absent=NOTHING_LEFT)
             own = [one for one in entries if one.good == left[0]]
-            end = self._search(search, left, own)
+            try:
+                end = self._search(search, left, own)
+            except GoodFails as error:
+                if not culprits:
+                    raise
+                return Result(culprits=tuple(culprits), ended=Answer.UNMEASURABLE, reason=one_line(error))
             if end.answer not in (Answer.FOUND, Answer.RANGE):
                 reason = next((one.evidence.reason for one in reversed(own) if one.midpoint == left[-1]), "")
                 some = left[end.first : end.last + 1] if end.answer is Answer.UNDECIDED else ()

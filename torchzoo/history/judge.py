@@ -21,16 +21,17 @@ import msgspec
 from torchzoo.analysis.compare import Change, RunComparison, compare_runs
 from torchzoo.analysis.findings import Finding
 from torchzoo.analysis.findings import Verdict as Compared
-from torchzoo.errors import TorchzooError, UsageError, one_line
+from torchzoo.errors import UsageError, one_line
 from torchzoo.files import safe_name
 from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
-from torchzoo.history.bisection import Ask, Evidence, Judge, Verdict
+from torchzoo.history.bisection import Ask, Evidence, GoodFails, Judge, Verdict
 from torchzoo.history.confirm import changes_for_the_worse
 from torchzoo.history.environments import Environment, EnvironmentNotMade, using
+from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.provenance import DifferenceKind
-from torchzoo.run.agents import AgentError
+from torchzoo.run.agents import AgentError, AgentRefused
 from torchzoo.store import Run, read_run
 
 #: After a culprit, less than this share of the change (of the logarithm of its ratio) counts as none.
@@ -38,10 +39,6 @@ LEAST_LEFT = 0.25
 #: Processes of each version in a first judgement. An inconclusive version is judged with twice as many each time.
 REPEATS = 5
 GOOD = "good"
-
-
-class GoodFails(TorchzooError):
-    """The good version itself can't be measured, so nothing can be judged beside it."""
 
 
 class AbJudge:
@@ -113,10 +110,14 @@ class AbJudge:
                 failed = [midpoint for midpoint, one in environments.items() if one.name == error.agent]
                 if not failed:
                     raise GoodFails(f"the good version can't be measured: {error}") from error
-                found[failed[0]] = Evidence(verdict=Verdict.SKIPPED, reason=one_line(error), records=str(folder))
+                verdict = self._verdict_of_unusable(error)
+                found[failed[0]] = Evidence(verdict=verdict, reason=one_line(error), records=str(folder))
                 del environments[failed[0]]
             else:
                 return
+
+    def _verdict_of_unusable(self, error: AgentError) -> Verdict:
+        return Verdict.SKIPPED
 
     def _compared(self, folder: Path, midpoint: str) -> RunComparison:
         base, candidate = read_run(folder / GOOD), read_run(folder / _short(midpoint))
@@ -176,6 +177,11 @@ class StatusJudge(AbJudge):
     """Judges versions by what becomes of the case: whether it fails, is incorrect, is unsteady or leaks."""
 
     repeats = 2  # this is no matter of noise; one process could be killed by something else
+
+    def _verdict_of_unusable(self, error: AgentError) -> Verdict:
+        """Where torch can't be imported, every case fails. An agent that was killed says nothing of the version."""
+        is_failing = self.asked.kind is Kind.FAILING and isinstance(error, AgentRefused)
+        return Verdict.BAD if is_failing else Verdict.SKIPPED
 
     def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:
         base, candidate = Path(comparison.base), Path(comparison.candidate)
