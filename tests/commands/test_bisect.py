@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from torchzoo.cli import main
-from torchzoo.commands import bisect
+from torchzoo.commands import ab, bisect
+from torchzoo.commands import watch as watching
+from torchzoo.errors import UsageError
+from torchzoo.history.ab import AbRequest
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Ask, Evidence, Verdict
+from torchzoo.history.watch import Options
 from torchzoo.stats import Estimate
 from user_models import make_folder
 
@@ -121,6 +125,44 @@ def test_it_goes_on_after_an_interrupt(
     assert "began with another kind: leave out all but --resume" in capsys.readouterr().err
     assert main(["bisect", "--resume", str(folder), "--threads", "3"]) == 2
     assert "leave out --threads" in capsys.readouterr().err
+
+
+def test_a_nightly_index_is_a_part_of_the_specs(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def of_index(good: str, bad: str, **_: object) -> tuple[str, ...]:
+        asked.append((good, bad))
+        return VERSIONS
+
+    monkeypatch.setattr(bisect, "candidates", of_index)
+    use(monkeypatch, FakeJudge(15))
+    index = "https://example.org/nightly"
+    assert main([*words, "--nightly-index", index, "-o", str(tmp_path / "out")]) == bisect.FOUND
+    assert asked == [(f"{VERSIONS[0]},index={index}", f"{VERSIONS[-1]},index={index}")]
+    assert main([*words, "--nightly-index", index, "--resume", str(tmp_path / "out")]) == bisect.FOUND
+    assert main([*words, "--resume", str(tmp_path / "out")]) == 2  # without the index it is another bisection
+
+
+def test_ab_and_watch_take_the_same_index(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, specs = ["--nightly-index", "https://example.org/nightly"], list[str]()
+
+    def begin(request: AbRequest, *_: object) -> None:
+        specs.extend((request.base, request.candidate))
+        raise UsageError("enough")
+
+    def watch(options: Options, *_: object) -> None:
+        specs.append(options.spec)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(ab.ab, "begin", begin)
+    monkeypatch.setattr(watching, "watch", watch)
+    case = words[words.index("tiny") :]
+    assert main(["ab", "--base", "torch==2.16.0.dev20261101", *case, *index]) == 2
+    assert main(["watch", str(tmp_path / "nights"), *case, *index]) == 2
+    part = "index=https://example.org/nightly"
+    assert specs == [f"torch==2.16.0.dev20261101,{part}", f"this,{part}", f"this,{part}"]
 
 
 @pytest.mark.parametrize(

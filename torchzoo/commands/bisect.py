@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, usable_path
-from torchzoo.commands.run_options import add_options, run_request
+from torchzoo.commands.run_options import add_nightly_index, add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Judge
@@ -22,6 +22,7 @@ from torchzoo.history.environments import using
 from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
 from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
+from torchzoo.history.specs import with_index
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.settings import Pass
@@ -85,7 +86,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--lanes", type=positive_int, metavar="K", help="versions that are judged at the same time (default: 1)"
     )
-    parser.add_argument("--nightly-index", metavar="URL", help="the versions between are the nightlies of this index")
+    add_nightly_index(parser)
     parser.add_argument("--pre", action="store_true", help="release candidates are versions, too")
     parser.add_argument("-o", "--output", type=recorded_path, metavar="DIR", help="keep all verdicts and records there")
     parser.add_argument(
@@ -159,7 +160,7 @@ def _asked(arguments: argparse.Namespace) -> Asked:
         UsageError: it is not one case, or there is nothing between the two versions.
     """
     made = _asked_without_versions(arguments)
-    found = candidates(made.good, made.bad, nightly_index=made.nightly_index, pre_releases=made.pre_releases)
+    found = candidates(made.good, made.bad, pre_releases=made.pre_releases)
     return msgspec.structs.replace(made, versions=found)
 
 
@@ -178,15 +179,14 @@ def _asked_without_versions(arguments: argparse.Namespace) -> Asked:
     if len(models) != 1 or any(len(part) > 1 for part in parts):
         raise UsageError("a bisection follows one case: name one model, and one value of each axis")
     return Asked(
-        good=arguments.good,
-        bad=arguments.bad,
+        good=with_index(arguments.good, arguments.nightly_index),
+        bad=with_index(arguments.bad, arguments.nightly_index),
         versions=(),
         request=request,
         words=tuple(_words(arguments)),
         kind=kind,
         threshold=arguments.threshold,
         lanes=arguments.lanes or 1,
-        nightly_index=arguments.nightly_index,
         pre_releases=arguments.pre,
     )
 

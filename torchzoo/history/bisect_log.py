@@ -43,7 +43,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float | None = None  # the least difference that matters: 0.07 for 7%; None: what the noise allows
     lanes: int = 1
     words: tuple[str, ...] = ()  # of the command line: they ask for the same case
-    nightly_index: str | None = None  # the URL of the index that the versions come from
     pre_releases: bool = False
 
 
