@@ -11,18 +11,20 @@ from typing import Any
 
 import msgspec
 
+from torchzoo.commands.ab import say_record
 from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, usable_path
 from torchzoo.commands.run_options import add_nightly_index, add_options, run_request
-from torchzoo.errors import UsageError
+from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Judge
 from torchzoo.history.candidates import about_commit, candidates, short_name
 from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_text, ratio_text
-from torchzoo.history.environments import using
+from torchzoo.history.environments import prepare, using
 from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
 from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
 from torchzoo.history.specs import with_index
+from torchzoo.history.turns import ignore
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.settings import Pass
@@ -88,6 +90,7 @@ def add_parser(commands: Any) -> None:
     )
     add_nightly_index(parser)
     parser.add_argument("--pre", action="store_true", help="release candidates are versions, too")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.add_argument("-o", "--output", type=recorded_path, metavar="DIR", help="keep all verdicts and records there")
     parser.add_argument(
         "--resume", type=usable_path, metavar="DIR", help="go on with a bisection; nothing is measured twice"
@@ -117,16 +120,23 @@ def run(arguments: argparse.Namespace) -> int:
     asked = _asked(arguments) if arguments.resume is None else None
     with BisectLog(folder, resume=asked is None) as log:
         asked = _asked_before(arguments, log) if asked is None else asked
-        judge = make_judge(asked, folder / "records")
+        judge = make_judge(asked, folder / "records", ignore if arguments.quiet else say_record)
         if arguments.resume is None:
+            for spec in (asked.versions[0], asked.versions[-1]):
+                prepare(spec)  # where that fails, the folder is still free for a corrected command
             log.begin(asked)
         _say_known(log)
         terminal.show_line(f"{len(asked.versions)} versions from {asked.versions[0]} to {asked.versions[-1]}")
         try:
-            result = Follower(asked=asked, log=log, judge=judge, show=_shower(asked)).follow()
+            follower = Follower(asked=asked, log=log, judge=judge, show=_shower(asked), show_culprit=_say_culprit)
+            result = follower.follow()
             insides = _insides(result, asked, judge, folder)
         except KeyboardInterrupt:
             terminal.say(f"torchzoo: all verdicts are kept; go on with: torchzoo bisect --resume {folder}")
+            raise
+        except TorchzooError:
+            if arguments.resume is None:
+                log.take_back()
             raise
     for line in _result_lines(result, insides, asked):
         terminal.show_line(line)
@@ -201,7 +211,7 @@ def _asked_before(arguments: argparse.Namespace, log: BisectLog) -> Asked:
     if arguments.lanes is not None:
         before = msgspec.structs.replace(before, lanes=arguments.lanes)
     if arguments.good is None and arguments.bad is None:
-        check_given(arguments, ("resume", "output", "lanes"), "--resume keeps what the bisection began with")
+        check_given(arguments, ("resume", "output", "lanes", "quiet"), "--resume keeps what the bisection began with")
         return before
     now = msgspec.structs.replace(_asked_without_versions(arguments), versions=before.versions, lanes=before.lanes)
     differing = [name for name in Asked.__struct_fields__ if getattr(now, name) != getattr(before, name)]
@@ -232,7 +242,13 @@ def _say_known(log: BisectLog) -> None:
     if remark:
         terminal.say(f"torchzoo: {remark}")
     if entries:
-        terminal.say(f"torchzoo: {len(entries)} verdicts are there already")
+        verdicts = "1 verdict is" if len(entries) == 1 else f"{len(entries)} verdicts are"
+        terminal.say(f"torchzoo: {verdicts} there already")
+
+
+def _say_culprit(culprit: Culprit) -> None:
+    found = f"{short_name(culprit.specs[-1])} ({_percent(culprit.probability)})"
+    terminal.say(f"torchzoo: first bad: {found}; now whether it explains all of the change")
 
 
 def _shower(asked: Asked) -> Callable[[Step], None]:
@@ -242,7 +258,7 @@ def _shower(asked: Asked) -> Callable[[Step], None]:
     def show(step: Step) -> None:
         entry = step.entry
         beside = f" (beside {short_name(entry.good)})" if entry.good != asked.versions[0] else ""
-        best = f"first bad: {short_name(step.best)} ({_percent(step.probability)})"
+        best = f"first bad: {short_name(step.best) if step.best else 'none'} ({_percent(step.probability)})"
         terminal.show_line(f"{short_name(entry.midpoint):<{width}}  {evidence_text(entry.evidence)}{beside}; {best}")
 
     return show

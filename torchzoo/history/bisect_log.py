@@ -95,6 +95,11 @@ class BisectLog:
         """Write what was asked."""
         write_whole(self.path / "bisect.json", msgspec.json.format(to_json(asked), indent=1) + b"\n")
 
+    def take_back(self) -> None:
+        """Undo `begin` if nothing was measured since, so that a corrected bisection can begin in this folder."""
+        if not (self.path / "bisect.jsonl").exists() and not any(self.path.rglob("run.json")):
+            (self.path / "bisect.json").unlink()
+
     def asked(self) -> Asked:
         """What was asked.
 

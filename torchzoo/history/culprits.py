@@ -28,6 +28,7 @@ from torchzoo.history.bisection import (
     Search,
     Verdict,
 )
+from torchzoo.history.turns import ignore
 from torchzoo.stats import Estimate
 
 #: The most effort for one verdict. It begins with 1 and doubles as long as the verdict is inconclusive.
@@ -40,7 +41,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict, and what the search believes after it."""
 
     entry: Entry
-    best: str  # SPEC of the most probable first bad version
+    best: str  # SPEC of the most probable first bad version; empty: that there is none is more probable
     probability: float
 
 
@@ -73,6 +74,7 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
     log: BisectLog
     judge: Judge
     show: Callable[[Step], None]
+    show_culprit: Callable[[Culprit], None] = ignore  # where what follows it is searched next
     rates: ErrorRates = ErrorRates()
     confidence: float = 0.95
     most_effort: int = MOST_EFFORT
@@ -104,6 +106,8 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
                 return Result(culprits=tuple(culprits), ended=end.answer, reason=reason, left=some)
             culprits.append(_culprit(left, own, end))
             start += end.last
+            if start < len(versions) - 1:
+                self.show_culprit(culprits[-1])
         return Result(culprits=tuple(culprits), ended=Answer.FOUND)
 
     def _search(self, search: Search, versions: Sequence[str], entries: list[Entry]) -> Conclusion:
@@ -118,7 +122,7 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
                 entries.append(entry)
                 now = search.with_verdicts(State.of(versions, entries, self.most_effort).judged)
                 version, probability = now.best()
-                self.show(Step(entry=entry, best=versions[version], probability=probability))
+                self.show(Step(entry=entry, best=(*versions, "")[version], probability=probability))
 
     def _judged(self, good: str, asks: Sequence[Ask]) -> Iterator[Entry]:
         """The verdicts on some versions, which are judged together."""
