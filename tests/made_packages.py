@@ -61,6 +61,14 @@ def make_wheel(folder: Path, name: str, version: str, requires: Sequence[str] = 
     return path
 
 
+def make_index(folder: Path, versions: Mapping[str, str]) -> str:
+    """A simple index with one wheel of each package. Returns its URL."""
+    for name, version in versions.items():
+        wheel = make_wheel(folder / name, name, version)
+        (folder / name / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
+    return folder.as_uri()
+
+
 def git(folder: Path, *arguments: str) -> str:
     who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
     done = subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True, text=True)

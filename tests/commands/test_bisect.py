@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from torchzoo.cli import main
-from torchzoo.commands import bisect
+from torchzoo.commands import ab, bisect
+from torchzoo.commands import watch as watching
+from torchzoo.commands.ab import say_record
+from torchzoo.errors import UsageError
+from torchzoo.history.ab import AbRequest
 from torchzoo.history.bisect_log import Asked
-from torchzoo.history.bisection import Evidence, Verdict
+from torchzoo.history.bisection import Ask, Evidence, Verdict
+from torchzoo.history.environments import EnvironmentNotMade
+from torchzoo.history.turns import OnRecord
+from torchzoo.history.watch import Options
 from torchzoo.stats import Estimate
 from user_models import make_folder
 
@@ -26,14 +34,14 @@ class FakeJudge:
         self.dies_at = dies_at
         self.asks: list[str] = []
 
-    def judge(self, good: str, asks: Sequence[tuple[str, int]]) -> list[Evidence]:
-        return [self.one(good, *ask) for ask in asks]
+    def judge(self, good: str, asks: Sequence[Ask]) -> list[Evidence]:
+        return [self.one(good, ask) for ask in asks]
 
-    def one(self, good: str, midpoint: str, effort: int) -> Evidence:
+    def one(self, good: str, ask: Ask) -> Evidence:
         if len(self.asks) == self.dies_at:
             raise KeyboardInterrupt
-        self.asks.append(midpoint)
-        first, number = (int(spec.rpartition(".")[2]) for spec in (good, midpoint))
+        self.asks.append(ask.midpoint)
+        first, number = (int(spec.rpartition(".")[2]) for spec in (good, ask.midpoint))
         if number in self.broken:
             return Evidence(verdict=Verdict.SKIPPED, reason="the model fails in build")
         is_bad = first < self.culprit <= number
@@ -47,12 +55,14 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A command without its folder."""
     make_folder(tmp_path / "zoo", "tiny")
     monkeypatch.setattr(bisect, "candidates", lambda *_, **__: VERSIONS)
+    monkeypatch.setattr(bisect, "prepare", lambda _: None)
     case = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-t", "train", "-d", "cpu"]
     return ["bisect", "--good", VERSIONS[0], "--bad", VERSIONS[-1], *case]
 
 
 def use(monkeypatch: pytest.MonkeyPatch, judge: FakeJudge) -> FakeJudge:
-    def make_judge(asked: Asked, folder: Path) -> FakeJudge:
+    def make_judge(asked: Asked, folder: Path, on_record: OnRecord) -> FakeJudge:
+        assert on_record is say_record
         assert asked.versions == VERSIONS
         assert folder.name == "records"
         return judge
@@ -66,10 +76,13 @@ def test_a_culprit_is_shown_with_what_reproduces_it(
 ) -> None:
     use(monkeypatch, FakeJudge(15))
     assert main([*words, "-o", str(tmp_path / "out")]) == bisect.FOUND
-    lines = capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
     assert lines[0] == "8 versions from torch==2.11 to torch==2.18"
     assert lines[1].startswith("2.18  bad 1.200x [1.190, 1.210]; first bad: 2.1")
-    assert lines[-3].startswith("2.18  good 1.000x [0.990, 1.010] (beside 2.15); first bad: ")
+    assert lines[-3].startswith("2.18  good 1.000x [0.990, 1.010] (beside 2.15); first bad: none (9")
+    assert "torchzoo: first bad: 2.15 (9" in shown.err
+    assert "now whether it explains all of the change" in shown.err
     assert lines[-2].startswith("First bad version: torch==2.15: latency 1.200x [1.190, 1.210] (9")
     assert lines[-1] == (
         "  reproduce: torchzoo ab --base torch==2.14 --candidate torch==2.15 tiny "
@@ -111,7 +124,7 @@ def test_it_goes_on_after_an_interrupt(
     monkeypatch.setattr(bisect, "candidates", None)  # the index is not asked again
     second = use(monkeypatch, FakeJudge(13))
     assert main(["bisect", "--resume", str(folder)]) == bisect.FOUND
-    assert "2 verdicts are there already" in capsys.readouterr().err
+    assert "torchzoo: 2 verdicts are there already" in capsys.readouterr().err
     assert first.asks == ["torch==2.18", "torch==2.15"]
     assert "torch==2.15" not in second.asks
     third = use(monkeypatch, FakeJudge(13))
@@ -121,6 +134,65 @@ def test_it_goes_on_after_an_interrupt(
     assert "began with another kind: leave out all but --resume" in capsys.readouterr().err
     assert main(["bisect", "--resume", str(folder), "--threads", "3"]) == 2
     assert "leave out --threads" in capsys.readouterr().err
+
+
+def test_a_nightly_index_is_a_part_of_the_specs(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def of_index(good: str, bad: str, **_: object) -> tuple[str, ...]:
+        asked.append((good, bad))
+        return VERSIONS
+
+    monkeypatch.setattr(bisect, "candidates", of_index)
+    use(monkeypatch, FakeJudge(15))
+    index = "https://example.org/nightly"
+    assert main([*words, "--nightly-index", index, "-o", str(tmp_path / "out")]) == bisect.FOUND
+    assert asked == [(f"{VERSIONS[0]},index={index}", f"{VERSIONS[-1]},index={index}")]
+    assert main([*words, "--nightly-index", index, "--resume", str(tmp_path / "out")]) == bisect.FOUND
+    assert main([*words, "--resume", str(tmp_path / "out")]) == 2  # without the index it is another bisection
+
+
+def test_ab_and_watch_take_the_same_index(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, specs = ["--nightly-index", "https://example.org/nightly"], list[str]()
+
+    def begin(request: AbRequest, *_: object) -> None:
+        specs.extend((request.base, request.candidate))
+        raise UsageError("enough")
+
+    def watch(options: Options, *_: object) -> None:
+        specs.append(options.spec)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(ab.ab, "begin", begin)
+    monkeypatch.setattr(watching, "watch", watch)
+    case = words[words.index("tiny") :]
+    assert main(["ab", "--base", "torch==2.16.0.dev20261101", *case, *index]) == 2
+    assert main(["watch", str(tmp_path / "nights"), *case, *index]) == 2
+    part = "index=https://example.org/nightly"
+    assert specs == [f"torch==2.16.0.dev20261101,{part}", f"this,{part}", f"this,{part}"]
+
+
+def test_where_nothing_was_measured_a_corrected_command_can_begin(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words += ["-o", str(tmp_path / "out")]
+
+    def broken(*_: object) -> NoReturn:
+        raise EnvironmentNotMade("no such version")
+
+    with monkeypatch.context() as without:
+        without.setattr(bisect, "prepare", broken)
+        assert main(words) == 2
+    judge = use(monkeypatch, FakeJudge(15))
+    with monkeypatch.context() as without:
+        without.setattr(judge, "judge", broken)
+        assert main(words) == 2
+    assert capsys.readouterr().err.count("torchzoo: error: no such version") == 2
+    assert main(words) == bisect.FOUND
+    assert main(words) == 2  # what was measured is kept
+    assert "go on with --resume" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

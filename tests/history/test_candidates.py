@@ -11,6 +11,7 @@ from packaging.version import Version
 from torchzoo.errors import UsageError
 from torchzoo.history import candidates
 from torchzoo.history.candidates import about_commit, one_of_each, short_name
+from torchzoo.history.specs import with_index
 
 VERSIONS = ("1.0", "1.1rc1", "1.1", "1.2.dev20261101+cpu", "1.2.dev20261102", "1.2.dev20261103", "1.2")
 
@@ -33,6 +34,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     git("checkout", "-qb", "side")
     commit("on the side")
     git("tag", "side-work")
+    commit("more on the side")
     git("checkout", "-q", "main")
     line.append(commit("third: faster\tlayers"))
     git("merge", "-q", "--no-ff", "-m", "merged", "side")
@@ -49,6 +51,14 @@ def test_commits_of_the_main_line(checkout: tuple[Path, list[str]]) -> None:
     assert found == tuple(f"timm@{folder}:{commit}" for commit in line)
     assert short_name(found[1]) == line[1][:10]
     assert about_commit(found[2]) == "Ada Lovelace, 2026-11-01: third: faster layers"
+
+
+def test_from_a_merged_branch_the_line_goes_through_the_merge(checkout: tuple[Path, list[str]]) -> None:
+    folder, line = checkout
+    found = candidates.candidates(f"timm@{folder}:side-work", f"timm@{folder}:v2")
+    subjects = [about_commit(spec).rpartition(": ")[2] for spec in found]
+    assert subjects == ["on the side", "more on the side", "merged", "last"]
+    assert [spec.rpartition(":")[2] for spec in found[2:]] == line[3:]
 
 
 def test_what_else_the_specs_of_commits_name_stays_the_same(checkout: tuple[Path, list[str]]) -> None:
@@ -105,18 +115,30 @@ def versions(*arguments: str, **options: object) -> list[str]:
     return [spec.removeprefix("tinyzoo==") for spec in candidates.candidates(*arguments, **options)]  # type: ignore[arg-type]
 
 
-def test_releases(index: str) -> None:
+@pytest.mark.usefixtures("index")
+def test_releases() -> None:
     assert versions("tinyzoo==1.0", "tinyzoo==1.2") == ["1.0", "1.1", "1.2"]
     assert versions("tinyzoo==1.0", "tinyzoo==1.1", pre_releases=True) == ["1.0", "1.1rc1", "1.1"]
-    assert versions("tinyzoo==1.0", "tinyzoo==1.2.dev20261103", nightly_index=index) == [
+    assert versions("tinyzoo==1.0", "tinyzoo==1.2.dev20261103") == [
         "1.0", "1.2.dev20261101+cpu", "1.2.dev20261102", "1.2.dev20261103",
     ]  # fmt: skip
     with pytest.raises(UsageError, match=r"nothing lies between tinyzoo==1\.1 and tinyzoo==1\.2"):
         versions("tinyzoo==1.1", "tinyzoo==1.2")
     with pytest.raises(UsageError, match=r"pip finds no tinyzoo==1\.0\.7 for this Python: did you mean 1\.0 or"):
         versions("tinyzoo==1.0.7", "tinyzoo==1.2")
+    with pytest.raises(UsageError, match=r"tinyzoo==1\.3 for this Python: did you mean 1\.2\?"):
+        versions("tinyzoo==1.1", "tinyzoo==1.3")  # and not 1.1
     with pytest.raises(UsageError, match="pip finds no package nosuchzoo in its index"):
         versions("nosuchzoo==1", "nosuchzoo==2")
+
+
+def test_versions_of_an_index_that_the_specs_name(index: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PIP_INDEX_URL", (tmp_path / "empty").as_uri())
+    good, bad = (with_index(f"tinyzoo==1.2.dev2026110{day}", index) for day in (1, 3))
+    assert candidates.candidates(good, bad) == tuple(f"tinyzoo==1.2.dev2026110{day},index={index}" for day in (1, 2, 3))
+    with pytest.raises(UsageError, match=rf"pip finds no package nosuchzoo in its index and {index} for this Python"):
+        candidates.candidates(with_index("nosuchzoo==1", index), with_index("nosuchzoo==2", index))
 
 
 def test_other_packages_of_a_spec_stay_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +157,7 @@ def test_other_packages_of_a_spec_stay_the_same(monkeypatch: pytest.MonkeyPatch)
     [
         ("torch==2.11", "torch==2.11", "good and bad are the same"),
         ("torch==2.12", "torch==2.11", "the good version 2.12 is not older than the bad version 2.11"),
-        ("torch==new", "torch==2.11", "'new' is no version of torch"),
+        ("torch==new", "torch==2.11", "'new' is no version"),
         ("torch==2.11", "timm==1.0", "can't find what lies between"),
         ("torch==2.11,timm==1", "torch==2.12,timm==2", "can't find what lies between"),
         ("torch==2.11", "timm@/src/timm:v2", "can't find what lies between"),

@@ -11,7 +11,7 @@ import pytest
 
 from torchzoo.case import EAGER, Mode
 from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Answer, Evidence, Verdict
+from torchzoo.history.bisection import Answer, Ask, Evidence, Verdict
 from torchzoo.history.culprits import Follower, Result, Step, evidence_text
 from torchzoo.history.proposals import Kind
 from torchzoo.run.plan import Axes
@@ -38,7 +38,7 @@ class FakeJudge:
         self.steps = steps
         self.needed = needed  # the effort from which a verdict is not inconclusive
         self.broken = broken
-        self.asks: list[tuple[str, str, int]] = []
+        self.asks: list[tuple[str, Ask]] = []
         self.dies_at = 10**9
         self.lock = threading.Lock()
 
@@ -48,19 +48,19 @@ class FakeJudge:
             total *= factor if number >= culprit else 1.0
         return total
 
-    def judge(self, good: str, asks: Sequence[tuple[str, int]]) -> list[Evidence]:
-        return [self.one(good, *ask) for ask in asks]
+    def judge(self, good: str, asks: Sequence[Ask]) -> list[Evidence]:
+        return [self.one(good, ask) for ask in asks]
 
-    def one(self, good: str, midpoint: str, effort: int) -> Evidence:
+    def one(self, good: str, ask: Ask) -> Evidence:
         with self.lock:
             if len(self.asks) == self.dies_at:
                 raise KeyboardInterrupt
-            self.asks.append((good, midpoint, effort))
-        if int(midpoint.rpartition(".")[2]) in self.broken:
+            self.asks.append((good, ask))
+        if int(ask.midpoint.rpartition(".")[2]) in self.broken:
             return Evidence(verdict=Verdict.SKIPPED, reason="the model fails")
-        value = self.time_s(midpoint) / self.time_s(good)
+        value = self.time_s(ask.midpoint) / self.time_s(good)
         ratio = Estimate(value=value, low=value - 0.02, high=value + 0.02, confidence=0.95, count=5)
-        if effort < self.needed:
+        if ask.effort < self.needed:
             return Evidence(verdict=Verdict.INCONCLUSIVE, ratio=msgspec.structs.replace(ratio, high=float("inf")))
         return Evidence(verdict=Verdict.BAD if value > 1.07 else Verdict.GOOD, ratio=ratio)
 
@@ -88,7 +88,7 @@ def test_one_culprit(tmp_path: Path) -> None:
     assert culprit.ratio is not None
     assert culprit.ratio.value == pytest.approx(1.2)
     assert result.ended is Answer.ABSENT  # nothing is left between the culprit and the bad version
-    assert len([good for good, _, _ in judge.asks if good == "timm==1.0"]) <= 8
+    assert len([good for good, _ in judge.asks if good == "timm==1.0"]) <= 8
     assert steps[-2].best == "timm==1.23"
     assert evidence_text(steps[0].entry.evidence) == "bad 1.200x [1.180, 1.220]"
 
@@ -110,14 +110,15 @@ def test_no_change(tmp_path: Path) -> None:
     judge = FakeJudge({})
     result, _ = follow(tmp_path, judge)
     assert (result.culprits, result.ended) == ((), Answer.ABSENT)
-    assert len(judge.asks) == 2
+    assert [ask.number for _, ask in judge.asks] == [1, 2]  # two measurements of the bad version
 
 
 def test_an_inconclusive_version_is_measured_with_more_effort(tmp_path: Path) -> None:
     judge = FakeJudge({23: 1.2}, needed=4)
     result, _ = follow(tmp_path, judge)
     assert names(result) == [("timm==1.23",)]
-    assert [effort for _, _, effort in judge.asks[:6]] == [1, 2, 4, 1, 2, 4]
+    assert [ask.effort for _, ask in judge.asks[:6]] == [1, 2, 4, 1, 2, 4]
+    assert len(set(judge.asks)) == len(judge.asks)  # the same ask would be measured by the same processes
     with BisectLog(tmp_path, resume=True) as log:
         assert log.entries()[0][0].evidence.ratio is not None  # an infinite end was kept as a number
 
@@ -126,7 +127,7 @@ def test_a_bad_version_that_stays_inconclusive(tmp_path: Path) -> None:
     judge = FakeJudge({23: 1.2}, needed=1000)
     result, _ = follow(tmp_path, judge)
     assert (result.culprits, result.ended) == ((), Answer.UNMEASURABLE)
-    assert [effort for _, _, effort in judge.asks] == [1, 2, 4, 8, 16]
+    assert [(ask.effort, ask.number) for _, ask in judge.asks] == [(1, 1), (2, 2), (4, 3), (8, 4), (16, 5)]
 
 
 def test_only_skipped_versions_are_left(tmp_path: Path) -> None:

@@ -17,12 +17,13 @@ import pytest
 
 import torchzoo
 from examples import ROOT
-from made_packages import PIP, FakeInstaller, add_installed, git, make_repository, make_wheel
+from made_packages import PIP, FakeInstaller, add_installed, git, make_index, make_repository, make_wheel
 from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.history import cache as kept
 from torchzoo.history import environments, kept_versions
 from torchzoo.history.environments import Environment, EnvironmentNotMade, prepare, using
 from torchzoo.history.installers import find_installer
+from torchzoo.history.specs import with_index
 
 OWN = ["tzbase>=1", "tztorch>=1", "tzvision>=1", "tzlib"]
 CONFLICT = (
@@ -386,6 +387,26 @@ def test_a_real_installer_makes_a_working_environment(
     assert done.stdout.split() == ["2.0", "3.0", str(ROOT / "torchzoo" / "__init__.py")]
     with pytest.raises(EnvironmentNotMade, match=r"tztorch==77.*the whole log"):
         prepare("tztorch==77", cache, installer=installer)
+
+
+@pytest.mark.parametrize("name", ["pip", "uv"])
+def test_a_nightly_comes_from_the_index_that_the_spec_names(
+    name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "uv" and shutil.which("uv") is None:
+        pytest.skip("uv is not installed")
+    monkeypatch.setattr(kept_versions, "own_requirements", lambda: ["tzbase>=1", "tztorch>=1"])
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_INDEX_URL", make_index(tmp_path / "own", {"tzbase": "1.5", "tztorch": "2.0"}))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    for variable in ("PIP_NO_INDEX", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    nightly = make_index(tmp_path / "nightly", {"tztorch": "3.0.dev20261101"})
+    installer = find_installer(name)
+    with pytest.raises(EnvironmentNotMade, match="dev20261101"):
+        prepare("tztorch==3.0.dev20261101", cache, installer=installer)
+    environment = prepare(with_index("tztorch==3.0.dev20261101", nightly), cache, installer=installer)
+    assert packages(cache, environment) == {"tzbase": "1.5", "tztorch": "3.0.dev20261101"}
 
 
 def test_what_is_written_can_be_read_by_others(cache: Path, fake: FakeInstaller) -> None:

@@ -15,13 +15,14 @@ from kept_nights import eager_s
 from kept_runs import failed, keep
 from torchzoo.history import judge as judging
 from torchzoo.history import turns
-from torchzoo.history.bisect_log import Asked
-from torchzoo.history.bisection import Verdict
+from torchzoo.history.bisect_log import Asked, BisectLog
+from torchzoo.history.bisection import Answer, Ask, GoodFails, Verdict
+from torchzoo.history.culprits import Follower
 from torchzoo.history.environments import Environment, EnvironmentNotMade
-from torchzoo.history.judge import AbJudge, GoodFails, make_judge
+from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import Place
-from torchzoo.run.agents import AgentError
+from torchzoo.run.agents import AgentError, AgentRefused
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -34,6 +35,7 @@ STEPS: dict[str, float | str] = {
     "lib==4": 0.0120,
     "lib==fails": "fails",
     "lib==broken": "broken",
+    "lib==killed": "killed",
     "lib==nowhere": "nowhere",
 }
 
@@ -44,24 +46,29 @@ class Measuring:
     def __init__(self, noise: float = 0.002) -> None:
         self.noise = noise
         self.drifts = False
+        self.flukes: dict[str, list[float]] = {}  # by version: factors on its step in its first measurements
         self.asked: list[tuple[list[str], int]] = []
 
     def __call__(self, request: RunRequest, places: Mapping[str, Place], **_: Any) -> None:
         self.asked.append((sorted(place.environment.name for place in places.values()), request.axes.repeats))
         for place in places.values():
             if STEPS[place.environment.name] == "broken":
-                raise AgentError(place.environment.name, "torch can't be used here")
+                raise AgentRefused(place.environment.name, "torch can't be used here")
+            if STEPS[place.environment.name] == "killed":
+                raise AgentError(place.environment.name, "its agent ended by signal 9")
         for place in places.values():
             if not place.folder.exists():
-                keep(place.folder, [self._record(place.environment.name, n) for n in range(request.axes.repeats)])
+                name = place.environment.name
+                factor = self.flukes[name].pop(0) if self.flukes.get(name) else 1.0
+                keep(place.folder, [self._record(name, n, factor) for n in range(request.axes.repeats)])
 
-    def _record(self, name: str, repeat: int) -> Any:
+    def _record(self, name: str, repeat: int, factor: float) -> Any:
         step_s = STEPS[name]
         if isinstance(step_s, str):
             return record(failed("no such operator"), repeat=repeat)
         is_like_good = self.drifts or name == "lib==1"  # a process of another version has other noise
         place = repeat if is_like_good else 2 * repeat
-        return record(eager_s(step_s * (1 + self.noise * (place % 3 - 1))), repeat=repeat)
+        return record(eager_s(factor * step_s * (1 + self.noise * (place % 3 - 1))), repeat=repeat)
 
 
 @contextlib.contextmanager
@@ -92,7 +99,7 @@ def verdicts(found: list[Any]) -> list[Verdict]:
 
 
 def test_a_version_is_bad_where_more_than_half_of_the_change_is_there(tmp_path: Path, measuring: Measuring) -> None:
-    asks = [(spec, 1) for spec in ("lib==2", "lib==3", "lib==4")]
+    asks = [Ask(spec) for spec in ("lib==2", "lib==3", "lib==4")]
     found = judge(tmp_path).judge("lib==1", asks)
     assert verdicts(found) == [Verdict.GOOD, Verdict.BAD, Verdict.BAD]
     assert [one.ratio.value for one in found if one.ratio] == pytest.approx([1.01, 1.19, 1.2], rel=0.001)
@@ -109,8 +116,22 @@ def test_a_small_rest_after_a_culprit_is_no_other_change(
 ) -> None:
     monkeypatch.setitem(STEPS, "lib==3", culprit_s)
     under_test = judge(tmp_path)
-    assert verdicts(under_test.judge("lib==1", [("lib==4", 1), ("lib==3", 1)])) == [Verdict.BAD, Verdict.BAD]
-    (found,) = under_test.judge("lib==3", [("lib==4", 1)])
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==4"), Ask("lib==3")])) == [Verdict.BAD, Verdict.BAD]
+    (found,) = under_test.judge("lib==3", [Ask("lib==4")])
+    assert found.verdict is left
+    assert ("less than 25% of the change is left" in found.reason) is (left is Verdict.GOOD)
+
+
+@pytest.mark.parametrize(("culprit_s", "left"), [(0.0199, Verdict.GOOD), (0.0180, Verdict.INCONCLUSIVE)])
+def test_a_noisy_rest_that_is_surely_small_is_not_measured_again(
+    tmp_path: Path, measuring: Measuring, monkeypatch: pytest.MonkeyPatch, culprit_s: float, left: Verdict
+) -> None:
+    monkeypatch.setitem(STEPS, "lib==3", culprit_s)
+    monkeypatch.setitem(STEPS, "lib==4", 0.0200)
+    under_test = judge(tmp_path)
+    under_test.judge("lib==1", [Ask("lib==4")])
+    measuring.noise = 0.05  # too much to call two versions the same
+    (found,) = under_test.judge("lib==3", [Ask("lib==4")])
     assert found.verdict is left
     assert ("less than 25% of the change is left" in found.reason) is (left is Verdict.GOOD)
 
@@ -118,29 +139,29 @@ def test_a_small_rest_after_a_culprit_is_no_other_change(
 @pytest.mark.usefixtures("measuring")
 def test_an_improvement_is_a_change_too(tmp_path: Path) -> None:
     under_test = judge(tmp_path, good="lib==4", bad="lib==1")
-    asks = [("lib==1", 1), ("lib==2", 1), ("lib==3", 1)]
+    asks = [Ask("lib==1"), Ask("lib==2"), Ask("lib==3")]
     assert verdicts(under_test.judge("lib==4", asks)) == [Verdict.BAD, Verdict.BAD, Verdict.GOOD]
 
 
 def test_noise_is_inconclusive_and_more_effort_is_more_processes(tmp_path: Path, measuring: Measuring) -> None:
     under_test = judge(tmp_path)
-    under_test.judge("lib==1", [("lib==4", 1)])
+    under_test.judge("lib==1", [Ask("lib==4")])
     measuring.noise = 0.3
-    (found,) = under_test.judge("lib==1", [("lib==2", 2)])
+    (found,) = under_test.judge("lib==1", [Ask("lib==2", 2)])
     assert found.verdict is Verdict.INCONCLUSIVE
     assert [repeats for _, repeats in measuring.asked] == [judging.REPEATS, 2 * judging.REPEATS]
 
 
 def test_what_slows_all_versions_down_alike_is_no_noise_of_many_processes(tmp_path: Path, measuring: Measuring) -> None:
     under_test = judge(tmp_path)
-    under_test.judge("lib==1", [("lib==4", 1)])
+    under_test.judge("lib==1", [Ask("lib==4")])
     measuring.noise, measuring.drifts = 0.3, True
-    found = under_test.judge("lib==1", [("lib==2", 1), ("lib==2", 2), ("lib==3", 2)])
-    assert verdicts(found) == [Verdict.INCONCLUSIVE, Verdict.GOOD, Verdict.BAD]
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==2")])) == [Verdict.INCONCLUSIVE]
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==2", 2), Ask("lib==3", 2)])) == [Verdict.GOOD, Verdict.BAD]
 
 
 def test_what_can_not_be_measured_is_skipped_with_the_reason(tmp_path: Path, measuring: Measuring) -> None:
-    asks = [(f"lib=={name}", 1) for name in ("4", "fails", "broken", "nowhere")]
+    asks = [Ask(f"lib=={name}") for name in ("4", "fails", "broken", "nowhere")]
     found = judge(tmp_path).judge("lib==1", asks)
     assert verdicts(found) == [Verdict.BAD, Verdict.SKIPPED, Verdict.SKIPPED, Verdict.SKIPPED]
     assert "newly failing" in found[1].reason
@@ -153,29 +174,80 @@ def test_what_can_not_be_measured_is_skipped_with_the_reason(tmp_path: Path, mea
 @pytest.mark.parametrize("good", ["lib==broken", "lib==nowhere"])
 def test_without_the_good_version_nothing_can_be_judged(tmp_path: Path, good: str) -> None:
     with pytest.raises(GoodFails, match="the good version can't be measured: "):
-        judge(tmp_path, good=good).judge(good, [("lib==4", 1)])
+        judge(tmp_path, good=good).judge(good, [Ask("lib==4")])
 
 
 @pytest.mark.usefixtures("measuring")
 def test_another_judge_of_the_same_folder_knows_the_change(tmp_path: Path) -> None:
-    judge(tmp_path).judge("lib==1", [("lib==4", 1)])
-    assert verdicts(judge(tmp_path).judge("lib==1", [("lib==3", 1)])) == [Verdict.BAD]
+    judge(tmp_path).judge("lib==1", [Ask("lib==4")])
+    assert verdicts(judge(tmp_path).judge("lib==1", [Ask("lib==3")])) == [Verdict.BAD]
 
 
 def test_what_becomes_of_a_case_is_judged_too(tmp_path: Path, measuring: Measuring) -> None:
     asked = msgspec.structs.replace(judge(tmp_path, bad="lib==fails").asked, kind=Kind.FAILING)
     under_test = make_judge(asked, tmp_path)
-    found = under_test.judge("lib==1", [("lib==2", 1), ("lib==fails", 1)])
+    found = under_test.judge("lib==1", [Ask("lib==2"), Ask("lib==fails")])
     assert verdicts(found) == [Verdict.GOOD, Verdict.BAD]
     assert measuring.asked == [(["lib==1", "lib==2", "lib==fails"], 2)]
 
 
 @pytest.mark.usefixtures("measuring")
+@pytest.mark.parametrize(("kind", "verdict"), [(Kind.FAILING, Verdict.BAD), (Kind.UNSTEADY, Verdict.SKIPPED)])
+def test_a_version_whose_torch_can_not_be_imported_fails(tmp_path: Path, kind: Kind, verdict: Verdict) -> None:
+    under_test = make_judge(msgspec.structs.replace(judge(tmp_path).asked, kind=kind), tmp_path)
+    found = under_test.judge("lib==1", [Ask("lib==broken"), Ask("lib==killed"), Ask("lib==nowhere")])
+    assert verdicts(found) == [verdict, Verdict.SKIPPED, Verdict.SKIPPED]
+    assert found[0].reason == "lib==broken: torch can't be used here"
+
+
+@pytest.mark.usefixtures("measuring")
+def test_a_culprit_whose_torch_can_not_be_imported_ends_the_bisection(tmp_path: Path) -> None:
+    versions = ("lib==1", "lib==2", "lib==broken", "lib==fails")
+    asked = judge(tmp_path, bad=versions[-1]).asked
+    asked = msgspec.structs.replace(asked, versions=versions, kind=Kind.FAILING)
+    with BisectLog(tmp_path) as log:
+        log.begin(asked)
+        under_test = make_judge(asked, tmp_path / "records")
+        result = Follower(asked=asked, log=log, judge=under_test, show=turns.ignore).follow()
+    assert [one.specs for one in result.culprits] == [("lib==broken",)]
+    assert result.ended is Answer.UNMEASURABLE
+    assert "the good version can't be measured: lib==broken: torch can't be used here" in result.reason
+
+
+@pytest.mark.usefixtures("measuring")
 def test_the_runs_of_a_version_are_those_of_the_most_effort(tmp_path: Path) -> None:
     under_test = judge(tmp_path)
-    under_test.judge("lib==1", [("lib==3", 1), ("lib==4", 1)])
-    under_test.judge("lib==1", [("lib==3", 2)])
+    under_test.judge("lib==1", [Ask("lib==3"), Ask("lib==4")])
+    under_test.judge("lib==1", [Ask("lib==3", 2)])
     runs = under_test.runs("lib==1", "lib==3")
     assert runs is not None
     assert [len(one.records) for one in runs] == [2 * judging.REPEATS] * 2
     assert under_test.runs("lib==1", "lib==2") is None
+
+
+def test_each_further_ask_of_a_version_measures_new_processes(tmp_path: Path, measuring: Measuring) -> None:
+    under_test = judge(tmp_path)
+    measuring.flukes = {"lib==4": [0.84]}
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==4")])) == [Verdict.GOOD]
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==4", number=2)])) == [Verdict.BAD]
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==4")])) == [Verdict.GOOD]  # what a resume finds
+
+
+def test_a_wrong_verdict_is_contradicted_by_later_ones(
+    tmp_path: Path, measuring: Measuring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 8):
+        monkeypatch.setitem(STEPS, f"lib=={number}", 0.0100 if number < 5 else 0.0120)
+    measuring.flukes = {"lib==7": [1 / 1.2]}  # at first, the bad version looks like the good one
+    asked = msgspec.structs.replace(
+        judge(tmp_path, bad="lib==7").asked, versions=tuple(f"lib=={number}" for number in range(1, 8))
+    )
+    with BisectLog(tmp_path) as log:
+        log.begin(asked)
+        under_test = AbJudge(asked, tmp_path / "records")
+        result = Follower(asked=asked, log=log, judge=under_test, show=turns.ignore).follow()
+        entries, _ = log.entries()
+    assert [one.specs for one in result.culprits] == [("lib==5",)]
+    of_bad = [one for one in entries if one.good == "lib==1" and one.midpoint == "lib==7"]
+    assert [(one.evidence.verdict, one.number) for one in of_bad[:2]] == [(Verdict.GOOD, 1), (Verdict.BAD, 2)]
+    assert len({one.evidence.records for one in entries}) == len(entries)

@@ -35,6 +35,13 @@ def test_packages_that_changed_are_named_at_their_old_versions() -> None:
     assert (found.good, found.bad) == ("A=1,timm==1.0.18", "A=1,timm==1.0.19")
 
 
+def test_the_index_of_both_nights_is_kept() -> None:
+    index = "index=https://example.org/nightly"
+    found = sides_of(index, of("2.16.0.dev20261101"), index, of("2.16.0.dev20261102"))
+    assert (found.base, found.candidate) == (f"{index},torch==2.16.0.dev20261101", index)
+    assert (found.good, found.bad) == (found.base, f"{index},torch==2.16.0.dev20261102")
+
+
 def test_packages_that_a_spec_names_are_not_named_again() -> None:
     found = sides_of("timm==1.0.18", of(packages={"timm": "1.0.18"}), "timm==1.0.19", of(packages={"timm": "1.0.19"}))
     assert (found.base, found.candidate) == (found.good, found.bad) == ("timm==1.0.18", "timm==1.0.19")

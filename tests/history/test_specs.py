@@ -8,7 +8,7 @@ import pytest
 
 from made_packages import add_installed, make_repository, make_wheel
 from torchzoo.errors import UsageError
-from torchzoo.history.specs import Checkout, Package, Wheel, parse
+from torchzoo.history.specs import Checkout, Package, Wheel, canonical, parse, with_index
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +33,17 @@ def test_a_spec_is_parsed(tmp_path: Path) -> None:
     assert parse("python=/bin/sh,A=1").python == "/bin/sh"
 
 
+def test_an_index_is_a_part_of_a_spec() -> None:
+    text = with_index("this", "https://example.org/a,b")
+    assert parse(text).indexes == ("https://example.org/a,b",)
+    assert with_index(text, "https://example.org/a,b") == text
+    assert canonical(parse(text)) == r"index=https://example.org/a\,b"
+    assert with_index("python=/bin/sh", "https://example.org") == "python=/bin/sh"
+    assert with_index("tztorch==2", None) == "tztorch==2"
+    with pytest.raises(UsageError, match="is no URL"):
+        with_index("tztorch==2", "nightly")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -40,7 +51,12 @@ def test_a_spec_is_parsed(tmp_path: Path) -> None:
         ("tztorch==2,,A=1", "empty part"),
         ("tztorch", "'tztorch' is no part of a software environment: write PACKAGE==VERSION, a wheel"),
         ("A=b,c", r"a comma inside a value is written \,"),
-        ("tztorch>=2", "'tztorch>' is no name of a variable"),
+        ("tztorch>=2", "'tztorch>=2': a SPEC names one version: write tztorch==VERSION"),
+        ("tztorch<2", "a SPEC names one version: write tztorch==VERSION"),
+        ("https://example.org/tzx-1.0-py3-none-any.whl", "a wheel is a file on this machine: download it"),
+        ("index=nightly", "index=nightly is no URL"),
+        ("index=https://ada:secret@example.org/simple", "the index at example.org: records would show the password"),
+        ("python=/bin/sh,index=https://example.org", "an existing Python is used as it is"),
         ("tztorch==2.*", "'2.*' is no version"),
         ("tztorch==", "'' is no version"),
         ("-x==1", "'-x' is no name of a package"),

@@ -10,13 +10,13 @@ from typing import Any
 from torchzoo.analysis.compare import RunComparison
 from torchzoo.commands.arguments import check_given, share_of, spec_text, usable_path, write
 from torchzoo.commands.compare import OK, REGRESSION, WRITERS
-from torchzoo.commands.run_options import add_options, run_request
+from torchzoo.commands.run_options import add_nightly_index, add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history import ab
 from torchzoo.history.ab import AbRequest
 from torchzoo.history.ab_folder import Side
 from torchzoo.history.environments import using
-from torchzoo.history.specs import parse
+from torchzoo.history.specs import with_index
 from torchzoo.history.turns import ignore
 from torchzoo.record import Record
 from torchzoo.report import run_comparison, terminal
@@ -41,6 +41,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--base", type=spec_text, metavar="SPEC", help="the environment before (default: this)")
     parser.add_argument("--candidate", type=spec_text, metavar="SPEC", help="the environment after (default: this)")
+    add_nightly_index(parser)
     add_options(parser, repeats=REPEATS)
     parser.add_argument("--threshold", type=share_of, metavar="P%", help="as for compare")
     parser.add_argument(
@@ -61,11 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _measure(ab.read_request(arguments.resume), arguments.resume, arguments)
     if arguments.base is None and arguments.candidate is None:
         raise UsageError("say what to compare: --base SPEC, --candidate SPEC (the other one is this environment)")
-    request = AbRequest(
-        base=arguments.base or "this", candidate=arguments.candidate or "this", run=run_request(arguments)
+    base, candidate = (
+        with_index(spec or "this", arguments.nightly_index) for spec in (arguments.base, arguments.candidate)
     )
-    for spec in (request.base, request.candidate):
-        parse(spec)  # before a folder is made
+    request = AbRequest(base=base, candidate=candidate, run=run_request(arguments))
     if arguments.output is not None:
         with ab.begun(request, arguments.output):
             return _measure(request, arguments.output, arguments)

@@ -11,17 +11,20 @@ from typing import Any
 
 import msgspec
 
+from torchzoo.commands.ab import say_record
 from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, spec_text, usable_path
-from torchzoo.commands.run_options import add_options, run_request
-from torchzoo.errors import UsageError
+from torchzoo.commands.run_options import add_nightly_index, add_options, run_request
+from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Judge
 from torchzoo.history.candidates import about_commit, candidates, short_name
 from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_text, ratio_text
-from torchzoo.history.environments import using
+from torchzoo.history.environments import prepare, using
 from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
 from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
+from torchzoo.history.specs import with_index
+from torchzoo.history.turns import ignore
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.settings import Pass
@@ -87,8 +90,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--lanes", type=positive_int, metavar="K", help="versions that are judged at the same time (default: 1)"
     )
-    parser.add_argument("--nightly-index", metavar="URL", help="the versions between are the nightlies of this index")
+    add_nightly_index(parser)
     parser.add_argument("--pre", action="store_true", help="release candidates are versions, too")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.add_argument("-o", "--output", type=recorded_path, metavar="DIR", help="keep all verdicts and records there")
     parser.add_argument(
         "--resume", type=usable_path, metavar="DIR", help="go on with a bisection; nothing is measured twice"
@@ -118,16 +122,23 @@ def run(arguments: argparse.Namespace) -> int:
     asked = _asked(arguments) if arguments.resume is None else None
     with BisectLog(folder, resume=asked is None) as log:
         asked = _asked_before(arguments, log) if asked is None else asked
-        judge = make_judge(asked, folder / "records")
+        judge = make_judge(asked, folder / "records", ignore if arguments.quiet else say_record)
         if arguments.resume is None:
+            for spec in (asked.versions[0], asked.versions[-1]):
+                prepare(spec)  # where that fails, the folder is still free for a corrected command
             log.begin(asked)
         _say_known(log)
         terminal.show_line(f"{len(asked.versions)} versions from {asked.versions[0]} to {asked.versions[-1]}")
         try:
-            result = Follower(asked=asked, log=log, judge=judge, show=_shower(asked)).follow()
+            follower = Follower(asked=asked, log=log, judge=judge, show=_shower(asked), show_culprit=_say_culprit)
+            result = follower.follow()
             insides = _insides(result, asked, judge, folder)
         except KeyboardInterrupt:
             terminal.say(f"torchzoo: all verdicts are kept; go on with: torchzoo bisect --resume {folder}")
+            raise
+        except TorchzooError:
+            if arguments.resume is None:
+                log.take_back()
             raise
     for line in _result_lines(result, insides, asked):
         terminal.show_line(line)
@@ -161,7 +172,7 @@ def _asked(arguments: argparse.Namespace) -> Asked:
         UsageError: it is not one case, or there is nothing between the two versions.
     """
     made = _asked_without_versions(arguments)
-    found = candidates(made.good, made.bad, nightly_index=made.nightly_index, pre_releases=made.pre_releases)
+    found = candidates(made.good, made.bad, pre_releases=made.pre_releases)
     return msgspec.structs.replace(made, versions=found)
 
 
@@ -180,15 +191,14 @@ def _asked_without_versions(arguments: argparse.Namespace) -> Asked:
     if len(models) != 1 or any(len(part) > 1 for part in parts):
         raise UsageError("a bisection follows one case: name one model, and one value of each axis")
     return Asked(
-        good=arguments.good,
-        bad=arguments.bad,
+        good=with_index(arguments.good, arguments.nightly_index),
+        bad=with_index(arguments.bad, arguments.nightly_index),
         versions=(),
         request=request,
         words=tuple(_words(arguments)),
         kind=kind,
         threshold=arguments.threshold,
         lanes=arguments.lanes or 1,
-        nightly_index=arguments.nightly_index,
         pre_releases=arguments.pre,
     )
 
@@ -203,7 +213,7 @@ def _asked_before(arguments: argparse.Namespace, log: BisectLog) -> Asked:
     if arguments.lanes is not None:
         before = msgspec.structs.replace(before, lanes=arguments.lanes)
     if arguments.good is None and arguments.bad is None:
-        check_given(arguments, ("resume", "output", "lanes"), "--resume keeps what the bisection began with")
+        check_given(arguments, ("resume", "output", "lanes", "quiet"), "--resume keeps what the bisection began with")
         return before
     now = msgspec.structs.replace(_asked_without_versions(arguments), versions=before.versions, lanes=before.lanes)
     differing = [name for name in Asked.__struct_fields__ if getattr(now, name) != getattr(before, name)]
@@ -234,7 +244,13 @@ def _say_known(log: BisectLog) -> None:
     if remark:
         terminal.say(f"torchzoo: {remark}")
     if entries:
-        terminal.say(f"torchzoo: {len(entries)} verdicts are there already")
+        verdicts = "1 verdict is" if len(entries) == 1 else f"{len(entries)} verdicts are"
+        terminal.say(f"torchzoo: {verdicts} there already")
+
+
+def _say_culprit(culprit: Culprit) -> None:
+    found = f"{short_name(culprit.specs[-1])} ({_percent(culprit.probability)})"
+    terminal.say(f"torchzoo: first bad: {found}; now whether it explains all of the change")
 
 
 def _shower(asked: Asked) -> Callable[[Step], None]:
@@ -244,7 +260,7 @@ def _shower(asked: Asked) -> Callable[[Step], None]:
     def show(step: Step) -> None:
         entry = step.entry
         beside = f" (beside {short_name(entry.good)})" if entry.good != asked.versions[0] else ""
-        best = f"first bad: {short_name(step.best)} ({_percent(step.probability)})"
+        best = f"first bad: {short_name(step.best) if step.best else 'none'} ({_percent(step.probability)})"
         terminal.show_line(f"{short_name(entry.midpoint):<{width}}  {evidence_text(entry.evidence)}{beside}; {best}")
 
     return show

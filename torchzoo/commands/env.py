@@ -37,7 +37,7 @@ def _add_make(actions: Any) -> None:
         help="make an environment, and print the path of its Python",
         description="Make an environment if it is not there yet, and print the path of its Python. SPEC has parts "
         "between commas: PACKAGE==VERSION, a wheel, LIBRARY@FOLDER:COMMIT (of a git repository), or python=PATH; and "
-        "VARIABLE=VALUE. All other packages have the versions of this environment.",
+        "index=URL and VARIABLE=VALUE. All other packages have the versions of this environment.",
     )
     make.add_argument("spec", metavar="SPEC", help="such as torch==2.14.1 or timm@/src/timm:abc123")
     make.add_argument("--installer", choices=["uv", "pip"], help="default: uv where it is there, else pip")

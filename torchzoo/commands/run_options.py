@@ -32,6 +32,15 @@ from torchzoo.run.request import RunRequest
 from torchzoo.settings import CacheMode, Pass, Settings, StageLimits
 
 
+def add_nightly_index(parser: argparse.ArgumentParser) -> None:
+    """Add the option that `history.specs.with_index` writes into SPECs."""
+    parser.add_argument(
+        "--nightly-index",
+        metavar="URL",
+        help="an index beside pip's own, such as that of PyTorch's nightlies; the same as index=URL in each SPEC",
+    )
+
+
 def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
     """Add the options that `run_request` reads.
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from torchzoo.commands.ab import say_record
 from torchzoo.commands.arguments import recorded_path, spec_text
-from torchzoo.commands.run_options import add_options, run_request
+from torchzoo.commands.run_options import add_nightly_index, add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history import nights
 from torchzoo.history.candidates import short_name
 from torchzoo.history.culprits import Step, evidence_text
 from torchzoo.history.nights import NIGHTS, Night, NightStatus
+from torchzoo.history.specs import with_index
 from torchzoo.history.turns import ignore
 from torchzoo.history.watch import Options, Shown, counted, watch
 from torchzoo.report import terminal
@@ -45,6 +46,7 @@ def add_parser(commands: Any) -> None:
         help="the environment to run in, a SPEC as for ab. A checkout's HEAD (timm@/src/timm:HEAD) is the commit that "
         "it is tonight (default: this)",
     )
+    add_nightly_index(parser)
     parser.add_argument("--no-bisect", action="store_true", help="do not look for the version that did it")
     parser.add_argument(
         "--issue",
@@ -66,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--repo: '{arguments.repo}' is no OWNER/NAME")
     options = Options(
         root=arguments.folder.absolute(),
-        spec=arguments.software,
+        spec=with_index(arguments.software, arguments.nightly_index),
         request=run_request(arguments),
         bisects=not arguments.no_bisect,
         repository=arguments.repo,

@@ -19,7 +19,7 @@ import msgspec
 
 from torchzoo.errors import attempt, one_line
 from torchzoo.files import FileError, read_file, to_json
-from torchzoo.history.bisection import Evidence
+from torchzoo.history.bisection import Ask, Evidence
 from torchzoo.history.proposals import Kind
 from torchzoo.run.request import RunRequest
 from torchzoo.stats import Estimate
@@ -43,7 +43,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float | None = None  # the least difference that matters: 0.07 for 7%; None: what the noise allows
     lanes: int = 1
     words: tuple[str, ...] = ()  # of the command line: they ask for the same case
-    nightly_index: str | None = None  # the URL of the index that the versions come from
     pre_releases: bool = False
 
 
@@ -55,6 +54,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     effort: int
     evidence: Evidence
     finished_at: str  # UTC, ISO 8601
+    number: int = 1  # of the judgements of `midpoint` beside `good`
 
 
 class BisectLog:
@@ -95,6 +95,11 @@ class BisectLog:
         """Write what was asked."""
         write_whole(self.path / "bisect.json", msgspec.json.format(to_json(asked), indent=1) + b"\n")
 
+    def take_back(self) -> None:
+        """Undo `begin` if nothing was measured since, so that a corrected bisection can begin in this folder."""
+        if not (self.path / "bisect.jsonl").exists() and not any(self.path.rglob("run.json")):
+            (self.path / "bisect.json").unlink()
+
     def asked(self) -> Asked:
         """What was asked.
 
@@ -109,11 +114,11 @@ class BisectLog:
             raise StoreError(f"{path}: not written by this version of torchzoo: {one_line(found)}") from found
         return found
 
-    def append(self, good: str, midpoint: str, effort: int, evidence: Evidence) -> Entry:
+    def append(self, good: str, ask: Ask, evidence: Evidence) -> Entry:
         """Add a verdict; it is on disk when this returns. A damaged last line stays, and a new line begins after it."""
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         kept = msgspec.structs.replace(evidence, ratio=_finite(evidence.ratio))
-        entry = Entry(good=good, midpoint=midpoint, effort=effort, evidence=kept, finished_at=now)
+        entry = Entry(good=good, **ask._asdict(), evidence=kept, finished_at=now)
         append_line(self.path / "bisect.jsonl", to_json(entry))
         return entry
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from torchzoo.errors import TorchzooError
 from torchzoo.stats import Estimate
 
 
@@ -37,16 +38,32 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     records: str = ""  # the folder of what was measured; empty if there is none
 
 
+class GoodFails(TorchzooError):
+    """The good version itself can't be measured, so nothing can be judged beside it."""
+
+
+class Ask(NamedTuple):
+    """A version that is to be judged."""
+
+    midpoint: str  # SPEC
+    effort: int = 1  # how much is measured: twice as much each time that the verdict was inconclusive
+    number: int = 1  # of the judgements of this version beside this good one
+
+
 class Judge(Protocol):
     """Measures versions beside a good one."""
 
-    def judge(self, good: str, asks: Sequence[tuple[str, int]]) -> list[Evidence]:
+    def judge(self, good: str, asks: Sequence[Ask]) -> list[Evidence]:
         """The verdicts on the tracked case and metric of some versions, in the order of `asks`.
+
+        Each ask is measured with processes of its own: `Search` takes the verdicts for independent.
+
+        Raises:
+            GoodFails: `good` can't be measured.
 
         Args:
             good: the SPEC of the good version.
-            asks: for each version its SPEC and the effort: how much is measured. It is 1, and twice as much each time
-                that the verdict was inconclusive.
+            asks: the versions. The same ask as before goes on with what a kill left of it.
         """
         ...
 
@@ -157,9 +174,9 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         return self._credible(posterior) if is_over else None
 
     def best(self) -> tuple[int, float]:
-        """The most probable first bad version and its probability."""
-        posterior = self.posterior()[:-1]
-        version = max(range(1, self.last + 1), key=posterior.__getitem__)
+        """The most probable first bad version and its probability. `last + 1` stands for no change."""
+        posterior = self.posterior()
+        version = max(range(1, self.last + 2), key=posterior.__getitem__)
         return version, posterior[version]
 
     def midpoints(self, lanes: int = 1) -> list[int]:

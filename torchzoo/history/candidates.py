@@ -1,7 +1,8 @@
 """What lies between a good and a bad version: releases, nightlies, or commits, as SPECs in order.
 
-Releases and nightlies are those that pip finds with its own configuration, for this Python and this platform. So a
-version that can't be installed here is no candidate. Commits are those that git has between the two.
+Releases and nightlies are those that pip finds with its own configuration and the indexes of the SPECs, for this Python
+and this platform. So a version that can't be installed here is no candidate. Commits are those that git has between
+the two.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from torchzoo.errors import UsageError, nearest, one_line
+from torchzoo.history.specs import parse
 
 #: Seconds that pip or git may take. An index on the network is slow at times.
 PATIENCE_S = 300.0
@@ -53,13 +55,14 @@ class Commit(msgspec.Struct, frozen=True):
         return ",".join([f"{self.package}@{self.checkout}:{commit}", *self.others])
 
 
-def candidates(good: str, bad: str, *, nightly_index: str | None = None, pre_releases: bool = False) -> tuple[str, ...]:
+def candidates(good: str, bad: str, *, pre_releases: bool = False) -> tuple[str, ...]:
     """The SPECs from `good` to `bad`, in order, both included.
+
+    Where one of the two is a dated nightly, the versions between are nightlies, else they are releases.
 
     Args:
         good: a SPEC such as `torch==2.11.0`, or `timm@/src/timm:v1.0.0`.
         bad: another one of the same package. Parts behind a comma must be the same in both.
-        nightly_index: the URL of an index with dated nightlies; only these are candidates then.
         pre_releases: whether release candidates and the like are candidates, too.
 
     Raises:
@@ -70,11 +73,9 @@ def candidates(good: str, bad: str, *, nightly_index: str | None = None, pre_rel
         raise UsageError(f"good and bad are the same: {good}")
     commits, releases = _commits(good, bad), _releases(good, bad)
     if commits is not None:
-        if nightly_index is not None:
-            raise UsageError("--nightly-index goes with versions (torch==2.16.0.dev20261101), not with commits")
         between = _between_commits(*commits)
     elif releases is not None:
-        between = _between_releases(*releases, nightly_index=nightly_index, pre_releases=pre_releases)
+        between = _between_releases(*releases, parse(good).indexes, pre_releases=pre_releases)
     else:
         raise UsageError(
             f"can't find what lies between {good} and {bad}: write two versions of one package (torch==2.11.0 and "
@@ -167,11 +168,24 @@ def _between_commits(good: Commit, bad: Commit) -> tuple[str, ...]:
         is_newer = _git(checkout, "merge-base", "--is-ancestor", last, first).returncode == 0
         why = "it is newer: exchange them" if is_newer else "the two have no common line"
         raise UsageError(f"the good commit {good.commit} is not an ancestor of the bad commit {bad.commit}: {why}")
-    listed = _git(checkout, "rev-list", "--first-parent", "--reverse", "--ancestry-path", f"{first}..{last}")
+    made = Commit(good.package, checkout, first, good.others)
+    return tuple(map(made.spec, _line(checkout, first, last)))
+
+
+def _line(checkout: str, first: str, last: str) -> list[str]:
+    """The commits from `first` to `last`, each with all that the one before it has, so that a change stays once made.
+
+    From a commit the line goes down to the first of its parents that has `first`: along the main line as far as that
+    has it, and then into the branch from which it came.
+    """
+    listed = _git(checkout, "rev-list", "--parents", "--ancestry-path", f"{first}..{last}")
     if listed.returncode != 0:
         raise UsageError(f"git can't list the commits of {checkout}: {one_line(listed.stderr)}")
-    made = Commit(good.package, checkout, first, good.others)
-    return tuple(map(made.spec, [first, *listed.stdout.split()]))
+    parents = {commit: above for commit, *above in map(str.split, listed.stdout.splitlines())}
+    line = [last]
+    while line[-1] != first:
+        line.append(next(commit for commit in parents[line[-1]] if commit == first or commit in parents))
+    return line[::-1]
 
 
 def _full_name(commit: Commit, checkout: str) -> str:
@@ -210,16 +224,16 @@ def _package_and_version(text: str) -> tuple[str, str] | None:
     return (canonicalize_name(package), version.strip()) if equal and is_name else None
 
 
-def _between_releases(good: Release, bad: Release, *, nightly_index: str | None, pre_releases: bool) -> tuple[str, ...]:
+def _between_releases(good: Release, bad: Release, indexes: Sequence[str], *, pre_releases: bool) -> tuple[str, ...]:
     first, last = _version(good), _version(bad)
     if first >= last:
         raise UsageError(f"the good version {good.version} is not older than the bad version {bad.version}")
-    with_pre = pre_releases or nightly_index is not None or first.is_prerelease or last.is_prerelease
-    offered = offered_versions(good.package, nightly_index=nightly_index, pre_releases=with_pre)
-    for one in (first, last):
-        _check_offered(one, good.package, offered)
+    with_pre = pre_releases or first.is_prerelease or last.is_prerelease
+    offered = offered_versions(good.package, indexes, pre_releases=with_pre)
+    _check_offered(first, good.package, offered)
+    _check_offered(last, good.package, [one for one in offered if one > first] or offered)
     between = [one for one in offered if _public(first) < _public(one) < _public(last)]
-    if nightly_index is not None:
+    if any(_NIGHTLY.search(str(one)) for one in (first, last)):
         between = [one for one in between if _NIGHTLY.search(str(one))]
     elif not pre_releases:
         between = [one for one in between if not one.is_prerelease]
@@ -257,17 +271,23 @@ def one_of_each(versions: Iterable[Version], *, prefer: str | None) -> list[Vers
     return sorted(kept.values())
 
 
-def offered_versions(package: str, *, nightly_index: str | None = None, pre_releases: bool = False) -> list[Version]:
+def offered_versions(package: str, indexes: Sequence[str] = (), *, pre_releases: bool = False) -> list[Version]:
     """The versions of a package that pip finds, from the oldest to the newest.
+
+    Args:
+        package: its name.
+        indexes: URLs of indexes beside pip's own.
+        pre_releases: whether release candidates, nightlies and the like are versions, too.
 
     Raises:
         UsageError: there is no such package, or pip can't be run.
     """
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "index", "versions", package]
     command += ["--pre"] if pre_releases else []
-    command += ["--index-url", nightly_index] if nightly_index is not None else []
+    for url in indexes:
+        command += ["--extra-index-url", url]
     done = _finished(command)
-    where = f"in {nightly_index}" if nightly_index is not None else "in its index"
+    where = " and ".join(["in its index", *indexes])
     if "No matching distribution" in done.stderr:
         raise UsageError(f"pip finds no package {package} {where} for this Python")
     if done.returncode != 0:

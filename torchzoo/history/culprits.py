@@ -14,17 +14,21 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from torchzoo.errors import one_line
 from torchzoo.history.bisect_log import Asked, BisectLog, Entry
 from torchzoo.history.bisection import (
     Answer,
+    Ask,
     Conclusion,
     ErrorRates,
     Evidence,
+    GoodFails,
     Judge,
     Judged,
     Search,
     Verdict,
 )
+from torchzoo.history.turns import ignore
 from torchzoo.stats import Estimate
 
 #: The most effort for one verdict. It begins with 1 and doubles as long as the verdict is inconclusive.
@@ -37,7 +41,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict, and what the search believes after it."""
 
     entry: Entry
-    best: str  # SPEC of the most probable first bad version
+    best: str  # SPEC of the most probable first bad version; empty: that there is none is more probable
     probability: float
 
 
@@ -70,6 +74,7 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
     log: BisectLog
     judge: Judge
     show: Callable[[Step], None]
+    show_culprit: Callable[[Culprit], None] = ignore  # where what follows it is searched next
     rates: ErrorRates = ErrorRates()
     confidence: float = 0.95
     most_effort: int = MOST_EFFORT
@@ -77,7 +82,8 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
     def follow(self) -> Result:
         """Judge versions until all culprits are found, or until no more can be found.
 
-        An exception of the judge ends it. What was judged before is in the log.
+        An exception of the judge ends it, but for a culprit that is no good version for the next search. What was
+        judged before is in the log.
         """
         versions, entries = self.asked.versions, self.log.entries()[0]
         culprits: list[Culprit] = []
@@ -88,13 +94,20 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
             if culprits:
                 search = msgspec.structs.replace(search, absent=NOTHING_LEFT)
             own = [one for one in entries if one.good == left[0]]
-            end = self._search(search, left, own)
+            try:
+                end = self._search(search, left, own)
+            except GoodFails as error:
+                if not culprits:
+                    raise
+                return Result(culprits=tuple(culprits), ended=Answer.UNMEASURABLE, reason=one_line(error))
             if end.answer not in (Answer.FOUND, Answer.RANGE):
                 reason = next((one.evidence.reason for one in reversed(own) if one.midpoint == left[-1]), "")
                 some = left[end.first : end.last + 1] if end.answer is Answer.UNDECIDED else ()
                 return Result(culprits=tuple(culprits), ended=end.answer, reason=reason, left=some)
             culprits.append(_culprit(left, own, end))
             start += end.last
+            if start < len(versions) - 1:
+                self.show_culprit(culprits[-1])
         return Result(culprits=tuple(culprits), ended=Answer.FOUND)
 
     def _search(self, search: Search, versions: Sequence[str], entries: list[Entry]) -> Conclusion:
@@ -109,49 +122,49 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
                 entries.append(entry)
                 now = search.with_verdicts(State.of(versions, entries, self.most_effort).judged)
                 version, probability = now.best()
-                self.show(Step(entry=entry, best=versions[version], probability=probability))
+                self.show(Step(entry=entry, best=(*versions, "")[version], probability=probability))
 
-    def _judged(self, good: str, asks: Sequence[tuple[str, int]]) -> Iterator[Entry]:
+    def _judged(self, good: str, asks: Sequence[Ask]) -> Iterator[Entry]:
         """The verdicts on some versions, which are judged together."""
         for ask, evidence in zip(asks, self.judge.judge(good, asks), strict=True):
-            yield self.log.append(good, *ask, evidence)
+            yield self.log.append(good, ask, evidence)
 
 
 class State(msgspec.Struct, frozen=True):
     """What the log says about one search."""
 
     judged: tuple[Judged, ...]
-    efforts: dict[str, int]  # the effort of the latest verdict on a version
-    pending: dict[str, int]  # inconclusive versions, and the effort with which they are judged again
+    again: dict[str, Ask]  # for each version that was judged, how it is judged once more
+    pending: tuple[str, ...]  # versions whose latest verdict is inconclusive
 
     @classmethod
     def of(cls, versions: Sequence[str], entries: Sequence[Entry], most_effort: int) -> State:
         """Read the entries of one search. A version that stays inconclusive at the most effort counts as skipped."""
         number = {spec: index for index, spec in enumerate(versions)}
         judged: list[Judged] = []
-        efforts: dict[str, int] = {}
-        pending: dict[str, int] = {}
+        again: dict[str, Ask] = {}
+        pending: dict[str, None] = {}
         for entry in entries:
             spec, verdict = entry.midpoint, entry.evidence.verdict
             if spec not in number:
                 continue
-            efforts[spec] = entry.effort
             pending.pop(spec, None)
-            if verdict is Verdict.INCONCLUSIVE and 2 * entry.effort <= most_effort:
-                pending[spec] = 2 * entry.effort
-                continue
-            judged.append(Judged(number[spec], Verdict.SKIPPED if verdict is Verdict.INCONCLUSIVE else verdict))
-        return cls(tuple(judged), efforts, pending)
+            effort = entry.effort
+            if verdict is Verdict.INCONCLUSIVE and 2 * effort <= most_effort:
+                effort *= 2
+                pending[spec] = None
+            else:
+                judged.append(Judged(number[spec], Verdict.SKIPPED if verdict is Verdict.INCONCLUSIVE else verdict))
+            again[spec] = Ask(spec, effort, entry.number + 1)
+        return cls(tuple(judged), again, tuple(pending))
 
-    def next_asks(self, search: Search, versions: Sequence[str], lanes: int) -> list[tuple[str, int]]:
-        """The versions to judge next, with the effort of each: first those that were inconclusive and still matter."""
+    def next_asks(self, search: Search, versions: Sequence[str], lanes: int) -> list[Ask]:
+        """The versions to judge next: first those that were inconclusive and still matter."""
         first, last = search.live()
         matter = {*versions[first:last], versions[-1]}
-        asks = dict([(spec, effort) for spec, effort in self.pending.items() if spec in matter][:lanes])
-        for version in search.midpoints(lanes):
-            if len(asks) < lanes:
-                asks.setdefault(versions[version], self.efforts.get(versions[version], 1))
-        return list(asks.items())
+        specs = [spec for spec in self.pending if spec in matter]
+        specs += [versions[version] for version in search.midpoints(lanes)]
+        return [self.again.get(spec, Ask(spec)) for spec in dict.fromkeys(specs)][:lanes]
 
 
 def _culprit(versions: Sequence[str], entries: Sequence[Entry], end: Conclusion) -> Culprit:

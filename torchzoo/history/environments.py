@@ -237,7 +237,7 @@ def _plan(spec: Spec) -> _Plan:
             "commits": {one.name: [one.commit, one.subfolder] for one in spec.checkouts},
             "asked": requirements.asked,
             "constraints": requirements.constraints,
-            "installer": _for_installer(spec),
+            "installer": _for_installer(spec) | ({"indexes": spec.indexes} if spec.indexes else {}),
         }
     )
     return _Plan(spec=spec, key=key, requirements=requirements)
@@ -365,6 +365,8 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
         constraints_file.write_text("\n".join([*requirements.constraints, ""]), encoding="utf-8")
         has_prereleases = any(Version(one.version).is_prerelease for one in self.plan.spec.packages)
         arguments = ["-r", str(asked_file), "-c", str(constraints_file)]
+        for url in self.plan.spec.indexes:
+            arguments += ["--extra-index-url", url]
         python = self.venv / "bin" / "python"
         self._step(self.installer.install(python, arguments, has_prereleases=has_prereleases), variables)
 

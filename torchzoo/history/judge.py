@@ -14,22 +14,24 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 
 from torchzoo.analysis.compare import Change, RunComparison, compare_runs
 from torchzoo.analysis.findings import Finding
 from torchzoo.analysis.findings import Verdict as Compared
-from torchzoo.errors import TorchzooError, UsageError, one_line
+from torchzoo.errors import UsageError, one_line
 from torchzoo.files import safe_name
 from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
-from torchzoo.history.bisection import Evidence, Judge, Verdict
+from torchzoo.history.bisection import Ask, Evidence, GoodFails, Judge, Verdict
 from torchzoo.history.confirm import changes_for_the_worse
 from torchzoo.history.environments import Environment, EnvironmentNotMade, using
+from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.provenance import DifferenceKind
-from torchzoo.run.agents import AgentError
+from torchzoo.run.agents import AgentError, AgentRefused
 from torchzoo.store import Run, read_run
 
 #: After a culprit, less than this share of the change (of the logarithm of its ratio) counts as none.
@@ -37,10 +39,6 @@ LEAST_LEFT = 0.25
 #: Processes of each version in a first judgement. An inconclusive version is judged with twice as many each time.
 REPEATS = 5
 GOOD = "good"
-
-
-class GoodFails(TorchzooError):
-    """The good version itself can't be measured, so nothing can be judged beside it."""
 
 
 class AbJudge:
@@ -59,22 +57,21 @@ class AbJudge:
         self._folder = folder
         self._on_record = on_record
 
-    def judge(self, good: str, asks: Sequence[tuple[str, int]]) -> list[Evidence]:
-        """The evidence on each version and effort. Those of the same effort are measured in turns with each other.
+    def judge(self, good: str, asks: Sequence[Ask]) -> list[Evidence]:
+        """The evidence on each version. Those of the same effort are measured in turns with each other.
 
         Raises:
             GoodFails: `good` can't be measured. UsageError, StoreError: nothing can.
         """
-        found: dict[tuple[str, int], Evidence] = {}
-        for effort in sorted({effort for _, effort in asks}):
-            midpoints = [midpoint for midpoint, one in asks if one == effort]
-            for midpoint, evidence in self._measured(good, midpoints, effort).items():
-                found[midpoint, effort] = evidence
-        return [found[ask] for ask in asks]
-
-    def _measured(self, good: str, midpoints: Sequence[str], effort: int) -> dict[str, Evidence]:
         found: dict[str, Evidence] = {}
-        folder = self._folder_of(good, midpoints, effort)
+        for effort in sorted({ask.effort for ask in asks}):
+            found |= self._measured(good, [ask for ask in asks if ask.effort == effort], effort)
+        return [found[ask.midpoint] for ask in asks]
+
+    def _measured(self, good: str, asks: Sequence[Ask], effort: int) -> dict[str, Evidence]:
+        found: dict[str, Evidence] = {}
+        folder = self._folder_of(good, asks, effort)
+        midpoints = [ask.midpoint for ask in asks]
         with contextlib.ExitStack() as stack:
             try:
                 beside = stack.enter_context(using(good))
@@ -113,10 +110,14 @@ class AbJudge:
                 failed = [midpoint for midpoint, one in environments.items() if one.name == error.agent]
                 if not failed:
                     raise GoodFails(f"the good version can't be measured: {error}") from error
-                found[failed[0]] = Evidence(verdict=Verdict.SKIPPED, reason=one_line(error), records=str(folder))
+                verdict = self._verdict_of_unusable(error)
+                found[failed[0]] = Evidence(verdict=verdict, reason=one_line(error), records=str(folder))
                 del environments[failed[0]]
             else:
                 return
+
+    def _verdict_of_unusable(self, error: AgentError) -> Verdict:
+        return Verdict.SKIPPED
 
     def _compared(self, folder: Path, midpoint: str) -> RunComparison:
         base, candidate = read_run(folder / GOOD), read_run(folder / _short(midpoint))
@@ -138,20 +139,21 @@ class AbJudge:
         first_good, bad = self.asked.versions[0], self.asked.versions[-1]
         change = None if midpoint == bad else self._change(good, bad)
         verdict, reason = _verdict_of_bad(finding) if change is None else beside_half(finding, change), finding.remark
-        if midpoint == bad and good != first_good and verdict is Verdict.BAD:
+        if midpoint == bad and good != first_good and verdict is not Verdict.GOOD:
             whole = self._change(first_good, bad)
-            if whole is not None and abs(math.log(finding.ratio.value)) < LEAST_LEFT * abs(whole):
+            if whole is not None and _is_small(finding, verdict, LEAST_LEFT * whole):
                 verdict, reason = Verdict.GOOD, f"less than {LEAST_LEFT:.0%} of the change is left"
         return Evidence(verdict=verdict, ratio=finding.ratio, reason=reason, records=str(folder))
 
     def _change(self, good: str, bad: str) -> float | None:
-        """The logarithm of the ratio of the bad version to this good one, from the judgement with the most effort."""
-        found = None
-        for folder in self._folders(good, bad):
-            findings = self._compared(folder, bad).findings
-            if findings and findings[0].ratio.value > 0:
-                found = math.log(findings[0].ratio.value)
-        return found
+        """The logarithm of the ratio of the bad version to this good one: the mean of the judgements that see a change.
+
+        If none does: the mean of all judgements. None if there is none.
+        """
+        found = [finding for folder in self._folders(good, bad) for finding in self._compared(folder, bad).findings[:1]]
+        found = [finding for finding in found if finding.ratio.value > 0]
+        telling = [finding for finding in found if finding.is_notable] or found
+        return fmean(math.log(finding.ratio.value) for finding in telling) if telling else None
 
     def runs(self, good: str, version: str) -> tuple[Run, Run] | None:
         """The runs of both from their judgement with the most effort, if there is one."""
@@ -160,17 +162,26 @@ class AbJudge:
 
     def _folders(self, good: str, version: str) -> Iterator[Path]:
         """The folders of judgements of a version beside `good`, those with the most effort last."""
-        some = sorted(self._folder.glob(f"{_short(good)}/*"), key=lambda path: int(path.name.partition("-")[0]))
+        some = sorted(
+            self._folder.glob(f"{_short(good)}/*"), key=lambda path: (int(path.name.partition("-")[0]), path.name)
+        )
         yield from (one for one in some if all((one / side / "run.json").is_file() for side in (GOOD, _short(version))))
 
-    def _folder_of(self, good: str, midpoints: Sequence[str], effort: int) -> Path:
-        return self._folder / _short(good) / f"{effort}-{_short(' '.join(midpoints))}"
+    def _folder_of(self, good: str, asks: Sequence[Ask], effort: int) -> Path:
+        """The folder of a judgement: another one for each number of an ask, so that its processes are new."""
+        words = [ask.midpoint if ask.number == 1 else f"{ask.midpoint} {ask.number}" for ask in asks]
+        return self._folder / _short(good) / f"{effort}-{_short(' '.join(words))}"
 
 
 class StatusJudge(AbJudge):
     """Judges versions by what becomes of the case: whether it fails, leaks, has more graph breaks, and so on."""
 
     repeats = 2  # this is no matter of noise; one process could be killed by something else
+
+    def _verdict_of_unusable(self, error: AgentError) -> Verdict:
+        """Where torch can't be imported, every case fails. An agent that was killed says nothing of the version."""
+        is_failing = self.asked.kind is Kind.FAILING and isinstance(error, AgentRefused)
+        return Verdict.BAD if is_failing else Verdict.SKIPPED
 
     def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:
         base, candidate = Path(comparison.base), Path(comparison.candidate)
@@ -196,15 +207,29 @@ def _verdict_of_bad(finding: Finding) -> Verdict:
     return Verdict.GOOD if finding.verdict is Compared.SAME else Verdict.INCONCLUSIVE
 
 
+def _is_small(finding: Finding, verdict: Verdict, least: float) -> bool:
+    """Whether a rest counts as none: where it is there, by its size, else where its whole interval lies below `least`.
+
+    `least` is a logarithm of a ratio, with the sign of the change.
+    """
+    if verdict is Verdict.BAD:
+        return abs(math.log(finding.ratio.value)) < abs(least)
+    return _interval(finding, least)[1] < abs(least)
+
+
 def beside_half(finding: Finding, change: float) -> Verdict:
     """Whether the change is there, from the interval of the ratio. `change` is the logarithm of the whole one."""
-    half = change / 2
-    low, high = (math.log(end) if end > 0 else -math.inf for end in (finding.ratio.low, finding.ratio.high))
-    if change < 0:
-        half, low, high = -half, -high, -low
+    low, high = _interval(finding, change)
+    half = abs(change) / 2
     if low > half:
         return Verdict.BAD
     return Verdict.GOOD if high < half else Verdict.INCONCLUSIVE
+
+
+def _interval(finding: Finding, change: float) -> tuple[float, float]:
+    """The interval of the ratio's logarithm, turned round if the change is negative: then more is always more of it."""
+    low, high = (math.log(end) if end > 0 else -math.inf for end in (finding.ratio.low, finding.ratio.high))
+    return (low, high) if change > 0 else (-high, -low)
 
 
 def _short(spec: str) -> str:

@@ -1,4 +1,4 @@
-"""The words for a software environment: `torch==2.14.1`, a wheel, a commit of a library, a Python, settings."""
+"""The words for a software environment: `torch==2.14.1`, a wheel, a commit, an index, a Python, settings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -13,7 +14,7 @@ from torchzoo.errors import UsageError, attempt, one_line
 from torchzoo.history.installers import clean_variables
 from torchzoo.zoo.requirements import distribution_name, is_installed
 
-FORMS = "PACKAGE==VERSION, a wheel, LIBRARY@FOLDER:COMMIT, python=PATH, VARIABLE=VALUE or this"
+FORMS = "PACKAGE==VERSION, a wheel, LIBRARY@FOLDER:COMMIT, index=URL, python=PATH, VARIABLE=VALUE or this"
 #: The words for the environment that torchzoo runs in.
 THIS = (".", "this")
 
@@ -49,6 +50,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     packages: tuple[Package, ...] = ()
     wheels: tuple[Wheel, ...] = ()
     checkouts: tuple[Checkout, ...] = ()
+    indexes: tuple[str, ...] = ()  # URLs, where packages may come from beside the installer's own indexes
     python: str | None = None  # an existing Python, absolute
     variables: dict[str, str] = {}
 
@@ -69,7 +71,11 @@ class _Python(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-_Part = Package | Wheel | Checkout | _Setting | _Python
+class _Index(msgspec.Struct, frozen=True, kw_only=True):
+    url: str
+
+
+_Part = Package | Wheel | Checkout | _Setting | _Python | _Index
 
 
 def parse(text: str) -> Spec:
@@ -88,15 +94,17 @@ def parse(text: str) -> Spec:
     pythons = [part.path for part in parts if isinstance(part, _Python)]
     settings = [part for part in parts if isinstance(part, _Setting)]
     packages = [part for part in parts if isinstance(part, Package | Wheel | Checkout)]
+    indexes = [part.url for part in parts if isinstance(part, _Index)]
     _refuse_twice("the package", (part.name for part in packages), text)
     _refuse_twice("the variable", (part.name for part in settings), text)
-    if len(pythons) > 1 or (pythons and packages):
+    if len(pythons) > 1 or (pythons and (packages or indexes)):
         raise UsageError(f"'{text}': an existing Python is used as it is: give it alone, or with VARIABLE=VALUE")
     return Spec(
         text=text,
         packages=tuple(part for part in packages if isinstance(part, Package)),
         wheels=tuple(part for part in packages if isinstance(part, Wheel)),
         checkouts=tuple(part for part in packages if isinstance(part, Checkout)),
+        indexes=tuple(dict.fromkeys(indexes)),
         python=pythons[0] if pythons else None,
         variables={part.name: part.value for part in settings},
     )
@@ -107,9 +115,24 @@ def canonical(spec: Spec) -> str:
     parts = [f"{one.name}=={one.version}" for one in spec.packages]
     parts += [one.path for one in spec.wheels]
     parts += [f"{one.name}@{Path(one.repository) / one.subfolder}:{one.commit}" for one in spec.checkouts]
+    parts += [f"index={url}" for url in spec.indexes]
     parts += [f"python={spec.python}"] if spec.python is not None else []
     parts += [f"{name}={value}" for name, value in sorted(spec.variables.items())]
     return ",".join(part.replace(",", "\\,") for part in parts) or "this"
+
+
+def with_index(text: str, url: str | None) -> str:
+    """The SPEC with an index more, from which its packages may come. An existing Python installs nothing.
+
+    Raises:
+        UsageError: the SPEC or the URL is wrong.
+    """
+    spec = parse(text)
+    if url is None or spec.python is not None or url in spec.indexes:
+        return text
+    longer = f"{text},index={url.replace(',', chr(92) + ',')}"
+    parse(longer)
+    return longer
 
 
 def _refuse_twice(what: str, names: Iterable[str], text: str) -> None:
@@ -121,6 +144,8 @@ def _refuse_twice(what: str, names: Iterable[str], text: str) -> None:
 
 
 def _part(word: str, text: str) -> _Part:
+    if match := re.match(r"([A-Za-z0-9._-]+)\s*(?:[<>~!]=|[<>])", word):
+        raise UsageError(f"'{word}': a SPEC names one version: write {match[1]}==VERSION")
     if match := re.match(r"([^=/@]*)=(?!=)(.*)", word, re.DOTALL):
         return _setting(match[1], match[2])
     if "==" in word:
@@ -133,12 +158,14 @@ def _part(word: str, text: str) -> _Part:
     raise UsageError(f"'{word}' is no part of a software environment: write {FORMS}{comma}")
 
 
-def _setting(name: str, value: str) -> _Setting | _Python:
+def _setting(name: str, value: str) -> _Setting | _Python | _Index:
     if name == "python":
         path = Path(value).expanduser().absolute()  # not resolved: a link to Python makes a virtual environment
         if not path.is_file():
             raise UsageError(f"python={value}: there is no such file: name a Python, such as /venvs/x/bin/python")
         return _Python(path=str(path))
+    if name == "index":
+        return _index(value)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise UsageError(f"'{name}' is no name of a variable: use letters, digits and _ in VARIABLE=VALUE")
     if "\0" in value:
@@ -146,6 +173,15 @@ def _setting(name: str, value: str) -> _Setting | _Python:
     if name.islower() and is_installed(name):
         raise UsageError(f"{name}={value}: {name} is a package: write {name}=={value}")
     return _Setting(name=name, value=value)
+
+
+def _index(url: str) -> _Index:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https", "file") or not (parts.netloc or parts.path):
+        raise UsageError(f"index={url} is no URL: write one such as https://download.pytorch.org/whl/nightly/cpu")
+    if "@" in parts.netloc:
+        raise UsageError(f"the index at {parts.hostname}: records would show the password: write it to ~/.netrc")
+    return _Index(url=url)
 
 
 def _package(word: str) -> Package:
@@ -167,6 +203,8 @@ def _name(text: str, word: str) -> str:
 def _wheel(word: str) -> Wheel:
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+    if "://" in word:
+        raise UsageError(f"{word}: a wheel is a file on this machine: download it, and name the file")
     path = Path(word).expanduser().absolute()
     if not path.is_file():
         raise UsageError(f"there is no wheel {path}")

@@ -42,6 +42,10 @@ class AgentError(TorchzooError):
         self.agent = agent
 
 
+class AgentRefused(AgentError):
+    """An agent says why it can't do what it was asked: its torch, for example, can't be imported."""
+
+
 class AgentProcess:
     """An agent on this machine. Use as a context: on leaving, the agent and its workers are gone.
 
@@ -140,7 +144,7 @@ class AgentProcess:
             if isinstance(answer, Garbled):
                 raise AgentError(self.name, f"its agent can't be understood: {answer.what}")
             if isinstance(answer, protocol.Refused):
-                raise AgentError(self.name, answer.message)
+                raise AgentRefused(self.name, answer.message)
             answers.append(answer)
         if not answers and not self._reader.is_open:
             raise self._gone()
@@ -151,7 +155,7 @@ class AgentProcess:
             self._process.wait(1)
         code = self._process.returncode
         how = "" if code is None else f" with status {code}" if code >= 0 else f" by signal {-code}"
-        return AgentError(self.name, f"its agent ended{how}; see above")
+        return AgentError(self.name, f"its agent ended{how}; what it printed is on standard error")
 
 
 class AgentWorkers:

@@ -115,7 +115,7 @@ class ForkServer:
             elif isinstance(answer, str):
                 raise TorchUnusable(answer)
             elif (attempts_left := attempts_left - 1) == 0:
-                raise TorchUnusable("the process that imports torch died; see above")
+                raise TorchUnusable(f"importing torch ends the process: see {sys.executable} -c 'import torch'")
             _end_server()
 
     def measured_peaks(self, device: str) -> tuple[str, int | None, MeasuredPeaks]:
@@ -164,7 +164,9 @@ class ForkServer:
             with contextlib.suppress(*SERVER_GONE):
                 return self._told_once(tell, argument)
             time.sleep(0.2)  # until the server, if it is gone, can be seen to have ended
-        raise TorchUnusable(f"the process for {tell.__name__} {argument} died {STARTS} times; see above")
+        raise TorchUnusable(
+            f"the process for {tell.__name__} {argument} died {STARTS} times; what it printed is on standard error"
+        )
 
     def _told_once(self, tell: Callable[..., None], *arguments: Any) -> Any:
         receiver, sender = self.context.Pipe(duplex=False)
