@@ -235,6 +235,13 @@ def counted(results: Iterable[CaseResult]) -> str:
     return ", ".join([*words, *(f"{statuses[status]} {status}" for status in others if statuses[status])])
 
 
+def speedup_of(result: CaseResult, figures: CaseFigures) -> str:
+    """`1.250x [1.240, 1.260]`, and what the case is if it is in no mean; empty without a backend."""
+    if figures.speedup is None:
+        return ""
+    return units.speedup(figures.speedup) + ("" if result.passed else f" ({result.status})")
+
+
 def beside_eager(
     run: Run,
     title: str,

@@ -10,7 +10,7 @@ the weights, gradients and Adam's moments of GPT-2 XL.
 
 from __future__ import annotations
 
-from torchzoo.analysis.cases import CaseResult, Status
+from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.figures import CaseFigures, VariantFigures
 from torchzoo.case import EAGER, Backend, Case, Mode, Precision
 from torchzoo.report import markdown, units
@@ -20,7 +20,7 @@ from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, measured, not_measured
+from torchzoo.userbenchmark import Choice, measured, not_measured, speedup_of
 
 PUBLISHED_MODES = ("eager", "default", "reduce-overhead", "max-autotune")
 
@@ -153,11 +153,10 @@ def _table(lines: list[Line]) -> list[str]:
 
 def _row(result: CaseResult, figures: CaseFigures) -> list[str]:
     compilation = figures.shown.raw.compilation
-    speedup = "" if figures.speedup is None else units.speedup(figures.speedup)
     return [
         str(result.case.backend),
         *_measures(result.case, figures.shown),
-        f"{speedup}, but its results are wrong" if result.status is Status.INCORRECT else speedup,
+        speedup_of(result, figures),
         "" if figures.speedup is None else pays_after(figures),
         *(
             ("", "", "", "")

@@ -24,7 +24,7 @@ from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, beside_eager, measured
+from torchzoo.userbenchmark import Choice, beside_eager, measured, speedup_of
 
 INDUCTOR, CUDAGRAPHS = Backend("inductor"), Backend("cudagraphs")
 BACKENDS = (EAGER, CUDAGRAPHS, INDUCTOR)
@@ -165,6 +165,6 @@ def _line(result: CaseResult, figures: CaseFigures) -> list[str]:
         result.case.model,
         str(result.case.backend),
         units.latency(figures.shown.latency_s),
-        "" if figures.speedup is None else units.speedup(figures.speedup),
+        speedup_of(result, figures),
         *(("", "") if compilation is None else (str(compilation.graphs), str(compilation.cudagraph_skips))),
     ]

@@ -22,7 +22,7 @@ from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, beside_eager, measured
+from torchzoo.userbenchmark import Choice, beside_eager, measured, speedup_of
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
 
@@ -135,6 +135,6 @@ def _line(result: CaseResult, figures: CaseFigures) -> list[str]:
         str(result.case.backend),
         units.latency(figures.eager.latency_s),
         units.latency(figures.shown.latency_s),
-        "" if figures.speedup is None else units.speedup(figures.speedup),
+        speedup_of(result, figures),
         "" if compilation is None else str(compilation.break_count),
     ]
