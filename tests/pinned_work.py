@@ -133,8 +133,8 @@ def count_model(spec: ModelSpec) -> dict[Step, Work]:
     found = {}
     fills_a_cache = _fills_a_cache(spec)
     for mode in spec.modes():
-        at_default, why_not = _default_work(spec, mode)
         at_smoke = _smoke_work(spec, mode)
+        at_default, why_not = _default_work(spec, mode, None if at_smoke is None else at_smoke.total)
         note = "" if at_smoke is not None else why_not or spec.syncs[mode]
         if at_default is None and at_smoke is not None and _differs(at_smoke, _smoke_work(spec, mode, seed=1)):
             note = DEPENDS_ON_VALUES
@@ -165,10 +165,10 @@ def _fills_a_cache(spec: ModelSpec) -> bool:
     return first is not None and not spec.large and _differs(first, second)
 
 
-def _default_work(spec: ModelSpec, mode: Mode) -> tuple[Flops | None, str]:
+def _default_work(spec: ModelSpec, mode: Mode, smoke_flops: int | None) -> tuple[Flops | None, str]:
     """The work, or why it can't be counted."""
     try:
-        with matrix_products_in_bf16(), true_answers(spec, mode):
+        with matrix_products_in_bf16(), true_answers(spec, mode, smoke_flops):
             return count_step_of(spec)(load_model_class(spec)(mode, "meta", spec.batch_size[mode])), ""
     except NEEDS_DATA as error:
         return None, spec.syncs.get(mode) or f"not on the meta device: {one_line(error)}"

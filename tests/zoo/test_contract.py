@@ -23,7 +23,7 @@ from counting import count_step_of, counted_step, matrix_products_in_bf16
 from examples import ROOT
 from kept_passes import KeptPasses
 from model_inputs import CONTRACT, TABLE, contained, inputs_of, installed
-from pinned_work import Batch
+from pinned_work import Batch, Step
 from small_detectors import on_small_images
 from torchzoo.case import Domain, Mode
 from torchzoo.commands import describe
@@ -185,7 +185,8 @@ def test_the_table_of_models_is_up_to_date(spec: ModelSpec, kept_passes: KeptPas
                 work[model.mode] = count(model)
                 return work[model.mode]
 
-            row = describe.row(spec, describe.counted_in(read_run(ROOT / run) for run in runs), kept)
+            smoke_flops = {mode: PINNED[Step(spec.name, mode, Batch.SMOKE)].flops for mode in spec.modes()}
+            row = describe.row(spec, describe.counted_in(read_run(ROOT / run) for run in runs), kept, smoke_flops)
             assert written[0] == row, again
             assert pinned_work.differences(spec, Batch.DEFAULT, work, PINNED) == []
         else:

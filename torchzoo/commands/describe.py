@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchzoo.case import EAGER, Mode, Precision
@@ -112,9 +113,21 @@ def describe(specs: Iterable[ModelSpec], counted: Counted, *, sources: Sequence[
     return "\n".join(lines) + "\n"
 
 
-def row(spec: ModelSpec, counted: Counted, count: Callable[[Model], Flops] = count_step) -> str:
-    """One model's line of the table. `count` counts a step of a model on the meta device."""
-    return _row(spec, [_step(spec, mode, counted, count) for mode in spec.modes()])
+def row(
+    spec: ModelSpec,
+    counted: Counted,
+    count: Callable[[Model], Flops] = count_step,
+    smoke_flops: Mapping[Mode, int | None] = MappingProxyType({}),
+) -> str:
+    """One model's line of the table.
+
+    Args:
+        spec: of the model.
+        counted: what runs have counted.
+        count: counts a step of a model on the meta device.
+        smoke_flops: of steps with data at the smoke batch, as far as they are known.
+    """
+    return _row(spec, [_step(spec, mode, counted, count, smoke_flops.get(mode)) for mode in spec.modes()])
 
 
 def known_cells(spec: ModelSpec) -> list[str]:
@@ -146,7 +159,9 @@ def _both(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def _step(spec: ModelSpec, mode: Mode, counted: Counted, count: Callable[[Model], Flops]) -> _Step:
+def _step(
+    spec: ModelSpec, mode: Mode, counted: Counted, count: Callable[[Model], Flops], smoke_flops: int | None = None
+) -> _Step:
     """Shapes of the example inputs and the step's GFLOP, at the default batch size."""
     model_class, batch_size = load_model_class(spec), spec.batch_size[mode]
     from torchzoo.zoo.without_data import true_answers
@@ -155,7 +170,7 @@ def _step(spec: ModelSpec, mode: Mode, counted: Counted, count: Callable[[Model]
     try:
         model = model_class(mode, "meta", batch_size)
         inputs = _shapes(model.example_inputs)
-        with true_answers(spec, mode):
+        with true_answers(spec, mode, smoke_flops):
             return _Step(inputs, *_gflop(count(model)))
     except NEEDS_DATA:
         inputs = inputs or _shapes(model_class(mode, "cpu", batch_size).example_inputs)
