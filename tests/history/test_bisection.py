@@ -126,6 +126,12 @@ def test_a_version_that_works_no_more_is_not_asked_for_ever() -> None:
     assert (end.answer, end.first, end.last) == (Answer.RANGE, 1, 3)
 
 
+def test_the_best_is_none_where_a_change_is_less_likely_than_not() -> None:
+    search = Search(last=70)
+    assert search.best()[0] == 1  # each of the versions is less probable than none, but not all together
+    assert search.with_verdicts([Judged(70, Verdict.GOOD)]).best() == (71, pytest.approx(0.839, abs=0.001))
+
+
 def test_the_limit_on_verdicts_leaves_what_is_probable() -> None:
     end, rounds = searched(Search(last=70, most_verdicts=4), 20)
     assert end.answer is Answer.UNDECIDED

@@ -174,9 +174,10 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         return self._credible(posterior) if is_over else None
 
     def best(self) -> tuple[int, float]:
-        """The most probable first bad version and its probability. `last + 1` stands for no change."""
+        """The most probable first bad version and its probability; `last + 1` where there is more likely none."""
         posterior = self.posterior()
-        version = max(range(1, self.last + 2), key=posterior.__getitem__)
+        absent = posterior[-1] > 1 / 2
+        version = self.last + 1 if absent else max(range(1, self.last + 1), key=posterior.__getitem__)
         return version, posterior[version]
 
     def midpoints(self, lanes: int = 1) -> list[int]:

@@ -41,7 +41,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict, and what the search believes after it."""
 
     entry: Entry
-    best: str  # SPEC of the most probable first bad version; empty: that there is none is more probable
+    best: str  # SPEC of the most probable first bad version; empty: there is more likely none
     probability: float
 
 
