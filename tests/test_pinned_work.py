@@ -22,6 +22,7 @@ from user_models import TINY, make_folder
 
 EVAL = "\n    def eval_step(self):\n        images = self.batch.inputs[0]\n        {then}\n"
 ASKS = "return super().eval_step() if {question}.all() else images.flatten(1) @ images.flatten(1).T"
+REFUSES = "assert not (images > 9).all(); return super().eval_step()"
 NEEDS_VALUES = TINY + EVAL.format(then="return super().eval_step() + images.max().item()")
 VALUES_DECIDE = TINY + EVAL.format(then="return images[images > images.mean()] @ images[images > images.mean()]")
 
@@ -71,11 +72,15 @@ def test_why_a_step_is_not_counted_is_what_the_metadata_says(tmp_path: Path) -> 
     assert counted[Step("tiny", Mode.EVAL, DEFAULT)] == Work(batch_size=4, note="it asks")
 
 
-@pytest.mark.parametrize(("question", "is_answered"), [("(images < 9)", True), ("(images > 9)", False)])
+@pytest.mark.parametrize(
+    ("then", "is_answered"),
+    [(ASKS.format(question="(images < 9)"), True), (ASKS.format(question="(images > 9)"), False), (REFUSES, False)],
+    ids=["true", "not true", "refused"],
+)
 def test_a_question_is_answered_without_data_if_the_answer_is_that_of_the_data(
-    tmp_path: Path, *, question: str, is_answered: bool
+    tmp_path: Path, *, then: str, is_answered: bool
 ) -> None:
-    folder = make_folder(tmp_path, "tiny", TINY + EVAL.format(then=ASKS.format(question=question)))
+    folder = make_folder(tmp_path, "tiny", TINY + EVAL.format(then=then))
     (folder / "metadata.yaml").write_text((folder / "metadata.yaml").read_text() + "syncs: {eval: it asks}\n")
     work = pinned_work.count_model(find_models([tmp_path]).spec("tiny"))[Step("tiny", Mode.EVAL, DEFAULT)]
     assert (work.flops, work.note) == ((4 * EVALUATION, "") if is_answered else (None, "it asks"))

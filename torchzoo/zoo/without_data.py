@@ -10,8 +10,9 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchzoo.case import Mode
+from torchzoo.errors import attempt
 from torchzoo.measure.passes.flops import count_work
-from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
+from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.contract import SynchronisingOperators
 from torchzoo.zoo.spec import ModelSpec
 
@@ -74,10 +75,9 @@ def _are_true(spec: ModelSpec, mode: Mode, smoke_flops: int | None) -> bool:
         if small is None:
             return False
         model_class = small
-    try:
-        with answers():
-            supposed = count_work(model_class(mode, "meta", spec.smoke_batch_size).measured_step)
-    except NEEDS_DATA:
+    with answers():
+        supposed = attempt(lambda: count_work(model_class(mode, "meta", spec.smoke_batch_size).measured_step))
+    if isinstance(supposed, Exception):  # it needs more than answers, or says that the answer makes no sense
         return False
     if smoke_flops is None or spec.large:
         smoke_flops = count_work(model_class(mode, "cpu", spec.smoke_batch_size).measured_step).total
