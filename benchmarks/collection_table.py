@@ -38,11 +38,11 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from torchzoo.case import Mode
 from torchzoo.errors import attempt, one_line
+from torchzoo.measure.without_data import answers
 from torchzoo.tasks import SupervisedModel
 from torchzoo.zoo.catalog import NEEDS_DATA
 from torchzoo.zoo.contract import synchronising_operators, tensors
 from torchzoo.zoo.folders import bundled, import_folder
-from torchzoo.zoo.without_data import answers
 
 GIB = 2**30
 BATCH_SIZE = 2  # of the steps that are taken

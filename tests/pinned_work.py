@@ -8,7 +8,7 @@ decision that is seen in the commit, and not by accident.
 A step is the first one of a new model. At the smoke batch size it is taken on the CPU (a model that is too large for
 that: on the meta device) inside the contract's test. At the default batch size it is counted on the meta device, where
 tensors have shapes and no values. Questions that a step asks of its data are answered there where that can be checked
-(`torchzoo/zoo/without_data.py`). Where a step can't be counted, its line has no figures, and says why.
+(`torchzoo/measure/without_data.py`). Where a step can't be counted, its line has no figures, and says why.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pathlib import Path
 from counting import count_fully, count_step_of, matrix_products_in_bf16
 from torchzoo.case import Mode
 from torchzoo.errors import one_line
+from torchzoo.measure.without_data import true_answers
 from torchzoo.record import Flops
 from torchzoo.zoo.catalog import NEEDS_DATA, Catalog, find_models, load_model_class
 from torchzoo.zoo.requirements import is_installed
 from torchzoo.zoo.spec import ModelSpec
-from torchzoo.zoo.without_data import true_answers
 
 COMMITTED = Path(__file__).with_name("pinned_work.csv")
 HEADINGS = ("model", "mode", "batch", "batch_size", "flops", "bytes", "note")

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from packaging.utils import canonicalize_name
 
 import torchzoo
 from torchzoo import heap
 from torchzoo.record import DeviceState
-from torchzoo.zoo.requirements import distribution_name
 
 if TYPE_CHECKING:
     import torch
@@ -166,7 +166,7 @@ def installed_distributions() -> dict[str, str]:
         about = one.metadata
         name, version = about["Name"], about["Version"]
         if name and version:  # what was only half removed has none
-            found.setdefault(distribution_name(name), version)  # the first one on the path is imported
+            found.setdefault(canonicalize_name(name), version)  # the first one on the path is imported
     return dict(sorted(found.items()))
 
 

@@ -27,13 +27,13 @@ from pinned_work import Batch, Step
 from small_detectors import on_small_images
 from torchzoo.case import Domain, Mode
 from torchzoo.commands import describe
+from torchzoo.measure.without_data import true_answers
 from torchzoo.store import read_run
 from torchzoo.zoo import contract
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.requirements import is_installed
 from torchzoo.zoo.spec import ModelSpec
 from torchzoo.zoo.suites import read_suite, suite_names
-from torchzoo.zoo.without_data import true_answers
 
 if TYPE_CHECKING:
     from torchzoo.model import Model

@@ -222,7 +222,7 @@ def _parameters(spec: ModelSpec) -> int:
 def _count(spec: ModelSpec) -> tuple[dict[Mode, float], list[str]]:
     """The GFLOP of a step of each mode at the default batch, and why some are not counted."""
     from torchzoo.measure.passes.flops import count_work
-    from torchzoo.zoo.without_data import true_answers
+    from torchzoo.measure.without_data import true_answers
 
     counted: dict[Mode, float] = {}
     notes = []

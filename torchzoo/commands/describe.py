@@ -164,7 +164,7 @@ def _step(
 ) -> _Step:
     """Shapes of the example inputs and the step's GFLOP, at the default batch size."""
     model_class, batch_size = load_model_class(spec), spec.batch_size[mode]
-    from torchzoo.zoo.without_data import true_answers
+    from torchzoo.measure.without_data import true_answers
 
     inputs = ""
     try:
