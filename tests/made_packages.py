@@ -14,9 +14,14 @@ from urllib.parse import unquote, urlparse
 
 from packaging.requirements import Requirement
 
+from torchzoo.history import cache as kept
+from torchzoo.history.environments import Environment
 from torchzoo.history.installers import Installer, run_logged
 
 PIP = Installer()
+
+#: What torchzoo requires, where the packages are those of tests/history/conftest.py.
+OWN = ["tzbase>=1", "tztorch>=1", "tzvision>=1", "tzlib"]
 
 #: A library without any tool that must be downloaded to build it.
 BACKEND = """
@@ -132,3 +137,10 @@ class FakeInstaller:
             return path.name.split("-")[1] if path.suffix == ".whl" else (path / "version").read_text()
         pin = re.fullmatch(r"===?([^,=]+)", str(asked.specifier))
         return pin[1] if pin else kept.get(asked.name, "9.0")
+
+
+def packages(cache: Path, environment: Environment) -> dict[str, str]:
+    """What a made environment has."""
+    made = kept.read_made(cache, environment.key)
+    assert made is not None
+    return made.packages

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,49 +16,19 @@ import pytest
 
 import torchzoo
 from examples import ROOT
-from made_packages import PIP, FakeInstaller, add_installed, git, make_index, make_repository, make_wheel
+from made_packages import OWN, PIP, FakeInstaller, add_installed, git, make_repository, make_wheel, packages
 from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.history import cache as kept
 from torchzoo.history import environments, kept_versions
 from torchzoo.history.environments import Environment, EnvironmentNotMade, prepare, using
-from torchzoo.history.installers import find_installer
-from torchzoo.history.specs import with_index
 
-OWN = ["tzbase>=1", "tztorch>=1", "tzvision>=1", "tzlib"]
 CONFLICT = (
     "ERROR: Cannot install tztorch==3.0 and tzmath==1.0: conflicting dependencies.\n"
     "ERROR: ResolutionImpossible: for help visit x\n"
 )
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This environment: tzvision pins tztorch, which pins tztriton, which needs tzmath."""
-    site = tmp_path / "site"
-    add_installed(site, "tzbase", "1.5")
-    add_installed(site, "tztorch", "2.0", ["tztriton==7.0", "tzmath>=1", "tzwin; sys_platform == 'win32'"])
-    add_installed(site, "tztriton", "7.0")
-    add_installed(site, "tzmath", "1.0")
-    add_installed(site, "tzvision", "0.5", ["tztorch==2.0", "tzbase"])
-    add_installed(site, "tzlib", "1.0", ["tzbase<2", "tztorch>=1,<4"])
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setattr(kept_versions, "own_requirements", lambda: OWN)
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def fake() -> FakeInstaller:
-    return FakeInstaller()
-
-
-def packages(cache: Path, environment: Environment) -> dict[str, str]:
-    made = kept.read_made(cache, environment.key)
-    assert made is not None
-    return made.packages
+pytestmark = pytest.mark.usefixtures("here")
 
 
 # --- what is kept and what is free ---
@@ -353,60 +322,6 @@ def test_an_environment_whose_python_is_gone_is_made_again(cache: Path, fake: Fa
     with pytest.raises(kept.CacheError, match="was deleted"), kept.in_use(cache, environment.key):
         pass
     assert Path(prepare("tztorch==3.0", cache, fake, PIP).python).exists()
-
-
-# --- for real ---
-
-
-@pytest.mark.parametrize("name", ["pip", "uv"])
-def test_a_real_installer_makes_a_working_environment(
-    name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name == "uv" and shutil.which("uv") is None:
-        pytest.skip("uv is not installed")
-    wheels = tmp_path / "wheels"
-    for version in ("2.0", "3.0", "4.0"):
-        make_wheel(wheels, "tztorch", version, [f"tztriton=={version}"])
-        make_wheel(wheels, "tztorch", f"{version}+cpu", [f"tztriton=={version}"])
-        make_wheel(wheels, "tztriton", version)
-        make_wheel(wheels, "tzvision", f"1.{version}", [f"tztorch=={version}"])
-    for version in ("1.5", "1.6"):
-        make_wheel(wheels, "tzbase", version)
-    make_repository(tmp_path / "lib", ["1.0", "2.0", "3.0"])
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    installer = find_installer(name)
-    text = f"tztorch==3.0,tzlib@{tmp_path}/lib:HEAD~1,A=1"
-    environment = prepare(text, cache, installer=installer)
-    wanted = {"tztorch": "3.0", "tztriton": "3.0", "tzvision": "1.3.0", "tzbase": "1.5", "tzlib": "2.0"}
-    assert packages(cache, environment) == wanted
-    code = "import tzlib, tztorch, torchzoo.errors; print(tzlib.version, tztorch.version, torchzoo.__file__)"
-    variables = os.environ | environment.variables
-    done = subprocess.run([environment.python, "-c", code], env=variables, check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["2.0", "3.0", str(ROOT / "torchzoo" / "__init__.py")]
-    with pytest.raises(EnvironmentNotMade, match=r"tztorch==77.*the whole log"):
-        prepare("tztorch==77", cache, installer=installer)
-
-
-@pytest.mark.parametrize("name", ["pip", "uv"])
-def test_a_nightly_comes_from_the_index_that_the_spec_names(
-    name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name == "uv" and shutil.which("uv") is None:
-        pytest.skip("uv is not installed")
-    monkeypatch.setattr(kept_versions, "own_requirements", lambda: ["tzbase>=1", "tztorch>=1"])
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_INDEX_URL", make_index(tmp_path / "own", {"tzbase": "1.5", "tztorch": "2.0"}))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    for variable in ("PIP_NO_INDEX", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
-        monkeypatch.delenv(variable, raising=False)
-    nightly = make_index(tmp_path / "nightly", {"tztorch": "3.0.dev20261101"})
-    installer = find_installer(name)
-    with pytest.raises(EnvironmentNotMade, match="dev20261101"):
-        prepare("tztorch==3.0.dev20261101", cache, installer=installer)
-    environment = prepare(with_index("tztorch==3.0.dev20261101", nightly), cache, installer=installer)
-    assert packages(cache, environment) == {"tzbase": "1.5", "tztorch": "3.0.dev20261101"}
 
 
 def test_what_is_written_can_be_read_by_others(cache: Path, fake: FakeInstaller) -> None:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +120,7 @@ def _add_detection(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--window",
-        type=_window,
+        type=partial(_whole, 4, 10_000, "from 4 to 10000"),
         default=WINDOW,
         metavar="N",
         help=f"how many runs are searched at once (default: {WINDOW})",
@@ -142,9 +143,8 @@ def _add_show(parts: Any) -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL", help="a name, or a glob ('hf_*')")
     _add_axes(parser)
     _add_detection(parser)
-    parser.add_argument(
-        "--last", type=_count, default=30, metavar="N", help="how many runs to list; 0 for all (default: 30)"
-    )
+    count = partial(_whole, 0, 10**9, "of 0 or more")
+    parser.add_argument("--last", type=count, default=30, metavar="N", help="runs to list; 0 for all (default: 30)")
     parser.add_argument("--json", action="store_true", help="all points of all chosen series, in seconds and bytes")
     _add_where(parser)
     parser.set_defaults(command=show_command)
@@ -391,15 +391,7 @@ def _probability(text: str) -> float:
     raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, such as 0.0001, found '{text}'")
 
 
-def _window(text: str) -> int:
-    value = whole_number(text, 4, 10_000)
-    if value is None:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 4 to 10000, found '{text}'")
-    return value
-
-
-def _count(text: str) -> int:
-    value = whole_number(text, 0, 10**9)
-    if value is None:
-        raise argparse.ArgumentTypeError(f"expected a whole number, 0 or more, found '{text}'")
+def _whole(least: int, most: int, words: str, text: str) -> int:
+    if (value := whole_number(text, least, most)) is None:
+        raise argparse.ArgumentTypeError(f"expected a whole number {words}, found '{text}'")
     return value

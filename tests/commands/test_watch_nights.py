@@ -1,0 +1,129 @@
+"""`torchzoo watch`: nights that are gone or damaged, two watches at once, and what is counted: leaks, graph breaks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from watched_suite import Planted, Suite
+
+from fake_lab import FakeLab, Repository, eval_case, latency
+from torchzoo.case import Case
+from torchzoo.cli import main
+from torchzoo.history import nights
+from torchzoo.history.nights import finished_nights
+from torchzoo.history.proposals import Kind
+from torchzoo.record import Compilation
+
+
+def test_a_night_that_was_removed_is_no_base(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(5)
+    shutil.rmtree(suite.folder)
+    assert suite.night(15) == 1
+    assert suite.last.proposed[0].base == finished_nights(tmp_path)[3].stamp
+
+
+def test_the_nights_of_a_watch_are_told_apart_by_their_stamps(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "same")
+    suite.quiet(2)
+    stamps = [one.stamp for one in finished_nights(tmp_path)]
+    capsys.readouterr()
+    assert main(["history", "show", "same", "--metric", "latency", "--runs", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert all(stamp in shown for stamp in stamps)
+    sides = ["--from", stamps[0], "--to", stamps[1]]
+    assert main(["history", "regressions", *sides, "--runs", str(tmp_path)]) == 0
+
+
+def test_a_damaged_index_is_made_again_and_costs_no_night(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "slower")
+    suite.quiet(4)
+    (tmp_path / "history.sqlite").write_bytes(os.urandom(9000))
+    capsys.readouterr()
+    assert suite.night(15) == 1
+    assert capsys.readouterr().out.count("was damaged, and is made again") == 1
+    (tmp_path / "history.sqlite").unlink()
+    (tmp_path / "history.sqlite").mkdir()
+    count = len(lab.measured)
+    assert suite.night(15) == 2
+    assert len(lab.measured) == count  # it is seen before the suite is measured
+    assert "can't read the index" in capsys.readouterr().err
+
+
+def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with nights.locked(tmp_path):
+        assert main(["watch", str(tmp_path), "resnet18"]) == 2
+    assert "another torchzoo watch is at work on" in capsys.readouterr().err
+
+
+def test_a_night_that_cannot_be_read_is_named(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "same")
+    suite.quiet(1)
+    (suite.folder / "night.json").write_text("{")
+    assert suite.night(1) == 2
+    assert "night.json can't be read" in capsys.readouterr().err
+
+
+def test_leaks(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = FakeLab(Planted(repository)).install(monkeypatch)
+    lab.plan = lambda spec, _, noise: latency(0.02 * noise, leaks=repository.number(spec) >= 11)
+    suite = Suite(tmp_path, repository, "leaks")
+    for number in range(3):
+        assert suite.night(number, "--leak-check") == 0
+    assert suite.night(15, "--leak-check") == 1
+    assert [(one.case, one.kind) for one in suite.last.confirmed] == [(eval_case("leaks"), Kind.LEAKING)]
+    assert suite.last.blamed[0].specs == (repository.spec(11),)
+    assert suite.night(15, "--leak-check") == 0
+
+
+@pytest.mark.parametrize("flickers", [False, True])
+def test_more_graph_breaks_are_confirmed_where_every_process_has_them(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flickers: bool
+) -> None:
+    def broken(spec: str, case: Case, noise: float) -> Any:
+        made = latency(0.02 * noise)
+        is_broken = repository.number(spec) >= 11 and not (flickers and case.repeat == 2)
+        compilation = Compilation(graph_breaks={"print": 3 if is_broken else 2})
+        variants = {"eager": msgspec.structs.replace(made.variants["eager"], compilation=compilation)}
+        return msgspec.structs.replace(made, variants=variants)
+
+    FakeLab(broken).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "broken")
+    suite.quiet(2)
+    assert suite.night(15) == (0 if flickers else 1)
+    assert [one.kind for one in suite.last.proposed] == [Kind.GRAPH_BREAKS]
+    if not flickers:
+        assert [one.words for one in suite.last.confirmed] == ["2 graph breaks -> 3 graph breaks"]
+        assert suite.last.blamed[0].specs == (repository.spec(11),)
+        issue = (suite.folder / "issue-1.md").read_text()
+        assert issue.startswith("# broken eval cpu eager bs4: graph breaks since timm")
+        assert suite.night(15) == 0
+
+
+def test_an_earlier_night_that_cannot_be_read_costs_no_other(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FakeLab(Planted(repository)).install(monkeypatch)
+    suite = Suite(tmp_path, repository, "same")
+    suite.quiet(2)
+    (suite.folder / "run" / "run.json").write_text("{")
+    assert suite.night(2) == 0
+    assert capsys.readouterr().out.count("not all of the history can be read") == 1

@@ -1,0 +1,153 @@
+"""Documents of the studies of torch.compile, from made-up records: nanoGPT, ResNets, GPT-2 by mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from benchmark_runs import beside, module, report, run_of, table
+from study_records import CRASHED, alone, in_turns, late, trained
+
+from examples import INDUCTOR, variant_result
+from torchzoo import study
+from torchzoo.case import Backend, Mode, Precision
+from torchzoo.record import (
+    MeasuredPeaks,
+    Memory,
+)
+from torchzoo.zoo.catalog import find_models, load_model_class
+
+# --- nanogpt ---
+
+
+@pytest.fixture
+def peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a run that keeps the measured peaks of its machine; this machine has none."""
+    monkeypatch.setenv("TORCHZOO_CACHE", str(tmp_path / "cache"))
+    found = {"NVIDIA H200": MeasuredPeaks(tflop_per_s={"bf16": 700.0}, torch="2.15.0", date="2026-11-22")}
+    (tmp_path / "peaks.yaml").write_bytes(msgspec.yaml.encode(found))
+    return tmp_path
+
+
+def test_nanogpt_has_means_deviations_and_both_utilisations(peaks: Path) -> None:
+    sizes: dict[str, Any] = {"parameters": 124373760, "samples_per_step": 480, "device_name": "NVIDIA H200"}
+    axes: dict[str, Any] = {"precision": Precision.AMP_BF16}
+    run = run_of(
+        [
+            trained("nanogpt_gpt2_iteration", alone(1.0, 1.1, 1.2, **sizes), **axes),
+            trained("nanogpt_gpt2_iteration", in_turns(1.5, 0.5, **sizes), Backend("cudagraphs"), **axes),
+            trained("nanogpt_gpt2_iteration", CRASHED, INDUCTOR, **axes),
+        ],
+        peaks,
+    )
+    text = report("nanogpt", run)
+    times = beside(text, "Table 1, time of an iteration")
+    assert times["gpt2, eager"][0] == "3107.334 ms, sigma 2.762"
+    assert times["gpt2, eager"][1].startswith("1,100 ms [")
+    assert times["gpt2, eager"][1].endswith("sigma 100.0; 3 iterations")
+    assert times["gpt2, eager"][2] == "0.35 of the published"
+    assert times["gpt2, cudagraphs"][1].startswith("500 ms")
+    again = times["gpt2, eager, again (what the row cudagraphs was)"]
+    assert again[0] == "3098.297 ms, sigma 0.956"
+    assert again[1].startswith("1,500 ms")
+    assert times["gpt2, inductor"][1] == "not measured: no measured case of this run gives it"
+    shares = beside(text, "Table 2, model FLOPs utilisation")
+    operations = (6 * (124373760 - 1024 * 768) + 12 * 12 * 768 * 1024) * 491520
+    assert operations == pytest.approx(0.43337 * 312e12 * 3.107334, rel=1e-3)  # the formula gives the report's own MFU
+    assert shares["gpt2, cudagraphs, of the measured peak"][1].startswith(f"{operations / 0.5 / 700e10:.0f} %")
+    assert shares["gpt2, eager, of the datasheet's peak"][1].startswith(f"{operations / 1.1 / 989.5e10:.1f} %")
+    assert shares["gpt2, eager, of the datasheet's peak"][0] == "43.337 %, sigma 0"
+    assert "no such lowering" in text
+    first = msgspec.structs.replace(run, path=Path("/first"))
+    joined = msgspec.structs.replace(first, joined=(first, run))  # the second part has the peaks
+    again = beside(report("nanogpt", joined), "Table 2, model FLOPs utilisation")
+    assert again["gpt2, cudagraphs, of the measured peak"] == shares["gpt2, cudagraphs, of the measured peak"]
+
+
+def test_nanogpt_says_how_a_peak_that_is_not_known_is_measured(peaks: Path) -> None:
+    run = run_of([trained("nanogpt_shakespeare", alone(0.01, device_name="a GPU"))], peaks)
+    shares = beside(report("nanogpt", run), "Table 2, model FLOPs utilisation")
+    assert shares["shakespeare, eager, of the measured peak"][1] == "not measured: it needs torchzoo doctor --peaks"
+
+
+# --- resnets ---
+
+
+def test_resnets_have_both_kinds_of_images_beside_each_published_time() -> None:
+    run = run_of(
+        [
+            trained("timm_resnet18", alone(0.02, 0.04)),
+            trained("timm_resnet18_images", in_turns(0.3, 0.6, variants=late()), INDUCTOR),
+            trained("timm_resnet18_images", CRASHED, Backend("torchscript")),
+        ]
+    )
+    text = report("resnets", run)
+    rows = beside(text, "Table 3, time of an iteration")
+    resident = rows["resnet18, eager, images on the device"]
+    assert resident[0] == "0.299 s, sigma 0.132"
+    assert resident[1].startswith("0.03 s [0.02, 0.04]")
+    assert rows["resnet18, inductor, images loaded"][:3] == [
+        "0.403 s, sigma 0.161",
+        "0.6 s [0.6, 0.6], sigma 0; 16 iterations; compiled 1 more graphs while it was measured",
+        "1.49 of the published",
+    ]
+    assert rows["resnet18, torchscript"][1] == "not measured: no measured case of this run gives it"
+    assert table(text, "network")[0][5] == "0.500x [0.500, 0.500] (unsteady)"
+
+
+@pytest.mark.parametrize(("name", "model"), [("resnets", "timm_resnet18"), ("nanogpt", "nanogpt_shakespeare")])
+def test_a_backend_that_was_not_published_stands_beside_nothing(name: str, model: str) -> None:
+    case = trained(model, in_turns(0.2, 0.1), Backend("inductor", "max-autotune"))
+    text = report(name, run_of([case]))
+    rows = beside(text, next(iter(study.load(name).published.tables)))
+    (shown,) = (cells for figure, cells in rows.items() if "max-autotune" in figure)
+    assert shown[0] == ""
+    assert shown[1].startswith("100 ms" if name == "nanogpt" else "0.1 s")
+    assert shown[2:] == ["", ""]
+
+
+# --- gpt2_modes ---
+
+
+def test_gpt2_modes_puts_both_models_beside_the_blogs_table() -> None:
+    eager = variant_result(first_step_s=2.0, first_step_peak_bytes=3000 * 2**20)
+    first: dict[str, Any] = {"variants": {"eager": eager}}
+    candidate = variant_result(first_step_peak_bytes=1, memory_alone=Memory(first_step_peak_bytes=2000 * 2**20))
+    apart = in_turns(0.1, 0.04, variants={"eager": variant_result(), "candidate": candidate})
+    evaluated: dict[str, Any] = {"mode": Mode.EVAL, "precision": Precision.AMP}
+    run = run_of(
+        [
+            trained("hf_GPT2", alone(0.05, **first), precision=Precision.AMP),
+            trained("hf_GPT2_xl", in_turns(0.1, 0.04), INDUCTOR, precision=Precision.AMP),
+            trained("hf_GPT2_xl", apart, Backend("inductor", "reduce-overhead"), precision=Precision.AMP),
+            trained("hf_GPT2", in_turns(0.1, 0.02), Backend("inductor", "max-autotune"), **evaluated),
+            trained("hf_GPT2", in_turns(0.1, 0.03), Backend("cudagraphs"), **evaluated),
+        ]
+    )
+    text = report("gpt2_modes", run)
+    assert beside(text, "First step")["hf_GPT2, eager"][:2] == ["1 s", "2.00 s; batch 4, 512 tokens"]
+    assert beside(text, "Memory of the first step")["hf_GPT2, eager"][:3] == [
+        "3675 MiB",
+        "3,000 MiB; batch 4, 512 tokens",
+        "0.82 of the published",
+    ]
+    assert beside(text, "Memory of the first step")["hf_GPT2_xl, default"][1].startswith(
+        "not measured: only a process without eager gives it"
+    )
+    assert beside(text, "Memory of the first step")["hf_GPT2_xl, reduce-overhead"][1].startswith("2,000 MiB; batch 4")
+    train, evaluation = beside(text, "A step, train"), beside(text, "A step, eval")
+    assert train["hf_GPT2, eager"][0] == "57 ms"
+    assert train["hf_GPT2_xl, default"][0] == "34 ms"
+    assert train["hf_GPT2_xl, default"][1].startswith("40.0 ms")
+    assert evaluation["hf_GPT2, max-autotune"][0] == "30 ms"
+    assert evaluation["hf_GPT2, cudagraphs"][:2] == ["", "30.0 ms [30.0, 30.0]; batch 4, 1,024 tokens"]
+    assert evaluation["eager"][1] == "not measured: no measured case of this run gives it"
+
+
+@pytest.mark.parametrize("name", ["hf_GPT2", "hf_GPT2_xl"])
+def test_gpt2_modes_says_the_lengths_of_the_models(name: str) -> None:
+    lengths = module("gpt2_modes").LENGTHS
+    model: Any = load_model_class(find_models().spec(name))
+    assert (lengths[name, Mode.TRAIN], lengths[name, Mode.EVAL]) == (model.train_length, model.eval_length)
