@@ -89,6 +89,7 @@ DEARER_KINDS = {
     "masks for words": ("sam3", EVAL),
     "images in a prompt": ("qwen3_vl_2b", Mode.PREFILL),
     "a codec": ("dac_44khz", EVAL),
+    "a codec without training": ("encodec_24khz", EVAL),
     "a folded protein": ("esmfold", EVAL),
 }
 
