@@ -14,6 +14,7 @@ from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.case import Backend, Case, Domain, Mode
 from torchzoo.environment import MachineInfo
 from torchzoo.record import (
+    Alone,
     BackToBack,
     Block,
     Compilation,
@@ -59,6 +60,11 @@ def variant_result(**changes: Any) -> VariantResult:
         result_is_finite=True,
     )
     return msgspec.structs.replace(result, **changes)
+
+
+def by_itself(**changes: Any) -> Alone:
+    """A candidate in a process without eager."""
+    return msgspec.structs.replace(Alone(first_step_s=20.5, first_step_cpu_s=40.0, memory=Memory()), **changes)
 
 
 def measured(**changes: Any) -> Measured:

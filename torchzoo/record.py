@@ -66,7 +66,15 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     host_peak_rss_bytes: Count | None = None
     host_peak_is_of_pass: bool = False  # False: the kernel's mark could not be reset; it is the process's peak so far
     host_uss_bytes: Count | None = None  # the process's own: memory that it shares with the fork server is not counted
-    first_step_peak_bytes: Count | None = None  # of the device, compiling included; only of a candidate that is alone
+
+
+class Alone(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate in a new process, in which no eager step came before. Its caches of compiled code began empty."""
+
+    first_step_s: Seconds  # wall time, compilation included; other workers share the cores if `jobs` is above 1
+    first_step_cpu_s: Seconds  # the compilers' own processes included
+    first_step_peak_bytes: Count | None = None  # of the device, compiling included; None on the CPU
+    memory: Memory  # of steady steps
 
 
 class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,7 +249,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     first_step_peak_bytes: Count | None = None  # of the device, compiling included; None before 2026-11-22
     warmup_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
     memory: Memory
-    memory_alone: Memory | None = None  # of a candidate in a process without eager, where that was asked for and worked
+    alone: Alone | None = None  # of a candidate, where that was asked for and worked
     back_to_back: Annotated[tuple[BackToBack, ...], Meta(min_length=1)]
     result_is_finite: bool  # loss (train) or outputs (eval) after warm-up
     device_active_s: Seconds | None = None  # time in which the device works in one step; None on the CPU, or not known

@@ -118,6 +118,27 @@ def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path, measured_
     assert seen_with(str(tmp_path / "cache"), "tiny", "twin") == [("shared", 0, 1), ("shared", 1, 0)]
 
 
+def test_a_candidate_alone_fills_the_warm_caches_so_that_nothing_compiles_a_third_time(tmp_path: Path) -> None:
+    built = tmp_path / "built"
+    code = TINY.replace(
+        "def build_network(self):",
+        f"def build_network(self):\n        import os\n        print(os.getpid(), file=open({str(built)!r}, 'a'))",
+    )
+    make_folder(tmp_path / "zoo", "tiny", code)
+    arguments = ["--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--backend", "inductor", "--threads", "1"]
+    done = run("tiny", *arguments, "--time-limit", "0.5", "--cache", "warm", "--memory-alone", "--json")
+    assert done.returncode == 0, done.stderr
+    record = msgspec.json.decode(done.stdout, type=Record)
+    counts = compilation(record)
+    assert counts is not None
+    assert (counts.cache, counts.cache_hits, counts.cache_misses) == ("warm", 1, 0)
+    assert len(set(built.read_text().split())) == 2  # the process that is alone, and the measured one
+    assert isinstance(record.outcome, Measured)
+    candidate = record.outcome.variants["candidate"]
+    assert candidate.alone is not None
+    assert candidate.alone.first_step_cpu_s > candidate.first_step_cpu_s  # it compiled
+
+
 def test_json_prints_the_record_and_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny")
     done = run_alone("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--json")

@@ -18,7 +18,7 @@ from torchzoo.measure import case as case_module
 from torchzoo.measure.finite import is_finite
 from torchzoo.model import Model
 from torchzoo.record import FailureKind
-from torchzoo.run.worker import failure
+from torchzoo.run.failures import failure
 from torchzoo.settings import Stage
 from user_models import TINY
 

@@ -75,6 +75,19 @@ def test_energy_and_rates_have_their_intervals_too() -> None:
     assert units.operations_per_s(median_estimate([3.6e12])) == "3.60 TFLOP/s (one sample)"
 
 
+@pytest.mark.parametrize(
+    ("shares", "text"),
+    [
+        ([0.04, 0.012, 0.01], "1.2% and more in half of the cases (from 1.0% to 4.0%)"),
+        ([0.029], "2.9% and more"),
+        ([3.0, 0.5, 2.0], "over 100% in half of the cases (from 50.0%)"),
+        ([3.0, 2.0], "more than 100% only"),
+    ],
+)
+def test_the_least_differences_that_can_be_found(shares: list[float], text: str) -> None:
+    assert units.least_differences(shares) == text
+
+
 def test_a_case_shows_eager_and_candidate_side_by_side() -> None:
     text = rendered(tables.case_table(record(compared(), backend=INDUCTOR)))
     assert "200.00 ms [200.00, 200.00]" in text

@@ -13,7 +13,7 @@ from examples import measured
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import messages
 from torchzoo.run.messages import Reader
-from torchzoo.run.worker import failure
+from torchzoo.run.failures import failure
 from torchzoo.run.workers import Garbled
 from torchzoo.settings import Stage
 

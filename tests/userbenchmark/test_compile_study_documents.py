@@ -10,7 +10,7 @@ import pytest
 from benchmark_runs import beside, module, report, run_of, table
 from study_records import CRASHED, alone, in_turns, late, trained
 
-from examples import INDUCTOR, variant_result
+from examples import INDUCTOR, by_itself, variant_result
 from torchzoo import study
 from torchzoo.case import Backend, Mode, Precision
 from torchzoo.record import (
@@ -114,7 +114,7 @@ def test_a_backend_that_was_not_published_stands_beside_nothing(name: str, model
 def test_gpt2_modes_puts_both_models_beside_the_blogs_table() -> None:
     eager = variant_result(first_step_s=2.0, first_step_peak_bytes=3000 * 2**20)
     first: dict[str, Any] = {"variants": {"eager": eager}}
-    candidate = variant_result(first_step_peak_bytes=1, memory_alone=Memory(first_step_peak_bytes=2000 * 2**20))
+    candidate = variant_result(first_step_peak_bytes=1, alone=by_itself(first_step_peak_bytes=2000 * 2**20))
     apart = in_turns(0.1, 0.04, variants={"eager": variant_result(), "candidate": candidate})
     evaluated: dict[str, Any] = {"mode": Mode.EVAL, "precision": Precision.AMP}
     run = run_of(

@@ -16,7 +16,7 @@ from kept_runs import keep
 from torchzoo import cli, study
 from torchzoo.case import Case, Mode, Precision
 from torchzoo.report.beside import Published
-from torchzoo.settings import Pass, Settings
+from torchzoo.settings import CacheMode, Pass, Settings
 from torchzoo.userbenchmark import Choice
 from torchzoo.zoo.suites import read_suite
 
@@ -59,6 +59,7 @@ def test_compilers_measures_the_memory_of_each_side_in_a_process_of_its_own(
 ) -> None:
     assert axis(planned["paper_compilers"], "backend") == {"inductor"}
     assert settings("paper_compilers", tmp_path).passes == (Pass.MEMORY_ALONE,)
+    assert settings("paper_compilers", tmp_path).cache is CacheMode.WARM  # filled by that process
 
 
 def test_devices_are_compared_at_both_precisions_and_the_same_batches(planned: dict[str, list[Case]]) -> None:

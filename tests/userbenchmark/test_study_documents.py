@@ -9,7 +9,7 @@ import msgspec
 from benchmark_runs import beside, report, run_of, table
 from study_records import CRASHED, alone, in_turns, late, trained, with_domains
 
-from examples import INDUCTOR, measured, variant_result
+from examples import INDUCTOR, by_itself, measured, variant_result
 from examples import record as example
 from torchzoo import study
 from torchzoo.case import Backend, Domain, Mode, Precision
@@ -80,7 +80,7 @@ def remembering(host: float, device: float, *, is_alone: bool) -> Measured:
         Memory(host_peak_rss_bytes=int(one * 2**30), device_peak_allocated_bytes=int(other * 2**30))
         for one, other in ((1, 1), (host, device), (3, 3))
     )
-    candidate = variant_result(memory=with_eager, memory_alone=own if is_alone else None)
+    candidate = variant_result(memory=with_eager, alone=by_itself(memory=own) if is_alone else None)
     return in_turns(0.2, 0.1, variants={"eager": variant_result(memory=eager), "candidate": candidate})
 
 

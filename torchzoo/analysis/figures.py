@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from torchzoo import stats
 from torchzoo.analysis.bound import device_share
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Block, Measured, Memory, Record, VariantResult
+from torchzoo.settings import CacheMode
 from torchzoo.stats import Estimate, Shares
+
+
+class FirstStep(NamedTuple):
+    """The step that compiles."""
+
+    wall_s: float
+    cpu_s: float  # the compilers' own processes included
 
 
 class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +34,19 @@ class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
     def shares(self) -> Shares | None:
         """How the wall time of the profiled steps divides; None without a breakdown."""
         return stats.shares(self.raw.breakdown) if self.raw.breakdown is not None else None
+
+    @property
+    def cold_first_step(self) -> FirstStep | None:
+        """The first step where the caches of compiled code began empty; None if they did not.
+
+        It is that of the process in which a candidate was alone, where there was one.
+        """
+        if self.raw.alone is not None:
+            return FirstStep(self.raw.alone.first_step_s, self.raw.alone.first_step_cpu_s)
+        compilation = self.raw.compilation
+        if compilation is not None and compilation.cache in (CacheMode.WARM, CacheMode.SHARED):
+            return None
+        return FirstStep(self.raw.first_step_s, self.raw.first_step_cpu_s)
 
     @property
     def step_energy_j(self) -> Estimate | None:
@@ -93,7 +115,7 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
         if self.candidate is None:
             return None
         raw = self.candidate.raw
-        candidate, eager = peak_bytes(raw.memory_alone or raw.memory), peak_bytes(self.eager.raw.memory)
+        candidate, eager = peak_bytes(raw.alone.memory if raw.alone else raw.memory), peak_bytes(self.eager.raw.memory)
         return candidate / eager if candidate and eager else None
 
 

@@ -1,8 +1,6 @@
-"""The memory of a candidate that is alone in its process: no eager step, and no eager copy of anything, came before."""
+"""A candidate that is alone in its process: no eager step, and no eager copy of anything, came before."""
 
 from __future__ import annotations
-
-import msgspec
 
 from torchzoo import backends
 from torchzoo.backends import dynamo
@@ -15,7 +13,7 @@ from torchzoo.measure.process_group import use_device
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import memory_steps, warm_up
 from torchzoo.model import Model
-from torchzoo.record import CANDIDATE_VARIANT, Memory
+from torchzoo.record import CANDIDATE_VARIANT, Alone
 from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.spec import ModelSpec
@@ -26,8 +24,8 @@ def can_be_alone(case: Case) -> bool:
     return case.backend != EAGER and backends.info(case.backend.name).uses_dynamo and case.world == 1
 
 
-def memory_alone(case: Case, spec: ModelSpec, device_name: str, settings: Settings) -> Memory:
-    """Build the model, compile it, and read the peaks of its first step and of a few steady ones.
+def measure_alone(case: Case, spec: ModelSpec, device_name: str, settings: Settings) -> Alone:
+    """Build the model, compile it, time its first step, and read the peaks of that step and of a few steady ones.
 
     This process must be new to the device.
     """
@@ -38,8 +36,12 @@ def memory_alone(case: Case, spec: ModelSpec, device_name: str, settings: Settin
     apply_memory_format(model, case.memory_format)
     variant, watch = _candidate(model, case), watch_compilation()
     warm = warm_up(variant, PatientClock(device), settings, watch.graphs, watch_device_peak(device))
-    memory = measure_memory(variant.step, memory_steps(settings, warm), device)
-    return msgspec.structs.replace(memory, first_step_peak_bytes=warm.first_step_peak_bytes)
+    return Alone(
+        first_step_s=warm.first_step_s,
+        first_step_cpu_s=warm.first_step_cpu_s,
+        first_step_peak_bytes=warm.first_step_peak_bytes,
+        memory=measure_memory(variant.step, memory_steps(settings, warm), device),
+    )
 
 
 def _candidate(model: Model, case: Case) -> Variant:

@@ -147,10 +147,18 @@ def difference(share: float) -> str:
 
 
 def least_differences(shares: Sequence[float]) -> str:
-    """`1.2% and more in half of the cases (from 1.0% to 4.0%)`, for the differences that can be found, by case."""
+    """`1.2% and more in half of the cases (from 1.0% to 4.0%)`, for the differences that can be found, by case.
+
+    `2.9% and more` where they are all the same, as those of a single case.
+    """
     ordered = sorted(shares)
     middle, least, most = (difference(share) for share in (ordered[len(ordered) // 2], ordered[0], ordered[-1]))
-    return f"{middle} and more in half of the cases (from {least} to {most})"
+    over = difference(2)
+    if least == over:
+        return "more than 100% only"
+    if middle == over:
+        return f"{over} in half of the cases (from {least})"
+    return f"{middle} and more" + (f" in half of the cases (from {least} to {most})" if least != most else "")
 
 
 def first_few(texts: Sequence[str], most: int = 8, what: str = "") -> str:

@@ -145,7 +145,7 @@ def _outcome(found: Took | Exception, stage: Stage, log: str) -> Outcome:
         return Skipped(reason=written(str(found)))
     import traceback
 
-    from torchzoo.run.worker import failure
+    from torchzoo.run.failures import failure
 
     traceback.print_exception(found)
     return failure(found, stage, log)

@@ -21,13 +21,14 @@ from pathlib import Path
 import msgspec
 
 from torchzoo import heap
-from torchzoo.backends import SCRATCH_VARIABLE, NotFiniteByBackend, NotRunnable
+from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
 from torchzoo.case import EAGER, Case
 from torchzoo.environment import MachineInfo, host_loop_s, pin, pin_this_thread, usable_cores
 from torchzoo.errors import attempt, written
-from torchzoo.record import CANDIDATE_VARIANT, Failed, FailureKind, Measured, Memory, Outcome, Skipped
+from torchzoo.record import CANDIDATE_VARIANT, Alone, Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
 from torchzoo.run.debugging import case_folder
+from torchzoo.run.failures import failure
 from torchzoo.run.lanes import Lane
 from torchzoo.run.ranks import Rank, Watch, fork_ranks, share_of
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
@@ -90,8 +91,8 @@ def work(request: Request, connection: Connection) -> None:
     tracing, alone = contextlib.ExitStack(), None
     if Pass.MEMORY_ALONE in request.settings.passes and request.case.backend != EAGER:
         tell(Stage.ALONE)
-        alone = _memory_alone(request)
-    if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER:
+        alone = _alone(request)
+    if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER and alone is None:
         tell(Stage.PRIME)
         _prime(request)
     ranks = _fork_ranks(request, connection)
@@ -110,7 +111,7 @@ def work(request: Request, connection: Connection) -> None:
     )
     result = attempt(lambda: _measure(request, tell, window=window, cores=own_cores, ranks=ranks))
     if isinstance(result, Measured) and alone is not None:
-        candidate = msgspec.structs.replace(result.variants[CANDIDATE_VARIANT], memory_alone=alone)
+        candidate = msgspec.structs.replace(result.variants[CANDIDATE_VARIANT], alone=alone)
         result = msgspec.structs.replace(result, variants={**result.variants, CANDIDATE_VARIANT: candidate})
     cause = watch.cause(time.monotonic()) if isinstance(result, Exception) else None
     line = _outcome_line(cause or result, stage, request.log)
@@ -231,12 +232,13 @@ def _prime(request: Request) -> None:
         os._exit(1)
 
 
-def _memory_alone(request: Request) -> Memory | None:
-    """The candidate's memory in a process that is forked before this one touches a device; None if that fails.
+def _alone(request: Request) -> Alone | None:
+    """The candidate in a process that is forked before this one touches a device; None if that fails.
 
-    It compiles into a folder of its own, so that this process begins with the caches that it should have.
+    It compiles into an empty folder. Where this process should find warm caches, that is the folder which this process
+    reads afterwards, so that nothing is compiled a third time. Else this process does not see it.
     """
-    from torchzoo.measure.alone import can_be_alone, memory_alone
+    from torchzoo.measure.alone import can_be_alone, measure_alone
 
     if not can_be_alone(request.case):
         return None
@@ -247,13 +249,14 @@ def _memory_alone(request: Request) -> Memory | None:
         with os.fdopen(reading, "rb") as answer:
             line = answer.read()
         os.waitpid(pid, 0)
-        return msgspec.json.decode(line, type=Memory) if line else None
+        return msgspec.json.decode(line, type=Alone) if line else None
     try:  # the copy of the worker must not run on, whatever happens in it
-        for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-            os.environ[name] = str(Path(request.scratch) / "alone" / name)
+        if request.settings.cache is not CacheMode.WARM:
+            for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+                os.environ[name] = str(Path(request.scratch) / "alone" / name)
         _limit_compile_processes(request)
         settings = msgspec.structs.replace(request.settings, threads=_threads(request))
-        found = attempt(lambda: memory_alone(request.case, request.spec, request.lane.device, settings))
+        found = attempt(lambda: measure_alone(request.case, request.spec, request.lane.device, settings))
         if isinstance(found, Exception):
             traceback.print_exception(found)  # into the log
         else:
@@ -369,31 +372,3 @@ def _redirect_output(log: str) -> None:
 def _limit_host_memory(limit_bytes: int | None) -> None:
     if limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
-
-
-def failure(error: BaseException, stage: Stage, log: str) -> Failed:
-    """The failure that an exception is. Its message is cut to one line; the end of the traceback is kept."""
-    text = " ".join(str(error).split())
-    return Failed(
-        kind=_kind(error),
-        stage=stage,
-        message=written(f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__),
-        traceback=written("".join(traceback.format_exception(error))[-4000:]),
-        log=log,
-    )
-
-
-def _kind(error: BaseException) -> FailureKind:
-    chain: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in chain:
-        chain.append(link)
-        link = link.__cause__ or link.__context__
-    if any(type(link).__name__ == "OutOfMemoryError" for link in chain):  # torch's, without importing torch
-        return FailureKind.OOM_DEVICE
-    refusals = ("can't allocate memory", "cannot allocate memory", "bad_alloc")
-    if any(isinstance(link, MemoryError) or any(words in str(link).lower() for words in refusals) for link in chain):
-        return FailureKind.OOM_HOST
-    if isinstance(error, NotFiniteByBackend):
-        return FailureKind.NOT_FINITE
-    return FailureKind.ERROR

@@ -1,7 +1,7 @@
 """What each mode of torch.compile costs at first and gains afterwards, on GPT-2.
 
 For eager and for inductor's modes `default`, `reduce-overhead`, `max-autotune` and `max-autotune-no-cudagraphs`: the
-initial step, which compiles (wall and CPU time, caches cold, one case at a time), the peak of device memory, and the
+initial step, which compiles (wall and CPU time, caches empty, one case at a time), the peak of device memory, and the
 steady step, in training and in evaluation under AMP. The modes are those in the documentation of `torch.compile`
 (https://docs.pytorch.org/docs/stable/generated/torch.compile.html). A blog of 2023 has such a table for GPT-2 XL. The
 models are those of the suite `study_modes`: GPT-2 XL, and the smallest GPT-2, since the blog's memory is too small for
@@ -17,7 +17,7 @@ from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, exactly, scaled
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
-from torchzoo.settings import Pass, Settings
+from torchzoo.settings import CacheMode, Pass, Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice, measured, not_measured, speedup_of
@@ -33,14 +33,17 @@ LENGTHS = {
 }
 MODES = (None, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
+NOT_COLD = "no process began with empty caches of compiled code"
+
 #: One case with its figures.
 Line = tuple[CaseResult, CaseFigures]
 
 READING = """## How to read it, and where it can mislead
 
-Each mode ran in a process of its own with empty caches, in turns with eager. Its speedup is against that eager, not
-against the eager line of the table, which comes from another process. The initial step is one measurement, without an
-interval. Compilers use several processes at once, so its wall time depends on the number of cores, its CPU time less.
+Each mode ran in two processes. The first began with empty caches of compiled code and took no eager step: the initial
+step is of that one. The second found the compiled code in the cache and took turns with eager. The speedup is against
+that eager, not against the eager line of the table, which comes from another process. The initial step is one
+measurement, without an interval; it is left out where no process began with empty caches. Compilers use several processes at once, so its wall time depends on the number of cores, its CPU time less.
 *Pays after* is the number of steps after which the time that compiling cost is regained. It is computed from medians
 and includes the first step. Device memory is the allocator's peak over a few steady steps, weights included. What CUDA
 graphs keep for themselves is part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended.
@@ -48,7 +51,11 @@ graphs keep for themselves is part of *reserved*. If its CUDA graphs were skippe
 
 
 def plan(choice: Choice) -> RunRequest:
-    """Eager and four modes of inductor. One case at a time, so that no other case makes compiling slower."""
+    """Eager and four modes of inductor. One case at a time, so that no other case makes compiling slower.
+
+    Each mode compiles once, in the process that reads the memory of its first step; the timed process finds the
+    compiled code in the cache. Autotuning takes minutes.
+    """
     return RunRequest(
         patterns=choice.patterns,
         suites=choice.suites_or("study_modes"),
@@ -59,7 +66,7 @@ def plan(choice: Choice) -> RunRequest:
             backends=(EAGER, *(Backend("inductor", option) for option in MODES)),
             precisions=(Precision.AMP,),
         ),
-        settings=Settings(passes=(Pass.MEMORY_ALONE,)),
+        settings=Settings(passes=(Pass.MEMORY_ALONE,), cache=CacheMode.WARM),
         jobs=1,
     )
 
@@ -85,7 +92,7 @@ def rows(run: Run) -> list[Row]:
 
         peak, missing = shown.raw.first_step_peak_bytes, "no peak of the first step is known here"
         if result.has_candidate:
-            alone = shown.raw.memory_alone
+            alone = shown.raw.alone
             peak = None if alone is None else alone.first_step_peak_bytes
             missing = (
                 "only a process without eager gives it, and there was none (--memory-alone)" if not alone else missing
@@ -103,7 +110,9 @@ def rows(run: Run) -> list[Row]:
             return Row(table=table, figure=name, beside=beside, measured=value, note=note, missing=missing)
 
         if case.mode is Mode.TRAIN:
-            rows.append(row("First step", exactly(shown.raw.first_step_s)))
+            first_step = shown.cold_first_step
+            first = None if first_step is None else exactly(first_step.wall_s)
+            rows.append(row("First step", first, missing=NOT_COLD))
             rows.append(row("Memory of the first step", None if peak is None else exactly(peak / 2**20)))
         rows.append(row(f"A step, {case.mode}", scaled(shown.latency_s, 1e3)))
     return rows
@@ -172,11 +181,11 @@ def _row(result: CaseResult, figures: CaseFigures) -> list[str]:
 
 
 def _measures(case: Case, figures: VariantFigures) -> list[str]:
+    first_step = figures.cold_first_step
     return [
         case.precision,
         str(case.batch_size),
-        units.seconds(figures.raw.first_step_s),
-        units.seconds(figures.raw.first_step_cpu_s),
+        *(("", "") if first_step is None else map(units.seconds, first_step)),
         units.size(figures.raw.memory.device_peak_allocated_bytes),
         units.size(figures.raw.memory.device_peak_reserved_bytes),
         units.latency(figures.latency_s),
@@ -191,7 +200,8 @@ def _eager_beside(result: CaseResult, figures: CaseFigures) -> list[str]:
 def pays_after(figures: CaseFigures) -> str:
     """How many steps it takes to regain the time by which the candidate's first step was longer than eager's."""
     gain_s = figures.eager.latency_s.value - figures.shown.latency_s.value
-    if figures.speedup is None or figures.speedup.low <= 1 or gain_s <= 0:
+    first, of_eager = figures.shown.cold_first_step, figures.eager.cold_first_step
+    if figures.speedup is None or figures.speedup.low <= 1 or gain_s <= 0 or first is None or of_eager is None:
         return "never, or not known"
-    cost_s = figures.shown.raw.first_step_s - figures.eager.raw.first_step_s
+    cost_s = first.wall_s - of_eager.wall_s
     return f"{max(1, 1 + round(cost_s / gain_s)):,} steps"

@@ -12,7 +12,7 @@ from statistics import stdev
 from typing import NamedTuple
 
 from torchzoo.analysis.bootstrap import mean
-from torchzoo.analysis.cases import CaseResult
+from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.peaks import datasheet, measured_file, measured_key, read_measured
 from torchzoo.case import EAGER, Backend, Mode, Precision
@@ -99,6 +99,18 @@ def rows(run: Run) -> list[Row]:
         if backend == CUDAGRAPHS:
             again = f"{training.name}, eager, again (what the row cudagraphs was)"
             rows += _of_variant(training, figures, EAGER_VARIANT, peaks, figure=again, beside=published)
+    return [*rows, *_without_figures(run)]
+
+
+def _without_figures(run: Run) -> list[Row]:
+    """Rows of published figures whose case ran here and gave no figure."""
+    rows = []
+    for result in case_results(run):
+        training, backend = TRAININGS.get(result.case.model), result.case.backend
+        if training is not None and result.figures is None and backend in BACKENDS:
+            missing = f"{result.status}, see *Not measured*"
+            figure = f"{training.name}, {backend}"
+            rows += [Row(table=table, figure=figure, measured=None, missing=missing) for table in (TIME, UTILISATION)]
     return rows
 
 
