@@ -17,6 +17,7 @@ from torchzoo.history.ab import AbRequest
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Ask, Evidence, Verdict
 from torchzoo.history.environments import EnvironmentNotMade
+from torchzoo.history.installers import Installer
 from torchzoo.history.turns import OnRecord
 from torchzoo.history.watch import Options
 from torchzoo.stats import Estimate
@@ -88,6 +89,22 @@ def test_a_culprit_is_shown_with_what_reproduces_it(
         "  reproduce: torchzoo ab --base torch==2.14 --candidate torch==2.15 tiny "
         f"--models-dir {tmp_path / 'zoo'} --mode train --device cpu"
     )
+
+
+@pytest.mark.parametrize(("uv", "is_said"), [(None, True), ("/x/uv", False)])
+def test_where_pip_makes_the_environments_uv_is_recommended(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    uv: str | None,
+    is_said: bool,
+) -> None:
+    use(monkeypatch, FakeJudge(15))
+    monkeypatch.setattr(bisect, "find_installer", lambda: Installer(uv=uv))
+    assert main([*words, "-o", str(tmp_path / "out")]) == bisect.FOUND
+    assert (bisect.COPIES in " ".join(capsys.readouterr().err.split())) is is_said
 
 
 def test_nothing_found(

@@ -20,6 +20,7 @@ from torchzoo.history.bisection import Answer, Judge
 from torchzoo.history.candidates import about_commit, candidates, short_name
 from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_text, ratio_text
 from torchzoo.history.environments import prepare, using
+from torchzoo.history.installers import find_installer
 from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
 from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
@@ -31,6 +32,10 @@ from torchzoo.settings import Pass
 from torchzoo.zoo.catalog import find_models
 
 FOUND, NOT_FOUND = 0, 1
+COPIES = (
+    "pip makes the environments here, and copies torch into each of them: some 5 GB and two minutes. "
+    "With uv they share its files and take seconds: pip install uv"
+)
 #: What a run must do to see these changes.
 PASS_OF = {Kind.INCORRECT: Pass.CHECK, Kind.LEAKING: Pass.LEAK_CHECK}
 
@@ -126,6 +131,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.resume is None:
             for spec in (asked.versions[0], asked.versions[-1]):
                 prepare(spec)  # where that fails, the folder is still free for a corrected command
+            if not find_installer().shares_files:
+                terminal.say(COPIES)
             log.begin(asked)
         _say_known(log)
         terminal.show_line(f"{len(asked.versions)} versions from {asked.versions[0]} to {asked.versions[-1]}")
