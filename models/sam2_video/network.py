@@ -40,7 +40,7 @@ class Tracker(nn.Module):
         self.model = Sam2Video(config)
 
     def fill_caches(self, image_size: int) -> None:
-        """Compute the positions of memories, as transformers does once for a process: the first step is as others are."""
+        """Compute the positions of memories, as transformers does once for a process: the first step is as others."""
         side, device = image_size // 16, next(self.parameters()).device
         self.model.memory_encoder.position_encoding(torch.Size([1, 64, side, side]), device, torch.float32)
 

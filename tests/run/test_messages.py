@@ -12,8 +12,8 @@ import pytest
 from examples import measured
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import messages
-from torchzoo.run.messages import Reader
 from torchzoo.run.failures import failure
+from torchzoo.run.messages import Reader
 from torchzoo.run.workers import Garbled
 from torchzoo.settings import Stage
 

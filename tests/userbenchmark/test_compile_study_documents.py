@@ -15,7 +15,6 @@ from torchzoo import study
 from torchzoo.case import Backend, Mode, Precision
 from torchzoo.record import (
     MeasuredPeaks,
-    Memory,
 )
 from torchzoo.zoo.catalog import find_models, load_model_class
 

@@ -43,10 +43,11 @@ READING = """## How to read it, and where it can mislead
 Each mode ran in two processes. The first began with empty caches of compiled code and took no eager step: the initial
 step is of that one. The second found the compiled code in the cache and took turns with eager. The speedup is against
 that eager, not against the eager line of the table, which comes from another process. The initial step is one
-measurement, without an interval; it is left out where no process began with empty caches. Compilers use several processes at once, so its wall time depends on the number of cores, its CPU time less.
-*Pays after* is the number of steps after which the time that compiling cost is regained. It is computed from medians
-and includes the first step. Device memory is the allocator's peak over a few steady steps, weights included. What CUDA
-graphs keep for themselves is part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended.
+measurement, without an interval; it is left out where no process began with empty caches. Compilers use several
+processes at once, so its wall time depends on the number of cores, its CPU time less. *Pays after* is the number of
+steps after which the time that compiling cost is regained. It is computed from medians and includes the first step.
+Device memory is the allocator's peak over a few steady steps, weights included. What CUDA graphs keep for themselves is
+part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended.
 """
 
 

@@ -31,10 +31,10 @@ samples. CM and GM of a model have no interval: a peak is one number, and it may
 the allocator's peak over a few steps, weights included. A pool that CUDA graphs keep counts if it is in use. CM is the
 peak resident memory of a process. Eager's is read before anything is compiled. The candidate's is that of a process of
 its own, which took no eager step: so both may be below 1. The first step is of that process too, and its caches of
-compiled code began empty. The libraries are loaded once for all processes and count in
-both peaks. Where there was no such process, or it failed, the table of models has the peak beside eager, with a note,
-and no mean of CM or GM counts it. The means are over the cases that ran, stayed steady and were not found wrong
-(*counted*). Where others are left out, a mean may look better than it is.
+compiled code began empty. The libraries are loaded once for all processes and count in both peaks. Where there was no
+such process, or it failed, the table of models has the peak beside eager, with a note, and no mean of CM or GM counts
+it. The means are over the cases that ran, stayed steady and were not found wrong (*counted*). Where others are left
+out, a mean may look better than it is.
 """
 
 
