@@ -18,11 +18,12 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import nn
+from transformers import Sam2VideoConfig
 
 from torchzoo.networks.sized import SizedModel
 from torchzoo.tasks import Batch, NetworkModel
 
-from .network import Tracker, video_config
+from .network import Tracker
 
 
 class Model(SizedModel, NetworkModel):
@@ -48,11 +49,26 @@ class Model(SizedModel, NetworkModel):
     small_data: ClassVar[dict[str, Any]] = {"frame_count": 3, "image_size": 128}
 
     def build_network(self) -> nn.Module:
-        return Tracker(video_config(self.sizes, self.image_size))
+        size = self.image_size
+        backbone = {"model_type": "sam2_hiera_det_model", "image_size": [size, size], **self.sizes}
+        config = Sam2VideoConfig(
+            vision_config={
+                "backbone_config": backbone,
+                "backbone_channel_list": self.sizes["embed_dim_per_stage"][::-1],
+                "backbone_feature_sizes": [[size // stride] * 2 for stride in (4, 8, 16)],
+            },
+            prompt_encoder_config={"image_size": size},
+            image_size=size,
+            memory_attention_rope_feat_sizes=[size // 16] * 2,
+        )
+        return Tracker(config)
 
     def build(self) -> None:
+        """transformers computes the positions of memories once for a process. So that the first step is as others are,
+        they are there before it."""
         super().build()
-        cast("Tracker", self.network).fill_caches(self.image_size)
+        side, network = self.image_size // 16, cast("Tracker", self.network)
+        network.model.memory_encoder.position_encoding(torch.Size([1, 64, side, side]), self.device, torch.float32)
 
     def build_batch(self) -> Batch:
         size = self.image_size

@@ -9,20 +9,6 @@ from transformers import Sam2VideoConfig, Sam2VideoInferenceSession, Sam2VideoMo
 OBJECT = 1  # its name in a session
 
 
-def video_config(sizes: dict[str, Any], image_size: int) -> Sam2VideoConfig:
-    """The configuration for square frames of `image_size` and an image encoder (Hiera) of these sizes."""
-    return Sam2VideoConfig(
-        vision_config={
-            "backbone_config": {"model_type": "sam2_hiera_det_model", "image_size": [image_size] * 2, **sizes},
-            "backbone_channel_list": sizes["embed_dim_per_stage"][::-1],
-            "backbone_feature_sizes": [[image_size // stride] * 2 for stride in (4, 8, 16)],
-        },
-        prompt_encoder_config={"image_size": image_size},
-        image_size=image_size,
-        memory_attention_rope_feat_sizes=[image_size // 16] * 2,
-    )
-
-
 class Sam2Video(Sam2VideoModel):  # type: ignore[no-untyped-call]
     """transformers runs it in inference mode, whose tensors AOTAutograd refuses. A step has no gradients anyway."""
 
@@ -38,11 +24,6 @@ class Tracker(nn.Module):
     def __init__(self, config: Sam2VideoConfig) -> None:
         super().__init__()
         self.model = Sam2Video(config)
-
-    def fill_caches(self, image_size: int) -> None:
-        """Compute the positions of memories, as transformers does once for a process: the first step is as others."""
-        side, device = image_size // 16, next(self.parameters()).device
-        self.model.memory_encoder.position_encoding(torch.Size([1, 64, side, side]), device, torch.float32)
 
     def forward(self, videos: Tensor, points: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Videos (B, F, 3, H, W), points (B, 1, 1, 1, 2: x, y) and labels to masks (B, F, S, S) and scores (B, F)."""

@@ -24,7 +24,7 @@ aten = torch.ops.aten
 #: Operators (without their overload) that compute much, as far as a name can tell. One that has a formula, PyTorch's or
 #: one of `formulas`, is counted. One that has none is named in `Flops.without_formula`.
 HEAVY = re.compile(
-    r"(conv(?!ert)|linear|matmul|attention|rnn|lstm|gru_|gru$|_mm|mm_?$|mv_?$|dot$|linalg_|fft_|trilinear$|cdist|pdist|euclidean_dist$|"
+    r"(conv(?!ert)|linear|matmul|attention|rnn|lstm|gru_|gru$|_mm|mm_?$|mv_?$|dot$|linalg_|fft_|trilinear$|cdist|pdist|"
     r"cholesky|triangular_solve|svd|(?<!w)eig(?!ht)|transformer_encoder_layer)"
 )
 #: Operators with such a name that compute little: cells of RNNs whose matrix products are operators of their own, the
@@ -200,11 +200,6 @@ def _solve_triangular(a: Tensor, _b: Tensor, *, unitriangular: bool = False, out
     return right_hand_sides * unknowns * (unknowns - 1 + (not unitriangular))
 
 
-def _euclidean_distances(a: Tensor, b: Tensor, **_: Any) -> int:
-    """A product of all rows of a with all of b. Squared norms and ones stand beside the rows, in two columns more."""
-    return 2 * prod(a.shape[:-1]) * b.shape[-2] * (a.shape[-1] + 2)
-
-
 def _trilinear(
     a: Tensor, b: Tensor, c: Tensor, expand_a: list[int], expand_b: list[int], expand_c: list[int], *_: Any, **__: Any
 ) -> int:
@@ -301,7 +296,6 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten._weight_int8pack_mm: _packed_product,
     aten.linalg_solve_triangular: _solve_triangular,
     aten._trilinear: _trilinear,
-    aten._euclidean_dist: _euclidean_distances,
     aten.convolution_backward: _convolution_backward,
     aten._cudnn_rnn: _cudnn_rnn,
     aten._cudnn_rnn_backward: _cudnn_rnn_backward,
