@@ -55,10 +55,7 @@ class BackToBack(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Peaks over a few steady steps (one step if it is very slow), in a pass of their own.
-
-    A figure is None where the platform can't tell it.
-    """
+    """Peaks over a few steady steps (one if it is very slow), in a pass of their own; None where nothing tells them."""
 
     device_peak_allocated_bytes: Count | None = None
     device_peak_reserved_bytes: Count | None = None

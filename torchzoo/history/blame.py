@@ -130,7 +130,7 @@ def explain(
         given_up.append(target)
         try:
             for one in _culprits(work, target, versions, folder, remarks):
-                found.append(one)
+                found = joined(found, one)
                 left = [each for each in left if each not in one.blamed.explains]
         except TorchzooError as error:
             remarks.append(f"{target.label} could not be bisected: {one_line(error)}")
@@ -138,6 +138,25 @@ def explain(
     if open_ones:
         remarks.append(f"not bisected, after {len(folders)} bisections: {', '.join(one.label for one in open_ones)}")
     return Explained(found=tuple(found), left=tuple(left), remarks=tuple(remarks))
+
+
+def joined(found: Sequence[Found], new: Found) -> list[Found]:
+    """All of `found`, and `new`. Where a bisection ended at a culprit that is known, the two become one.
+
+    The figures are those of `new`; what only the earlier one explains keeps its own.
+    """
+    known = next((one for one in found if one.blamed.specs == new.blamed.specs), None)
+    if known is None:
+        return [*found, new]
+    effects = {(one.case, one.kind): one for one in (*known.effects, *new.effects)}
+    blamed = msgspec.structs.replace(
+        new.blamed,
+        probability=max(known.blamed.probability, new.blamed.probability),
+        explains=tuple(dict.fromkeys((*known.blamed.explains, *new.blamed.explains))),
+        inside=known.blamed.inside or new.blamed.inside,
+    )
+    both = Found(blamed=blamed, effects=tuple(effects.values()), comparison=new.comparison)
+    return [both if one is known else one for one in found]
 
 
 def _direct(decided: Decided) -> Found:
