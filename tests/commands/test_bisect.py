@@ -107,6 +107,17 @@ def test_where_pip_makes_the_environments_uv_is_recommended(
     assert (bisect.COPIES in " ".join(capsys.readouterr().err.split())) is is_said
 
 
+def test_without_an_installer_environments_that_are_made_still_serve(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> Installer:
+        raise UsageError("neither uv nor pip")
+
+    use(monkeypatch, FakeJudge(15))
+    monkeypatch.setattr(bisect, "find_installer", none)
+    assert main([*words, "-o", str(tmp_path / "out")]) == bisect.FOUND
+
+
 def test_nothing_found(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,13 +14,13 @@ import msgspec
 from torchzoo.commands.ab import say_record
 from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, spec_text, usable_path
 from torchzoo.commands.run_options import add_nightly_index, add_options, run_request
-from torchzoo.errors import TorchzooError, UsageError
+from torchzoo.errors import TorchzooError, UsageError, attempt
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Judge
 from torchzoo.history.candidates import about_commit, candidates, short_name
 from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_text, ratio_text
 from torchzoo.history.environments import prepare, using
-from torchzoo.history.installers import find_installer
+from torchzoo.history.installers import Installer, find_installer
 from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
 from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
@@ -131,7 +131,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.resume is None:
             for spec in (asked.versions[0], asked.versions[-1]):
                 prepare(spec)  # where that fails, the folder is still free for a corrected command
-            if not find_installer().shares_files:
+            installer = attempt(find_installer)  # there may be none, where all environments are made already
+            if isinstance(installer, Installer) and installer.name == "pip":
                 terminal.say(COPIES)
             log.begin(asked)
         _say_known(log)

@@ -48,11 +48,6 @@ class Installer(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         return "pip" if self.uv is None else "uv"
 
-    @property
-    def shares_files(self) -> bool:
-        """Whether environments with the same version of a package have its files once on the disk."""
-        return self.uv is not None
-
     def make_venv(self, folder: Path) -> list[str]:
         """The command that makes an empty virtual environment of this Python."""
         if self.uv is None:
