@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -239,6 +242,29 @@ def test_two_writers_at_once_make_one_index(runs: Path, tmp_path: Path) -> None:
     with open_index(tmp_path / "alone") as index:
         index.update([runs])
         assert sorted(map(str, everything(index))) == sorted(map(str, together))
+
+
+def open_at_once(path: Path, barrier: Barrier, answers: SimpleQueue[str]) -> None:
+    barrier.wait()
+    try:
+        with open_index(path):
+            answers.put("open")
+    except HistoryError as error:
+        answers.put(repr(error))
+
+
+def test_processes_that_make_one_new_index_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    """SQLite answers "locked" at once here, whatever its timeout: without a new try, 1 in 20 processes fails."""
+    forked = multiprocessing.get_context("fork")
+    barrier, answers = forked.Barrier(6), forked.SimpleQueue()
+    for attempt in range(40):
+        arguments = (tmp_path / str(attempt), barrier, answers)
+        processes = [forked.Process(target=open_at_once, args=arguments) for _ in range(6)]
+        for process in processes:
+            process.start()
+        assert [answers.get() for _ in processes] == ["open"] * 6
+        for process in processes:
+            process.join()
 
 
 def test_a_folder_with_a_name_that_is_no_utf8_is_indexed(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -218,9 +219,29 @@ def _connected(path: Path) -> Index:
     except OSError as error:
         raise HistoryError(f"can't make the folder {path.parent}: {error.strerror}; name another --index") from error
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
     return Index(path, connection)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Let one process write while others read.
+
+    While another process makes the same new file, SQLite refuses this at once. It waits only with other statements.
+    """
+    until = time.monotonic() + BUSY_S
+    while not _has_wal(connection, last_try=time.monotonic() > until):
+        time.sleep(0.01)
+
+
+def _has_wal(connection: sqlite3.Connection, *, last_try: bool) -> bool:
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        if last_try or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+        return False
+    return True
 
 
 # --- folders ---
