@@ -8,6 +8,8 @@ holds for every clone that has the same files and the same versions.
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
 import importlib.metadata
 import os
@@ -70,15 +72,27 @@ def write_committed(folder: Path, path: Path = COMMITTED) -> None:
 
 
 def fingerprint(paths: Iterable[Path], facts: Iterable[str] = ()) -> str:
-    """A hash of files, of all files in folders (their names and contents), and of `facts`."""
+    """A hash of files, of all files in folders (their names and contents), and of `facts`.
+
+    Comments and layout of Python files do not count.
+    """
     found = hashlib.sha256()
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file() and "__pycache__" not in file.parts:
-                content = file.read_bytes()
+                content = meaning(file.read_bytes()) if file.suffix == ".py" else file.read_bytes()
                 found.update(f"{file.relative_to(path.parent)} {len(content)}\n".encode() + content)
     found.update("\n".join(facts).encode())
     return found.hexdigest()
+
+
+@functools.cache
+def meaning(source: bytes) -> bytes:
+    """What Python makes of a file. Of one that it can't read: the file as it is."""
+    try:
+        return ast.dump(ast.parse(source)).encode()
+    except SyntaxError:
+        return source
 
 
 def software(constraints: Path) -> list[str]:

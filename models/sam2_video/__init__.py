@@ -14,16 +14,15 @@ A step has 5,231 GFLOP by our count. By hand: image encoder 8 x 292.4 = 2,339 (t
 the mask decoder.
 """
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from transformers import Sam2VideoConfig
 
 from torchzoo.networks.sized import SizedModel
 from torchzoo.tasks import Batch, NetworkModel
 
-from .network import Tracker
+from .network import Tracker, video_config
 
 
 class Model(SizedModel, NetworkModel):
@@ -49,26 +48,7 @@ class Model(SizedModel, NetworkModel):
     small_data: ClassVar[dict[str, Any]] = {"frame_count": 3, "image_size": 128}
 
     def build_network(self) -> nn.Module:
-        size = self.image_size
-        backbone = {"model_type": "sam2_hiera_det_model", "image_size": [size, size], **self.sizes}
-        config = Sam2VideoConfig(
-            vision_config={
-                "backbone_config": backbone,
-                "backbone_channel_list": self.sizes["embed_dim_per_stage"][::-1],
-                "backbone_feature_sizes": [[size // stride] * 2 for stride in (4, 8, 16)],
-            },
-            prompt_encoder_config={"image_size": size},
-            image_size=size,
-            memory_attention_rope_feat_sizes=[size // 16] * 2,
-        )
-        return Tracker(config)
-
-    def build(self) -> None:
-        """transformers computes the positions of memories once for a process. So that the first step is as others are,
-        they are there before it."""
-        super().build()
-        side, network = self.image_size // 16, cast("Tracker", self.network)
-        network.model.memory_encoder.position_encoding(torch.Size([1, 64, side, side]), self.device, torch.float32)
+        return Tracker(video_config(self.sizes, self.image_size))
 
     def build_batch(self) -> Batch:
         size = self.image_size

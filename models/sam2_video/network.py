@@ -9,6 +9,20 @@ from transformers import Sam2VideoConfig, Sam2VideoInferenceSession, Sam2VideoMo
 OBJECT = 1  # its name in a session
 
 
+def video_config(sizes: dict[str, Any], image_size: int) -> Sam2VideoConfig:
+    """The configuration for square frames of `image_size` and an image encoder (Hiera) of these sizes."""
+    return Sam2VideoConfig(
+        vision_config={
+            "backbone_config": {"model_type": "sam2_hiera_det_model", "image_size": [image_size] * 2, **sizes},
+            "backbone_channel_list": sizes["embed_dim_per_stage"][::-1],
+            "backbone_feature_sizes": [[image_size // stride] * 2 for stride in (4, 8, 16)],
+        },
+        prompt_encoder_config={"image_size": image_size},
+        image_size=image_size,
+        memory_attention_rope_feat_sizes=[image_size // 16] * 2,
+    )
+
+
 class Sam2Video(Sam2VideoModel):  # type: ignore[no-untyped-call]
     """transformers runs it in inference mode, whose tensors AOTAutograd refuses. A step has no gradients anyway."""
 

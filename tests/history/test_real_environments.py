@@ -13,18 +13,23 @@ from examples import ROOT
 from made_packages import make_index, make_repository, make_wheel, packages
 from torchzoo.history import kept_versions
 from torchzoo.history.environments import EnvironmentNotMade, prepare
-from torchzoo.history.installers import find_installer
+from torchzoo.history.installers import Installer, find_installer
 from torchzoo.history.specs import with_index
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
-@pytest.mark.parametrize("name", ["pip", "uv"])
-def test_a_real_installer_makes_a_working_environment(
-    name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name == "uv" and shutil.which("uv") is None:
+@pytest.fixture(params=["pip", "uv"])
+def installer(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installer:
+    if request.param == "uv" and shutil.which("uv") is None:
         pytest.skip("uv is not installed")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    return find_installer(request.param)
+
+
+def test_a_real_installer_makes_a_working_environment(
+    installer: Installer, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wheels = tmp_path / "wheels"
     for version in ("2.0", "3.0", "4.0"):
         make_wheel(wheels, "tztorch", version, [f"tztriton=={version}"])
@@ -36,8 +41,6 @@ def test_a_real_installer_makes_a_working_environment(
     make_repository(tmp_path / "lib", ["1.0", "2.0", "3.0"])
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    installer = find_installer(name)
     text = f"tztorch==3.0,tzlib@{tmp_path}/lib:HEAD~1,A=1"
     environment = prepare(text, cache, installer=installer)
     wanted = {"tztorch": "3.0", "tztriton": "3.0", "tzvision": "1.3.0", "tzbase": "1.5", "tzlib": "2.0"}
@@ -50,20 +53,15 @@ def test_a_real_installer_makes_a_working_environment(
         prepare("tztorch==77", cache, installer=installer)
 
 
-@pytest.mark.parametrize("name", ["pip", "uv"])
 def test_a_nightly_comes_from_the_index_that_the_spec_names(
-    name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installer: Installer, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name == "uv" and shutil.which("uv") is None:
-        pytest.skip("uv is not installed")
     monkeypatch.setattr(kept_versions, "own_requirements", lambda: ["tzbase>=1", "tztorch>=1"])
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_INDEX_URL", make_index(tmp_path / "own", {"tzbase": "1.5", "tztorch": "2.0"}))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     for variable in ("PIP_NO_INDEX", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(variable, raising=False)
     nightly = make_index(tmp_path / "nightly", {"tztorch": "3.0.dev20261101"})
-    installer = find_installer(name)
     with pytest.raises(EnvironmentNotMade, match="dev20261101"):
         prepare("tztorch==3.0.dev20261101", cache, installer=installer)
     environment = prepare(with_index("tztorch==3.0.dev20261101", nightly), cache, installer=installer)

@@ -64,7 +64,7 @@ def request(folder: Path, code: str, cache: CacheMode = CacheMode.COLD) -> Reque
 
 def read_memory(folder: Path, code: str, cache: CacheMode, answer: Connection) -> None:
     """What a worker does, in a process that has not stepped: a process that has can't fork one that steps."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = "the worker's"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "the worker's")
     found = _alone(request(folder, code, cache))
     answer.send((os.getpid(), os.environ["TORCHINDUCTOR_CACHE_DIR"], found and found.memory.host_peak_rss_bytes))
 
@@ -92,7 +92,7 @@ def test_it_runs_in_another_process_whose_caches_are_its_own_or_warm_those_of_th
         assert folder == cache_of_worker
     else:
         assert folder.startswith(str(tmp_path / "alone"))
-    assert cache_of_worker == "the worker's"
+    assert cache_of_worker == str(tmp_path / "the worker's")
 
 
 def test_where_it_fails_there_is_no_figure_and_the_worker_goes_on(

@@ -210,7 +210,7 @@ def test_a_change_in_what_a_model_reads_runs_its_test_again(tmp_path: Path, monk
         copy.write_bytes(path.read_bytes())
     seen = {inputs_of(spec, tmp_path, TABLE)}
     for path in files:
-        (tmp_path / path.relative_to(ROOT)).write_bytes(path.read_bytes() + b"\n")
+        (tmp_path / path.relative_to(ROOT)).write_bytes(path.read_bytes() + b"\nA = 1\n")
         seen.add(inputs_of(spec, tmp_path, TABLE))
     assert len(files) > 30
     seen.add(inputs_of(spec, tmp_path, TABLE, facts=["another figure"]))

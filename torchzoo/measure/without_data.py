@@ -12,6 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from torchzoo.case import Mode
 from torchzoo.errors import attempt
 from torchzoo.measure.passes.flops import count_work
+from torchzoo.record import Flops
 from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.contract import SynchronisingOperators
 from torchzoo.zoo.spec import ModelSpec
@@ -56,7 +57,8 @@ def true_answers(spec: ModelSpec, mode: Mode, smoke_flops: int | None = None) ->
     """Answer the questions of a step that asks, as its metadata says under `syncs`, if the answers are true.
 
     They are if a step with data does the same work. That is tried on the CPU at the smoke batch, for a large model with
-    its small relative. Where they are not, or can't be tried, nothing is answered, and the step fails.
+    its small relative. Where they are not, or can't be tried, nothing is answered, and the step fails. Nor is anything
+    answered where the step takes its way without answers: then what makes a GPU wait is no question.
 
     Args:
         smoke_flops: of the step with data at the smoke batch, if they are known; not of a large model.
@@ -75,8 +77,14 @@ def _are_true(spec: ModelSpec, mode: Mode, smoke_flops: int | None) -> bool:
         if small is None:
             return False
         model_class = small
+
+    def without_data() -> Flops | Exception:
+        return attempt(lambda: count_work(model_class(mode, "meta", spec.smoke_batch_size).measured_step))
+
+    if not isinstance(without_data(), Exception):
+        return False  # it asks nothing
     with answers():
-        supposed = attempt(lambda: count_work(model_class(mode, "meta", spec.smoke_batch_size).measured_step))
+        supposed = without_data()
     if isinstance(supposed, Exception):  # it needs more than answers, or says that the answer makes no sense
         return False
     if smoke_flops is None or spec.large:

@@ -153,6 +153,11 @@ def test_a_triangular_system_takes_half_of_a_product(*, unitriangular: bool) -> 
     assert work == {"aten::linalg_solve_triangular": 5 * 7 * 16 * (15 if unitriangular else 16)}
 
 
+def test_distances_between_all_rows_are_a_product() -> None:
+    work = by_operator(lambda: torch.cdist(torch.randn(3, 40, 6), torch.randn(3, 50, 6)))
+    assert work == {"aten::_euclidean_dist": 3 * 2 * 40 * 50 * (6 + 2)}
+
+
 def test_a_deformable_convolution() -> None:
     ops = pytest.importorskip("torchvision.ops")
     layer = ops.DeformConv2d(4, 6, 3)

@@ -25,10 +25,9 @@ aten = torch.ops.aten
 #: one of `formulas`, is counted. One that has none is named in `Flops.without_formula`.
 HEAVY = re.compile(
     r"(conv(?!ert)|linear|matmul|attention|rnn|lstm|gru_|gru$|_mm|mm_?$|mv_?$|dot$|linalg_|fft_|trilinear$|cdist|pdist|"
-    r"cholesky|triangular_solve|svd|(?<!w)eig(?!ht)|transformer_encoder_layer)"
+    r"euclidean_dist$|cholesky|triangular_solve|svd|(?<!w)eig(?!ht)|transformer_encoder_layer)"
 )
-#: Operators with such a name that compute little: cells of RNNs whose matrix products are operators of their own, the
-#: packing and layout of weights, properties of a convolution, interpolation, norms.
+#: Such a name, but little work: cells of RNNs without their products, layout of weights, interpolation, norms.
 LIGHT = re.compile(
     r"(_(fused|differentiable)_(lstm|gru)_cell|pack$|prepack|unpack|reorder|flatten_weight|quantize_weight|upsample|"
     r"fftshift|fftfreq|cufft|linalg_(cross|diagonal|vander|norm|vector_norm|_powsum|_?check)|"
@@ -55,8 +54,7 @@ READS_NOTHING = re.compile(r"^((empty|zeros|ones|full|rand|randn|randint)_like|n
 ALLOCATES = re.compile(r"^(new_)?empty(_like|_strided|_permuted|_quantized)?$|^resize_$|^set_$|^_resize_output_$")
 #: Operators that read as many elements of their first operand as they return.
 GATHERS = frozenset({"embedding", "index_select", "index", "_unsafe_index", "gather", "take", "select_scatter"})
-#: Operators whose results from this one on are workspaces of the kernel, which their backward reads as `workspace`. How
-#: large these are depends on the library and on the processor.
+#: Results from this one on are workspaces: how large they are depends on the library. Backward reads `workspace`.
 WORKSPACES = {"mkldnn_rnn_layer": 3}
 #: Operators that change their first operand in place: as many of its elements as the other operands have.
 SCATTERS = re.compile(
@@ -200,6 +198,11 @@ def _solve_triangular(a: Tensor, _b: Tensor, *, unitriangular: bool = False, out
     return right_hand_sides * unknowns * (unknowns - 1 + (not unitriangular))
 
 
+def _euclidean_distances(a: Tensor, b: Tensor, **_: Any) -> int:
+    """A product of all rows of a with all of b. Squared norms and ones stand beside the rows, in two columns more."""
+    return 2 * prod(a.shape[:-1]) * b.shape[-2] * (a.shape[-1] + 2)
+
+
 def _trilinear(
     a: Tensor, b: Tensor, c: Tensor, expand_a: list[int], expand_b: list[int], expand_c: list[int], *_: Any, **__: Any
 ) -> int:
@@ -296,6 +299,7 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten._weight_int8pack_mm: _packed_product,
     aten.linalg_solve_triangular: _solve_triangular,
     aten._trilinear: _trilinear,
+    aten._euclidean_dist: _euclidean_distances,
     aten.convolution_backward: _convolution_backward,
     aten._cudnn_rnn: _cudnn_rnn,
     aten._cudnn_rnn_backward: _cudnn_rnn_backward,
