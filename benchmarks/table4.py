@@ -313,7 +313,7 @@ def main() -> None:
         culprit = repository.plant(one)
         repository.harmless(HARMLESS - place)
         found = night(arguments, repository, arguments.output, cases)
-        is_blamed = culprit in json.dumps(found["blamed"])
+        is_blamed = any(len(one["specs"]) == 1 and one["specs"][0].endswith(culprit) for one in found["blamed"])
         verdict = "found" if is_blamed else "confirmed, not blamed" if found["confirmed"] else "MISSED"
         found_all += is_blamed
         print(
