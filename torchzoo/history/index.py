@@ -230,18 +230,15 @@ def _use_wal(connection: sqlite3.Connection) -> None:
     While another process makes the same new file, SQLite refuses this at once. It waits only with other statements.
     """
     until = time.monotonic() + BUSY_S
-    while not _has_wal(connection, last_try=time.monotonic() > until):
-        time.sleep(0.01)
-
-
-def _has_wal(connection: sqlite3.Connection, *, last_try: bool) -> bool:
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-    except sqlite3.OperationalError as error:
-        if last_try or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-            raise
-        return False
-    return True
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 # --- folders ---

@@ -27,7 +27,7 @@ HEAVY = re.compile(
     r"(conv(?!ert)|linear|matmul|attention|rnn|lstm|gru_|gru$|_mm|mm_?$|mv_?$|dot$|linalg_|fft_|trilinear$|cdist|pdist|"
     r"euclidean_dist$|cholesky|triangular_solve|svd|(?<!w)eig(?!ht)|transformer_encoder_layer)"
 )
-#: Such a name, but little work: cells of RNNs without their products, layout of weights, interpolation, norms.
+#: Operators with such a name that compute little: an RNN cell's element-wise part, packed weights, properties, norms.
 LIGHT = re.compile(
     r"(_(fused|differentiable)_(lstm|gru)_cell|pack$|prepack|unpack|reorder|flatten_weight|quantize_weight|upsample|"
     r"fftshift|fftfreq|cufft|linalg_(cross|diagonal|vander|norm|vector_norm|_powsum|_?check)|"
@@ -54,7 +54,7 @@ READS_NOTHING = re.compile(r"^((empty|zeros|ones|full|rand|randn|randint)_like|n
 ALLOCATES = re.compile(r"^(new_)?empty(_like|_strided|_permuted|_quantized)?$|^resize_$|^set_$|^_resize_output_$")
 #: Operators that read as many elements of their first operand as they return.
 GATHERS = frozenset({"embedding", "index_select", "index", "_unsafe_index", "gather", "take", "select_scatter"})
-#: Results from this one on are workspaces: how large they are depends on the library. Backward reads `workspace`.
+#: The operator's results from this one on are workspaces, as large as the library likes; backward has `workspace`.
 WORKSPACES = {"mkldnn_rnn_layer": 3}
 #: Operators that change their first operand in place: as many of its elements as the other operands have.
 SCATTERS = re.compile(
