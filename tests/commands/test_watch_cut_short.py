@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from watched_suite import Planted, Suite
 
 from fake_lab import FakeLab, Repository, latency
+from torchzoo.case import Case
 from torchzoo.cli import main
 from torchzoo.history import watch
 from torchzoo.history.nights import NightStatus, finished_nights
+from torchzoo.record import Skipped
 
 
 def test_killed_at_any_moment_the_next_call_goes_on_and_nothing_is_measured_twice(
@@ -38,6 +42,46 @@ def test_killed_at_any_moment_the_next_call_goes_on_and_nothing_is_measured_twic
         assert len(lab.measured) == len(set(lab.measured)) == count
         assert [one.specs for one in suite.last.blamed] == [one.specs for one in expected.blamed]
         assert len(finished_nights(suite.root)) == 5
+
+
+def test_groups_beside_two_nights_find_their_own_bisections_again_and_make_one_issue(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the last quiet night, one case was skipped. So it is held against the night before that."""
+    planted = Planted(repository)
+
+    def shy(spec: str, case: Case, noise: float) -> Any:
+        if case.model == "shy":
+            if repository.number(spec) == 3:
+                return Skipped(reason="not tonight")
+            case = msgspec.structs.replace(case, model="slower")
+        return planted(spec, case, noise)
+
+    FakeLab(shy).install(monkeypatch)
+    quiet = Suite(tmp_path / "quiet", repository, "slower", "shy")
+    quiet.quiet(4)
+
+    def night(name: str, dies_at: int = -1) -> tuple[FakeLab, Suite]:
+        shutil.copytree(quiet.root, tmp_path / name)
+        lab, suite = FakeLab(shy).install(monkeypatch), Suite(tmp_path / name, repository, *quiet.models)
+        if dies_at >= 0:
+            lab.dies_at = dies_at
+            assert suite.night(15) == 130
+            lab.dies_at = -1
+        assert suite.night(15) == 1
+        return lab, suite
+
+    lab, suite = night("whole")
+    assert len({one.base for one in suite.last.confirmed}) == 2
+    (blamed,) = suite.last.blamed
+    assert blamed.specs == (repository.spec(11),)
+    assert {one.case.model for one in blamed.explains} == {"slower", "shy"}
+    assert suite.last.issues == ("issue-1.md",)
+    count = len(lab.measured)
+    for dies_at in range(count - 1, 0, -count // 5):
+        lab, suite = night(str(dies_at), dies_at)
+        assert len(lab.measured) == len(set(lab.measured)) == count
+        assert suite.last.blamed[0].explains == blamed.explains
 
 
 @pytest.mark.parametrize("step", ["propose", "decide", "explain", "write_issues", "finish"])

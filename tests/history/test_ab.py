@@ -22,7 +22,10 @@ from torchzoo.history.ab import AbError, AbRequest
 from torchzoo.history.ab_folder import Side
 from torchzoo.history.specs import parse
 from torchzoo.history.turns import in_turns
+from torchzoo.record import Measured
 from torchzoo.run.agent import Prepared
+from torchzoo.run.agents import AgentError
+from torchzoo.run.batches import TunedBatch
 from torchzoo.run.plan import Axes, PlannedCase
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -174,7 +177,24 @@ def test_both_sides_are_runs_of_their_own_and_kill_9_loses_nothing(tmp_path: Pat
     assert (change["case"]["model"], change["change"]) == ("raises", "newly failing")
 
 
+@pytest.mark.xdist_group("run")
+def test_cases_with_several_ranks_are_measured_in_turns_too(tmp_path: Path) -> None:
+    zoo, out = tmp_path / "zoo", tmp_path / "out"
+    make_folder(zoo, "a_tiny")
+    words = ["a_tiny", "--models-dir", str(zoo), "-d", "cpu", "-t", "train", "--world", "2", "--parallel", "ddp"]
+    command = [sys.executable, "-m", "torchzoo", "ab", "--base", "SIDE=a", "--candidate", "SIDE=b", *words]
+    command += ["--threads", "1", "--time-limit", "0.1", "--repeats", "1", "-o", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for side in Side:
+        (one,) = read_run(out / side).records
+        assert isinstance(one.outcome, Measured), one.outcome
+        assert one.case.world == 2
+
+
 class Agent:
+    name = "torch==2.14.1"
+
     @staticmethod
     def ask(*_: object) -> Prepared:
         return Prepared(machine=FACTS, missing={})
@@ -184,12 +204,47 @@ def test_only_some_cases_of_a_request_are_planned(tmp_path: Path) -> None:
     axes = Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=("cpu",), backends=(EAGER,), repeats=2)
     request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
     with RunStore(tmp_path / "all") as store:
-        whole = turns._ready(Agent(), store, request, [SPEC], only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
+        whole = turns._ready(Agent(), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
     assert len(whole.left) == len(whole.manifest.cases) == 4
     with RunStore(tmp_path / "some") as store:
-        some = turns._ready(Agent(), store, request, [SPEC], only={CASE}, grows=False, cases_in=2)  # type: ignore[arg-type]
+        some = turns._ready(Agent(), store, request, [SPEC], {}, only={CASE}, grows=False, cases_in=2)  # type: ignore[arg-type]
     assert [one.case for one in some.left] == [msgspec.structs.replace(CASE, repeat=n) for n in range(2)]
     assert some.manifest.cases == tuple(one.case for one in some.left)
+
+
+def test_batches_are_the_tuned_ones_as_in_a_run(tmp_path: Path) -> None:
+    """A begun run whose cases are not asked for any more says so: else nothing would be measured, without a word."""
+    axes = Axes(modes=(Mode.EVAL,), devices=("cpu",), backends=(EAGER,))
+    request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
+    machine = msgspec.structs.replace(FACTS, environment={**FACTS.environment, "cpu": "a CPU"})
+    batch = TunedBatch(batch_size=64, precision="default", torch="2.15.0", date="2026-11-25", samples_per_s={64: 9.0})
+
+    class OnCpu:
+        name = "torch==2.15.0"
+
+        @staticmethod
+        def ask(*_: object) -> Prepared:
+            return Prepared(machine=machine, missing={})
+
+    with RunStore(tmp_path / "run") as store:
+        tuned = {"a CPU": {"tiny": batch}}
+        side = turns._ready(OnCpu(), store, request, [SPEC], tuned, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
+        store.begin(side.manifest)
+    assert [case.batch_size for case in side.manifest.cases] == [64]
+    with (
+        RunStore(tmp_path / "run", resume=True) as store,
+        pytest.raises(StoreError, match="was begun with tiny eval cpu eager bs64, which is not asked for now"),
+    ):
+        turns._ready(OnCpu(), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
+
+
+def test_a_version_that_sees_no_device_is_named(tmp_path: Path) -> None:
+    """`bisect` skips it: an error of the whole request would end the bisection."""
+    axes = Axes(modes=(Mode.EVAL,), devices=("xpu",), backends=(EAGER,))
+    request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
+    with RunStore(tmp_path / "run") as store, pytest.raises(AgentError, match=r"torch==2.14.1: .*xpu") as raised:
+        turns._ready(Agent(), store, request, [SPEC], {}, only=(), grows=False, cases_in=2)  # type: ignore[arg-type]
+    assert raised.value.agent == "torch==2.14.1"
 
 
 @pytest.mark.parametrize("grows", [False, True])
@@ -198,7 +253,7 @@ def test_a_begun_run_takes_more_repeats_only_if_asked(tmp_path: Path, *, grows: 
         axes = Axes(modes=(Mode.EVAL,), devices=("cpu",), backends=(EAGER,), repeats=repeats)
         request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
         with RunStore(tmp_path / "run", resume=resume) as store:
-            found = turns._ready(Agent(), store, request, [SPEC], only=(), grows=grows, cases_in=2)  # type: ignore[arg-type]
+            found = turns._ready(Agent(), store, request, [SPEC], {}, only=(), grows=grows, cases_in=2)  # type: ignore[arg-type]
             if not resume:
                 store.begin(found.manifest)
                 store.append(msgspec.structs.replace(record(), case=found.manifest.cases[0]))

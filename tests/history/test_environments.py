@@ -19,8 +19,8 @@ from examples import ROOT
 from made_packages import OWN, PIP, FakeInstaller, add_installed, git, make_repository, make_wheel, packages
 from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.history import cache as kept
-from torchzoo.history import environments, kept_versions
-from torchzoo.history.environments import Environment, EnvironmentNotMade, prepare, using
+from torchzoo.history import kept_versions
+from torchzoo.history.environments import Environment, EnvironmentNotMade, NotMadeNow, prepare, using
 
 CONFLICT = (
     "ERROR: Cannot install tztorch==3.0 and tzmath==1.0: conflicting dependencies.\n"
@@ -154,12 +154,12 @@ def test_from_a_wheel_the_code_is_a_copy_of_the_package_alone(
     (package / "_bundled").mkdir(parents=True)
     (package / "__init__.py").write_text("x = 1")
     monkeypatch.setattr(torchzoo, "__file__", str(package / "__init__.py"))
-    code = environments.code_folder(cache)
+    code = kept.code_folder(cache)
     assert code.parent == cache / "code"
     assert [path.name for path in code.iterdir()] == ["torchzoo"]
-    assert environments.code_folder(cache) == code
+    assert kept.code_folder(cache) == code
     (package / "__init__.py").write_text("x = 2")
-    assert environments.code_folder(cache) != code
+    assert kept.code_folder(cache) != code
     assert prepare("this", cache).variables == (
         {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
     )
@@ -322,6 +322,42 @@ def test_an_environment_whose_python_is_gone_is_made_again(cache: Path, fake: Fa
     with pytest.raises(kept.CacheError, match="was deleted"), kept.in_use(cache, environment.key):
         pass
     assert Path(prepare("tztorch==3.0", cache, fake, PIP).python).exists()
+
+
+def test_an_environment_that_somebody_changed_is_not_used(cache: Path, fake: FakeInstaller) -> None:
+    environment = prepare("tztorch==3.0", cache, fake, PIP)
+    (site,) = Path(environment.python).parents[1].glob("lib/python*/site-packages")
+    add_installed(site, "tzmore", "1.0")
+    advice = f"tzmore changed; `torchzoo env prune {environment.key}` deletes it"
+    with pytest.raises(EnvironmentNotMade, match=advice):
+        prepare("tztorch==3.0", cache, fake, PIP)
+    kept.prune(cache, [environment.key])
+    assert Path(prepare("tztorch==3.0", cache, fake, PIP).python).exists()
+
+
+@pytest.mark.parametrize(
+    ("printed", "passes"),
+    [
+        (
+            "error: Failed to fetch: http://a/six/\n  cause: error sending request for url\n  cause: tcp connect error",
+            True,
+        ),
+        (
+            "WARNING: Retrying after connection broken by 'NewConnectionError(...)'\nERROR: No matching distribution",
+            True,
+        ),
+        ("OSError: [Errno 28] No space left on device", True),
+        ("error: Failed to fetch: http://a/six/\n  cause: HTTP status client error (404 Not Found)", False),
+        ("  cause: Because there is no version of tztorch==3.0 and you require tztorch==3.0", False),
+    ],
+)
+def test_a_failure_that_may_pass_is_told_from_one_of_the_version(
+    cache: Path, fake: FakeInstaller, printed: str, *, passes: bool
+) -> None:
+    fake.fails = [printed, printed]
+    with pytest.raises(EnvironmentNotMade) as raised:
+        prepare("tztorch==3.0", cache, fake, PIP)
+    assert isinstance(raised.value, NotMadeNow) is passes
 
 
 def test_what_is_written_can_be_read_by_others(cache: Path, fake: FakeInstaller) -> None:

@@ -10,25 +10,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import CASE, record
+from examples import CASE, INDUCTOR, record
 from kept_nights import eager_s
-from kept_runs import failed, keep
+from kept_runs import against_eager, failed, incorrect, keep
+from torchzoo.case import EAGER
 from torchzoo.history import judge as judging
 from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Ask, GoodFails, Verdict
 from torchzoo.history.culprits import Follower
-from torchzoo.history.environments import Environment, EnvironmentNotMade
+from torchzoo.history.environments import Environment, EnvironmentNotMade, NotMadeNow
 from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import Place
+from torchzoo.record import Check, CheckStatus, Compilation, Growth, Measured
 from torchzoo.run.agents import AgentError, AgentRefused
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 
-#: The step of each version in seconds; a word instead: what is wrong with it.
-STEPS: dict[str, float | str] = {
+#: The step of each version in seconds; or a word: what is wrong with it; or what becomes of the case.
+STEPS: dict[str, float | str | Measured] = {
     "lib==1": 0.0100,
     "lib==2": 0.0101,
     "lib==3": 0.0119,
@@ -46,6 +48,7 @@ class Measuring:
     def __init__(self, noise: float = 0.002) -> None:
         self.noise = noise
         self.drifts = False
+        self.backend = EAGER  # of cases that fail, and of those whose outcome is given
         self.flukes: dict[str, list[float]] = {}  # by version: factors on its step in its first measurements
         self.asked: list[tuple[list[str], int]] = []
 
@@ -65,7 +68,9 @@ class Measuring:
     def _record(self, name: str, repeat: int, factor: float) -> Any:
         step_s = STEPS[name]
         if isinstance(step_s, str):
-            return record(failed("no such operator"), repeat=repeat)
+            return record(failed("no such operator"), repeat=repeat, backend=self.backend)
+        if isinstance(step_s, Measured):
+            return record(step_s, repeat=repeat, backend=self.backend)
         is_like_good = self.drifts or name == "lib==1"  # a process of another version has other noise
         place = repeat if is_like_good else 2 * repeat
         return record(eager_s(factor * step_s * (1 + self.noise * (place % 3 - 1))), repeat=repeat)
@@ -73,6 +78,8 @@ class Measuring:
 
 @contextlib.contextmanager
 def using(spec: str) -> Iterator[Environment]:
+    if STEPS[spec] == "full":
+        raise NotMadeNow(f"can't make the environment {spec}: No space left on device")
     if STEPS[spec] == "nowhere":
         raise EnvironmentNotMade(f"can't make the environment {spec}: no such version")
     yield Environment(name=spec, python="python", variables={}, key=spec)
@@ -170,6 +177,16 @@ def test_what_can_not_be_measured_is_skipped_with_the_reason(tmp_path: Path, mea
     assert measuring.asked[-1][0] == ["lib==1", "lib==4", "lib==fails"]  # the others, once more
 
 
+@pytest.mark.parametrize(("good", "other"), [("lib==1", "lib==full"), ("lib==full", "lib==4")])
+def test_a_full_disk_is_no_verdict(
+    tmp_path: Path, measuring: Measuring, monkeypatch: pytest.MonkeyPatch, good: str, other: str
+) -> None:
+    monkeypatch.setitem(STEPS, "lib==full", "full")
+    with pytest.raises(NotMadeNow, match="No space left"):
+        judge(tmp_path, good=good).judge(good, [Ask(other)])
+    assert measuring.asked == []
+
+
 @pytest.mark.usefixtures("measuring")
 @pytest.mark.parametrize("good", ["lib==broken", "lib==nowhere"])
 def test_without_the_good_version_nothing_can_be_judged(tmp_path: Path, good: str) -> None:
@@ -189,6 +206,81 @@ def test_what_becomes_of_a_case_is_judged_too(tmp_path: Path, measuring: Measuri
     found = under_test.judge("lib==1", [Ask("lib==2"), Ask("lib==fails")])
     assert verdicts(found) == [Verdict.GOOD, Verdict.BAD]
     assert measuring.asked == [(["lib==1", "lib==2", "lib==fails"], 2)]
+
+
+def of_candidate(**changes: Any) -> Measured:
+    """A case on a backend whose candidate has these results."""
+    made = against_eager(1.1)
+    candidate = msgspec.structs.replace(made.variants["candidate"], **changes)
+    return msgspec.structs.replace(made, variants={**made.variants, "candidate": candidate})
+
+
+def growing(each_step: int, steps: int = 20) -> Measured:
+    return of_candidate(
+        growth=Growth(device_bytes=tuple(100 + each_step * n for n in range(steps)), host_bytes=(9,) * steps)
+    )
+
+
+UNSTEADY = of_candidate(compilation=Compilation(graphs=2, late_graphs=3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "silent", "reason"),
+    [
+        (Kind.INCORRECT, against_eager(1.1), incorrect(1.1), "fails", "failed: "),
+        (
+            Kind.INCORRECT,
+            against_eager(1.1),
+            incorrect(1.1),
+            against_eager(1.1, check=Check(status=CheckStatus.NONDETERMINISTIC, reason="eager differs")),
+            "no verdict on its results: nondeterministic, eager differs",
+        ),
+        (
+            Kind.INCORRECT,
+            against_eager(1.1),
+            incorrect(1.1),
+            against_eager(1.1, check=None),
+            "no verdict on its results",
+        ),
+        (Kind.UNSTEADY, against_eager(1.1), UNSTEADY, "fails", "failed: "),
+        (Kind.UNSTEADY, against_eager(1.1), UNSTEADY, incorrect(1.1), "incorrect: "),
+        (Kind.LEAKING, growing(0), growing(2**20), "fails", "failed: "),
+        (Kind.LEAKING, growing(0), growing(2**20), growing(2**20, steps=3), "no count of leaking"),
+        (
+            Kind.GRAPH_BREAKS,
+            against_eager(1.1),
+            of_candidate(compilation=Compilation(graphs=9, graph_breaks={"print": 8})),
+            of_candidate(compilation=None),
+            "no count of graph breaks",
+        ),
+    ],
+)
+def test_a_version_that_says_nothing_of_the_change_is_skipped(
+    tmp_path: Path,
+    measuring: Measuring,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Kind,
+    good: Measured,
+    bad: Measured,
+    silent: str | Measured,
+    reason: str,
+) -> None:
+    measuring.backend = INDUCTOR
+    for number, outcome in enumerate((good, good, silent, bad), start=1):
+        monkeypatch.setitem(STEPS, f"lib=={number}", outcome)
+    under_test = make_judge(msgspec.structs.replace(judge(tmp_path).asked, kind=kind), tmp_path)
+    found = under_test.judge("lib==1", [Ask(f"lib=={number}") for number in (2, 3, 4)])
+    assert verdicts(found) == [Verdict.GOOD, Verdict.SKIPPED, Verdict.BAD]
+    assert reason in found[1].reason
+    (beside_silent,) = under_test.judge("lib==3", [Ask("lib==4")])
+    assert beside_silent.verdict is Verdict.SKIPPED
+    assert beside_silent.reason.startswith("the good version: ")
+
+
+@pytest.mark.usefixtures("measuring")
+def test_a_metric_without_a_figure_is_skipped_with_that_reason(tmp_path: Path) -> None:
+    (found,) = judge(tmp_path, kind=Kind.DEVICE_MEMORY).judge("lib==1", [Ask("lib==2")])
+    assert (found.verdict, found.reason) == (Verdict.SKIPPED, "one of the two versions has no figure of device memory")
 
 
 @pytest.mark.usefixtures("measuring")

@@ -27,9 +27,9 @@ from torchzoo.history.judge import beside_half, make_judge
 from torchzoo.history.nights import Blamed, Confirmed
 from torchzoo.history.turns import OnRecord, ignore
 from torchzoo.run.request import RunRequest
-from torchzoo.store import Run
+from torchzoo.store import Run, StoreError
 
-#: The most bisections of a night.
+#: The most bisections of what one A/B confirmed.
 MOST_BISECTIONS = 3
 #: Interval widths (of logarithms) below this are as clear as this: memory hardly varies.
 _LEAST_WIDTH = 1e-3
@@ -145,7 +145,8 @@ def joined(found: Sequence[Found], new: Found) -> list[Found]:
 
     The figures are those of `new`; what only the earlier one explains keeps its own.
     """
-    known = next((one for one in found if one.blamed.specs == new.blamed.specs), None)
+    key = (new.blamed.before, new.blamed.specs)
+    known = next((one for one in found if (one.blamed.before, one.blamed.specs) == key), None)
     if known is None:
         return [*found, new]
     effects = {(one.case, one.kind): one for one in (*known.effects, *new.effects)}
@@ -190,16 +191,19 @@ def _culprits(
 def _bisected(work: _Work, target: Confirmed, versions: tuple[str, ...], folder: Path) -> Result:
     is_begun = (folder / "bisect.json").is_file()
     with BisectLog(folder, resume=is_begun) as log:
+        asked = Asked(
+            good=versions[0],
+            bad=versions[-1],
+            versions=versions,
+            request=request_of(target.case, work.request),
+            kind=target.kind,
+        )
         if is_begun:
-            asked = log.asked()
+            before = log.asked()
+            if msgspec.structs.replace(asked, versions=before.versions) != before:  # an index may offer others by now
+                raise StoreError(f"{folder} holds another bisection, begun by an earlier call: remove this folder")
+            asked = before
         else:
-            asked = Asked(
-                good=versions[0],
-                bad=versions[-1],
-                versions=versions,
-                request=request_of(target.case, work.request),
-                kind=target.kind,
-            )
             log.begin(asked)
         judge = make_judge(asked, folder / "records", work.on_record)
         return Follower(asked=asked, log=log, judge=judge, show=work.on_step).follow()

@@ -13,6 +13,7 @@ The folder of a builder has a name of its own, so that an installer whose runner
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -24,9 +25,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+import torchzoo
 from torchzoo.errors import TorchzooError, UsageError, attempt
 from torchzoo.files import read_file
 from torchzoo.report import terminal
+from torchzoo.zoo.folders import checkout
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -86,6 +89,27 @@ def read_made(cache: Path, key: str) -> Made | None:
     path = cache / key / "environment.json"
     made = attempt(lambda: msgspec.json.decode(read_file(path), type=Made))
     return None if isinstance(made, Exception) or not Path(made.python).exists() else made
+
+
+def code_folder(cache: Path) -> Path:
+    """The folder that gives another Python this torchzoo, and nothing else: the checkout, or a copy of the package."""
+    root = checkout()
+    if root is not None:
+        return root
+    package = Path(torchzoo.__file__).resolve().parent
+    code = hashlib.sha256()
+    for path in sorted(path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"):
+        code.update(f"{path.relative_to(package)}\0{path.stat().st_size}\0".encode())
+        code.update(path.read_bytes())
+    copy = cache / "code" / code.hexdigest()[:KEY_LETTERS]
+    if not copy.is_dir():
+        unfinished = copy.with_name(f".{copy.name}-{uuid.uuid4().hex[:8]}")
+        shutil.copytree(package, unfinished / "torchzoo", ignore=shutil.ignore_patterns("__pycache__"))
+        try:
+            unfinished.rename(copy)
+        except OSError:  # another process was faster
+            shutil.rmtree(unfinished)
+    return copy
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from torchzoo.analysis.comparison_summary import is_open
 from torchzoo.analysis.findings import Finding
 from torchzoo.case import Case
 from torchzoo.history import ab
-from torchzoo.history.ab import AbRequest
+from torchzoo.history.ab import AbError, AbRequest
 from torchzoo.history.ab_folder import FILE, Side
 from torchzoo.history.environments import using
 from torchzoo.history.nights import Confirmed, is_measured
@@ -36,7 +36,7 @@ REPEATS, MORE_REPEATS = 5, 20
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """The proposals that one A/B decides."""
 
-    base: str  # the night
+    base: str  # the night that is measured beside tonight; a proposal may have a later base of its own
     proposals: tuple[Proposal, ...]
 
     @property
@@ -64,7 +64,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def groups_of(proposals: Iterable[Proposal]) -> tuple[Group, ...]:
-    """The proposals by base night, in the order of time. All those of a case have its earliest base."""
+    """The proposals by the night that they are measured beside: of all those of a case, the earliest base."""
     proposals = tuple(proposals)
     base: dict[Case, str] = {}
     for one in proposals:
@@ -90,14 +90,14 @@ def measure_pair(
     Raises:
         TorchzooError: an environment can't be made, or nothing can be measured in it; the message is one line.
     """
-    if (folder / FILE).is_file():
-        asked = ab.read_request(folder)
-    else:
-        axes = msgspec.structs.replace(request.axes, repeats=repeats)
-        models = tuple(dict.fromkeys(case.model for case in cases))
-        run = msgspec.structs.replace(request, patterns=models, suites=(), axes=axes)
-        asked = AbRequest(base=base, candidate=candidate, run=run, only=tuple(cases))
+    axes = msgspec.structs.replace(request.axes, repeats=repeats)
+    models = tuple(dict.fromkeys(case.model for case in cases))
+    run = msgspec.structs.replace(request, patterns=models, suites=(), axes=axes)
+    asked = AbRequest(base=base, candidate=candidate, run=run, only=tuple(cases))
+    if not (folder / FILE).is_file():
         ab.begin(asked, folder)
+    elif ab.read_request(folder) != asked:
+        raise AbError(f"{folder} holds an A/B of something else, begun by an earlier call: remove this folder")
     if not all(is_measured(folder / side) for side in Side):
         with using(asked.base) as was, using(asked.candidate) as now:
             ab.measure_sides(asked, was, now, folder, on_record=on_record)
@@ -151,6 +151,10 @@ def _decided(one: Measured, together: RunComparison) -> Decided:
         compare(one.base, one.candidate), findings=tuple(f for f in together.findings if f.case in cases)
     )
     confirmed = changes_for_the_worse(comparison, one.base, one.candidate, one.group.base)
+    own = {(proposal.case, proposal.kind): proposal.base for proposal in one.group.proposals}
+    confirmed = tuple(
+        msgspec.structs.replace(found, base=own.get((found.case, found.kind), found.base)) for found in confirmed
+    )
     open_ones = {(finding.case, Kind(finding.metric.value)) for finding in comparison.findings if is_open(finding)}
     undecided = tuple(p for p in one.group.proposals if (p.case, p.kind) in open_ones)
     return Decided(group=one.group, sides=one.sides, comparison=comparison, confirmed=confirmed, undecided=undecided)

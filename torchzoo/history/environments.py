@@ -23,7 +23,6 @@ from pathlib import Path
 
 import msgspec
 
-import torchzoo
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file
 from torchzoo.history.bytecode import compile_command, take_over_bytecode
@@ -31,6 +30,7 @@ from torchzoo.history.cache import (
     KEY_LETTERS,
     Made,
     cache_folder,
+    code_folder,
     in_use,
     locked,
     made_venvs,
@@ -46,11 +46,13 @@ from torchzoo.history.installers import (
     essential_line,
     find_installer,
     is_conflict,
+    is_passing,
     run_logged,
 )
 from torchzoo.history.kept_versions import Requirements, choose, exactly
 from torchzoo.history.specs import Spec, parse
 from torchzoo.report import terminal
+from torchzoo.report.units import first_few
 from torchzoo.store import write_whole
 from torchzoo.zoo.folders import checkout
 from torchzoo.zoo.requirements import distribution_name, parse_requirement
@@ -65,6 +67,10 @@ print(json.dumps({"version": version, "is_new": sys.version_info >= (3, 11), "pa
 
 class EnvironmentNotMade(TorchzooError):
     """An environment can't be made or used. The message is one line, and names the log."""
+
+
+class NotMadeNow(EnvironmentNotMade):
+    """It can't be made for a reason that may pass: a full disk, or a network that fails. Later it may be made."""
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +125,8 @@ def prepare(
         made = read_made(cache, plan.key)
         if made is None:
             made = _make(plan, cache, run, installer or find_installer())
+        else:
+            _check_unchanged(made)
         touch_used(cache, plan.key)
     return Environment(name=spec.text, python=made.python, variables=_variables(spec, code_folder(cache)), key=plan.key)
 
@@ -203,27 +211,6 @@ def _variables(spec: Spec, code: Path | None, inherited: str = "") -> dict[str, 
     return dict(spec.variables) | ({"PYTHONPATH": path} if path else {})
 
 
-def code_folder(cache: Path) -> Path:
-    """The folder that gives another Python this torchzoo, and nothing else: the checkout, or a copy of the package."""
-    root = checkout()
-    if root is not None:
-        return root
-    package = Path(torchzoo.__file__).resolve().parent
-    code = hashlib.sha256()
-    for path in sorted(path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"):
-        code.update(f"{path.relative_to(package)}\0{path.stat().st_size}\0".encode())
-        code.update(path.read_bytes())
-    copy = cache / "code" / code.hexdigest()[:KEY_LETTERS]
-    if not copy.is_dir():
-        unfinished = copy.with_name(f".{copy.name}-{uuid.uuid4().hex[:8]}")
-        shutil.copytree(package, unfinished / "torchzoo", ignore=shutil.ignore_patterns("__pycache__"))
-        try:
-            unfinished.rename(copy)
-        except OSError:  # another process was faster
-            shutil.rmtree(unfinished)
-    return copy
-
-
 # --- making one ---
 
 
@@ -270,11 +257,22 @@ def _make(plan: _Plan, cache: Path, run: Run, installer: Installer) -> Made:
         write_whole(folder / "environment.json", msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
     except OSError as error:
         reason = f"{error.filename or folder}: {error.strerror or error}"
-        raise EnvironmentNotMade(f"can't make the environment {plan.spec.text}: {reason}") from error
+        raise NotMadeNow(f"can't make the environment {plan.spec.text}: {reason}") from error
     finally:
         if read_made(cache, plan.key) is None and venv.exists():
             delete_folder(venv)  # a failed environment keeps no space
     return made
+
+
+def _check_unchanged(made: Made) -> None:
+    """Raises `EnvironmentNotMade` where somebody installed something in an environment after it was made."""
+    facts = _inspect(made.python)
+    packages = made.packages if isinstance(facts, str) else _normal(facts.packages)
+    changed = [name for name in {**made.packages, **packages} if made.packages.get(name) != packages.get(name)]
+    if isinstance(facts, str) or changed:
+        why = facts if isinstance(facts, str) else f"{first_few(sorted(changed))} changed"
+        advice = f"`torchzoo env prune {made.key}` deletes it, and the next call makes it again"
+        raise EnvironmentNotMade(f"the environment {made.spec} is not as it was made: {why}; {advice}")
 
 
 class _Builder(msgspec.Struct, frozen=True, kw_only=True):
@@ -394,6 +392,5 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
     def _error(self, reason: str) -> EnvironmentNotMade:
-        return EnvironmentNotMade(
-            f"can't make the environment {self.plan.spec.text}: {reason}; the whole log: {self.log}"
-        )
+        kind = NotMadeNow if is_passing(self._printed()) else EnvironmentNotMade
+        return kind(f"can't make the environment {self.plan.spec.text}: {reason}; the whole log: {self.log}")

@@ -95,6 +95,16 @@ def find_installer(name: str | None = None) -> Installer:
     return Installer(uv=uv)
 
 
+#: What uv, pip and git print where the disk is full, or the network or a server fails.
+_PASSING = re.compile(
+    r"No space left on device|Disk quota exceeded"
+    r"|error sending request|dns error|tcp connect error|HTTP status server error"
+    r"|(NewConnection|ConnectTimeout|ReadTimeout|IncompleteRead|ConnectionReset)Error|Read timed out"
+    r"|Temporary failure in name resolution|Could not resolve host|Network is unreachable",
+    re.IGNORECASE,
+)
+
+
 def clean_variables() -> dict[str, str]:
     """The variables of this process, without those that lead other programs to the wrong place."""
     return {name: value for name, value in os.environ.items() if name not in _MISLEADING and name[:4] != "GIT_"}
@@ -161,6 +171,11 @@ def essential_line(output: str, status: int) -> str:
     if len(causes) > 1:  # of uv, the last is the first cause; it may be wrapped
         return one_line(re.split(r"\n\s*(?:\n|\[|hint:)", causes[-1])[0])
     return one_line(pip_error(plain, status))
+
+
+def is_passing(output: str) -> bool:
+    """Whether an installer failed for a reason that has nothing to do with what it was asked for."""
+    return _PASSING.search(output) is not None
 
 
 def is_conflict(output: str) -> bool:

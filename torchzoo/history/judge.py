@@ -18,7 +18,8 @@ from statistics import fmean
 
 import msgspec
 
-from torchzoo.analysis.compare import Change, RunComparison, compare_runs
+from torchzoo.analysis.cases import Status, case_results
+from torchzoo.analysis.compare import RunComparison, compare_runs
 from torchzoo.analysis.findings import Finding
 from torchzoo.analysis.findings import Verdict as Compared
 from torchzoo.errors import UsageError, one_line
@@ -27,10 +28,11 @@ from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Ask, Evidence, GoodFails, Judge, Verdict
 from torchzoo.history.confirm import changes_for_the_worse
-from torchzoo.history.environments import Environment, EnvironmentNotMade, using
-from torchzoo.history.proposals import Kind
+from torchzoo.history.environments import Environment, EnvironmentNotMade, NotMadeNow, using
+from torchzoo.history.proposals import Kind, counts_of
 from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.provenance import DifferenceKind
+from torchzoo.record import CheckStatus
 from torchzoo.run.agents import AgentError, AgentRefused
 from torchzoo.store import Run, read_run
 
@@ -39,6 +41,12 @@ LEAST_LEFT = 0.25
 #: Processes of each version in a first judgement. An inconclusive version is judged with twice as many each time.
 REPEATS = 5
 GOOD = "good"
+#: What may become of a case so that it says nothing of a kind of change. Of the other kinds: where it was not measured.
+_SAYS_NOTHING = {
+    Kind.FAILING: {Status.SKIPPED},
+    Kind.UNSTEADY: {Status.SKIPPED, Status.FAILED, Status.INCORRECT},  # a case has one status: the worst
+}
+_VERDICTS_OF_CHECKS = (CheckStatus.CORRECT, CheckStatus.INCORRECT)
 
 
 class AbJudge:
@@ -61,7 +69,8 @@ class AbJudge:
         """The evidence on each version. Those of the same effort are measured in turns with each other.
 
         Raises:
-            GoodFails: `good` can't be measured. UsageError, StoreError: nothing can.
+            GoodFails: `good` can't be measured.
+            UsageError, StoreError, NotMadeNow: nothing can, for now.
         """
         found: dict[str, Evidence] = {}
         for effort in sorted({ask.effort for ask in asks}):
@@ -75,12 +84,16 @@ class AbJudge:
         with contextlib.ExitStack() as stack:
             try:
                 beside = stack.enter_context(using(good))
+            except NotMadeNow:
+                raise
             except EnvironmentNotMade as error:
                 raise GoodFails(f"the good version can't be measured: {error}") from error
             environments: dict[str, Environment] = {}
             for midpoint in midpoints:
                 try:
                     environments[midpoint] = stack.enter_context(using(midpoint))
+                except NotMadeNow:
+                    raise  # the version may be fine: the bisection goes on later
                 except (EnvironmentNotMade, UsageError) as error:
                     found[midpoint] = Evidence(verdict=Verdict.SKIPPED, reason=one_line(error))
             self._measure(beside, environments, folder, effort, found)
@@ -133,7 +146,7 @@ class AbJudge:
         if finding is None:
             reason = next(
                 (f"{one.change}: {one.candidate}" for one in comparison.changes),
-                "unsteady" if comparison.unsteady else "neither version could be measured",
+                "unsteady" if comparison.unsteady else self._why_no_finding(comparison),
             )
             return Evidence(verdict=Verdict.SKIPPED, reason=reason, records=str(folder))
         first_good, bad = self.asked.versions[0], self.asked.versions[-1]
@@ -144,6 +157,12 @@ class AbJudge:
             if whole is not None and _is_small(finding, verdict, LEAST_LEFT * whole):
                 verdict, reason = Verdict.GOOD, f"less than {LEAST_LEFT:.0%} of the change is left"
         return Evidence(verdict=verdict, ratio=finding.ratio, reason=reason, records=str(folder))
+
+    def _why_no_finding(self, comparison: RunComparison) -> str:
+        sides = [case_results(read_run(Path(path))) for path in (comparison.base, comparison.candidate)]
+        if not any(result.measured for side in sides for result in side):
+            return "neither version could be measured"
+        return f"one of the two versions has no figure of {self.asked.kind.words}"
 
     def _change(self, good: str, bad: str) -> float | None:
         """The logarithm of the ratio of the bad version to this good one: the mean of the judgements that see a change.
@@ -184,15 +203,29 @@ class StatusJudge(AbJudge):
         return Verdict.BAD if is_failing else Verdict.SKIPPED
 
     def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:
-        base, candidate = Path(comparison.base), Path(comparison.candidate)
-        changes = changes_for_the_worse(comparison, read_run(base), read_run(candidate), night="")
-        skipped = next((one for one in comparison.changes if one.change is Change.NEWLY_SKIPPED), None)
-        if skipped is not None:
-            return Evidence(verdict=Verdict.SKIPPED, reason=skipped.candidate, records=str(folder))
+        base, candidate = (read_run(Path(path)) for path in (comparison.base, comparison.candidate))
         kind = self.asked.kind
-        is_bad = any(one.kind is kind for one in changes)
-        reason = next((one.words for one in changes if one.kind is kind), "")
-        return Evidence(verdict=Verdict.BAD if is_bad else Verdict.GOOD, reason=reason, records=str(folder))
+        why_not = _why_not_judged(kind, base)
+        why_not = f"the good version: {why_not}" if why_not else _why_not_judged(kind, candidate)
+        if why_not:
+            return Evidence(verdict=Verdict.SKIPPED, reason=why_not, records=str(folder))
+        found = [one for one in changes_for_the_worse(comparison, base, candidate, night="") if one.kind is kind]
+        reason = found[0].words if found else ""
+        return Evidence(verdict=Verdict.BAD if found else Verdict.GOOD, reason=reason, records=str(folder))
+
+
+def _why_not_judged(kind: Kind, run: Run) -> str:
+    """Why a run says nothing of this kind of change; empty if it does."""
+    (result,) = case_results(run)
+    if result.status in _SAYS_NOTHING.get(kind, {Status.SKIPPED, Status.FAILED}):
+        return f"{result.status}: {result.reason}"
+    checks = [one.check for one in result.measured if one.check is not None]
+    if kind is Kind.INCORRECT and not any(check.status in _VERDICTS_OF_CHECKS for check in checks):
+        reason = next((f": {check.status}, {check.reason}" for check in checks), "")
+        return f"there is no verdict on its results{reason}"
+    if kind in (Kind.LEAKING, Kind.GRAPH_BREAKS) and (result.case, kind) not in counts_of([result]):
+        return f"there is no count of {kind.words}"
+    return ""
 
 
 def make_judge(asked: Asked, folder: Path, on_record: OnRecord = ignore) -> Judge:

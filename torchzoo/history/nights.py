@@ -61,7 +61,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     kind: Kind
     base: str  # the last night before it
-    ratio: Estimate | None = None  # tonight's software over that of `base`; None where the status changed
+    ratio: Estimate | None = None  # tonight's software over an earlier one's; None where the status changed
     words: str  # for people: `10.0 ms -> 11.0 ms, 1.100x [1.090, 1.110]`
 
     @property

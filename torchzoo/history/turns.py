@@ -14,19 +14,21 @@ import msgspec
 
 from torchzoo.case import Case
 from torchzoo.environment import MachineInfo
+from torchzoo.errors import UsageError, one_line
 from torchzoo.history.environments import Environment
 from torchzoo.record import Manifest, Record
 from torchzoo.run import agent as protocol
 from torchzoo.run import plan
-from torchzoo.run.agents import AgentProcess, AgentWorkers
+from torchzoo.run.agents import AgentError, AgentProcess, AgentWorkers
+from torchzoo.run.batches import Tuned
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import Models, lanes_for, read_models, with_jobs
 from torchzoo.run.scheduler import Scheduler
-from torchzoo.run.session import check_same_machine, make_manifest
+from torchzoo.run.session import check_same_machine, make_manifest, tuned_batches, tuned_on
 from torchzoo.settings import Stage
-from torchzoo.store import RunStore, read_run
+from torchzoo.store import RunStore, StoreError, read_run
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
 
@@ -70,7 +72,8 @@ def measure(
     """Measure what is missing of `request` in each place. Records are on disk as they come.
 
     Args:
-        request: what is measured in each of them. The batch sizes are given: `auto` could choose others in each.
+        request: what is measured in each of them. The batch sizes are given: `auto` could choose others in each. If no
+            device is named, it is the one that the first environment prefers.
         places: by name. A folder that holds a part of the run is completed.
         only: if any: these of the request's cases alone. Their repeats are 0.
         grows: whether cases that a begun run does not have, such as more repeats, are added to it. If not, a begun run
@@ -83,6 +86,7 @@ def measure(
     """
     catalog = find_models(map(Path, request.models_dirs))
     models = read_models(catalog, catalog.select(request.patterns, request.suites))
+    tuned = tuned_batches(request.batch_file)
     with contextlib.ExitStack() as stack:
         sides = {}
         for name, place in places.items():
@@ -90,7 +94,10 @@ def measure(
             store = stack.enter_context(RunStore(place.folder, resume=resume))
             found = place.environment
             agent = stack.enter_context(AgentProcess(found.name, found.python, found.variables))
-            sides[name] = _ready(agent, store, request, models, only=only, grows=grows, cases_in=len(places))
+            sides[name] = _ready(agent, store, request, models, tuned, only=only, grows=grows, cases_in=len(places))
+            if not request.axes.devices:  # the other environments measure on the device of the first one, too
+                axes = msgspec.structs.replace(request.axes, devices=(sides[name].machine.default_device,))
+                request = msgspec.structs.replace(request, axes=axes)
         left = in_turns({name: side.left for name, side in sides.items()})
         if not left:
             return
@@ -125,6 +132,7 @@ def _ready(
     store: RunStore,
     request: RunRequest,
     models: Models,
+    tuned: Tuned,
     *,
     only: Collection[Case],
     grows: bool,
@@ -141,8 +149,11 @@ def _ready(
     axes = request.axes
     if not axes.devices:
         axes = msgspec.structs.replace(axes, devices=(found.machine.default_device,))
-    plan.check_axes(axes, found.machine)
-    planned = plan.make_plan(models, axes, found.missing)
+    try:
+        plan.check_axes(axes, found.machine)
+    except UsageError as error:  # another environment may see another device
+        raise AgentError(agent.name, one_line(error)) from error
+    planned = plan.make_plan(models, axes, found.missing, tuned_on(found.machine, axes.devices, tuned))
     if only:
         planned = tuple(one for one in planned if msgspec.structs.replace(one.case, repeat=0) in only)
     settings = with_jobs(request.settings, request.jobs, axes.devices, cases=cases_in * len(planned))
@@ -157,6 +168,11 @@ def _ready(
         is_kept = manifest == before.manifest
     to_do = set(manifest.cases) - done
     left = tuple(one for one in planned if one.case in to_do)
+    if len(left) < len(to_do) and not grows:
+        gone = next(case for case in manifest.cases if case in to_do and case not in {one.case for one in left})
+        raise StoreError(
+            f"{store.path} was begun with {gone.label()}, which is not asked for now: start anew elsewhere"
+        )
     return _Side(agent=agent, store=store, manifest=manifest, left=left, machine=found.machine, is_kept=is_kept)
 
 
@@ -168,18 +184,20 @@ def _grown(before: Manifest, now: Manifest) -> Manifest:
 
 def _begin(sides: Iterable[_Side], request: RunRequest) -> tuple[Lane, ...]:
     """Let the agents begin, and write the manifests of new and grown runs. Returns the lanes, which all share."""
-    lanes: tuple[Lane, ...] | None = None
+    sides = tuple(sides)
+    cases = [case for side in sides for case in side.manifest.cases]
+    devices = list(dict.fromkeys(case.device for case in cases))
+    worlds = list(dict.fromkeys(case.world for case in cases))
+    first = sides[0]
+    lanes = lanes_for(devices, request.device_indices, first.manifest.settings, first.machine, worlds)
     for side in sides:
-        settings = side.manifest.settings
-        if lanes is None:
-            devices = list(dict.fromkeys(case.device for case in side.manifest.cases))
-            lanes = lanes_for(devices, request.device_indices, settings, side.machine)
-        begin = protocol.Begin(settings=settings, lanes=lanes, undisturbed_loop_s=side.manifest.undisturbed_loop_s)
+        begin = protocol.Begin(
+            settings=side.manifest.settings, lanes=lanes, undisturbed_loop_s=side.manifest.undisturbed_loop_s
+        )
         begun = side.agent.ask(begin, protocol.Begun)
         if not side.is_kept:
             loop_s = side.manifest.undisturbed_loop_s if side.store.resume else begun.undisturbed_loop_s
             side.store.begin(msgspec.structs.replace(side.manifest, undisturbed_loop_s=loop_s))
-    assert lanes is not None
     return lanes
 
 

@@ -17,7 +17,7 @@ import msgspec
 from torchzoo.analysis.cases import Status, case_results
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.history import queries, turns
-from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain
+from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain, joined
 from torchzoo.history.confirm import (
     MORE_REPEATS,
     REPEATS,
@@ -332,16 +332,16 @@ def _explain(
     """The culprits of what was confirmed, and what has none. Why not is added to `remarks`."""
     found: list[Found] = []
     left: list[Confirmed] = []
-    number = 1
-    for one in [each for each in decided if each.confirmed]:
-        folders = [folder / f"bisect-{number + extra}" for extra in range(MOST_BISECTIONS)]
+    for group, one in enumerate(each for each in decided if each.confirmed):
+        # The numbers follow from what was confirmed: so a night that is gone on with finds its own folders again.
+        folders = [folder / f"bisect-{group * MOST_BISECTIONS + extra}" for extra in range(1, MOST_BISECTIONS + 1)]
         explained = Explained(left=one.confirmed)
         if options.bisects:
             explained = explain(one, request, folders, on_record=shown.record, on_step=shown.step)
-        found += explained.found
+        for each in explained.found:
+            found = joined(found, each)
         left += explained.left
         remarks += explained.remarks
-        number += len([path for path in folders if path.exists()])
         for line in [*(_blamed_text(each.blamed) for each in explained.found), *explained.remarks]:
             shown.line(line)
     return tuple(found), tuple(left)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -79,15 +79,11 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     if not axes.devices:
         axes = msgspec.structs.replace(axes, devices=(machine.default_device,))
     plan.check_axes(axes, machine)
-    tuned_here = {
-        device: {name: one.batch_size for name, one in tuned.get(machine.device_class(device), {}).items()}
-        for device in axes.devices
-    }
     lacking = missing(models, axes.backends)
     to_tune = plan.to_tune(models, axes, lacking)
     curves = throughput_curves(to_tune, quick(request), server, machine, run_store.logs, on_tried)
     found = {case: best_batch(curve) for case, curve in curves.items()}
-    planned = plan.make_plan(models, axes, lacking, tuned_here, found)
+    planned = plan.make_plan(models, axes, lacking, tuned_on(machine, axes.devices, tuned), found)
     settings = with_jobs(request.settings, request.jobs, axes.devices, cases=len(planned))
     lanes = lanes_for(axes.devices, request.device_indices, settings, machine, axes.worlds)
     manifest = make_manifest(request, settings, machine, models, planned)
@@ -204,6 +200,14 @@ def tuned_batches(path: str | None) -> batches.Tuned:
     if not Path(path).is_file():
         raise UsageError(f"--batch-file: no file {path}; `torchzoo tune-batch MODEL --file {path}` makes one")
     return batches.read_tuned(Path(path))
+
+
+def tuned_on(machine: MachineInfo, devices: Sequence[str], tuned: batches.Tuned) -> dict[str, dict[str, int]]:
+    """The tuned batches of the devices of this machine, by device and model."""
+    return {
+        device: {name: one.batch_size for name, one in tuned.get(machine.device_class(device), {}).items()}
+        for device in devices
+    }
 
 
 def check_same_machine(run: Run, now: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from torchzoo.run.plan import Plan
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import Models, read_models
 from torchzoo.run.scheduler import in_order, record_of_resolved
-from torchzoo.run.session import make_manifest, rest_of, tuned_batches
+from torchzoo.run.session import make_manifest, rest_of, tuned_batches, tuned_on
 from torchzoo.run.spread import protocol
 from torchzoo.run.spread.controller import Controller
 from torchzoo.run.spread.crew import Crew, Member
@@ -111,11 +111,7 @@ def new_spread_run(
     if not axes.devices:
         axes = msgspec.structs.replace(axes, devices=(machine.default_device,))
     plan.check_axes(axes, machine)
-    tuned_there = {
-        device: {name: one.batch_size for name, one in tuned.get(machine.device_class(device), {}).items()}
-        for device in axes.devices
-    }
-    planned = plan.make_plan(models, axes, _missing(crew), tuned_there)
+    planned = plan.make_plan(models, axes, _missing(crew), tuned_on(machine, axes.devices, tuned))
     settings = request.settings
     _begin(crew, settings, request.jobs, planned, request.device_indices)
     first = next(member for member in crew.members.values() if member.begun is not None)
