@@ -34,7 +34,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     function: str  # `module:function` of torchzoo; it is called with a `torchzoo.measure.fresh.Fresh`
     options: dict[str, Any] = {}
     cache: str = ""  # turns of a case that name the same one share a folder of compile caches; empty: a new one
-    needs: str = ""  # a variant that must have worked before
+    needs: str = ""  # a variant that must have worked before; --resume runs it again, for the files that it leaves
     skip: str = ""  # why it can't run; then nothing is started
 
 

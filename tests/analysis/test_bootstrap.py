@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchzoo.analysis.bootstrap import bootstrap, geomean, geomean_of, mean
+from torchzoo.analysis.bootstrap import at_least_1, bootstrap, bootstrap_processes, geomean, geomean_of, mean
 from torchzoo.stats import Estimate
 
 
@@ -64,3 +64,15 @@ def test_a_mean_of_models_has_an_interval_that_narrows_with_their_number() -> No
     assert (one.low, one.value, one.high, one.count, one.confidence) == (0.7, 0.7, 0.7, 1, 0.0)
     with pytest.raises(ValueError, match="needs values"):
         mean([])
+
+
+def test_a_slowdown_that_counts_as_1_does_so_in_the_value_and_in_its_interval() -> None:
+    generator = np.random.default_rng(0)
+    slow, around, fast = (
+        at_least_1(bootstrap_processes(processes, cluster=str(number), generator=generator))
+        for number, processes in enumerate(([[0.5], [0.6], [0.7]], [[0.5], [1.1], [2.0]], [[2.0], [2.1], [2.2]]))
+    )
+    assert (geomean_of([slow]).value, geomean_of([slow]).low, geomean_of([slow]).high) == (1.0, 1.0, 1.0)
+    assert geomean_of([around]).low == 1.0 < geomean_of([around]).high
+    assert geomean_of([slow, fast]).value == pytest.approx(geomean_of([fast]).value ** 0.5)
+    assert geomean_of([slow, fast]).low == pytest.approx(1.0)

@@ -110,24 +110,71 @@ def test_what_failed_once_is_not_tried_again(tmp_path: Path, processes: FakeProc
     assert [one.outcome for one in records if one.variant == "alone"] == [FAILED, FAILED]
 
 
-def test_trials_that_were_cut_short_go_on_with_the_case_that_is_not_whole(
+def cut_short(out: Path, kept: int) -> None:
+    """Leave so many records, and half of the next one, as if it was killed while it wrote."""
+    lines = (out / "trials.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "trials.jsonl").write_bytes(b"".join(lines[:kept]) + lines[kept][:40])
+
+
+def go_on(out: Path) -> list[TrialRecord]:
+    with TrialStore(out, resume=True) as store:
+        session = resumed_trials(read_trials(store.path), turns_of)
+        return list(session.run(store, turns_of, lambda *_: None))
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked"),
+    [
+        (13, []),  # what is left of the second case can't run
+        (12, ["prepare", "warm"]),
+        (11, ["prepare", "alone", "warm"]),
+        (8, ["prepare", "alone", "warm", "alone", "warm"]),
+    ],
+)
+def test_trials_that_were_cut_short_keep_each_record_and_go_on_with_the_next_turn(
+    kept: int, asked: list[str], tmp_path: Path, processes: FakeProcesses
+) -> None:
+    out = tmp_path / "out"
+    whole = run(tmp_path / "zoo", out, "one", "two")
+    cut_short(out, kept)
+    processes.asked.clear()
+    processes.found_in_caches.clear()
+    new = go_on(out)
+    assert [(ask.case.model, ask.function) for ask in processes.asked] == [("two", function) for function in asked]
+    assert all(
+        ask.function != "warm" or "prepare" in found
+        for ask, found in zip(processes.asked, processes.found_in_caches, strict=True)
+    )
+    again = read_trials(out)
+    assert again.damaged_lines == 1
+    assert again.records == (*whole[:kept], *new)  # nothing is lost, and no turn has two records
+    assert [(one.case, one.variant, one.number) for one in again.records] == [
+        (one.case, one.variant, one.number) for one in whole
+    ]
+    with TrialStore(out, resume=True):
+        assert resumed_trials(again, turns_of).left == ()
+
+
+def test_what_failed_before_trials_were_cut_short_is_not_tried_again(tmp_path: Path, processes: FakeProcesses) -> None:
+    processes.fail = {"alone"}
+    run(tmp_path / "zoo", tmp_path / "out", "tiny")
+    cut_short(tmp_path / "out", 4)
+    processes.asked.clear()
+    processes.fail = set()
+    new = go_on(tmp_path / "out")
+    assert [ask.function for ask in processes.asked] == ["prepare", "warm"]
+    assert [one.outcome for one in new if one.variant == "alone"] == [FAILED]
+
+
+def test_what_can_not_be_prepared_again_is_the_reason_of_the_turns_that_are_left(
     tmp_path: Path, processes: FakeProcesses
 ) -> None:
-    run(tmp_path / "zoo", tmp_path / "out", "one", "two")
-    whole = processes.asked.copy()
-    lines = (tmp_path / "out" / "trials.jsonl").read_bytes().splitlines(keepends=True)
-    (tmp_path / "out" / "trials.jsonl").write_bytes(b"".join(lines[:-2]) + lines[-2][:40])  # killed while it wrote
-    processes.asked.clear()
-    with TrialStore(tmp_path / "out", resume=True) as store:
-        session = resumed_trials(read_trials(store.path), turns_of)
-        list(session.run(store, turns_of, lambda *_: None))
-    assert [ask.case.model for ask in processes.asked] == ["two"] * 5
-    again = read_trials(tmp_path / "out")
-    assert again.damaged_lines == 1
-    assert len(again.records) == len(lines)
-    assert len(whole) == 10
-    with TrialStore(tmp_path / "out", resume=True) as store:
-        assert resumed_trials(again, turns_of).left == ()
+    whole = run(tmp_path / "zoo", tmp_path / "out", "tiny")
+    cut_short(tmp_path / "out", 4)
+    processes.fail = {"prepare"}
+    new = go_on(tmp_path / "out")
+    assert [one.outcome for one in new if one.variant == "warm"] == [FAILED]
+    assert read_trials(tmp_path / "out").records[:4] == tuple(whole[:4])
 
 
 def test_a_case_that_can_not_run_has_one_record_with_the_reason(tmp_path: Path, processes: FakeProcesses) -> None:

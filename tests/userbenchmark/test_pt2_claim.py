@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from benchmark_runs import beside, report, run_of, table
 
 from examples import INDUCTOR, measured, variant_result
@@ -13,7 +14,7 @@ from torchzoo.record import Block, Check, CheckStatus, Compilation, Failed, Fail
 from torchzoo.settings import Stage
 from torchzoo.zoo.suites import read_suite
 
-FP32, AMP = Precision.FP32, Precision.AMP
+TF32, AMP = Precision.TF32, Precision.AMP
 CRASHED = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no such lowering")
 
 
@@ -40,15 +41,15 @@ def text() -> str:
         "pt2_claim",
         run_of(
             [
-                trained("hf:One", FP32, slow),
+                trained("hf:One", TF32, slow),
                 trained("hf:One", AMP, quick),
-                trained("timm:two", FP32, slow),
+                trained("timm:two", TF32, slow),
                 trained("timm:two", AMP, wrong),
-                trained("three", FP32, CRASHED),
+                trained("three", TF32, CRASHED),
                 trained("three", AMP, quick),
-                trained("timm:four", FP32, Skipped(reason="it needs more memory")),
+                trained("timm:four", TF32, Skipped(reason="it needs more memory")),
                 trained("timm:four", AMP, quick),
-                example(CRASHED, model="three", mode=Mode.EVAL, precision=FP32, backend=INDUCTOR),
+                example(CRASHED, model="three", mode=Mode.EVAL, precision=TF32, backend=INDUCTOR),
             ]
         ),
     )
@@ -57,29 +58,86 @@ def text() -> str:
 def test_the_claim_stands_beside_the_pass_rate_and_the_means() -> None:
     works, speed = beside(text(), "Works"), beside(text(), "Faster in training")
     assert works["both precisions"][0] == "93 %"
-    assert works["both precisions"][1].startswith("62.5 % [")  # eval is no part of the claim
-    assert works["both precisions"][1].endswith("; 5/8, 62.5%")
-    assert works["both precisions"][2] == "-30.5 points"
-    assert (works["fp32"][1][-10:], works["amp"][1][-10:]) == ("2/4, 50.0%", "3/4, 75.0%")
-    assert [speed[name][0] for name in ("both precisions", "fp32", "amp")] == ["43 %", "21 %", "51 %"]
-    assert speed["fp32"][1].startswith("25.0 % [")
-    assert speed["fp32"][2] == "+4.0 points"
+    assert works["both precisions"][1].startswith("75.0 % [")  # models: 1, 1/2, 1/2, 1; eval is no part of the claim
+    assert works["both precisions"][1].endswith("; 5 of 7 cases; 1 more did not run in eager")
+    assert works["both precisions"][2].startswith("-18.0 points")
+    assert works["both precisions, of all models"][0] == "93 %"
+    assert works["both precisions, of all models"][1].startswith("62.5 % [")
+    assert works["both precisions, of all models"][1].endswith("; 5 of 8 cases")
+    assert works["tf32"][1].endswith("; 2 of 3 cases; 1 more did not run in eager")
+    assert works["amp"][1].endswith("; 3 of 4 cases")
+    assert [speed[name][0] for name in ("both precisions", "tf32", "amp")] == ["43 %", "21 %", "51 %"]
+    assert speed["tf32"][1].startswith("25.0 % [")
+    assert speed["tf32"][2] == "+4.0 points"
     assert speed["amp"][1].startswith("100 % [")  # a wrong result is in no mean
     assert speed["both precisions"][1].startswith("81.2 % [")  # 0.25 * 25 + 0.75 * 100
 
 
+@pytest.mark.parametrize(
+    ("stage", "share", "of_timm"),
+    [
+        (Stage.BUILD, "1 of 1 cases; 1 more did not run in eager", "eager runs in none"),
+        (Stage.WARM_UP, "1 of 1 cases; 1 more did not run in eager", "eager runs in none"),
+        (Stage.COMPILE, "1 of 2 cases", "0 of 1, 0.0%"),
+        (Stage.MEASURE, "1 of 2 cases", "0 of 1, 0.0%"),
+        (Stage.CHECK, "1 of 2 cases", "0 of 1, 0.0%"),
+    ],
+)
+def test_what_fails_before_it_is_compiled_is_no_failure_of_the_compiler(stage: Stage, share: str, of_timm: str) -> None:
+    failed = Failed(kind=FailureKind.ERROR, stage=stage, message="no memory")
+    made = report("pt2_claim", run_of([trained("hf:One", AMP, faster(2)), trained("timm:two", AMP, failed)]))
+    assert beside(made, "Works")["amp"][1].endswith(f"; {share}")
+    assert beside(made, "Works")["both precisions, of all models"][1].endswith("; 1 of 2 cases")
+    assert {row[0]: row[2] for row in table(made, "collection")}["timm"] == of_timm
+
+
+def test_slowdowns_count_as_1_in_means_of_their_own() -> None:
+    made = report(
+        "pt2_claim",
+        run_of([trained(name, kind, faster(times)) for kind in (TF32, AMP) for name, times in (("a", 4), ("b", 0.25))]),
+    )
+    speed = beside(made, "Faster in training")
+    assert speed["amp"][1].startswith("0 % [-75")
+    assert speed["amp, slowdowns as 1"][:2] == ["51 %", "100 % [0, 300]; 2 of 2 counted"]
+    assert speed["both precisions, slowdowns as 1"][0] == "43 %"
+    assert speed["both precisions, slowdowns as 1"][1].startswith("100 % [")
+
+
+def test_both_precisions_of_a_model_are_one_model() -> None:
+    """Not two: the interval of the share is as wide as with one of them."""
+    cases = [trained(f"m{number}", TF32, faster(2) if number < 5 else CRASHED) for number in range(10)]
+    twice = [*cases, *(trained(one.case.model, AMP, one.outcome) for one in cases)]
+    of = [beside(report("pt2_claim", run_of(some)), "Works")["both precisions"][1] for some in (cases, twice)]
+    assert of[0].partition(";")[0] == of[1].partition(";")[0]
+
+
+@pytest.mark.parametrize("status", [CheckStatus.NONDETERMINISTIC, CheckStatus.REFERENCE_FAILED])
+def test_a_case_without_a_verdict_is_counted_and_does_not_work(status: CheckStatus) -> None:
+    unknown = faster(2, check=Check(status=status, reason="eager differs"))
+    made = report("pt2_claim", run_of([trained("hf:One", AMP, faster(2)), trained("timm:two", AMP, unknown)]))
+    assert beside(made, "Works")["amp"][1].endswith("; 1 of 2 cases, 1 without a verdict")
+
+
+def test_float32_without_tf32_stands_beside_no_figure_of_the_claim() -> None:
+    made = report("pt2_claim", run_of([trained("hf:One", Precision.FP32, faster(2))]))
+    speed = beside(made, "Faster in training")
+    assert (speed["fp32"][0], speed["fp32, slowdowns as 1"][0]) == ("", "")
+    assert speed["fp32"][1].startswith("100 %")
+    assert speed["tf32"][1] == "not measured: no measured case of this run gives it"
+
+
 def test_each_collection_has_its_own_lines() -> None:
     rows = {(row[0], row[1]): row[2:] for row in table(text(), "collection")}
-    assert list(rows) == [(name, kind) for name in ("HuggingFace", "timm", "TorchBench") for kind in ("fp32", "amp")]
-    assert rows["TorchBench", "fp32"] == ["0/1, 0.0%", "0 of 1 counted, 1 failed", "", "1.00x (one sample)"]
-    assert rows["timm", "amp"][0] == "1/2, 50.0%"
+    assert list(rows) == [(name, kind) for name in ("HuggingFace", "timm", "TorchBench") for kind in ("tf32", "amp")]
+    assert rows["TorchBench", "tf32"] == ["0 of 1, 0.0%", "0 of 1 counted, 1 failed", "", "1.00x (one sample)"]
+    assert rows["timm", "amp"][0] == "1 of 2, 50.0%"
 
 
 def test_what_does_not_pass_has_its_reason() -> None:
     rows = {row[0]: row[1:] for row in table(text(), "case")}
     assert sorted(rows) == [
-        "three train cpu inductor fp32 bs4",
-        "timm:four train cpu inductor fp32 bs4",
+        "three train cpu inductor tf32 bs4",
+        "timm:four train cpu inductor tf32 bs4",
         "timm:two train cpu inductor amp bs4",
     ]
     reasons = sorted(f"{status}: {reason}" for status, reason in rows.values())
@@ -98,8 +156,8 @@ def test_a_run_of_one_precision_has_no_mean_of_both() -> None:
     run = run_of([trained("hf:One", AMP, faster(2))])
     made = report("pt2_claim", run)
     speed = beside(made, "Faster in training")
-    assert speed["both precisions"][1:3] == ["not measured: it needs fp32 and amp", ""]
-    assert speed["fp32"][1] == "not measured: no measured case of this run gives it"
+    assert speed["both precisions"][1:3] == ["not measured: it needs tf32 and amp", ""]
+    assert speed["tf32"][1] == "not measured: no measured case of this run gives it"
     assert speed["amp"][1].startswith("100 %")
     assert "Every case counts." in made
 
@@ -107,7 +165,7 @@ def test_a_run_of_one_precision_has_no_mean_of_both() -> None:
 def test_an_unsteady_model_works_and_its_speedup_is_in_no_mean() -> None:
     run = run_of([trained("hf:One", AMP, faster(2)), trained("timm:two", AMP, faster(9, late_graphs=1))])
     made = report("pt2_claim", run)
-    assert beside(made, "Works")["amp"][1].endswith("; 2/2, 100.0%")
+    assert beside(made, "Works")["amp"][1].endswith("; 2 of 2 cases")
     assert beside(made, "Faster in training")["amp"][1].startswith("100 % [100, 100]; 1 of 2 counted, 1 unsteady")
     (row,) = table(made, "case")
     assert row[1] == "unsteady"
@@ -120,6 +178,6 @@ def test_without_a_check_nothing_is_said_of_what_works() -> None:
         "not measured: the results of 1 of the 2 cases were not checked: measure with --check"
     )
     assert {row[0]: row[2] for row in table(made, "collection")} == {
-        "HuggingFace": "1/1, 100.0%",
+        "HuggingFace": "1 of 1, 100.0%",
         "timm": "not checked",
     }

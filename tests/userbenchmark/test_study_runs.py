@@ -223,3 +223,22 @@ def test_the_document_says_what_the_interval_of_a_mean_is_over(name: str) -> Non
     assert "what is\naveraged: models, or the steps of one model" in study.document(
         study.load(name), [run_of([example()])]
     )
+
+
+def test_the_parts_of_the_claim_join_to_its_plan(tmp_path: Path) -> None:
+    one = study.load("pt2_claim")
+    request = one.plan(Choice(folder=tmp_path))
+    whole = study.own_cases(one)
+    parts = [[case.case for case in study.planned(study.part_of(request, number, 3))] for number in (1, 2, 3)]
+    assert len({case for part in parts for case in part}) == sum(map(len, parts)) == len(whole)
+    kept = [
+        keep(
+            tmp_path / f"part{number}",
+            [msgspec.structs.replace(example(Skipped(reason="no")), case=case) for case in part],
+        )
+        for number, part in enumerate(parts)
+    ]
+    text = study.document(one, study.read_runs(one, kept))
+    assert "a trial" not in text
+    two = study.document(one, study.read_runs(one, kept[:2]))
+    assert f"a trial: {len(parts[0]) + len(parts[1])} of the plan's {len(whole)} cases are in the run" in two

@@ -91,6 +91,19 @@ def inverse(samples: BootstrapSamples) -> BootstrapSamples:
     return msgspec.structs.replace(samples, log_value=-samples.log_value, log_medians=-samples.log_medians, own=own)
 
 
+def at_least_1(samples: BootstrapSamples) -> BootstrapSamples:
+    """The samples of the ratio, or of 1 where it is less."""
+    import numpy as np
+
+    own = samples.own
+    if own is not None:
+        value, low, high = (max(1.0, one) for one in (own.value, own.low, own.high))
+        own = msgspec.structs.replace(own, value=value, low=low, high=high)
+    return msgspec.structs.replace(
+        samples, log_value=max(0.0, samples.log_value), log_medians=np.maximum(0.0, samples.log_medians), own=own
+    )
+
+
 def bootstrap_ratio(one: BootstrapSamples, other: BootstrapSamples) -> BootstrapSamples:
     """The samples of `one` over `other`, which were measured independently."""
     return BootstrapSamples(

@@ -10,7 +10,14 @@ from typing import Any
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.bootstrap import BootstrapSamples, bootstrap_processes, generator_for, geomean_of, inverse
+from torchzoo.analysis.bootstrap import (
+    BootstrapSamples,
+    at_least_1,
+    bootstrap_processes,
+    generator_for,
+    geomean_of,
+    inverse,
+)
 from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.case import Case, CompileScope, Domain, MemoryFormat, Mode, Precision
@@ -189,7 +196,15 @@ class RatioSamples:
 
     def __init__(self, results: Sequence[CaseResult]) -> None:
         self._of: dict[str, dict[int, BootstrapSamples]] = {
-            name: {} for name in ("speedup", "speedup_or_1", "time_ratio", "host_memory_ratio", "device_memory_ratio")
+            name: {}
+            for name in (
+                "speedup",
+                "speedup_or_1",
+                "speedup_at_least_1",
+                "time_ratio",
+                "host_memory_ratio",
+                "device_memory_ratio",
+            )
         }
         for result in results:
             if not result.has_candidate or result.status is Status.UNSTEADY:
@@ -199,6 +214,7 @@ class RatioSamples:
                 continue
             speedup = bootstrap_case(result.case, paired_ratios(result))
             self._of["speedup"][id(result)] = self._of["speedup_or_1"][id(result)] = speedup
+            self._of["speedup_at_least_1"][id(result)] = at_least_1(speedup)
             self._of["time_ratio"][id(result)] = inverse(speedup)
             figures = result.figures
             assert figures is not None
@@ -208,7 +224,10 @@ class RatioSamples:
                     self._of[name][id(result)] = bootstrap_case(result.case, [[value]])
 
     def geomean(self, name: str, results: Iterable[CaseResult]) -> Estimate | None:
-        """The geometric mean of one ratio over the cases that have it; None where none has."""
+        """The geometric mean of one ratio over the cases that have it; None where none has.
+
+        `speedup_or_1` counts a case that failed or is incorrect as 1, `speedup_at_least_1` one that became slower.
+        """
         cases = [self._of[name][id(result)] for result in results if id(result) in self._of[name]]
         return geomean_of(cases) if cases else None
 

@@ -38,6 +38,7 @@ from torchzoo.zoo.spec import ModelSpec
 #: The turns of a case, given its repeats: how many processes each of its variants has.
 TurnsOf = Callable[[Case, ModelSpec, int], list[Turn]]
 OnTurn = Callable[[Case, Turn], None]
+TurnKey = tuple[Case, str, int]  # a case, a variant and its number
 
 
 class TrialLane(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ class TrialSession(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     left: tuple[PlannedCase, ...]
     lanes: tuple[TrialLane, ...]
+    done: dict[TurnKey, fresh.Outcome] = {}  # turns that have a record from before; they are not run again
 
     def run(self, store: TrialStore, turns_of: TurnsOf, on_turn: OnTurn) -> Iterator[TrialRecord]:
         """Run what is left. Each record is yielded after it is on disk.
@@ -141,7 +143,7 @@ def make_lanes(
 
 
 def resumed_trials(trials: Trials, turns_of: TurnsOf) -> TrialSession:
-    """The cases of which a turn has no record. They begin anew: their processes stand beside each other in time.
+    """The cases of which a turn has no record. They go on with these turns, after what these need.
 
     Raises:
         StoreError: the machine or the software is another one, or a model is no longer there.
@@ -169,7 +171,7 @@ def resumed_trials(trials: Trials, turns_of: TurnsOf) -> TrialSession:
             left.append(planned)
     devices = list(dict.fromkeys(case.device for case in cases))
     lanes = make_lanes(manifest.settings.jobs, devices, manifest.device_indices, machine)
-    return TrialSession(manifest=manifest, left=tuple(left), lanes=lanes)
+    return TrialSession(manifest=manifest, left=tuple(left), lanes=lanes, done=done)
 
 
 class _Work:
@@ -178,6 +180,7 @@ class _Work:
     def __init__(self, session: TrialSession) -> None:
         self._left = list(reversed(session.left))
         self.repeats = {case: len(repeated) for case, repeated in _repeats(session.manifest).items()}
+        self.done = session.done
         self.alive = fresh.Alive()
         self.is_over = threading.Event()
         self.told: SimpleQueue[TrialRecord | Exception | None] = SimpleQueue()  # None: a lane has no more to do
@@ -230,7 +233,11 @@ class _Runner:
                 self.shared.told.put(record)
 
     def records(self, planned: PlannedCase) -> Iterator[TrialRecord]:
-        """The records of all turns of a case. What did not work is not tried again: its later turns have its reason."""
+        """The records of the turns of a case that have none yet.
+
+        What did not work is not tried again: its later turns have its reason. What a turn needs has left files, which
+        are gone when trials go on: it runs again, and its first record stays.
+        """
         if planned.resolved is not None or planned.spec is None:
             assert planned.resolved is not None
             yield TrialRecord(case=planned.case, outcome=planned.resolved, finished_at=_now())
@@ -238,7 +245,13 @@ class _Runner:
         not_taken: dict[str, Skipped | Failed] = {}
         with tempfile.TemporaryDirectory(prefix="torchzoo-trials-", ignore_cleanup_errors=True) as folder:
             turns = self.turns_of(planned.case, planned.spec, self.shared.repeats[planned.case])
+            needed = self._needed(planned.case, turns)
             for number, turn in enumerate(turns):
+                before = self._before(planned.case, turn)
+                if before is not None and not (isinstance(before, Took) and turn.variant in needed):
+                    if not isinstance(before, Took):
+                        not_taken[turn.variant] = before
+                    continue
                 outcome: fresh.Outcome | None = not_taken.get(turn.variant) or not_taken.get(turn.needs)
                 if outcome is None and turn.skip:
                     outcome = Skipped(reason=turn.skip)
@@ -249,9 +262,22 @@ class _Runner:
                         shutil.rmtree(caches, ignore_errors=True)
                 if not isinstance(outcome, Took):
                     not_taken[turn.variant] = outcome
-                yield TrialRecord(
-                    case=planned.case, variant=turn.variant, number=turn.number, outcome=outcome, finished_at=_now()
-                )
+                if before is None:
+                    yield TrialRecord(
+                        case=planned.case, variant=turn.variant, number=turn.number, outcome=outcome, finished_at=_now()
+                    )
+
+    def _before(self, case: Case, turn: Turn) -> fresh.Outcome | None:
+        """What came of a turn before the trials were cut short."""
+        return self.shared.done.get((case, turn.variant, turn.number))
+
+    def _needed(self, case: Case, turns: Sequence[Turn]) -> set[str]:
+        """The variants that turns without a record need, and those that these need."""
+        needed: set[str] = set()
+        for turn in reversed(turns):
+            if turn.variant in needed or self._before(case, turn) is None:
+                needed.add(turn.needs)
+        return needed
 
     def _outcome(self, planned: PlannedCase, turn: Turn, folder: str, caches: Path) -> fresh.Outcome:
         assert planned.spec is not None
