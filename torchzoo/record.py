@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from torchzoo.bounds import Amount, Count, Int64, PositiveAmount, PositiveCount, PositiveSeconds, Seconds
+from torchzoo.bounds import Amount, Count, Int64, PositiveCount, PositiveSeconds, Seconds
 from torchzoo.case import Case, Domain, Precision, ResultKind
 from torchzoo.host import Host
 from torchzoo.operators import ApiSurface, OperatorShapes
@@ -247,6 +247,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     warmup_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
     memory: Memory
     alone: Alone | None = None  # of a candidate, where that was asked for and worked
+    why_not_alone: Skipped | Failed | None = None  # where it was asked for and did not work; None before 2026-11-25
     back_to_back: Annotated[tuple[BackToBack, ...], Meta(min_length=1)]
     result_is_finite: bool  # loss (train) or outputs (eval) after warm-up
     device_active_s: Seconds | None = None  # time in which the device works in one step; None on the CPU, or not known
@@ -388,13 +389,3 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
     hosts: tuple[Host, ...] = ()  # of a run that was spread; `environment` is that of the first one
-
-
-class MeasuredPeaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The best rates that were measured: on one device, or between several of one kind."""
-
-    tflop_per_s: dict[str, PositiveAmount] = {}  # by arithmetic: "fp32", "tf32", "bf16", ...
-    gb_per_s: PositiveAmount | None = None  # bytes read and bytes written together; None: between several devices
-    bus_gb_per_s: dict[str, PositiveAmount] = {}  # between several devices, by collective: "all_reduce", ...
-    torch: str
-    date: str

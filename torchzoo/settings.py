@@ -42,12 +42,17 @@ class Pass(enum.StrEnum):
     CHECK = "check"
 
 
+#: The worker itself ends the process in which the candidate is alone. It has so long to do it.
+TO_END_IT_S = 30.0
+
+
 class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a stage may take."""
 
     build_s: LimitSeconds = 600.0  # each stage that is not named below
     compile_s: LimitSeconds = 900.0  # compiling with its warm-up, filling caches, examining, and the check
     measure_s: LimitSeconds = 300.0  # the window
+    alone_s: LimitSeconds = 900.0  # the candidate in a process of its own; the case goes on without it
 
     def of(self, stage: Stage) -> float:
         """The limit of a stage in seconds. Waiting has none: it is not the worker's fault."""
@@ -56,7 +61,7 @@ class StageLimits(msgspec.Struct, frozen=True, kw_only=True):
         limits = {
             Stage.COMPILE: self.compile_s,
             Stage.PRIME: self.compile_s,
-            Stage.ALONE: self.compile_s,
+            Stage.ALONE: self.alone_s + TO_END_IT_S,
             Stage.MEASURE: self.measure_s,
             Stage.EXAMINE: self.compile_s,
             Stage.CHECK: self.compile_s,  # it may compile once more

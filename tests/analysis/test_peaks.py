@@ -19,7 +19,7 @@ from torchzoo.commands.peaks import (
 )
 from torchzoo.environment import Accelerator, MachineInfo
 from torchzoo.measure.passes.measured_peaks import measure_peaks, median_s
-from torchzoo.record import MeasuredPeaks
+from torchzoo.peaks import MeasuredPeaks
 from torchzoo.run import worker
 
 MEASURED = MeasuredPeaks(tflop_per_s={"fp32": 0.5, "bf16": 1.0}, gb_per_s=20.0, torch="2.15.0", date="2026-11-21")

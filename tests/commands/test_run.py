@@ -139,6 +139,27 @@ def test_a_candidate_alone_fills_the_warm_caches_so_that_nothing_compiles_a_thir
     assert candidate.alone.first_step_cpu_s > candidate.first_step_cpu_s  # it compiled
 
 
+def test_a_candidate_that_fails_alone_costs_the_case_no_other_figure(tmp_path: Path) -> None:
+    fails = """
+    def forward(self):
+        if self.network._compiled_call_impl is not None and not hasattr(self, "had_eager_step"):
+            raise ValueError("not without eager")
+        self.had_eager_step = True
+        return super().forward()
+"""
+    make_folder(tmp_path / "zoo", "tiny", TINY + fails)
+    arguments = ["--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--backend", "aot_eager", "--threads", "1"]
+    done = run("tiny", *arguments, "--time-limit", "0.5", "--memory-alone", "--json")
+    assert done.returncode == 0, done.stderr
+    record = msgspec.json.decode(done.stdout, type=Record)
+    assert isinstance(record.outcome, Measured)
+    candidate = record.outcome.variants["candidate"]
+    assert candidate.alone is None
+    assert isinstance(candidate.why_not_alone, Failed)
+    assert (candidate.why_not_alone.stage, candidate.why_not_alone.kind) == (Stage.ALONE, FailureKind.ERROR)
+    assert candidate.why_not_alone.message == "ValueError: not without eager"
+
+
 def test_json_prints_the_record_and_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny")
     done = run_alone("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--json")

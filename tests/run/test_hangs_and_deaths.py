@@ -9,7 +9,8 @@ from fake_workers import GOOD, FakeWorkers, Script, entries, outcomes, scheduler
 
 from examples import measured
 from torchzoo.record import Failed, FailureKind
-from torchzoo.run.scheduler import STACKS_S, died
+from torchzoo.run.failures import died
+from torchzoo.run.scheduler import STACKS_S
 from torchzoo.run.windows import ANSWER_TO_OPENING_S
 from torchzoo.run.workers import Exited, Garbled, Message
 from torchzoo.settings import Stage

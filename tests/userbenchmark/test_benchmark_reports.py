@@ -118,14 +118,14 @@ def test_compilers_gives_ratios_geometric_means_and_how_many_cases_they_count() 
     means = {row[0]: row[1:] for row in table(text, "domain")}
     assert means["nlp"][0].startswith("1.000 [0.500, 2.000]")
     assert [cell.split()[0] for cell in means["nlp"][:3]] == ["1.000", "1.200", "0.800"]
-    assert means["nlp"][3] == "2 of 2 counted"
+    assert means["nlp"][3] == "2 of 2 counted; CM of 2, GM of 2"
     assert means["speech"] == ["", "", "", "0 of 1 counted, 1 failed"]
     assert means["all"][0].startswith("1.000")  # the wrong one is not in it
-    assert means["all"][3] == "2 of 4 counted, 1 incorrect, 1 failed"
+    assert means["all"][3] == "2 of 4 counted, 1 incorrect, 1 failed; CM of 2, GM of 2"
     rows = {row[0]: row for row in table(text, "model")}
     assert list(rows) == ["tiny", "nlp_one", "nlp_two"]
     assert rows["nlp_one"][2:6] == ["0.500 [0.500, 0.500]", "1.20", "0.80", "20.5 s"]
-    assert rows["tiny"][-1] == "incorrect: in no mean"
+    assert rows["tiny"][-1].startswith("incorrect, in no mean: its results are not eager's: outputs differ")
     assert "FAILED (error in compile): no" in text
 
 

@@ -13,9 +13,7 @@ from study_records import CRASHED, alone, in_turns, late, trained
 from examples import INDUCTOR, by_itself, variant_result
 from torchzoo import study
 from torchzoo.case import Backend, Mode, Precision
-from torchzoo.record import (
-    MeasuredPeaks,
-)
+from torchzoo.peaks import MeasuredPeaks
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 # --- nanogpt ---

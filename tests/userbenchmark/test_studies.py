@@ -16,7 +16,7 @@ from kept_runs import keep
 from torchzoo import cli, study
 from torchzoo.case import Case, Mode, Precision
 from torchzoo.report.beside import Published
-from torchzoo.settings import CacheMode, Pass, Settings
+from torchzoo.settings import CacheMode, Pass, Settings, Stage
 from torchzoo.userbenchmark import Choice
 from torchzoo.zoo.suites import read_suite
 
@@ -60,6 +60,8 @@ def test_compilers_measures_the_memory_of_each_side_in_a_process_of_its_own(
     assert axis(planned["paper_compilers"], "backend") == {"inductor"}
     assert settings("paper_compilers", tmp_path).passes == (Pass.MEMORY_ALONE,)
     assert settings("paper_compilers", tmp_path).cache is CacheMode.WARM  # filled by that process
+    limits = settings("paper_compilers", tmp_path).limits
+    assert max(limits.of(stage) for stage in (Stage.ALONE, Stage.PRIME, Stage.COMPILE)) <= 330
 
 
 def test_devices_are_compared_at_both_precisions_and_the_same_batches(planned: dict[str, list[Case]]) -> None:

@@ -17,6 +17,8 @@ from torchzoo.record import (
     ApiSurface,
     Breakdown,
     Compilation,
+    Failed,
+    FailureKind,
     Flops,
     HostWatch,
     Measured,
@@ -25,6 +27,8 @@ from torchzoo.record import (
     Skipped,
     StepTime,
 )
+from torchzoo.report.remarks import remarks
+from torchzoo.settings import Stage
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice
 
@@ -77,7 +81,11 @@ def test_breakdown_says_what_bounds_each_model_and_how_fast_the_host_was() -> No
 def remembering(host: float, device: float, *, is_alone: bool) -> Measured:
     """A candidate with these peaks beside eager's of 1 GiB; beside eager it needs three times as much."""
     eager, own, with_eager = (
-        Memory(host_peak_rss_bytes=int(one * 2**30), device_peak_allocated_bytes=int(other * 2**30))
+        Memory(
+            host_peak_rss_bytes=int(one * 2**30),
+            host_peak_is_of_pass=True,
+            device_peak_allocated_bytes=int(other * 2**30),
+        )
         for one, other in ((1, 1), (host, device), (3, 3))
     )
     candidate = variant_result(memory=with_eager, alone=by_itself(memory=own) if is_alone else None)
@@ -111,6 +119,73 @@ def test_compilers_memory_beside_eager_is_shown_and_in_no_mean() -> None:
     assert host[1] == "-50.0 %; 1 of the 2 models that count"
 
 
+def test_compilers_says_why_a_process_of_its_own_gave_no_memory() -> None:
+    found = remembering(0.5, 0.75, is_alone=False)
+    late = Failed(kind=FailureKind.TIMEOUT, stage=Stage.ALONE, message="it took longer than 300 s and was killed")
+    candidate = msgspec.structs.replace(found.variants["candidate"], why_not_alone=late)
+    found = msgspec.structs.replace(found, variants={**found.variants, "candidate": candidate})
+    (row,) = table(report("paper_compilers", run_of([trained("a", found, INDUCTOR)])), "model")
+    said = "timeout: it took longer than 300 s and was killed"
+    assert row[-1] == f"memory beside eager, for its own process gave none ({said})"
+    assert f"candidate: no figure of a process of its own: {said}" in remarks(found)
+
+
+def test_compilers_says_of_how_many_cases_each_mean_of_memory_is() -> None:
+    no_device = remembering(0.5, 0.75, is_alone=True)
+    variants = {
+        name: msgspec.structs.replace(
+            result,
+            memory=msgspec.structs.replace(result.memory, device_peak_allocated_bytes=None),
+        )
+        for name, result in no_device.variants.items()
+    }
+    found = [
+        trained("a", remembering(0.5, 0.75, is_alone=True), INDUCTOR),
+        trained("b", msgspec.structs.replace(no_device, variants=variants), INDUCTOR),
+        trained("c", remembering(0.5, 0.75, is_alone=False), INDUCTOR),
+    ]
+    text = report("paper_compilers", run_of(found))
+    assert table(text, "domain")[-1][4] == "3 of 3 counted; CM of 2, GM of 1"
+    for name, count in (("CPU", 2), ("GPU", 1)):
+        shown = beside(text, f"{name} memory, change of the peak ({name[0]}M - 1)")["train"][1]
+        assert shown.endswith(f"; {count} of the 3 models that count")
+
+
+def test_compilers_shows_both_times_of_first_steps_and_says_what_they_waited_for() -> None:
+    run = run_of([trained("a", remembering(0.5, 0.75, is_alone=True), INDUCTOR)])
+    (row,) = table(report("paper_compilers", run), "model")
+    assert row[5:7] == ["20.5 s", "40.0 s"]
+    assert "prepared at once" not in report("paper_compilers", run)
+    settings = msgspec.structs.replace(run.manifest.settings, jobs=16)
+    several = msgspec.structs.replace(run, manifest=msgspec.structs.replace(run.manifest, settings=settings))
+    assert "Up to 16 cases prepared at once" in report("paper_compilers", several)
+    joined = msgspec.structs.replace(run, joined=(run, several))
+    assert "Up to 16 cases prepared at once" in report("paper_compilers", joined)
+
+
+def test_compilers_notes_what_is_slower_and_how_busy_the_device_is() -> None:
+    def of(eager_s: float, candidate_s: float, active_s: float | None) -> Measured:
+        memory = Memory(host_peak_rss_bytes=2**30)
+        variants = {
+            "eager": variant_result(memory=memory, device_active_s=active_s),
+            "candidate": variant_result(memory=memory, device_active_s=active_s, alone=by_itself(memory=memory)),
+        }
+        return in_turns(eager_s, candidate_s, variants=variants)
+
+    found = {"slow": of(0.1, 0.2, 0.05), "slow on a CPU": of(0.1, 0.2, None), "fast": of(0.2, 0.1, 0.05)}
+    text = report("paper_compilers", run_of([trained(name, one, INDUCTOR) for name, one in found.items()]))
+    whole = "CM is of whole processes, building and compiling included"
+    assert {row[0]: row[-1] for row in table(text, "model")} == {
+        "slow": f"slower than eager (the device works 25.0% of its step, 50.0% of eager's); {whole}",
+        "slow on a CPU": f"slower than eager; {whole}",
+        "fast": whole,
+    }
+    slow = of(0.1, 0.2, None)
+    few = msgspec.structs.replace(slow, blocks=slow.blocks[:8])  # two quads
+    (row,) = table(report("paper_compilers", run_of([trained("slow", few, INDUCTOR)])), "model")
+    assert row[-1] == f"slower than eager, at 50%; {whole}"
+
+
 def test_compilers_counts_unsteady_models_apart_and_says_which_they_are() -> None:
     run = run_of(
         [
@@ -122,7 +197,9 @@ def test_compilers_counts_unsteady_models_apart_and_says_which_they_are() -> Non
     text = report("paper_compilers", run)
     speedup = beside(text, "Speedup of inductor over eager")["train"][1]
     assert speedup == "2.00 times [2.00, 2.00]; 1 of 3 counted, 1 unsteady, 1 failed"
-    assert {row[0]: row[-1] for row in table(text, "model")}["b"].startswith("unsteady: in no mean")
+    assert {row[0]: row[-1] for row in table(text, "model")}["b"].startswith(
+        "unsteady, in no mean: compiled 1 more graphs while it was measured"
+    )
 
 
 def test_compilers_shows_what_the_paper_found_slower() -> None:

@@ -130,6 +130,12 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
     for stage in ("build", "compile", "measure"):
         parser.add_argument(f"--{stage}-timeout", type=seconds, metavar="S", help=f"the same for {stage} alone")
     parser.add_argument(
+        "--alone-timeout",
+        type=seconds,
+        metavar="S",
+        help="the same for the process of --memory-alone: the case goes on without its figures",
+    )
+    parser.add_argument(
         "-j",
         "--jobs",
         type=positive_int,
@@ -211,6 +217,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             build_s=arguments.build_timeout or arguments.timeout,
             compile_s=arguments.compile_timeout or arguments.timeout,
             measure_s=arguments.measure_timeout or arguments.timeout,
+            alone_s=arguments.alone_timeout or arguments.timeout,
         ),
         cache=cache,
         cache_dir=cache_dir,

@@ -38,11 +38,11 @@ def eager_variant(model: Model, step: Callable[[], Any]) -> Variant:
     return Variant(name=EAGER_VARIANT, step=step, select=_selecting(model, {}))
 
 
-def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: dict[str, Call]) -> Variant:
+def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: Mapping[str, Call | None]) -> Variant:
     """The same step on the same weights, with what the case's compile scope names compiled by the case's backend.
 
-    `calls` has, by network name, the first call of each network that the step calls. They are not kept. A backend that
-    changes the step compiles nothing.
+    `calls` has, by network name, the first call of each network that the step calls. They are not kept. Dynamo needs
+    none of them (None). A backend that changes the step compiles nothing.
 
     Raises:
         LabelNotReached: the step calls no network, or the backend made its own copy of trainable weights.
@@ -79,7 +79,7 @@ def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: 
     )
 
 
-def _compile(module: Any, network: nn.Module, call: Call, backend: Backend, mode: Mode) -> Callable[..., Any]:
+def _compile(module: Any, network: nn.Module, call: Call | None, backend: Backend, mode: Mode) -> Callable[..., Any]:
     with torch.set_grad_enabled(mode is Mode.TRAIN):
         compiled: Callable[..., Any] = module.compile_network(network, call, backend)
     if mode is Mode.TRAIN and isinstance(compiled, nn.Module):

@@ -43,7 +43,7 @@ class Mark(enum.Enum):
     NO_CUDA_GRAPH = ("g", "CUDA graphs were skipped")
     QUANTIZED = ("q", "some of its layers are quantized, and all else is in bfloat16")
     TRACED = ("r", "what compiling did was traced, and its times of compiling include that")
-    INCOMPLETE = ("i", "breakdown, operations or API are not known in full")
+    INCOMPLETE = ("i", "breakdown, operations, API, or memory without eager are not known in full")
     PUT_BACK = ("p", "a setting that its libraries changed was put back")
 
     @property
@@ -109,6 +109,8 @@ def _of_variant(result: VariantResult) -> list[Remark]:
     found = []
     if result.breakdown and result.breakdown.problem:
         found.append(Remark(Mark.INCOMPLETE, f"no breakdown: {result.breakdown.problem}"))
+    if result.why_not_alone:
+        found.append(Remark(Mark.INCOMPLETE, f"no figure of a process of its own: {why_not_alone(result)}"))
     if not result.result_is_finite:
         found.append(Remark(Mark.NOT_FINITE, "the step's result is not finite (NaN or infinity)"))
     if result.compilation and result.compilation.cudagraph_skips:
@@ -124,6 +126,12 @@ def _of_variant(result: VariantResult) -> list[Remark]:
     if leak := growth.remark(result.growth):
         found.append(Remark(Mark.LEAK, leak))
     return found
+
+
+def why_not_alone(result: VariantResult) -> str:
+    """Why there is no figure of a process in which the candidate is alone; empty where nothing says so."""
+    why = result.why_not_alone
+    return f"{why.kind}: {why.message}" if isinstance(why, Failed) else why.reason if why else ""
 
 
 def _of_precision(measured: Measured) -> list[Remark]:

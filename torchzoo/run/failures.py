@@ -1,13 +1,18 @@
-"""What an exception of a case is in its record: its kind, one line, the end of its traceback."""
+"""What an exception of a case, or the end of its process, is in its record: its kind, one line, the end of a trace."""
 
 from __future__ import annotations
 
+import signal
 import traceback
+from pathlib import Path
 
 from torchzoo.backends import NotFiniteByBackend
 from torchzoo.errors import written
 from torchzoo.record import Failed, FailureKind
 from torchzoo.settings import Stage
+
+#: A worker that gets it writes into its log what its threads do, and goes on.
+STACKS_SIGNAL = signal.SIGUSR2
 
 
 def failure(error: BaseException, stage: Stage, log: str) -> Failed:
@@ -36,3 +41,24 @@ def _kind(error: BaseException) -> FailureKind:
     if isinstance(error, NotFiniteByBackend):
         return FailureKind.NOT_FINITE
     return FailureKind.ERROR
+
+
+def died(code: int, stage: Stage, log: Path, who: str = "the worker") -> Failed:
+    """The failure of a process that ended without sending an outcome: its exit code, negative for a signal."""
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        hint = "; the kernel does so when the host's memory is full" if -code == signal.SIGKILL else ""
+        message = f"{who} was ended by {name} in {stage}{hint}"
+    else:
+        message = f"{who} exited with status {code} in {stage} without a result"
+    return Failed(kind=FailureKind.CRASHED, stage=stage, message=message, traceback=log_tail(log), log=str(log))
+
+
+def log_tail(log: Path, characters: int = 4000) -> str:
+    """The end of a log; empty if it can't be read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 4 * characters))  # a character has up to four bytes
+            return file.read(4 * characters).decode("utf-8", errors="replace")[-characters:]
+    except OSError:
+        return ""

@@ -23,7 +23,7 @@ import psutil
 import torchzoo
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import TorchzooError
-from torchzoo.record import MeasuredPeaks
+from torchzoo.peaks import MeasuredPeaks
 from torchzoo.run import bus, reaper, worker
 from torchzoo.run.interrupts import Interrupts, sigint_blocked
 from torchzoo.run.lanes import Lane

@@ -17,6 +17,7 @@ import psutil
 
 from torchzoo.environment import pin, usable_cores
 from torchzoo.run import reaper, worker
+from torchzoo.run.failures import STACKS_SIGNAL
 from torchzoo.run.fork_server import REAPER, SERVER_GONE, STARTS, ForkServer, TorchUnusable, without_main
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
@@ -187,7 +188,7 @@ class ForkedWorkers:
                 if ranks:
                     with started.log.open("a") as log:
                         log.write(f"\n{one.name() if number else f'{RANK_NAME}0'}:\n")
-                one.send_signal(worker.STACKS_SIGNAL)
+                one.send_signal(STACKS_SIGNAL)
                 time.sleep(STACK_S)
 
     def kill(self, ticket: int) -> None:

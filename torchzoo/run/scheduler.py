@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from torchzoo.case import EAGER, Case, Mode
 from torchzoo.record import Failed, FailureKind, Record
+from torchzoo.run.failures import died, log_tail
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.room import Room
@@ -253,7 +253,7 @@ class Scheduler:
                 kind=FailureKind.TIMEOUT,
                 stage=worker.stage,
                 message=text,
-                traceback=_tail(worker.log, 8000),
+                traceback=log_tail(worker.log, 8000),
                 log=str(worker.log),
             )
             worker.deadline_s = -math.inf
@@ -308,26 +308,6 @@ def in_order(plan: Plan, *, jobs: int) -> list[PlannedCase]:
         return (case.repeat,) if jobs == 1 else (case.repeat, -case.world, *is_short)
 
     return sorted(plan, key=key)
-
-
-def died(code: int, stage: Stage, log: Path) -> Failed:
-    """The failure of a worker that ended without sending an outcome."""
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        hint = "; the kernel does so when the host's memory is full" if -code == signal.SIGKILL else ""
-        message = f"the worker was ended by {name} in {stage}{hint}"
-    else:
-        message = f"the worker exited with status {code} in {stage} without a result"
-    return Failed(kind=FailureKind.CRASHED, stage=stage, message=message, traceback=_tail(log), log=str(log))
-
-
-def _tail(log: Path, characters: int = 4000) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 4 * characters))  # a character has up to four bytes
-            return file.read(4 * characters).decode("utf-8", errors="replace")[-characters:]
-    except OSError:
-        return ""
 
 
 def timestamp() -> str:

@@ -27,8 +27,9 @@ from torchzoo.environment import MachineInfo, host_loop_s, pin, pin_this_thread,
 from torchzoo.errors import attempt, written
 from torchzoo.record import CANDIDATE_VARIANT, Alone, Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
+from torchzoo.run.alone import alone_in_process
 from torchzoo.run.debugging import case_folder
-from torchzoo.run.failures import failure
+from torchzoo.run.failures import STACKS_SIGNAL, failure
 from torchzoo.run.lanes import Lane
 from torchzoo.run.ranks import Rank, Watch, fork_ranks, share_of
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
@@ -39,9 +40,6 @@ PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
 
 #: The environment variable with the file in which `torchzoo.run.preload` reports on each of them.
 REPORT_VARIABLE = "TORCHZOO_PRELOAD_REPORT"
-
-#: A worker that gets it writes into its log what its threads do, and goes on.
-STACKS_SIGNAL = signal.SIGUSR2
 
 #: PyTorch records the last collectives, 2,000 by default. The memory of this record grows until it is full. With few
 #: of them it is full before the leak check begins.
@@ -92,7 +90,7 @@ def work(request: Request, connection: Connection) -> None:
     if Pass.MEMORY_ALONE in request.settings.passes and request.case.backend != EAGER:
         tell(Stage.ALONE)
         alone = _alone(request)
-    if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER and alone is None:
+    if request.settings.cache is CacheMode.WARM and request.case.backend != EAGER and not isinstance(alone, Alone):
         tell(Stage.PRIME)
         _prime(request)
     ranks = _fork_ranks(request, connection)
@@ -111,8 +109,7 @@ def work(request: Request, connection: Connection) -> None:
     )
     result = attempt(lambda: _measure(request, tell, window=window, cores=own_cores, ranks=ranks))
     if isinstance(result, Measured) and alone is not None:
-        candidate = msgspec.structs.replace(result.variants[CANDIDATE_VARIANT], alone=alone)
-        result = msgspec.structs.replace(result, variants={**result.variants, CANDIDATE_VARIANT: candidate})
+        result = _with_alone(result, alone)
     cause = watch.cause(time.monotonic()) if isinstance(result, Exception) else None
     line = _outcome_line(cause or result, stage, request.log)
     watch.end(lambda: messages.send(connection, line))
@@ -232,37 +229,33 @@ def _prime(request: Request) -> None:
         os._exit(1)
 
 
-def _alone(request: Request) -> Alone | None:
-    """The candidate in a process that is forked before this one touches a device; None if that fails.
+def _alone(request: Request) -> Alone | Skipped | Failed:
+    """The candidate in a process that is forked before this one touches a device, or why there is no figure of it.
 
     It compiles into an empty folder. Where this process should find warm caches, that is the folder which this process
     reads afterwards, so that nothing is compiled a third time. Else this process does not see it.
     """
-    from torchzoo.measure.alone import can_be_alone, measure_alone
+    from torchzoo.measure.alone import measure_alone, why_never_alone
 
-    if not can_be_alone(request.case):
-        return None
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(writing)
-        with os.fdopen(reading, "rb") as answer:
-            line = answer.read()
-        os.waitpid(pid, 0)
-        return msgspec.json.decode(line, type=Alone) if line else None
-    try:  # the copy of the worker must not run on, whatever happens in it
+    if (why := why_never_alone(request.case)) is not None:
+        return Skipped(reason=why)
+
+    def measure() -> Alone:
         if request.settings.cache is not CacheMode.WARM:
             for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
                 os.environ[name] = str(Path(request.scratch) / "alone" / name)
         _limit_compile_processes(request)
         settings = msgspec.structs.replace(request.settings, threads=_threads(request))
-        found = attempt(lambda: measure_alone(request.case, request.spec, request.lane.device, settings))
-        if isinstance(found, Exception):
-            traceback.print_exception(found)  # into the log
-        else:
-            os.write(writing, msgspec.json.encode(found))
-    finally:
-        os._exit(0)
+        return measure_alone(request.case, request.spec, request.lane.device, settings)
+
+    return alone_in_process(measure, request.settings.limits.alone_s, request.log)
+
+
+def _with_alone(measured: Measured, found: Alone | Skipped | Failed) -> Measured:
+    """The measured case with what was found of its candidate alone, or why that is not there."""
+    fields = {"alone": found} if isinstance(found, Alone) else {"why_not_alone": found}
+    candidate = msgspec.structs.replace(measured.variants[CANDIDATE_VARIANT], **fields)
+    return msgspec.structs.replace(measured, variants={**measured.variants, CANDIDATE_VARIANT: candidate})
 
 
 def tell_machine_info(connection: Connection) -> None:

@@ -16,40 +16,62 @@ from torchzoo.analysis.totals import RatioSamples
 from torchzoo.case import EAGER, Backend, Mode
 from torchzoo.report import markdown
 from torchzoo.report.beside import Row, exactly, scaled
+from torchzoo.report.remarks import why_not_alone
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
-from torchzoo.settings import CacheMode, Pass, Settings
-from torchzoo.stats import Estimate
+from torchzoo.settings import CacheMode, Pass, Settings, StageLimits
+from torchzoo.stats import STATED_CONFIDENCE, Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, by_domain, counted, not_measured
+from torchzoo.userbenchmark import Choice, by_domain, counted, not_measured, percent
 
 READING = """## How to read it, and where it can mislead
 
 T is 1 / speedup, as in every report. Eager and the candidate take turns in one process, and the speedup is the median
-of the ratios of the quads (A B B A), with a 95% interval. The interval of a mean is a bootstrap over models and
-samples. CM and GM of a model have no interval: a peak is one number, and it may be another one in a second run. GM is
-the allocator's peak over a few steps, weights included. A pool that CUDA graphs keep counts if it is in use. CM is the
-peak resident memory of a process. Eager's is read before anything is compiled. The candidate's is that of a process of
-its own, which took no eager step: so both may be below 1. The first step is of that process too, and its caches of
-compiled code began empty. The libraries are loaded once for all processes and count in both peaks. Where there was no
-such process, or it failed, the table of models has the peak beside eager, with a note, and no mean of CM or GM counts
-it. The means are over the cases that ran, stayed steady and were not found wrong (*counted*). Where others are left
-out, a mean may look better than it is.
+of the ratios of the quads (A B B A). Its interval holds at 95%, or at what stands behind it where there are few quads.
+The interval of a mean is a bootstrap: over models and samples for T, over models for CM and GM. CM and GM of a model
+have no interval: a peak is one number, and it may be another one in a second run.
+
+Peaks are those of a few steady steps. GM is of the device's allocator, weights included. CM is of the resident memory
+of one process. What compiling has left there counts: in the candidate's, that of compiling with empty caches. The peak
+while it compiles does not count, nor do the compilers' own processes. (A note says so where the kernel does not tell
+the peak of these steps alone.) Eager's peak is read in the timed process before anything is compiled. The candidate's
+is read in a process of its own, which takes no eager step: so CM and GM may be above or below 1. The libraries are
+loaded once for all processes. They count in both peaks, which draws CM towards 1. Where there was no such process, or
+it failed, the table of models has the peak beside eager, and a note with the reason if it is known. No mean of CM or GM
+counts it.
+
+The first step is of that process too. The caches of inductor and Triton began empty there. It is one measurement,
+without an interval. Its CPU time has that of the compilers' own processes. Its wall time is longer where other cases
+prepare beside it.
+
+The means are over the cases that ran, stayed steady and were not found wrong (*counted*). Results are not checked by
+the study's own plan, so none is found wrong there. Where others are left out, a mean may look better than it is. Where
+several processes measured a case, T is over all of them; CM, GM and the first step are those of the process whose
+latency is the middle one. Notes say what was seen. They give no reasons.
 """
+
+#: So long compiling may take, the time in which a case is stopped left out. Of the 719 cases of `docs/results` that
+#: inductor compiled on H200s, one surely took longer: DALLE2_pytorch in training, 365 s in one of three runs.
+COMPILE_LIMIT_S = 300.0
 
 
 def plan(choice: Choice) -> RunRequest:
     """Inductor beside eager, both modes, the paper's 84 models unless others are named.
 
     The candidate compiles once, in the process that reads its memory; the timed process finds the compiled code in the
-    cache.
+    cache. If that process is late, the case goes on without its figures, and has the same time to compile.
     """
     return RunRequest(
         patterns=choice.patterns,
         suites=choice.suites_or("torchbench"),
         models_dirs=choice.models_dirs,
         axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=(Backend("inductor"),)),
-        settings=Settings(time_limit_s=2.0, passes=(Pass.MEMORY_ALONE,), cache=CacheMode.WARM),
+        settings=Settings(
+            time_limit_s=2.0,
+            limits=StageLimits(compile_s=COMPILE_LIMIT_S, alone_s=COMPILE_LIMIT_S),
+            passes=(Pass.MEMORY_ALONE,),
+            cache=CacheMode.WARM,
+        ),
     )
 
 
@@ -68,19 +90,24 @@ class Means(NamedTuple):
     time_ratio: Estimate | None
     host_memory_ratio: Estimate | None
     device_memory_ratio: Estimate | None
-    with_memory: int  # cases whose candidate had a process of its own for memory: those of the means of memory
+    alone: int  # cases whose candidate had a process of its own for memory
+    with_host_memory: int  # those of them that have the ratio
+    with_device_memory: int
 
 
 def means(results: Sequence[CaseResult], samples: RatioSamples) -> Means:
     """The means over the cases that passed, those of memory over the ones with the candidate's own process."""
     passed = [one for one in results if one.passed]
     alone = [one for one in passed if one.figures is not None and one.figures.shown.raw.alone is not None]
+    figures = [one.figures for one in alone if one.figures is not None]
     return Means(
         speedup=samples.geomean("speedup", passed),
         time_ratio=samples.geomean("time_ratio", passed),
         host_memory_ratio=samples.geomean("host_memory_ratio", alone),
         device_memory_ratio=samples.geomean("device_memory_ratio", alone),
-        with_memory=len(alone),
+        alone=len(alone),
+        with_host_memory=sum(one.host_memory_ratio is not None for one in figures),
+        with_device_memory=sum(one.device_memory_ratio is not None for one in figures),
     )
 
 
@@ -96,10 +123,13 @@ def rows(run: Run) -> list[Row]:
             continue
         rows.append(Row(table=SPEEDUP, figure=mode, measured=found.speedup, note=counted(some)))
         passed = sum(one.passed for one in some)
-        missing = "this device has no such peak" if found.with_memory else NOT_ALONE
-        for table, ratio in ((CPU_MEMORY, found.host_memory_ratio), (GPU_MEMORY, found.device_memory_ratio)):
+        missing = "this device has no such peak" if found.alone else NOT_ALONE
+        for table, ratio, count in (
+            (CPU_MEMORY, found.host_memory_ratio, found.with_host_memory),
+            (GPU_MEMORY, found.device_memory_ratio, found.with_device_memory),
+        ):
             change = None if ratio is None else scaled(ratio, 100, -100)
-            note = f"{found.with_memory} of the {passed} models that count"
+            note = f"{count} of the {passed} models that count"
             rows.append(Row(table=table, figure=mode, measured=change, note=note, missing=missing))
     for name in ("yolov3", REFORMER):
         found_one = next((one for one in results if (one.case.model, one.case.mode) == (name, Mode.EVAL)), None)
@@ -122,7 +152,7 @@ def report(run: Run) -> list[str]:
     if not backends:
         return ["No case of this run has a backend beside eager: run it with `--backend inductor`."]
     samples = RatioSamples(results)
-    lines = []
+    lines = _waited(run)
     for backend in backends:
         of_backend = [result for result in results if result.case.backend == backend]
         lines += [f"## {backend}: means per domain", "", *_means(run, of_backend, samples), ""]
@@ -134,10 +164,22 @@ def report(run: Run) -> list[str]:
             ]
             rows.sort(key=lambda one: -_speedup(one[1]))
             if rows:
-                headings = ("model", "batch", "T", "CM", "GM", "first step", "note")
+                headings = ("model", "batch", "T", "CM", "GM", "first step", "of CPU time", "note")
                 lines += [f"## {backend}: each model, {mode} (as the paper's {figure})", ""]
                 lines += [*markdown.table(headings, (_row(*one) for one in rows)), ""]
     return [*lines, READING, *not_measured(run)]
+
+
+def _waited(run: Run) -> list[str]:
+    """A line on how many cases prepared at once; none if each prepared by itself."""
+    jobs = max(part.manifest.settings.jobs for part in run.parts)
+    if jobs == 1:
+        return []
+    return [
+        f"**Up to {jobs} cases prepared at once, on the same cores, and were stopped while another one was measured. "
+        "The wall time of a first step includes both waits; its CPU time includes neither.**",
+        "",
+    ]
 
 
 def _speedup(figures: CaseFigures) -> float:
@@ -165,10 +207,11 @@ def _means(run: Run, results: Sequence[CaseResult], samples: RatioSamples) -> li
 
 
 def _cells(results: Sequence[CaseResult], samples: RatioSamples) -> list[str]:
-    """The means T, CM and GM, and how many cases they count."""
+    """The means T, CM and GM, and how many cases each of them counts."""
     found = means(results, samples)
     ratios = (found.time_ratio, found.host_memory_ratio, found.device_memory_ratio)
-    return [*("" if ratio is None else ratio_text(ratio) for ratio in ratios), counted(results)]
+    memory = f"; CM of {found.with_host_memory}, GM of {found.with_device_memory}" if found.time_ratio else ""
+    return [*("" if ratio is None else ratio_text(ratio) for ratio in ratios), counted(results) + memory]
 
 
 def ratio_text(estimate: Estimate) -> str:
@@ -181,21 +224,42 @@ def ratio_text(estimate: Estimate) -> str:
 
 def _row(result: CaseResult, figures: CaseFigures) -> list[str]:
     time, first_step = figures.time_ratio, figures.shown.cold_first_step
-    compilation = figures.shown.raw.compilation
-    notes = [] if result.passed else [f"{result.status}: in no mean"]
-    if figures.shown.raw.alone is None:
-        notes.append("memory beside eager")
-    if time is not None and time.count < 2:
-        notes.append("one quad")
-    if compilation is not None and (breaks := compilation.break_count):
-        notes.append(f"{breaks} graph breaks")
-    if compilation is not None and compilation.cudagraph_skips:
-        notes.append(f"CUDA graphs skipped {compilation.cudagraph_skips} times")
     return [
         result.case.model,
         str(result.case.batch_size),
         "" if time is None else ratio_text(time),
         *("" if one is None else f"{one:.2f}" for one in (figures.host_memory_ratio, figures.device_memory_ratio)),
-        "" if first_step is None else f"{first_step.wall_s:.1f} s",
-        "; ".join(notes),
+        *(("", "") if first_step is None else (f"{first_step.wall_s:.1f} s", f"{first_step.cpu_s:.1f} s")),
+        "; ".join(_notes(result, figures)),
     ]
+
+
+def _notes(result: CaseResult, figures: CaseFigures) -> list[str]:
+    """What a reader must know of a case: why no mean counts it, that it is slower, where its memory is from."""
+    time, raw = figures.time_ratio, figures.shown.raw
+    found = [] if result.passed else [f"{result.status}, in no mean: {result.reason}"]
+    if time is not None and time.low > 1:
+        found.append(_slower(figures, time))
+    if raw.alone is None:
+        why = why_not_alone(raw)
+        found.append("memory beside eager" + (f", for its own process gave none ({why})" if why else ""))
+    memory = raw.memory if raw.alone is None else raw.alone.memory
+    if not (memory.host_peak_is_of_pass and figures.eager.raw.memory.host_peak_is_of_pass):
+        found.append("CM is of whole processes, building and compiling included")
+    if time is not None and time.count < 2:
+        found.append("one quad")
+    if raw.compilation is not None and (breaks := raw.compilation.break_count):
+        found.append(f"{breaks} graph breaks")
+    if raw.compilation is not None and raw.compilation.cudagraph_skips:
+        found.append(f"CUDA graphs skipped {raw.compilation.cudagraph_skips} times")
+    return found
+
+
+def _slower(figures: CaseFigures, time: Estimate) -> str:
+    """`slower than eager (the device works 25.0% of its step, 50.0% of eager's)`, and how sure that is."""
+    sure = "" if time.confidence >= STATED_CONFIDENCE else f", at {100 * time.confidence:.0f}%"
+    own, eagers = figures.shown.device_share, figures.eager.device_share
+    text = f"slower than eager{sure if time.count > 1 else ''}"
+    if own is None or eagers is None:
+        return text
+    return f"{text} (the device works {percent(own)} of its step, {percent(eagers)} of eager's)"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchzoo.measure.clock import Clock, DeviceClock
-from torchzoo.record import MeasuredPeaks
+from torchzoo.peaks import MeasuredPeaks
 
 _DTYPES = {
     "fp64": torch.float64,
