@@ -250,7 +250,7 @@ def _markdown_lines(comparison: RunComparison, *, heading: str | None, keep: int
 
 
 def _across(comparison: RunComparison, keep: int) -> list[str]:
-    ratios = sorted(comparison.device_ratios, key=lambda one: -one.ratio)
+    ratios = sorted(comparison.device_ratios, key=lambda one: -one.ratio.value)
     return [
         "",
         "Time of base over candidate; above 1 the candidate's hardware is faster. Geometric mean [95% bootstrap "
@@ -262,7 +262,7 @@ def _across(comparison: RunComparison, keep: int) -> list[str]:
 
 
 def _device_cells(one: HardwareRatio) -> tuple[str, str]:
-    return one.case.label(), f"{one.ratio:.2f}x"
+    return one.case.label(), units.speedup(one.ratio)
 
 
 def _environment(comparison: RunComparison) -> list[str]:
