@@ -254,7 +254,7 @@ def _across(comparison: RunComparison, keep: int) -> list[str]:
     return [
         "",
         "Time of base over candidate; above 1 the candidate's hardware is faster. Geometric mean [95% bootstrap "
-        "interval over models, processes and samples].",
+        "interval over models, processes and samples]. A case's interval holds if those of its two times do.",
         "",
         *table(_MEANS, map(_mean_cells, comparison.device_means)),
         *_folded(f"{len(ratios)} cases", ("case", "ratio"), list(map(_device_cells, ratios)), keep),
