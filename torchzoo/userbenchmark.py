@@ -212,14 +212,18 @@ def without_result(trials: Trials) -> list[str]:
     return ["", "## Without a result", "", *markdown.table(("why", "number", "which"), rows), ""] if rows else []
 
 
-def not_measured(run: Run) -> list[str]:
-    """A section with the cases that were skipped or failed, by reason. No lines if there is none."""
+def not_measured(run: Run, where: str = "") -> list[str]:
+    """A section with the cases that were skipped or failed, by reason. No lines if there is none.
+
+    `where` names the machine in a document about several.
+    """
     cases: dict[str, list[str]] = {}
     for result in case_results(run):
         if result.figures is None:
             cases.setdefault("; ".join(what_failed(result)), []).append(result.case.label())
     rows = [(why, str(len(some)), units.first_few(some, most=4)) for why, some in cases.items()]
-    return ["## Not measured", "", *markdown.table(("why", "cases", "which"), rows), ""] if rows else []
+    title = f"## Not measured on {markdown.escape(where)}" if where else "## Not measured"
+    return [title, "", *markdown.table(("why", "cases", "which"), rows), ""] if rows else []
 
 
 def measured(run: Run) -> list[tuple[CaseResult, CaseFigures]]:

@@ -101,9 +101,13 @@ def test_one_device_against_another_gives_ratios_by_domain() -> None:
     means = {mean.domain: (mean.ratio.value, mean.cases) for mean in comparison.device_means}
     assert means["nlp"] == (pytest.approx(4.0), 2)
     assert means["all"] == (pytest.approx(16 ** (1 / 3)), 3)
-    assert {ratio.case.model: round(ratio.ratio) for ratio in comparison.device_ratios} == {"a": 2, "b": 8, "c": 1}
+    ratios = {one.case.model: one.ratio for one in comparison.device_ratios}
+    assert {name: ratio.value for name, ratio in ratios.items()} == pytest.approx({"a": 2, "b": 8, "c": 1})
+    # The steps of each run are within 0.5%, and each median's interval holds at 95%. The runs are not paired.
+    assert (ratios["b"].low, ratios["b"].high) == pytest.approx((8 * 0.995 / 1.005, 8 * 1.005 / 0.995))
+    assert ratios["b"].confidence == pytest.approx(0.9)
     assert not comparison.has_regression
-    assert "1.00x" in shown.markdown(comparison)
+    assert "| 1.00x [0.99, 1.01] (at 90%) |" in shown.markdown(comparison)
 
 
 def test_means_across_hardware_do_not_depend_on_the_order_of_the_cases() -> None:

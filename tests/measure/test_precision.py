@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,30 @@ def test_a_backend_runs_the_same_weights_and_agrees_with_eager(tmp_path: Path, b
     torch.testing.assert_close(results["eager"], results["candidate"])
     if mode is Mode.TRAIN:
         assert not torch.equal(results["candidate"][1][0], initial["0.weight"])
+
+
+NETWORK_OF_ITS_OWN_CLASS = """
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(48, 2)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1))
+"""
+
+
+def test_a_network_can_be_scripted_after_eager_has_run(tmp_path: Path) -> None:
+    """TorchScript types every attribute of a module, so selecting eager must leave none behind."""
+    code = re.sub(r"nn\.Sequential\(.*\)", "Network()", TINY) + NETWORK_OF_ITS_OWN_CLASS
+    model = tiny(tmp_path, code=code)
+    calls = inspect_step(model, model.train_step).take_calls()
+    eager_variant(model, model.train_step).select()
+    candidate = candidate_variant(model, model.train_step, case(Backend("torchscript", "script"), Mode.TRAIN), calls)
+    candidate.select()
+    candidate.step()
+    assert model.network._compiled_call_impl is not None
 
 
 def test_eager_checks_the_arguments_of_distributions_also_beside_a_compiled_network(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from examples import INDUCTOR, by_itself, variant_result
 from torchzoo import study
 from torchzoo.case import Backend, Mode, Precision
 from torchzoo.peaks import MeasuredPeaks
+from torchzoo.record import Block
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 # --- nanogpt ---
@@ -72,12 +75,16 @@ def test_nanogpt_says_how_a_peak_that_is_not_known_is_measured(peaks: Path) -> N
 # --- resnets ---
 
 
+SCRIPT = Backend("torchscript", "script")
+
+
 def test_resnets_have_both_kinds_of_images_beside_each_published_time() -> None:
     run = run_of(
         [
             trained("timm_resnet18", alone(0.02, 0.04)),
+            trained("timm_resnet18", in_turns(0.02, 0.01), SCRIPT),
             trained("timm_resnet18_images", in_turns(0.3, 0.6, variants=late()), INDUCTOR),
-            trained("timm_resnet18_images", CRASHED, Backend("torchscript")),
+            trained("timm_resnet18_images", CRASHED, SCRIPT),
         ]
     )
     text = report("resnets", run)
@@ -85,13 +92,32 @@ def test_resnets_have_both_kinds_of_images_beside_each_published_time() -> None:
     resident = rows["resnet18, eager, images on the device"]
     assert resident[0] == "0.299 s, sigma 0.132"
     assert resident[1].startswith("0.03 s [0.02, 0.04]")
+    assert rows["resnet18, torchscript:script, images on the device"][0] == "0.144 s, sigma 0.049"
     assert rows["resnet18, inductor, images loaded"][:3] == [
         "0.403 s, sigma 0.161",
         "0.6 s [0.6, 0.6], sigma 0; 16 iterations; compiled 1 more graphs while it was measured",
         "1.49 of the published",
     ]
-    assert rows["resnet18, torchscript"][1] == "not measured: no measured case of this run gives it"
-    assert table(text, "network")[0][5] == "0.500x [0.500, 0.500] (unsteady)"
+    assert rows["resnet34, inductor"][1] == "not measured: no measured case of this run gives it"
+    (resident_line,) = table(text.partition("images on the device\n")[2], "network")
+    assert resident_line[2:5] == ["20.000 ms [20.000, 20.000]", "10.000 ms [10.000, 10.000]", "2.000x [2.000, 2.000]"]
+
+
+def test_resnets_with_loaded_images_have_means_since_a_median_leaves_the_waits_out() -> None:
+    waits = [Block(name, (0.5 if place == 0 else 0.1,)) for name in ("eager", "candidate") for place in range(5)]
+    text = report("resnets", run_of([trained("timm_resnet18_images", in_turns(1, 1, blocks=tuple(waits)), INDUCTOR)]))
+    assert "## In turns with eager, images on the device" not in text
+    (line,) = table(text.partition("images loaded\n")[2], "network")
+    assert line[:2] == ["timm_resnet18_images", "inductor"]
+    assert [cell.partition(" [")[0] for cell in line[2:5]] == ["180 ms", "180 ms", "1.00x"]
+    assert line[4].endswith("(at 88%)")  # of five steps; each mean's interval holds at 94%
+
+
+def test_the_turns_of_four_steps_share_the_waits_for_the_resnets_workers() -> None:
+    """If the loader is the limit, every WORKERSth step waits."""
+    workers = import_module(f"{module('resnets').__name__}.loading").WORKERS
+    waits = Counter("ABBA"[step % 4] for step in range(0, 4 * workers, workers))
+    assert waits["A"] == waits["B"]
 
 
 @pytest.mark.parametrize(("name", "model"), [("resnets", "timm_resnet18"), ("nanogpt", "nanogpt_shakespeare")])

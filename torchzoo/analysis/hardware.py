@@ -19,7 +19,7 @@ class HardwareRatio(msgspec.Struct, frozen=True, kw_only=True):
     """Time on the base's hardware over time on the candidate's: above 1, the candidate's is faster."""
 
     case: Case
-    ratio: float
+    ratio: Estimate
 
 
 class HardwareMean(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,9 +33,9 @@ class HardwareMean(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hardware_ratio(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> HardwareRatio:
-    """The ratio of one case that both runs measured."""
-    was, now = (stats.processes_estimate(times_s(side)).value for side in (base, candidate))
-    return HardwareRatio(case=case, ratio=was / now)
+    """The ratio of one case that both runs measured, each by itself."""
+    was, now = (stats.processes_estimate(times_s(side)) for side in (base, candidate))
+    return HardwareRatio(case=case, ratio=stats.quotient(was, now))
 
 
 def hardware_means(pairs: Sequence[Pair], domains: Mapping[str, Domain]) -> Iterable[HardwareMean]:

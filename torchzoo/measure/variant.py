@@ -92,7 +92,8 @@ def _compile(module: Any, network: nn.Module, call: Call | None, backend: Backen
 def _selecting(model: Model, compiled: Mapping[nn.Module, Callable[..., Any]]) -> Callable[[], None]:
     """A function that makes each network and block run its compiled form, or its own code where it has none.
 
-    `nn.Module.compile()` puts its result in the same place, so all references to the module keep working.
+    `nn.Module.compile()` puts its result in the same place, so all references to the module keep working. A module
+    without a compiled form has no attribute of its own there, not even None: `torch.jit.script` can't type it.
 
     `torch.compile` ends, for the whole process, the checks of the arguments of `torch.distributions`, which wait for
     the device. Each variant has them as they are now: eager as if nothing had been compiled.
@@ -103,7 +104,10 @@ def _selecting(model: Model, compiled: Mapping[nn.Module, Callable[..., Any]]) -
 
     def select() -> None:
         for module in modules:
-            module._compiled_call_impl = compiled.get(module)
+            if module in compiled:
+                module._compiled_call_impl = compiled[module]
+            else:
+                vars(module).pop("_compiled_call_impl", None)
         Distribution.set_default_validate_args(checks_arguments)
 
     return select

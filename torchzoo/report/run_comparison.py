@@ -250,11 +250,11 @@ def _markdown_lines(comparison: RunComparison, *, heading: str | None, keep: int
 
 
 def _across(comparison: RunComparison, keep: int) -> list[str]:
-    ratios = sorted(comparison.device_ratios, key=lambda one: -one.ratio)
+    ratios = sorted(comparison.device_ratios, key=lambda one: -one.ratio.value)
     return [
         "",
         "Time of base over candidate; above 1 the candidate's hardware is faster. Geometric mean [95% bootstrap "
-        "interval over models, processes and samples].",
+        "interval over models, processes and samples]. A case's interval holds if those of its two times do.",
         "",
         *table(_MEANS, map(_mean_cells, comparison.device_means)),
         *_folded(f"{len(ratios)} cases", ("case", "ratio"), list(map(_device_cells, ratios)), keep),
@@ -262,7 +262,7 @@ def _across(comparison: RunComparison, keep: int) -> list[str]:
 
 
 def _device_cells(one: HardwareRatio) -> tuple[str, str]:
-    return one.case.label(), f"{one.ratio:.2f}x"
+    return one.case.label(), units.speedup(one.ratio)
 
 
 def _environment(comparison: RunComparison) -> list[str]:

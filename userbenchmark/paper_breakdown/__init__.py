@@ -28,11 +28,12 @@ BAR_WIDTH = 25
 READING = """## How to read it, and where it can mislead
 
 The shares are those of the wall time of steps that ran under torch.profiler, in a pass after the timing. *Active* is
-the union of the intervals in which a kernel computes. *Movement* is that of copies and fills while no kernel computes.
-*Idle* is the rest, so the three add up to 100%. The profiler slows the host down. So a model that is bound by kernel
-launches is idle somewhat more here than in a step of the latency column. An active device is not always used well: one
-small kernel on one of many multiprocessors counts as active. On the CPU, *active* is time inside operators, and *idle*
-is Python and the framework around them.
+the union of the intervals in which a kernel computes. *Movement* is that of copies and memory sets while no kernel
+computes: from host to device, back, and within the device. These are not counted apart, so movement between host and
+device alone is at most as much. *Idle* is the rest, so the three add up to 100%. The profiler slows the host down. So a
+model that is bound by kernel launches is idle somewhat more here than in a step of the latency column. An active device
+is not always used well: one small kernel on one of many multiprocessors counts as active. On the CPU, *active* is time
+inside operators, and *idle* is Python and the framework around them.
 
 *Bound by* says why a model idles, by a step that is not profiled: the device, if it works in at least 90% of the time;
 the host, which does not hand over work as fast, if the device works in less than half; else both. *Host's loop* is the

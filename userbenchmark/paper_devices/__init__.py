@@ -14,7 +14,7 @@ from torchzoo.analysis.findings import Pair
 from torchzoo.analysis.hardware import hardware_means, hardware_ratio
 from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.provenance import gpu_names
-from torchzoo.report import markdown
+from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row
 from torchzoo.run.plan import DEFAULT, Axes
 from torchzoo.run.request import RunRequest
@@ -29,8 +29,10 @@ TWO_RUNS = "it needs two runs, of different machines (--from RUN RUN)"
 READING = """## How to read it, and where it can mislead
 
 The times are those of separate runs, so nothing is paired: what differs between processes, hosts and software is part
-of the ratio. A ratio of a model that the host bounds tells about the host. Both machines run the same batch. A case
-counts only if it passed on both.
+of the ratio. The ratio of a case is that of the two times. Its interval holds if the interval of each time does, so at
+90% where each holds at 95%. From one process on each machine it shows the noise within these two processes alone. The
+mean over many models also includes how the models differ. A ratio of a model that the host bounds tells about the host.
+Both machines run the same batch. A case counts only if it passed on both.
 """
 
 
@@ -89,11 +91,12 @@ def report(*runs: Run) -> list[str]:
     lines = ["## The machines", "", *(f"{number}. {markdown.escape(_name(run))}" for number, run in enumerate(runs, 1))]
     base, *others = runs
     for other in others:
-        ratios = [(hardware_ratio(*one), one[0]) for one in pairs(base, other)]
-        ratios.sort(key=lambda one: -one[0].ratio)
-        cells = [[case.label(), f"{ratio.ratio:.2f}"] for ratio, case in ratios]
+        ratios = [hardware_ratio(*one) for one in pairs(base, other)]
+        ratios.sort(key=lambda one: -one.ratio.value)
+        cells = [[one.case.label(), units.speedup(one.ratio)] for one in ratios]
         lines += ["", f"## Each case, {markdown.escape(_name(base))} over {markdown.escape(_name(other))}", ""]
         lines += markdown.table(("case", "ratio of times"), cells) if cells else ["No case passed on both."]
     if not others:
         lines += ["", f"No ratio yet: {TWO_RUNS}."]
-    return [*lines, "", READING, *(line for run in runs for line in not_measured(run))]
+    unmeasured = (not_measured(run, f"machine {number}, {_name(run)}") for number, run in enumerate(runs, 1))
+    return [*lines, "", READING, *(line for some in unmeasured for line in some)]
