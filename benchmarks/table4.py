@@ -260,18 +260,24 @@ class Repository:
         (self.path / "slowpaths" / "patches.py").write_text(text + "\n")
 
 
+def watch_words(
+    arguments: argparse.Namespace, repository: Repository, folder: Path, mode: str, models: set[str]
+) -> list[str]:
+    """The command of tonight's watch over models in one mode."""
+    words = [sys.executable, "-m", "torchzoo", "watch", str(folder), *sorted(models), "-t", mode, "-q"]
+    words += ["-d", arguments.device, "--time-limit", str(arguments.time_limit)]
+    words += ["--bs", "smoke", "--threads", "1"] if arguments.device == "cpu" else ["--bs", "default"]
+    return [*words, "--software", f"slowpaths@{repository.path}:{repository.git('rev-parse', 'HEAD')}"]
+
+
 def night(
     arguments: argparse.Namespace, repository: Repository, nights: Path, cases: dict[str, set[str]]
 ) -> dict[str, Any]:
     """One call of `torchzoo watch` per mode; what it found, with its wall time in seconds."""
-    commit = repository.git("rev-parse", "HEAD")
     found: dict[str, Any] = {"confirmed": [], "blamed": [], "midpoints": [], "seconds": 0.0, "status": []}
     for mode, models in cases.items():
         folder = nights / mode
-        words = [sys.executable, "-m", "torchzoo", "watch", str(folder), *sorted(models), "-t", mode, "-q"]
-        words += ["-d", arguments.device, "--time-limit", str(arguments.time_limit)]
-        words += ["--bs", "smoke", "--threads", "1"] if arguments.device == "cpu" else ["--bs", "default"]
-        words += ["--software", f"slowpaths@{repository.path}:{commit}"]
+        words = watch_words(arguments, repository, folder, mode, models)
         began_s = time.monotonic()
         done = subprocess.run(words, check=False, cwd=ROOT, text=True, capture_output=True)
         found["seconds"] += time.monotonic() - began_s
