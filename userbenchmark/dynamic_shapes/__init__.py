@@ -152,7 +152,7 @@ def _joined(processes: Sequence[tuple[SizeResult, ...]]) -> tuple[SizeResult, ..
     """The first process's sizes with the blocks of all. A size that did not work in one of them did not work."""
     if not processes:
         return ()
-    found = {one.size: [] for one in processes[0]}
+    found: dict[int, list[SizeResult]] = {one.size: [] for one in processes[0]}
     for sizes in processes:
         for one in sizes:
             found[one.size].append(one)
