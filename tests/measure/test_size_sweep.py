@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import torch._dynamo
 from torch import Tensor, nn
 
+from examples import CASE
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Mode
-from torchzoo.measure import latency
+from torchzoo.measure import latency, size_sweep
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.size_sweep import POLICIES, Sized, batches_of, lengths_of, sweep_sizes
+from torchzoo.measure.fresh import Ask, Fresh
+from torchzoo.measure.size_sweep import POLICIES, Sized, batches_of, lengths_of, sweep, sweep_sizes
 from torchzoo.model import Inputs, Model
-from torchzoo.settings import Settings
+from torchzoo.settings import Settings, Stage
 from torchzoo.tasks import Batch, LanguageModel
-from torchzoo.trials import SizeResult
+from torchzoo.trials import SizeResult, SizeSweep
+from torchzoo.zoo.spec import read_spec
+from user_models import make_folder
 
 QUICK = Settings(time_limit_s=0.05, min_time_s=0.0, min_samples=1, block_s=1e-3)
 
@@ -179,6 +185,48 @@ def test_tensors_keep_no_marks() -> None:
     sized = sized_of(model_of(Layers), 4, 8)
     swept(sized, "mark_unbacked")
     assert [vars(batch[0]) for batch in sized.batches.values()] == [{}, {}]
+
+
+def test_what_is_compiled_when_a_size_is_met_once_more_is_counted_at_that_size() -> None:
+    class Changes(Layers):
+        offset = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + Changes.offset
+
+    def tell(stage: Stage) -> None:
+        Changes.offset += stage is Stage.MEASURE  # a guard fails when the sizes are timed
+
+    clock = DeviceClock(torch.device("cpu"))
+    found = sweep_sizes(sized_of(model_of(Changes), 4, 8), "static", clock, QUICK, tell, backend="eager")
+    assert [(one.graphs, len(one.recompilations), one.problem) for one in found.sizes] == [(2, 1, ""), (2, 2, "")]
+    assert all(one.blocks for one in found.sizes)
+
+
+def test_a_process_uses_the_device_that_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_folder(tmp_path, "tiny")
+    case = msgspec.structs.replace(CASE, model="tiny", device="cuda", batch_size=2)
+    ask = Ask(
+        function="",
+        case=case,
+        spec=read_spec(tmp_path / "tiny"),
+        settings=QUICK,
+        options={"axis": "batch", "policy": "static"},
+        folder="",
+        caches="",
+        log="",
+    )
+    used: list[str] = []
+
+    def use_device(name: str, _: int | None) -> torch.device:
+        used.append(name)
+        return torch.device("cpu")
+
+    monkeypatch.setattr(size_sweep, "use_device", use_device)
+    monkeypatch.setattr(size_sweep, "sweep_sizes", lambda *_: SizeSweep(sizes=()))
+    for device in ("", "cuda:1"):
+        sweep(Fresh(ask=msgspec.structs.replace(ask, device=device), began_ns=0, tell=lambda _: None))
+    assert used == ["cuda", "cuda:1"]
 
 
 class Embedded(nn.Module):

@@ -117,6 +117,65 @@ def test_what_has_nothing_to_change_is_a_reasoned_skip(tmp_path: Path) -> None:
         changed_step(model, model.train_step, Backend("zero_grad", "none"))
 
 
+SPARSE = """
+
+    def build_network(self):
+        bag = torch.nn.EmbeddingBag(9, 3, sparse=True)
+        return torch.nn.Sequential(bag, torch.nn.Linear(3, 1))
+
+    def build_batch(self):
+        return Batch((torch.zeros(self.batch_size, 2, dtype=torch.long),))
+
+    def compute_loss(self, outputs, targets):
+        return outputs.mean()
+
+    def build_optimizer(self):
+        return torch.optim.SGD(self.network.parameters(), lr=0.1)
+"""
+
+
+@pytest.mark.parametrize("option", ["foreach", "fused"])
+def test_sparse_gradients_are_a_reasoned_skip_where_the_label_would_not_hold(tmp_path: Path, option: str) -> None:
+    model = tiny(tmp_path, TINY + SPARSE)
+    with pytest.raises(NotRunnable, match=f"SGD has no {option} implementation for sparse gradients"):
+        changed_step(model, model.train_step, Backend("optimizer", option))()
+    assert "step" not in vars(model.optimizer)
+    before = [parameter.detach().clone() for parameter in model.network.parameters()]
+    changed_step(model, model.train_step, Backend("optimizer", "for-loop"))()
+    assert not torch.equal(before[0], model.network[0].weight)
+
+
+@pytest.mark.parametrize("option", ["for-loop", "foreach"])
+def test_a_learning_rate_that_is_a_tensor_is_for_fused_optimizers_only(tmp_path: Path, option: str) -> None:
+    adam = "torch.optim.Adam(self.network.parameters(), lr=torch.tensor(0.1), fused=True)"
+    model = tiny(tmp_path, TINY + f"\n    def build_optimizer(self):\n        return {adam}\n")
+    with pytest.raises(NotRunnable, match="the learning rate of its Adam is a tensor"):
+        changed_step(model, model.train_step, Backend("optimizer", option))
+    assert operators(changed_step(model, model.train_step, Backend("optimizer", "fused")))["_fused_adam_"] == 1
+
+
+@pytest.mark.parametrize(("own", "option"), [("fused", "for-loop"), ("foreach", "fused")])
+def test_only_a_fused_optimizer_takes_the_scaling_of_gradients_itself(tmp_path: Path, own: str, option: str) -> None:
+    sgd = f"torch.optim.SGD(self.network.parameters(), lr=0.1, {own}=True)"
+    model = tiny(tmp_path, TINY + f"\n    def build_optimizer(self):\n        return {sgd}\n")
+    model.scaler = torch.amp.GradScaler("cpu")
+    model.train_step()
+    takes = []
+    model.optimizer.step = lambda **_: takes.append(getattr(model.optimizer, "_step_supports_amp_scaling", False))
+    changed_step(model, model.train_step, Backend("optimizer", option))()
+    assert takes == [option == "fused"]
+
+
+def test_a_scheduler_that_counts_updates_counts_those_of_a_changed_optimizer(tmp_path: Path) -> None:
+    model = tiny(tmp_path)
+    torch.optim.lr_scheduler.StepLR(model.optimizer, 1)  # puts a `step` of its own into the optimizer
+    own = model.optimizer.step
+    changed = changed_step(model, model.train_step, Backend("optimizer", "fused"))
+    changed()
+    assert operators(changed)["_fused_adam_"] == 1
+    assert model.optimizer.step is own
+
+
 def test_reformers_square_root_is_computed_beside_the_vectors_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     modeling_reformer = SimpleNamespace(np=np)
     monkeypatch.setitem(sys.modules, "transformers.models.reformer.modeling_reformer", modeling_reformer)
@@ -130,8 +189,46 @@ def test_reformers_square_root_is_computed_beside_the_vectors_and_is_the_same(mo
         torch.testing.assert_close(changed(), divided())
     assert seen.counts["rsqrt"] == 1
     assert modeling_reformer.np is np
-    with pytest.raises(NotRunnable, match="no longer takes the square root"):
-        changed_step(object(), lambda: None, Backend("rsqrt"))()  # type: ignore[arg-type]
+
+
+def test_a_square_root_that_divides_nothing_is_a_reasoned_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    modeling_reformer = SimpleNamespace(np=np)
+    monkeypatch.setitem(sys.modules, "transformers.models.reformer.modeling_reformer", modeling_reformer)
+    for step in (lambda: None, lambda: modeling_reformer.np.sqrt(64)):
+        with pytest.raises(NotRunnable, match="no longer divides by a square root"):
+            changed_step(object(), step, Backend("rsqrt"))()  # type: ignore[arg-type]
+
+
+def test_the_librarys_reformer_has_a_square_root_on_the_device_in_each_layer_and_gives_the_same() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ReformerConfig(
+        vocab_size=9,
+        hidden_size=8,
+        attn_layers=["local", "lsh"],
+        num_attention_heads=2,
+        attention_head_size=4,
+        feed_forward_size=8,
+        local_attn_chunk_length=4,
+        lsh_attn_chunk_length=4,
+        num_buckets=2,
+        hash_seed=0,
+        axial_pos_shape=[4, 4],
+        axial_pos_embds_dim=[4, 4],
+        max_position_embeddings=16,
+        pad_token_id=None,
+        use_cache=False,
+    )
+    network, tokens = transformers.ReformerModel(config).eval(), torch.arange(16).remainder(9).unsqueeze(0)
+
+    @torch.no_grad()
+    def own() -> torch.Tensor:
+        hidden: torch.Tensor = network(tokens).last_hidden_state
+        return hidden
+
+    changed = changed_step(object(), own, Backend("rsqrt"))  # type: ignore[arg-type]
+    before, after = operators(own), operators(changed)
+    assert after["rsqrt"] - before["rsqrt"] == before["div"] - after.get("div", 0) == 2
+    torch.testing.assert_close(changed(), own())
 
 
 def test_offloaded_networks_are_back_on_the_device_and_give_the_same(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from benchmark_runs import NASTY, module, report_of, table
@@ -10,8 +12,10 @@ from trial_runs import case_of, trial, trials_of
 from examples import SPEC
 from torchzoo.case import EAGER, Domain
 from torchzoo.errors import UsageError
-from torchzoo.record import Block, Recompilation
+from torchzoo.record import Block, Failed, FailureKind, Recompilation, Skipped
+from torchzoo.settings import Stage
 from torchzoo.trials import SizeResult, SizeSweep
+from torchzoo.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models
 
 
@@ -86,6 +90,39 @@ def test_a_size_that_the_model_can_not_take_is_no_fault_of_the_policy() -> None:
     text = text_of(("automatic", small))
     assert table(text, "by")[1][2] == "1 of 1"
     assert table(text[text.index("## one eval") :], "how")[1][-1] == "not in eager"
+
+
+CRASHED = Failed(kind=FailureKind.CRASHED, stage=Stage.COMPILE, message="the process ended with SIGKILL")
+
+
+def test_a_case_whose_process_failed_is_one_that_did_not_work() -> None:
+    records = [trial(case_of("one"), "batch, static", 0, STATIC), trial(case_of("two"), "batch, static", 0, CRASHED)]
+    records.append(trial(case_of("three"), "batch, static", 0, Skipped(reason="its inputs do not change")))
+    records += [
+        trial(case_of("one"), "batch, automatic", 0, AUTOMATIC),
+        trial(case_of("one"), "batch, automatic", 1, CRASHED),
+    ]
+    records.append(trial(case_of("one"), "batch, mark_dynamic", 0, CRASHED))
+    text = report_of("dynamic_shapes", trials_of(*records))
+    worked = {row[1]: row[2] for row in table(text, "by")}
+    assert worked == {"static": "1 of 2", "automatic": "0 of 1", "mark_dynamic": "0 of 1"}
+    assert table(text[text.index("## one eval") :], "how")[2] == ["mark_dynamic", "", "", "", "failed", "failed"]
+    assert "## two eval" not in text
+    assert "the process ended with SIGKILL" in text[text.index("## Without a result") :]
+
+
+def test_a_size_that_did_not_work_in_one_of_two_processes_did_not_work() -> None:
+    case, broken = case_of("one"), SizeSweep(sizes=(STATIC.sizes[0], size(8, None, problem="no")))
+    trials = trials_of(trial(case, "batch, static", 0, STATIC), trial(case, "batch, static", 1, broken))
+    (found,) = module("dynamic_shapes").swept(trials)
+    assert [(one.problem, bool(one.blocks)) for one in found.sizes] == [("", True), ("no", False)]
+    assert not found.works
+
+
+def test_the_plan_has_a_batch_that_can_be_halved_and_doubled(tmp_path: Path) -> None:
+    for choice in (Choice(folder=tmp_path), Choice(patterns=("resnet50",), folder=tmp_path)):
+        (batch,) = module("dynamic_shapes").plan(choice).axes.batch_sizes
+        assert len({batch, 2 * batch, batch + 1, batch // 2, 1}) == 5
 
 
 def test_several_processes_give_their_blocks_together() -> None:

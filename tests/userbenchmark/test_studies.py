@@ -91,6 +91,16 @@ def test_optimizations_are_tried_where_they_mean_something(planned: dict[str, li
     assert len(of_resnet) == 7
 
 
+def test_parts_of_the_optimizations_have_each_model_once_with_all_that_its_figure_needs(tmp_path: Path) -> None:
+    request = study.load("paper_optimizations").plan(Choice(folder=tmp_path))
+    parts = [[one.case for one in study.planned(study.part_of(request, number, 4))] for number in (1, 2, 3, 4)]
+    whole = {one.case for one in study.planned(request)}
+    assert sorted(map(len, parts)) == [len(whole) // 4] * 4
+    assert {case for cases in parts for case in cases} == whole
+    models = [{case.model for case in cases} for cases in parts]
+    assert sum(map(len, models)) == PAPER  # both ways to zero gradients are of one part
+
+
 def test_nanogpt_is_trained_in_whole_iterations(planned: dict[str, list[Case]], tmp_path: Path) -> None:
     cases = planned["nanogpt"]
     assert {(case.model, case.batch_size) for case in cases} == {

@@ -39,14 +39,51 @@ def _optimizer(model: Model, step: Step, option: str | None) -> Step:
     }[option or "foreach"]
     twins = []
     for optimizer in _optimizers_of(model):
-        lacking = [name for name, is_on in flags.items() if is_on and name not in optimizer.defaults]
+        name = type(optimizer).__name__
+        lacking = [flag for flag, is_on in flags.items() if is_on and flag not in optimizer.defaults]
         if lacking:
-            raise NotRunnable(f"{type(optimizer).__name__} has no {lacking[0]} implementation")
-        known = {name: is_on for name, is_on in flags.items() if name in optimizer.defaults}
-        groups = [{**group, **known} for group in optimizer.param_groups]
-        twin = {**vars(optimizer), "param_groups": groups, "state": defaultdict(dict)}
-        twins.append((optimizer, {**twin, "defaults": {**optimizer.defaults, **known}}))
+            raise NotRunnable(f"{name} has no {lacking[0]} implementation")
+        if not flags["fused"] and any(_rate_is_tensor(group) for group in optimizer.param_groups):
+            raise NotRunnable(f"the learning rate of its {name} is a tensor, which only a fused implementation reads")
+        known = {flag: is_on for flag, is_on in flags.items() if flag in optimizer.defaults}
+        twin = {
+            **vars(optimizer),
+            "param_groups": [{**group, **known} for group in optimizer.param_groups],
+            "state": defaultdict(dict),
+            "defaults": {**optimizer.defaults, **known},
+            "_step_supports_amp_scaling": flags[
+                "fused"
+            ],  # as fused optimizers set it: GradScaler leaves scaling to them
+        }
+        if any(flags.values()):
+            _check_first_update(
+                optimizer, twin, f"{name} has no {option or 'foreach'} implementation for sparse gradients"
+            )
+        twins.append((optimizer, twin))
     return _with_attributes(step, twins)
+
+
+def _rate_is_tensor(group: dict[str, Any]) -> bool:
+    """Whether foreach refuses the group's learning rate, and a loop waits for the device to read it as a number."""
+    return isinstance(group["lr"], Tensor) and not group.get("capturable")
+
+
+def _check_first_update(optimizer: torch.optim.Optimizer, twin: dict[str, Any], otherwise: str) -> None:
+    """Let the twin's first update look for sparse gradients: before it there are none. Later updates do not look.
+
+    Fused implementations raise for them. Foreach ones update all parameters of that device and dtype one by one.
+    """
+
+    def first(*args: Any, **kwargs: Any) -> Any:
+        if any(gradient.is_sparse for gradient in _gradients(optimizer)):
+            raise NotRunnable(otherwise)
+        del twin["step"]
+        if own is not None:
+            twin["step"] = own
+        return optimizer.step(*args, **kwargs)
+
+    own = twin.get("step")  # a learning-rate scheduler puts one there
+    twin["step"] = first
 
 
 def _zero_grad(model: Model, step: Step, option: str | None) -> Step:
@@ -111,7 +148,7 @@ def _rsqrt(model: Model, step: Step, option: str | None) -> Step:
         finally:
             module.np = numpy
 
-    return _if(before.roots, changed, "the library no longer takes the square root of a number by NumPy")
+    return _if(before.divided, changed, "the library no longer divides by a square root of NumPy's")
 
 
 def _if(has_changed: Collection[Any], step: Step, otherwise: str) -> Step:
@@ -131,22 +168,23 @@ class _NumpyWithSqrtOnDevice:
 
     def __init__(self, numpy: Any) -> None:
         self._numpy = numpy
-        self.roots: dict[float, _DeviceSqrt] = {}
+        self.divided: set[float] = set()  # the numbers by whose roots vectors were divided
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._numpy, name)
 
     def sqrt(self, number: float) -> Any:
-        return self.roots.setdefault(number, _DeviceSqrt(number))
+        return _DeviceSqrt(number, self.divided)
 
 
 class _DeviceSqrt:
     """The square root of a number, as a divisor of vectors."""
 
-    def __init__(self, number: float) -> None:
-        self._number = number
+    def __init__(self, number: float, divided: set[float]) -> None:
+        self._number, self._divided = number, divided
 
     def __rtruediv__(self, vectors: Tensor) -> Tensor:
+        self._divided.add(self._number)
         return vectors * torch.rsqrt(torch.tensor(self._number, device=vectors.device, dtype=vectors.dtype))
 
 

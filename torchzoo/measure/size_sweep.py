@@ -88,7 +88,7 @@ def sweep(fresh: Fresh) -> SizeSweep:
     fresh.tell(Stage.IMPORT)
     model_class = load_model_class(ask.spec)
     fresh.tell(Stage.BUILD)
-    device = use_device(ask.case.device, ask.settings.threads)
+    device = use_device(ask.used_device, ask.settings.threads)
 
     def build(batch_size: int) -> Model:
         model = model_class(ask.case.mode, device, batch_size, seed=ask.case.seed)
@@ -209,24 +209,30 @@ def _differences(of_sizes: Sequence[Sequence[tuple[int, ...] | None]]) -> Iterat
 def _met(sized: Sized, size: int, candidate: _Compiled, watch: CompilationWatch, clock: DeviceClock) -> SizeResult:
     """Take the first steps at a size. What Dynamo or its backend refuses is the result's problem."""
     sized.use(size)
+    with candidate.selected(), candidate.marking():
+        failed, result = _settled(sized, SizeResult(size=size), watch, clock)
+    refused = [one.reason for one in result.recompilations if one.reason.startswith("refused")]
+    problem = _words(failed) if isinstance(failed, Exception) else next(iter(refused), "")
+    return msgspec.structs.replace(result, problem=problem)
+
+
+def _settled(
+    sized: Sized, met: SizeResult, watch: CompilationWatch, clock: DeviceClock
+) -> tuple[float | Exception, SizeResult]:
+    """The time of the last of the first steps, or what they raised; and the result with what they compiled."""
     before = watch.counts(None)
-
-    def steps() -> None:
-        with candidate.selected(), candidate.marking():
-            for _ in range(SETTLING_STEPS):
-                timed_step_s(sized.model.measured_step, clock)
-
-    failed = attempt(steps)
+    found = attempt(lambda: _last_step_s(sized, clock))
     after = watch.counts(None)
-    recompilations = after.recompilations[len(before.recompilations) :]
-    refused = [one.reason for one in recompilations if one.reason.startswith("refused")]
-    return SizeResult(
-        size=size,
-        problem=_words(failed) if isinstance(failed, Exception) else next(iter(refused), ""),
-        graphs=after.graphs - before.graphs,
-        recompilations=recompilations,
-        compile_s=(after.compile_s or 0.0) - (before.compile_s or 0.0),
+    return found, msgspec.structs.replace(
+        met,
+        graphs=met.graphs + after.graphs - before.graphs,
+        recompilations=(*met.recompilations, *after.recompilations[len(before.recompilations) :]),
+        compile_s=met.compile_s + (after.compile_s or 0.0) - (before.compile_s or 0.0),
     )
+
+
+def _last_step_s(sized: Sized, clock: DeviceClock) -> float:
+    return [timed_step_s(sized.model.measured_step, clock) for _ in range(SETTLING_STEPS)][-1]
 
 
 def _beside_its_own(
@@ -237,25 +243,35 @@ def _beside_its_own(
     clock: DeviceClock,
     settings: Settings,
 ) -> SizeResult:
-    """Time the network that has met all sizes in turns with one that was compiled for this size alone."""
+    """Time the network that has met all sizes in turns with one that was compiled for this size alone.
+
+    What the first one compiles because it meets this size once more is counted; what the other one compiles is not.
+    """
     sized.use(met.size)
     step = sized.model.measured_step
     alone = _Compiled(sized.model, f"alone {met.size}", candidate.backend, dynamic=False)
-    ways = {EAGER_VARIANT: alone, CANDIDATE_VARIANT: candidate}
-    variants = [Variant(name=name, step=step, select=way.select) for name, way in ways.items()]
+    variants = [
+        Variant(name=EAGER_VARIANT, step=step, select=alone.select),
+        Variant(name=CANDIDATE_VARIANT, step=step, select=candidate.select),
+    ]
 
     def time_both() -> SizeResult:
-        steps = {}
-        for name, way in ways.items():
-            with way.selected():
-                took_s = [timed_step_s(step, clock) for _ in range(SETTLING_STEPS)]
-            steps[name] = steps_in(settings.block_s, took_s[-1])
+        with alone.selected():
+            alone_s = _last_step_s(sized, clock)
+        with candidate.selected():
+            candidate_s, result = _settled(sized, met, watch, clock)
+        if isinstance(candidate_s, Exception):
+            raise candidate_s
+        steps = {
+            EAGER_VARIANT: steps_in(settings.block_s, alone_s),
+            CANDIDATE_VARIANT: steps_in(settings.block_s, candidate_s),
+        }
         graphs = watch.graphs()
         with quiet_python():
             latency = measure_latency(variants, clock, HostGate(None, clock.now_ns), settings, steps_per_block=steps)
         if watch.graphs() != graphs:
-            return msgspec.structs.replace(met, problem="it was compiled again while it was timed")
-        return msgspec.structs.replace(met, blocks=latency.blocks)
+            return msgspec.structs.replace(result, problem="it was compiled again while it was timed")
+        return msgspec.structs.replace(result, blocks=latency.blocks)
 
     with torch._dynamo.config.patch(_NO_LIMIT):
         found = attempt(time_both)

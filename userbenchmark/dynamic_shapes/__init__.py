@@ -21,6 +21,7 @@ from torchzoo import stats
 from torchzoo.analysis.bootstrap import geomean
 from torchzoo.case import Backend, Case, Domain, Mode
 from torchzoo.errors import UsageError
+from torchzoo.record import Failed
 from torchzoo.report import markdown, units
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
@@ -35,6 +36,8 @@ AXES = ("batch", "length")
 FUNCTION = "torchzoo.measure.size_sweep:sweep"
 SEVERAL_AT_ONCE = ONE_A_DEVICE = True  # steps are timed
 
+BATCH_SIZE = 8  # the batches are 8, 16, 9, 4 and 1; of a batch of 1 they would be 1 and 2
+
 DEFAULT_MODELS = ("hf_Bert", "hf_GPT2", "hf_T5", "pytorch_unet", "resnet18", "timm_vision_transformer")
 
 READING = """## How to read it, and where it can mislead
@@ -43,6 +46,9 @@ READING = """## How to read it, and where it can mislead
   paired ratios and its interval. Below 1 the network that has met all sizes is faster. `static` should be at 1: what it
   is above is the cost of looking for the right one among several compiled graphs. Over all cases: the geometric mean
   of the cases' medians over sizes, of the cases that worked at all sizes.
+- *Worked*: the cases in which all processes came to their end, and all sizes worked that work in eager. They are of all
+  cases that were begun: one with a process that crashed, raised or took too long has not worked. Those that were
+  skipped are not among them.
 - *Graphs* counts those of all sizes; a backward graph belongs to its forward graph. *Recompiled*: functions that were
   compiled once more, since a guard failed. *Compiling*: wall time inside Dynamo and inductor, over all sizes.
 - The sizes stand in the order in which the network met them. Another order can give other graphs: `automatic` compiles
@@ -54,12 +60,12 @@ READING = """## How to read it, and where it can mislead
 
 
 def plan(choice: Choice) -> RunRequest:
-    """A few models in evaluation with inductor: 36 processes."""
+    """A few models in evaluation at a batch of 8 with inductor: 36 processes."""
     return RunRequest(
         patterns=choice.patterns if choice.names_models else DEFAULT_MODELS,
         suites=choice.suites,
         models_dirs=choice.models_dirs,
-        axes=Axes(modes=(Mode.EVAL,), devices=(), backends=(INDUCTOR,)),
+        axes=Axes(modes=(Mode.EVAL,), devices=(), backends=(INDUCTOR,), batch_sizes=(BATCH_SIZE,)),
         settings=Settings(time_limit_s=3.0),
     )
 
@@ -97,12 +103,13 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     axis: str
     policy: str
-    sizes: tuple[SizeResult, ...]
+    sizes: tuple[SizeResult, ...]  # empty: no process has a result
+    has_failed: bool  # a process crashed, raised or took too long
 
     @property
     def works(self) -> bool:
-        """Whether it worked at all sizes that work in eager."""
-        return all(not one.problem or in_eager_too(one) for one in self.sizes)
+        """Whether it worked in all processes, at all sizes that work in eager."""
+        return not self.has_failed and all(not one.problem or in_eager_too(one) for one in self.sizes)
 
     @property
     def graphs(self) -> int:
@@ -134,22 +141,28 @@ def swept(trials: Trials) -> list[Swept]:
 
 def _of_axis(case: Case, axis: str, records: Sequence[TrialRecord]) -> Iterator[Swept]:
     for policy in POLICIES:
-        found = [
-            msgspec.convert(record.outcome.result, SizeSweep)
-            for record in records
-            if record.variant == f"{axis}, {policy}" and isinstance(record.outcome, Took)
-        ]
-        if found:
-            yield Swept(case=case, axis=axis, policy=policy, sizes=_joined([one.sizes for one in found]))
+        outcomes = [record.outcome for record in records if record.variant == f"{axis}, {policy}"]
+        sweeps = [msgspec.convert(one.result, SizeSweep).sizes for one in outcomes if isinstance(one, Took)]
+        has_failed = any(isinstance(one, Failed) for one in outcomes)
+        if sweeps or has_failed:
+            yield Swept(case=case, axis=axis, policy=policy, sizes=_joined(sweeps), has_failed=has_failed)
 
 
 def _joined(processes: Sequence[tuple[SizeResult, ...]]) -> tuple[SizeResult, ...]:
-    first, *others = processes
-    blocks = {one.size: one.blocks for one in first}
-    for sizes in others:
+    """The first process's sizes with the blocks of all. A size that did not work in one of them did not work."""
+    if not processes:
+        return ()
+    found: dict[int, list[SizeResult]] = {one.size: [] for one in processes[0]}
+    for sizes in processes:
         for one in sizes:
-            blocks[one.size] = (*blocks.get(one.size, ()), *one.blocks)
-    return tuple(msgspec.structs.replace(one, blocks=blocks[one.size]) for one in first)
+            found[one.size].append(one)
+    return tuple(_of_size(some) for some in found.values())
+
+
+def _of_size(found: Sequence[SizeResult]) -> SizeResult:
+    problem = next((one.problem for one in found if one.problem), "")
+    blocks = () if problem else tuple(block for one in found for block in one.blocks)
+    return msgspec.structs.replace(found[0], problem=problem, blocks=blocks)
 
 
 def report(trials: Trials) -> list[str]:
@@ -160,6 +173,8 @@ def report(trials: Trials) -> list[str]:
     lines = ["## Over all cases", "", *markdown.table(*_means(found)), ""]
     for case, axis in dict.fromkeys((one.case, one.axis) for one in found):
         some = [one for one in found if one.case == case and one.axis == axis]
+        if not any(one.sizes for one in some):
+            continue  # why is at the end
         label = case.label().replace(" inductor", "")
         lines += [f"## {markdown.escape(label)}, by its {axis}", "", *markdown.table(*_case(some)), ""]
     if guards := _guards(found):
@@ -208,6 +223,9 @@ def _case(some: Sequence[Swept]) -> Table:
     headings = ("how", "graphs", "recompiled", "compiling", *(f"slowdown at {size}" for size in sizes))
     rows: list[Sequence[str]] = []
     for one in some:
+        if not one.sizes:
+            rows.append((one.policy, "", "", "", *("failed" for _ in sizes)))
+            continue
         by_size = {size.size: size for size in one.sizes}
         cells = [_cell(by_size.get(size)) for size in sizes]
         rows.append((one.policy, str(one.graphs), str(one.recompilations), units.seconds(one.compile_s), *cells))
