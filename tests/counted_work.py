@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchzoo.measure.passes.flops import moved_bytes
+from torchzoo.measure.passes.moved_bytes import moved_bytes
 
 
 class CountedWork(TorchDispatchMode):  # type: ignore[no-untyped-call]

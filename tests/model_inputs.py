@@ -19,7 +19,7 @@ CONTRACT = (
         for name in ("collections.py", "rules.py", "spec.py", "limits.yaml", "suites/__init__.py")
     ),
     "torchzoo/networks",
-    "torchzoo/measure/passes/flops.py",
+    *(f"torchzoo/measure/passes/{name}.py" for name in ("flops", "flop_formulas", "moved_bytes")),
     "torchzoo/measure/without_data.py",
     *(f"tests/{name}.py" for name in ("counting", "model_inputs", "pinned_work", "zoo/test_contract")),
     "constraints.txt",

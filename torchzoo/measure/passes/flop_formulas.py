@@ -1,0 +1,194 @@
+"""Formulas of floating-point operations: PyTorch's, and those that it does not have or has wrong.
+
+Each takes an operator's operands and, as `out_val`, its result, and returns the number of operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import flop_registry
+
+aten = torch.ops.aten
+
+
+def _matrix_vector(matrix: Tensor, _vector: Tensor, **_: Any) -> int:
+    return 2 * matrix.numel()
+
+
+def _add_matrix_vector(_bias: Tensor, matrix: Tensor, _vector: Tensor, **_: Any) -> int:
+    return 2 * matrix.numel()
+
+
+def _dot(a: Tensor, _b: Tensor, **_: Any) -> int:
+    return 2 * a.numel()
+
+
+def _product(a: Tensor, b: Tensor, *_args: Any, **_: Any) -> int:
+    return 2 * a.numel() * b.shape[-1]
+
+
+def _add_product(_bias: Tensor, a: Tensor, b: Tensor, *_args: Any, **_: Any) -> int:
+    return 2 * a.numel() * b.shape[-1]
+
+
+def _grouped_product(a: Tensor, b: Tensor, *_args: Any, **_: Any) -> int:
+    """Rows of a, columns of b, or what is summed over is divided into groups, each with its own matrix of the other."""
+    if a.ndim == 3 and b.ndim == 2:
+        return 2 * a[0].numel() * b.shape[-1]
+    return 2 * a.numel() * b.shape[-1]
+
+
+def _packed_product(a: Tensor, *_args: Any, out_val: Tensor, **_: Any) -> int:
+    return 2 * a.shape[-1] * out_val.numel()
+
+
+def _solve_triangular(a: Tensor, _b: Tensor, *, unitriangular: bool = False, out_val: Tensor, **_: Any) -> int:
+    """Each unknown takes a multiply-add for each one found before it, and a division."""
+    unknowns = a.shape[-1]
+    right_hand_sides = out_val.numel() // unknowns
+    return right_hand_sides * unknowns * (unknowns - 1 + (not unitriangular))
+
+
+def _euclidean_distances(a: Tensor, b: Tensor, **_: Any) -> int:
+    """A product of all rows of a with all of b. Squared norms and ones stand beside the rows, in two columns more."""
+    return 2 * prod(a.shape[:-1]) * b.shape[-2] * (a.shape[-1] + 2)
+
+
+def _trilinear(
+    a: Tensor, b: Tensor, c: Tensor, expand_a: list[int], expand_b: list[int], expand_c: list[int], *_: Any, **__: Any
+) -> int:
+    """Two multiplications and an addition for each element of the three operands' common shape."""
+    shapes = []
+    for tensor, dimensions in ((a, expand_a), (b, expand_b), (c, expand_c)):
+        shape = list(tensor.shape)
+        for dimension in dimensions:
+            shape.insert(dimension, 1)
+        shapes.append(shape)
+    return int(3 * prod(max(sizes) for sizes in zip(*shapes, strict=True)))
+
+
+def _convolution_backward(
+    grad_output: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    _bias_sizes: Any,
+    _stride: Any,
+    _padding: Any,
+    _dilation: Any,
+    transposed: bool,  # noqa: FBT001  by position, as the operator has it
+    _output_padding: Any,
+    _groups: int,
+    output_mask: list[bool],
+    **_: Any,
+) -> int:
+    """Each gradient costs what the forward pass does.
+
+    (PyTorch's own formula, 2.15, counts the weight's gradient `groups` times over.)
+    """
+    batch, *positions = (x if transposed else grad_output).shape
+    forward = 2 * batch * prod(positions[1:]) * weight.numel()
+    return forward * sum(output_mask[:2])
+
+
+def _rnn(x: Tensor, weights: Iterable[Tensor]) -> int:
+    """Each weight matrix of each layer and direction is multiplied with one vector per sequence and time step."""
+    tokens = x.numel() // x.shape[-1]
+    return 2 * tokens * sum(weight.numel() for weight in weights if weight.ndim == 2)
+
+
+def _cudnn_rnn(x: Tensor, weights: list[Tensor], *_args: Any, **_: Any) -> int:
+    return _rnn(x, weights)
+
+
+def _cudnn_rnn_backward(x: Tensor, weights: list[Tensor], *args: Any, **_: Any) -> int:
+    """The data's gradient, and the weights' where the mask (the last operand) asks for it."""
+    return _rnn(x, weights) * (2 if args[-1][3] else 1)
+
+
+def _mkldnn_rnn(x: Tensor, w_input: Tensor, w_hidden: Tensor, *_args: Any, **_: Any) -> int:
+    return _rnn(x, (w_input, w_hidden))
+
+
+def _mkldnn_rnn_backward(x: Tensor, w_input: Tensor, w_hidden: Tensor, *_args: Any, **_: Any) -> int:
+    return 2 * _rnn(x, (w_input, w_hidden))
+
+
+def _quantized_convolution(_x: Tensor, packed: Any, *_args: Any, out_val: Tensor, **_: Any) -> int:
+    """`packed` unpacks to a weight of (channels out, channels in of a group, kernel ...)."""
+    weight: Tensor = packed.unpack()[0]
+    return 2 * out_val.numel() * prod(weight.shape[1:])
+
+
+def _quantized_linear(x: Tensor, _packed: Any, *_args: Any, out_val: Tensor, **_: Any) -> int:
+    return 2 * out_val.numel() * x.shape[-1]
+
+
+def _deformable_convolution(_x: Tensor, weight: Tensor, *_args: Any, out_val: Tensor, **_: Any) -> int:
+    """The convolution itself; sampling at offsets is interpolation, a few operations per element."""
+    return 2 * out_val.numel() * prod(weight.shape[1:])
+
+
+def _deformable_convolution_backward(grad: Tensor, _x: Tensor, weight: Tensor, *_args: Any, **_: Any) -> int:
+    """Gradients of the sampled columns and of the weight."""
+    return 2 * 2 * grad.numel() * prod(weight.shape[1:])
+
+
+FORMULAS: dict[Any, Callable[..., int]] = {
+    aten.addmm_: flop_registry[aten.addmm],
+    aten.baddbmm_: flop_registry[aten.baddbmm],
+    aten.mv: _matrix_vector,
+    aten.addmv: _add_matrix_vector,
+    aten.addmv_: _add_matrix_vector,
+    aten.dot: _dot,
+    aten.vdot: _dot,
+    aten.addbmm: _add_product,
+    aten.addbmm_: _add_product,
+    aten._addmm_activation: _add_product,
+    aten._int_mm: _product,
+    aten._grouped_mm: _grouped_product,
+    aten._weight_int4pack_mm: _packed_product,
+    aten._weight_int8pack_mm: _packed_product,
+    aten.linalg_solve_triangular: _solve_triangular,
+    aten._trilinear: _trilinear,
+    aten._euclidean_dist: _euclidean_distances,
+    aten.convolution_backward: _convolution_backward,
+    aten._cudnn_rnn: _cudnn_rnn,
+    aten._cudnn_rnn_backward: _cudnn_rnn_backward,
+    aten.miopen_rnn: _cudnn_rnn,
+    aten.miopen_rnn_backward: _cudnn_rnn_backward,
+    aten.mkldnn_rnn_layer: _mkldnn_rnn,
+    aten.mkldnn_rnn_layer_backward: _mkldnn_rnn_backward,
+    # torch 2.11 has none for the CPU's attention
+    aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
+        aten._scaled_dot_product_flash_attention_backward
+    ],
+}
+
+
+_QUANTIZED_CONVOLUTIONS = ("conv1d", "conv1d_relu", "conv2d", "conv2d_relu", "conv3d", "conv3d_relu")
+_QUANTIZED_LINEARS = ("linear", "linear_relu", "linear_dynamic", "linear_relu_dynamic")
+
+
+def formulas() -> dict[Any, Callable[..., int]]:
+    """All formulas: PyTorch's, those above, and those of quantized and torchvision operators where these exist."""
+    elsewhere: dict[Any, dict[str, Callable[..., int]]] = {
+        torch.ops.quantized: dict.fromkeys(_QUANTIZED_CONVOLUTIONS, _quantized_convolution)
+        | dict.fromkeys(_QUANTIZED_LINEARS, _quantized_linear),
+        torch.ops.torchvision: {
+            "deform_conv2d": _deformable_convolution,
+            "_deform_conv2d_backward": _deformable_convolution_backward,
+        },
+    }
+    there = {
+        getattr(library, name): formula
+        for library, by_name in elsewhere.items()
+        for name, formula in by_name.items()
+        if hasattr(library, name)
+    }
+    return {**flop_registry, **FORMULAS, **there}
