@@ -70,6 +70,7 @@ class Scheduler:
         self.windows = Windows(workers, self.running, now_s)
         self.room = Room(workers, self.running, settings.jobs)
         self.tickets = 0
+        self.lanes_of_turns: dict[Case, Lane] = {}
 
     def run(self, plan: Plan) -> Iterator[Record]:
         """Yield the record of each case when its outcome is known. What a case does never raises here.
@@ -136,8 +137,13 @@ class Scheduler:
         return preparing < self.jobs and len(self.running) < most_alive
 
     def _lane_for(self, planned: PlannedCase, *, alone: bool) -> Lane | None:
-        """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty."""
+        """The least busy lane with room for the case, or None for now. With `alone`, the lane must be empty.
+
+        A case that several agents measure in turns stays on one lane: two devices of one kind differ by some percent.
+        """
         candidates = [lane for lane in self.lanes if lane.runs(planned.case)]
+        if planned.case in self.lanes_of_turns:
+            candidates = [self.lanes_of_turns[planned.case]]
         assert candidates, f"no lane for {planned.case.label()}"
         if self.running and not self.room.on_host(planned):
             return None
@@ -181,6 +187,8 @@ class Scheduler:
 
     def _start_one(self, planned: PlannedCase, lane: Lane, *, is_retry: bool) -> None:
         self.tickets += 1
+        if planned.agent:
+            self.lanes_of_turns[planned.case] = lane
         worker = Running(
             planned=planned,
             lane=lane,
