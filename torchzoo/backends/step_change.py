@@ -51,14 +51,11 @@ def _optimizer(model: Model, step: Step, option: str | None) -> Step:
             "param_groups": [{**group, **known} for group in optimizer.param_groups],
             "state": defaultdict(dict),
             "defaults": {**optimizer.defaults, **known},
-            "_step_supports_amp_scaling": flags[
-                "fused"
-            ],  # as fused optimizers set it: GradScaler leaves scaling to them
+            "_step_supports_amp_scaling": flags["fused"],  # GradScaler leaves scaling to fused optimizers
         }
         if any(flags.values()):
-            _check_first_update(
-                optimizer, twin, f"{name} has no {option or 'foreach'} implementation for sparse gradients"
-            )
+            otherwise = f"{name} has no {option or 'foreach'} implementation for sparse gradients"
+            _check_first_update(optimizer, twin, otherwise)
         twins.append((optimizer, twin))
     return _with_attributes(step, twins)
 
