@@ -66,10 +66,23 @@ class _Symbol(ctypes.Structure):
 
 
 def _library_of_malloc() -> str:
-    """The name of the file that has the process's `malloc`: `libc.so.6`, `libjemalloc.so.2`."""
-    libc, found = ctypes.CDLL(None), _Symbol()
-    libc.dladdr(ctypes.cast(libc.malloc, ctypes.c_void_p), ctypes.byref(found))
-    return Path(os.fsdecode(found.file or b"libc.")).name
+    """The name of the file that has the process's `malloc`: `libc.so.6`, `libjemalloc.so.2`.
+
+    Where the interpreter has a jump to `malloc` of its own, as Debian's has, the process's symbol is that jump. Then
+    the libraries of LD_PRELOAD are asked, in their order, and the C library after them.
+    """
+    file = _file_of_malloc(None)
+    if ".so" in file.name:
+        return file.name
+    preloaded = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    return next((Path(one).name for one in preloaded if _file_of_malloc(one).name == Path(one).name), "libc.so.6")
+
+
+def _file_of_malloc(library: str | None) -> Path:
+    """The file that has the `malloc` which this library finds first; None: the process."""
+    opened, found = ctypes.CDLL(library), _Symbol()
+    ctypes.CDLL(None).dladdr(ctypes.cast(opened.malloc, ctypes.c_void_p), ctypes.byref(found))
+    return Path(os.fsdecode(found.file or b"libc.so.6"))
 
 
 def _has_glibc() -> bool:

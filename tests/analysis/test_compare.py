@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
-from examples import manifest, record, run_of
+from examples import manifest, measured, record, results_of, run_of
 from repeated_runs import FAILED, STEADY, process, records
 from torchzoo.analysis.compare import Change, compare_runs
 from torchzoo.case import Domain
 from torchzoo.errors import UsageError
 from torchzoo.provenance import DifferenceKind
-from torchzoo.record import Check, CheckStatus, Skipped
+from torchzoo.record import Check, CheckStatus, HostWatch, Skipped
 from torchzoo.report import run_comparison as shown
+from torchzoo.report import summary
 
 # --- status ---
 
@@ -130,6 +132,21 @@ def test_means_across_hardware_do_not_depend_on_the_order_of_the_cases() -> None
     ]
     assert [mean.domain for mean in seen[0]] == ["all"]
     assert seen[0] == seen[1]
+
+
+def test_during_how_many_cases_the_host_stayed_slow_is_said() -> None:
+    watch = HostWatch(undisturbed_s=0.001, looks_s=(0.002,), waited_s=0.0, fast_cores=(), was_slow=True)
+    slow = [record(msgspec.structs.replace(measured(), host=watch), model=name) for name in "ab"]
+    base, candidate = run_of([record(model=name) for name in "abc"]), run_of([*slow, record(model="c")])
+    comparison = compare_runs(base, candidate)
+    assert comparison.slow_hosts == (0, 2)
+    (line,) = [line for line in shown.summary(comparison) if "slow" in line]
+    assert line.startswith("the host stayed slow while 0 cases of the base and 2 of the candidate were measured")
+    assert not [line for line in shown.summary(compare_runs(base, base)) if "slow" in line]
+    assert summary.slow_hosts(results_of(candidate.records)) == [
+        "the host stayed slow while 2 of 3 cases were measured: such steps count"
+    ]
+    assert summary.slow_hosts(results_of(base.records)) == []
 
 
 def test_runs_without_a_common_case_are_refused() -> None:

@@ -14,7 +14,8 @@ from examples import CASE, INDUCTOR, measured, record, run_of, variant_result
 from repeated_runs import LOOP_S, STEADY, process, records, times
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.analysis.findings import Metric, Verdict
-from torchzoo.record import BackToBack, Block, Compilation, Measured, Memory, Record
+from torchzoo.analysis.noise import noise_of
+from torchzoo.record import BackToBack, Block, Compilation, HostWatch, Measured, Memory, Record
 from torchzoo.report import run_comparison as shown
 from torchzoo.settings import CacheMode
 
@@ -146,8 +147,31 @@ def test_what_the_hosts_own_speed_explains_is_no_regression() -> None:
         record(process(step_s * 1.5, loop_s=(0.00125, 0.00125)), repeat=repeat) for repeat, step_s in enumerate(STEADY)
     ]
     assert verdict(records(STEADY), worse) is Verdict.SLOWER
+    quiet, found = (
+        next(
+            one for one in compare_runs(run_of(records(STEADY)), run_of(other)).findings if one.metric is Metric.LATENCY
+        )
+        for other in (records(STEADY), slow_host)
+    )
+    assert quiet.sees is not None
+    assert found.sees is not None
+    assert 1 + found.sees == pytest.approx(1.25 * (1 + quiet.sees), rel=0.01)  # so much it could not tell apart
     unknown = [record(process(step_s * 1.5, loop_s=()), repeat=repeat) for repeat, step_s in enumerate(STEADY)]
     assert verdict(records(STEADY), unknown) is Verdict.INCONCLUSIVE
+
+
+def test_the_hosts_speed_is_that_beside_the_timed_blocks() -> None:
+    """One look before and one after them say less: the host may have been slow just then, or just not then."""
+
+    def beside(*looks_s: float) -> HostWatch:
+        return HostWatch(undisturbed_s=0.001, looks_s=looks_s, waited_s=0.0, fast_cores=(), was_slow=False)
+
+    def run(factor: float, *looks_s: float) -> list[Record]:
+        return [record(process(step_s * factor, host=beside(*looks_s)), repeat=n) for n, step_s in enumerate(STEADY)]
+
+    assert verdict(run(1.0, 0.001, 0.001, 0.001), run(1.25, 0.00125, 0.00125, 0.001)) is Verdict.INCONCLUSIVE
+    assert verdict(run(1.0, 0.001, 0.001, 0.001), run(1.25, 0.001, 0.001, 0.00125)) is Verdict.SLOWER
+    assert verdict(records(STEADY), run(1.25, 0.00125)) is Verdict.SLOWER  # the base has no looks beside its blocks
 
 
 def many(generator: random.Random, spread: float, *, cases: int, heavy: bool) -> list[Record]:
@@ -302,6 +326,22 @@ def test_compile_time_is_tested_between_processes() -> None:
     assert verdict(base, worse, metric=Metric.COMPILE_TIME) is Verdict.SLOWER
     assert verdict(base[:1], worse[:1], metric=Metric.COMPILE_TIME) is Verdict.INCONCLUSIVE
     assert verdict(base, base) is Verdict.SAME
+
+
+def test_a_run_promises_what_a_comparison_with_it_can_see() -> None:
+    """With inductor each case has two tests, of the step and of compiling, and they share the error rate."""
+    made = []
+    for repeat, step_s in enumerate((0.1, 0.12, 0.09, 0.11)):
+        one = compiled(10.0 + repeat / 100, repeat)
+        assert isinstance(one.outcome, Measured)
+        blocks = tuple(Block(block.variant, (step_s,)) for block in one.outcome.blocks)
+        made.append(msgspec.structs.replace(one, outcome=msgspec.structs.replace(one.outcome, blocks=blocks)))
+    run = run_of(made)
+    (seen,) = (one.sees for one in compare_runs(run, run).findings if one.metric is Metric.LATENCY)
+    (noise,) = noise_of(run)
+    assert seen is not None
+    assert seen > 0.2
+    assert noise.sees == pytest.approx(seen)
 
 
 @pytest.mark.parametrize("other", [compiled(1.0, cache=CacheMode.WARM), compiled(1.0, traced=True)])

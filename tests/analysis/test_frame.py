@@ -43,7 +43,13 @@ assert len(frame) == 1
 
 
 def test_a_row_holds_the_figures_in_their_units(tmp_path: Path) -> None:
-    (row,) = loaded(tmp_path, record(against_eager(2.0), backend=INDUCTOR, device="cuda")).to_dict("records")
+    made = against_eager(2.0)
+    variants = {
+        name: msgspec.structs.replace(made.variants[name], device_active_s=active_s)
+        for name, active_s in (("eager", 0.1), ("candidate", 0.07))
+    }
+    made = msgspec.structs.replace(made, variants=variants)
+    (row,) = loaded(tmp_path, record(made, backend=INDUCTOR, device="cuda")).to_dict("records")
     assert (row["model"], row["backend"], row["device"], row["device_name"]) == ("tiny", "inductor", "cuda", "a GPU")
     assert row["eager_latency_s"] == pytest.approx(0.2, rel=0.01)
     assert row["latency_s"] == pytest.approx(0.1)
@@ -53,6 +59,7 @@ def test_a_row_holds_the_figures_in_their_units(tmp_path: Path) -> None:
     assert row["time_ratio"] == pytest.approx(0.5, rel=0.01)
     assert row["host_memory_ratio"] == pytest.approx(2.0)
     assert row["device_memory_ratio"] == pytest.approx(0.5)
+    assert row["device_time_ratio"] == pytest.approx(0.7)
     assert row["eager_device_peak_allocated_bytes"] == 4 * GIB
     assert row["device_peak_allocated_bytes"] == 2 * GIB
     assert row["compile_s"] == 9.0

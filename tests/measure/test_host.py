@@ -84,6 +84,33 @@ def test_a_host_that_is_slow_at_random_gives_what_the_fast_one_gives() -> None:
     assert stats.speedup(latency.blocks).value == pytest.approx(2.0, rel=0.01)
 
 
+def test_steps_after_a_wait_are_steady_before_they_are_timed() -> None:
+    """The wait moves the threads to other cores: there, the first steps are slower."""
+    host = Host(lambda host: host.now_s < 0.2)
+    cold = {"eager": 0, "candidate": 0}
+    wait = host.gate.wait
+
+    def waited(limit_s: float) -> bool:
+        cold.update(eager=3, candidate=3)
+        return wait(limit_s)
+
+    host.gate.wait = waited  # type: ignore[assignment,method-assign]
+    seconds = host.seconds
+
+    def slower(quick_s: float) -> float:
+        took_s = seconds(quick_s)
+        if quick_s != LOOP_S and cold[host.turn]:
+            cold[host.turn] -= 1
+            return 1.5 * took_s
+        return took_s
+
+    host.seconds = slower  # type: ignore[method-assign]
+    latency = host.measure()
+    assert latency.redone
+    assert latency.other_steps >= 6
+    assert max(sample for block in latency.blocks for sample in block.samples_s) < 0.02 * 1.1
+
+
 @pytest.mark.parametrize("name", ["eager", "candidate"])
 def test_a_host_that_is_slow_in_one_variant_only_favours_neither(name: str) -> None:
     # For its first seconds, the host is slow whenever this variant runs, and in the look right after it.

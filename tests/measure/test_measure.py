@@ -12,7 +12,14 @@ from fake_clock import FakeClock
 
 from torchzoo import stats
 from torchzoo.measure.host import HostGate
-from torchzoo.measure.latency import back_to_back, measure_latency, quiet_python, steps_in, timed_step_s
+from torchzoo.measure.latency import (
+    back_to_back,
+    measure_latency,
+    quiet_python,
+    step_until_steady,
+    steps_in,
+    timed_step_s,
+)
 from torchzoo.measure.stopping import stop_reason
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
@@ -41,6 +48,20 @@ def test_a_sample_waits_for_the_device_before_and_after() -> None:
     clock = FakeClock()
     clock.pending_ns = 5_000_000  # earlier work, not this step's
     assert timed_step_s(clock.variant("eager", lambda: 0.25).step, clock) == pytest.approx(0.25)
+
+
+def test_steps_are_taken_until_three_are_alike() -> None:
+    clock, selected = FakeClock(), list[str]()
+    steps_s = iter([0.09, 0.05, 0.03, 0.02, 0.0201, 0.02, 0.02])
+    found = step_until_steady(clock.variant("eager", lambda: next(steps_s), selected), clock)
+    assert (found.steps, found.step_s) == (6, pytest.approx(0.02))
+    assert selected == ["eager"]
+    quick = step_until_steady(clock.variant("eager", lambda: 0.001), clock)
+    assert quick.steps == 50  # for 50 ms: two alike are soon found by luck
+    slow = step_until_steady(clock.variant("eager", lambda: 5.0), clock)
+    assert slow.steps == 1
+    rising = iter(range(1, 100))
+    assert step_until_steady(clock.variant("eager", lambda: 0.01 * next(rising) ** 2), clock).steps == 7  # 1.4 s
 
 
 def test_two_variants_take_turns_a_b_b_a_and_select_themselves() -> None:
@@ -111,6 +132,12 @@ def test_a_step_longer_than_the_limit_is_measured_once_a_variant_round() -> None
 def test_too_few_values_for_95_percent_never_converge() -> None:
     assert stop_reason([1.0] * 5, samples=50, elapsed_s=1.0, settings=SETTINGS) is None
     assert stop_reason([1.0] * 6, samples=50, elapsed_s=1.0, settings=SETTINGS) is StopReason.CONVERGED
+
+
+def test_a_short_time_limit_has_a_shorter_least_time() -> None:
+    settings = Settings(time_limit_s=0.3)
+    assert stop_reason([1.0] * 6, samples=50, elapsed_s=0.1, settings=settings) is None
+    assert stop_reason([1.0] * 6, samples=50, elapsed_s=0.15, settings=settings) is StopReason.CONVERGED
 
 
 def test_back_to_back_runs_synchronise_once_each() -> None:

@@ -67,6 +67,11 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.status is not Status.SKIPPED
 
     @property
+    def host_was_slow(self) -> bool:
+        """Whether the host stayed slow while one of its processes was measured: such steps count."""
+        return any(measured.host is not None and measured.host.was_slow for measured in self.measured)
+
+    @property
     def has_candidate(self) -> bool:
         """Whether the case is a backend beside eager."""
         return self.case.backend != EAGER

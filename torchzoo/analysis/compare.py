@@ -54,6 +54,7 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     device_means: tuple[HardwareMean, ...] = ()
     still_failing: int = 0
     unsteady: tuple[Case, ...] = ()  # compiled again while one of the runs measured them: they are not compared
+    slow_hosts: tuple[int, int] = (0, 0)  # cases of each run during which the host stayed slow, of those in both
 
     @property
     def is_across_hardware(self) -> bool:
@@ -115,6 +116,7 @@ def compare_runs(
         findings=(),
         unsteady=unsteady,
         changes=tuple(_changes(old, new)),
+        slow_hosts=(_on_slow_hosts(old, common), _on_slow_hosts(new, common)),
         still_failing=sum(old[case].status in BAD and new[case].status in BAD for case in common),
     )
     if is_across_hardware:
@@ -170,6 +172,10 @@ def _processes(old: CaseResult, new: CaseResult, *, in_turns: bool) -> tuple[Seq
     )
     both = sorted(was.keys() & now.keys())
     return [was[repeat] for repeat in both], [now[repeat] for repeat in both]
+
+
+def _on_slow_hosts(results: _Results, common: Iterable[Case]) -> int:
+    return sum(results[case].host_was_slow for case in common)
 
 
 #: A case that could run, and gave no result to trust.

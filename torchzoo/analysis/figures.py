@@ -111,6 +111,17 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
         """GM of the paper: candidate over eager, peak allocated device memory. None where either is not known."""
         return self._memory_ratio(lambda memory: memory.device_peak_allocated_bytes)
 
+    @property
+    def device_time_ratio(self) -> float | None:
+        """Candidate over eager of the time in which the device works in one step. None where either is not known.
+
+        It depends on the device alone: how fast the host is, which others may share, does not matter.
+        """
+        if self.candidate is None:
+            return None
+        candidate_s, eager_s = self.candidate.raw.device_active_s, self.eager.raw.device_active_s
+        return candidate_s / eager_s if candidate_s and eager_s else None
+
     def _memory_ratio(self, peak_bytes: Callable[[Memory], int | None]) -> float | None:
         if self.candidate is None:
             return None

@@ -177,7 +177,7 @@ def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]
     bound = all(map(is_device_bound, (*base, *candidate)))
     spread = ASSUMED_SPREAD_DEVICE_BOUND if bound else ASSUMED_SPREAD
     ratio = log_ratio(*values, assumed_spread=spread, in_turns=in_turns)
-    allowance, remark = (0.0, "") if bound or ratio is None else host_allowance(ratio.value, *map(host_loops_s, sides))
+    allowance, remark = (0.0, "") if bound or ratio is None else host_allowance(ratio.value, *host_loops_s(*sides))
     remarks = [remark, how_sure(ratio, spread)]
     return Tested(
         case=case,
@@ -197,9 +197,15 @@ def how_sure(ratio: LogRatio | None, assumed_spread: float) -> str:
     return f"one process each, assumed to differ by {100 * assumed_spread:.0f}%" if ratio.degrees is None else ""
 
 
-def host_loops_s(processes: Iterable[Measured]) -> list[float]:
-    """For each process that recorded it, the host's own speed: seconds of its loop of plain Python."""
-    return [fmean(one.host_loop_s) for one in processes if one.host_loop_s]
+def host_loops_s(*sides: Sequence[Measured]) -> list[list[float]]:
+    """For each side, the host's own speed in each process that recorded it: seconds of its loop of plain Python.
+
+    It is the median beside the timed blocks, if all processes of all sides have it (since 2026-11-22); else the mean
+    of one look before and one after them.
+    """
+    if all(one.host is not None and one.host.looks_s for side in sides for one in side):
+        return [[median(one.host.looks_s) for one in side if one.host is not None] for side in sides]
+    return [[fmean(one.host_loop_s) for one in side if one.host_loop_s] for side in sides]
 
 
 def host_allowance(
@@ -225,20 +231,16 @@ def host_allowance(
 def _compile_time(
     case: Case, base: Sequence[Measured], candidate: Sequence[Measured], *, in_turns: bool
 ) -> Tested | None:
-    if case.backend == EAGER:
-        return None
-    if compile_cache((*base, *candidate)) is None:
+    if not compares_compile_time(case, (*base, *candidate)):
         return None
     values = [[[value] for value in compile_times_s(side)] for side in (base, candidate)]
-    if not all(values):
-        return None
     if len(base) == len(candidate) == 1:
         value = math.log(values[1][0][0] / values[0][0][0])
         ratio: LogRatio | None = LogRatio(value=value, error=math.sqrt(2) * ASSUMED_SPREAD, degrees=None)
     else:
         ratio = log_ratio(*values, assumed_spread=ASSUMED_SPREAD, in_turns=in_turns)
     assert ratio is not None
-    allowance, remark = host_allowance(ratio.value, host_loops_s(base), host_loops_s(candidate))
+    allowance, remark = host_allowance(ratio.value, *host_loops_s(base, candidate))
     return Tested(
         case=case,
         metric=Metric.COMPILE_TIME,
@@ -248,6 +250,11 @@ def _compile_time(
         allowance=allowance,
         remarks=tuple(filter(None, (remark, how_sure(ratio, ASSUMED_SPREAD)))),
     )
+
+
+def compares_compile_time(case: Case, processes: Sequence[Measured]) -> bool:
+    """Whether these processes have times of compiling that can be compared."""
+    return case.backend != EAGER and compile_cache(processes) is not None and bool(compile_times_s(processes))
 
 
 def compile_cache(processes: Iterable[Measured]) -> CacheMode | None:
@@ -274,7 +281,10 @@ def _judged(one: Tested, p_value: float, threshold: float | None, error_rate: fl
     same_within = THRESHOLD if threshold is None else threshold
     if threshold is None:
         threshold = THRESHOLD if one.ratio is None or one.ratio.degrees is None else LEAST_THRESHOLD
-    sees = None if one.ratio is None else max(threshold, one.ratio.least_significant(error_rate))
+    sees = None
+    if one.ratio is not None:  # what the host's own speed may explain comes on top of the noise
+        least = max(threshold, one.ratio.least_significant(error_rate))
+        sees = math.expm1(math.log1p(least) + one.allowance)
     enough, near = math.log1p(threshold), math.log1p(same_within)
     if one.ratio is None:
         interval = Estimate(value=candidate / base, low=0.0, high=math.inf, confidence=0.0, count=1)

@@ -91,6 +91,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("time_ratio", NUMBER, "T: candidate time over eager time, 1 / speedup"),
     Column("host_memory_ratio", NUMBER, "CM: candidate over eager, peak resident host memory"),
     Column("device_memory_ratio", NUMBER, "GM: candidate over eager, peak allocated device memory"),
+    Column("device_time_ratio", NUMBER, "D: candidate over eager, time in which the device works in one step"),
     *_of_both("active_share", NUMBER, "share of the profiled steps in which the device computes"),
     *_of_both("movement_share", NUMBER, "share of the profiled steps in which the device only moves data"),
     *_of_both("idle_share", NUMBER, "share of the profiled steps in which the device does nothing"),
@@ -204,6 +205,7 @@ def _measured(result: CaseResult) -> dict[str, Any]:
             time_ratio=figures.time_ratio.value,
             host_memory_ratio=figures.host_memory_ratio,
             device_memory_ratio=figures.device_memory_ratio,
+            device_time_ratio=figures.device_time_ratio,
         )
     return found
 

@@ -11,7 +11,13 @@ import msgspec
 from torchzoo import stats
 from torchzoo.analysis.bound import Bound, bound_of
 from torchzoo.analysis.cases import case_results
-from torchzoo.analysis.findings import FAMILY_WISE_ERROR, LEAST_THRESHOLD, shown_variant, times_s
+from torchzoo.analysis.findings import (
+    FAMILY_WISE_ERROR,
+    LEAST_THRESHOLD,
+    compares_compile_time,
+    shown_variant,
+    times_s,
+)
 from torchzoo.analysis.significance import LogRatio
 from torchzoo.case import Case
 from torchzoo.record import Measured
@@ -39,10 +45,12 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 def noise_of(run: Run) -> tuple[Noise, ...]:
     """The noise of each measured case."""
     results = [result for result in case_results(run) if result.measured]
-    return tuple(_noise(result.case, result.measured, cases=len(results)) for result in results)
+    tests = len(results) + sum(compares_compile_time(result.case, result.measured) for result in results)
+    return tuple(_noise(result.case, result.measured, tests=tests) for result in results)
 
 
-def _noise(case: Case, measured: Sequence[Measured], *, cases: int) -> Noise:
+def _noise(case: Case, measured: Sequence[Measured], *, tests: int) -> Noise:
+    """`tests`: how many a comparison with such a run makes. Holm's method divides the error rate among them."""
     own = [stats.latency_s(one.blocks, shown_variant(one)) for one in measured]
     widths = [estimate.relative_half_width for estimate in own if estimate.count > 1]
     between, floor, sees = None, None, None
@@ -52,7 +60,7 @@ def _noise(case: Case, measured: Sequence[Measured], *, cases: int) -> Noise:
         error = between * math.sqrt(2 / len(own))
         floor = math.expm1(min(t * error, 700.0))
         ratio = LogRatio(value=0.0, error=error, degrees=2 * (len(own) - 1))
-        sees = max(LEAST_THRESHOLD, ratio.least_significant(FAMILY_WISE_ERROR / cases))
+        sees = max(LEAST_THRESHOLD, ratio.least_significant(FAMILY_WISE_ERROR / tests))
     bounds = [bound_of(one, shown_variant(one)) for one in measured]
     return Noise(
         case=case,

@@ -154,7 +154,7 @@ def _memory(result: CaseResult, metric: Metric) -> RunFigure | None:
 
 
 def _host_loop_s(result: CaseResult) -> float | None:
-    loops_s = host_loops_s(result.measured)
+    (loops_s,) = host_loops_s(result.measured)
     return median(loops_s) if loops_s else None
 
 

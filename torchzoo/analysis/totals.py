@@ -74,6 +74,7 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
     time_ratio: Estimate | None  # T, candidate over eager, over those compared
     host_memory_ratio: Estimate | None  # CM
     device_memory_ratio: Estimate | None  # GM
+    device_time_ratio: Estimate | None  # D: of the time in which the device works in one step
 
     @property
     def passed(self) -> int:
@@ -188,6 +189,7 @@ def total(axis: str, name: str, results: Sequence[CaseResult], samples: RatioSam
         time_ratio=samples.geomean("time_ratio", compared),
         host_memory_ratio=samples.geomean("host_memory_ratio", compared),
         device_memory_ratio=samples.geomean("device_memory_ratio", compared),
+        device_time_ratio=samples.geomean("device_time_ratio", compared),
     )
 
 
@@ -204,6 +206,7 @@ class RatioSamples:
                 "time_ratio",
                 "host_memory_ratio",
                 "device_memory_ratio",
+                "device_time_ratio",
             )
         }
         for result in results:
@@ -218,7 +221,7 @@ class RatioSamples:
             self._of["time_ratio"][id(result)] = inverse(speedup)
             figures = result.figures
             assert figures is not None
-            for name in ("host_memory_ratio", "device_memory_ratio"):
+            for name in ("host_memory_ratio", "device_memory_ratio", "device_time_ratio"):
                 value = getattr(figures, name)
                 if value is not None:
                     self._of[name][id(result)] = bootstrap_case(result.case, [[value]])

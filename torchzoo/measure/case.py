@@ -27,6 +27,7 @@ from torchzoo.measure.latency import (
     measure_latency,
     measure_throughput,
     quiet_python,
+    step_until_steady,
     steps_in,
 )
 from torchzoo.measure.member import Member
@@ -37,7 +38,7 @@ from torchzoo.measure.process_group import use_device
 from torchzoo.measure.quantization import refusals_are_skips
 from torchzoo.measure.stages import Stages, Tell
 from torchzoo.measure.variant import Variant
-from torchzoo.measure.warmup import WarmUp, memory_steps, step_until_steady, warm_up
+from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
 from torchzoo.model import Model
 from torchzoo.operators import OperatorShapes
 from torchzoo.record import (
@@ -273,11 +274,7 @@ class _VariantRun:
     growth: Growth | None = None
     communication: list[Communication] = field(default_factory=list)  # of all ranks, if there are several
     steps: int  # that it has taken before its blocks were timed
-
-    @property
-    def step_s(self) -> float:
-        """How long a steady step takes."""
-        return self.warm.steady_s
+    step_s: float  # how long a steady step takes: at first as in the warm-up, then as in its window
 
     def count_late_graphs(self, settings: Settings) -> None:
         """Count again, to include graphs that were compiled after the warm-up: in the memory pass or later."""
@@ -330,6 +327,7 @@ def _warmed_up(
         watch=watch,
         compilation=compilation,
         steps=warm.steps + steps,
+        step_s=warm.steady_s,
     )
 
 
@@ -339,7 +337,7 @@ def _require_finite(finite: FiniteWatch, runs: Sequence[_VariantRun], latency: L
     The steps that were taken are rather over- than underestimated: some of the passes do not count theirs.
     """
     steps = sum(run.steps + (run.energy.steps if run.energy else 0) for run in runs)
-    steps += sum(len(block.samples_s) for block in (*latency.blocks, *latency.redone))
+    steps += sum(len(block.samples_s) for block in (*latency.blocks, *latency.redone)) + latency.other_steps
     steps += sum(one.steps for run in runs for one in run.back_to_back)
     for run in runs:
         run.variant.select()
@@ -371,11 +369,12 @@ def _time_in_turns(
 ) -> _Timing:
     """Wait until the device is idle and the host is fast, step until steps are steady, and time blocks in turns."""
     wait_s, is_idle = wait_until_idle(device_probe(device), clock) if clock.is_asynchronous else (None, True)
-    for run in runs:
-        run.steps += step_until_steady(run.variant, clock, run.step_s)
     if clock.is_asynchronous:
         gate.matters = max(_host_shares(runs, clock)) > MATTERS
     gate.wait()
+    for run in runs:  # after the wait, which moves all threads to other cores
+        steps, run.step_s = step_until_steady(run.variant, clock)
+        run.steps += steps
     state_before, host_before_s = environment.device_state(device), environment.host_loop_s()
     steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}
     variants = [run.variant for run in runs]

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchzoo import stats
 from torchzoo.measure.clock import Clock, DeviceClock
@@ -40,6 +40,29 @@ def timed_step_s(step: Callable[[], Any], clock: Clock) -> float:
     return (clock.now_ns() - start) / 1e9
 
 
+class Steadied(NamedTuple):
+    """How many steps were taken until they were steady, and how long each takes now."""
+
+    steps: int
+    step_s: float
+
+
+def step_until_steady(variant: Variant, clock: Clock, *, least_s: float = 0.05, limit_s: float = 1.0) -> Steadied:
+    """Step for `least_s` and until three steps are within 10% of each other, or for `limit_s`.
+
+    The device may have rested since the warm-up, and the threads may have been moved to other cores just now. At the
+    warm-up, other workers compiled beside it, so its steps say little of how long a step takes in a window.
+    """
+    variant.select()
+    steps_s: list[float] = []
+    while sum(steps_s) < limit_s:
+        steps_s.append(timed_step_s(variant.step, clock))
+        last = steps_s[-3:]
+        if len(last) == 3 and sum(steps_s) >= least_s and max(last) <= 1.1 * min(last):
+            break
+    return Steadied(len(steps_s), median(steps_s[-3:]))
+
+
 #: How many steps `host_share` takes.
 HOST_SHARE_STEPS = 3
 
@@ -65,12 +88,14 @@ class Latency:
     """The timed blocks that count, in the order they ran, and those that were measured again since the host was slow.
 
     `host_was_slow` says that the host was slow in blocks that count, too: no time was left to measure them again.
+    `other_steps` is how many steps were taken beside all of these.
     """
 
     blocks: tuple[Block, ...]
     redone: tuple[Block, ...]
     stop_reason: StopReason
     host_was_slow: bool
+    other_steps: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +116,16 @@ def measure_latency(
     time: each time it is asked, values that are close by luck can end the pass too early.
 
     The gate looks at the host before each round and after each of its blocks. A round in which one of these looks finds
-    it slow is set aside whole, the gate waits, and the round is measured again. What was measured does not decide on
-    it, and both variants of a round are set aside together, so the rule favours neither. Rounds that are set aside, and
-    waits, may take as long as the settings' time limit. After that all rounds count, those that were set aside too.
+    it slow is set aside whole, the gate waits, steps are taken until they are steady on the cores that it chose, and
+    the round is measured again. What was measured does not decide on it, and both variants of a round are set aside
+    together, so the rule favours neither. Rounds that are set aside, and waits, may take as long as the settings' time
+    limit. After that all rounds count, those that were set aside too.
     """
     is_alone = len(variants) == 1
     is_slow_step = max(steps_per_block.values()) == 1
     turns = [variants[0]] * (1 if is_slow_step else 4) if is_alone else [variants[i] for i in (0, 1, 1, 0)]
     rounds: list[_Round] = []
-    lost_s, gave_up, next_look = 0.0, False, 1
+    lost_s, gave_up, next_look, other_steps = 0.0, False, 1, 0
     while True:
         began = clock.now_ns()
         blocks, is_slow = _one_round(turns, clock, gate, steps_per_block)
@@ -107,6 +133,7 @@ def measure_latency(
         rounds.append(_Round(blocks=blocks, is_slow=is_slow, took_s=(clock.now_ns() - began) / 1e9))
         if is_slow and not gave_up:
             gate.wait(max(0.0, settings.time_limit_s - lost_s))
+            other_steps += sum(step_until_steady(variant, clock).steps for variant in variants)
             lost_s += (clock.now_ns() - began) / 1e9
             gave_up = lost_s >= settings.time_limit_s
             if not gave_up:
@@ -125,6 +152,7 @@ def measure_latency(
                     redone=() if gave_up else tuple(block for one in rounds if one.is_slow for block in one.blocks),
                     stop_reason=reason,
                     host_was_slow=gave_up,
+                    other_steps=other_steps,
                 )
 
 

@@ -17,6 +17,8 @@ def stop_reason(values: Sequence[float], *, samples: int, elapsed_s: float, sett
       the target (it shrinks with the square root of time).
     - `time_limit`: the time is over.
 
+    The least time is that of the settings, or half of the limit where that is shorter.
+
     Args:
         values: the measured figure is their median: block times (eager alone) or paired ratios, as they were measured.
         samples: steps timed so far, of the variant that has fewest.
@@ -24,7 +26,7 @@ def stop_reason(values: Sequence[float], *, samples: int, elapsed_s: float, sett
         settings: the limits.
     """
     limit_s = settings.time_limit_s
-    enough = samples >= settings.min_samples and elapsed_s >= settings.min_time_s
+    enough = samples >= settings.min_samples and elapsed_s >= min(settings.min_time_s, limit_s / 2)
     if enough:
         estimate = stats.median_estimate(values)
         reached = estimate.confidence >= 0.95

@@ -85,24 +85,6 @@ def warm_up(
     )
 
 
-def step_until_steady(variant: Variant, clock: Clock, usual_s: float, *, limit_s: float = 2.0) -> int:
-    """Step until a step is within 10% of the one before it (the first: of the usual time), or for `limit_s`.
-
-    The device may have rested since the warm-up, or may still be busy with the last work of a worker that was stopped.
-    Returns the number of steps.
-    """
-    variant.select()
-    spent_s, before_s, steps = 0.0, usual_s, 0
-    while spent_s < limit_s:
-        now_s = timed_step_s(variant.step, clock)
-        steps += 1
-        if abs(now_s - before_s) <= 0.1 * before_s:
-            break
-        before_s = now_s
-        spent_s += now_s
-    return steps
-
-
 def memory_steps(settings: Settings, warm: WarmUp, *, budget_s: float = 2.0) -> int:
     """The number of steps of the memory pass: that of the settings, or fewer (at least one) to keep to `budget_s`."""
     return max(1, min(settings.memory_steps, int(budget_s / warm.steady_s)))

@@ -24,8 +24,9 @@ TOTAL_HEADINGS = (
     "T",
     "CM",
     "GM",
+    "D",
 )
-NARROW_HEADINGS = ("group", "passed", "speedup", "all", "cover", "T", "CM", "GM")
+NARROW_HEADINGS = ("group", "passed", "speedup", "all", "cover", "T", "CM", "GM", "D")
 #: How many reasons of graph breaks the terminal shows.
 MOST_BREAKS = 5
 #: How to read the totals. It is shown wherever they are.
@@ -34,8 +35,9 @@ TOTALS_NOTE = (
     "Speedups: geometric means over cases with a backend beside eager, with a 95% bootstrap interval over models and "
     "samples; over all cases, one that failed or is incorrect counts as 1.0x. Unsteady cases, which were compiled "
     "again while they were measured, are in no mean. Coverage: cases with a backend beside "
-    "eager that passed, of those that could run. T, CM, GM: candidate over eager of time, CPU memory (peak resident) "
-    "and GPU memory (peak allocated); below 1 the candidate needs less."
+    "eager that passed, of those that could run. T, CM, GM, D: candidate over eager of time, CPU memory (peak "
+    "resident), GPU memory (peak allocated), and of the time in which the device works in one step; below 1 the "
+    "candidate needs less. D does not depend on how fast the host is."
 )
 
 
@@ -49,8 +51,12 @@ def total_cells(total: Total) -> tuple[str, ...]:
         _speedup(total.passing),
         _speedup(total.over_all),
         f"{total.compared} of {total.comparable}" if total.comparable else "",
-        *(_ratio(ratio) for ratio in (total.time_ratio, total.host_memory_ratio, total.device_memory_ratio)),
+        *map(_ratio, _ratios(total)),
     )
+
+
+def _ratios(total: Total) -> tuple[Estimate | None, ...]:
+    return (total.time_ratio, total.host_memory_ratio, total.device_memory_ratio, total.device_time_ratio)
 
 
 def percent(share: float) -> str:
@@ -124,7 +130,7 @@ def _narrow_cells(total: Total) -> tuple[str, ...]:
         _speedup(total.passing),
         over_all,
         f"{total.compared}/{total.comparable}" if total.comparable else "",
-        *(_ratio(ratio) for ratio in (total.time_ratio, total.host_memory_ratio, total.device_memory_ratio)),
+        *map(_ratio, _ratios(total)),
     )
 
 

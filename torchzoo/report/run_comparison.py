@@ -76,7 +76,7 @@ def summary(comparison: RunComparison) -> list[str]:
         lines.append(
             f"not compared, compiled again while they were measured ({len(labels)}): {units.first_few(labels)}"
         )
-    lines += _seen(comparison)
+    lines += [*_seen(comparison), *_slow_hosts(comparison)]
     if single := cases_of_single_processes(comparison):
         lines.append(
             f"{len(single)} cases were measured by one process in each run. One process does not show how much "
@@ -99,6 +99,19 @@ def _seen(comparison: RunComparison) -> list[str]:
     """How small a difference of the latency could have been found, over the cases."""
     seen = [f.sees for f in comparison.findings if f.metric is Metric.LATENCY and f.sees is not None]
     return [f"differences of the step's time that could be found: {units.least_differences(seen)}"] if seen else []
+
+
+def _slow_hosts(comparison: RunComparison) -> list[str]:
+    """During how many cases the host stayed slow, and how fast each host was before its run."""
+    if not any(comparison.slow_hosts):
+        return []
+    loops_s = [manifest.undisturbed_loop_s for manifest in (comparison.base_manifest, comparison.candidate_manifest)]
+    loops = " and ".join(units.seconds(loop_s) if loop_s is not None else "not known" for loop_s in loops_s)
+    base, candidate = comparison.slow_hosts
+    return [
+        f"the host stayed slow while {base} cases of the base and {candidate} of the candidate were measured: such "
+        f"steps count (its own loop before each run: {loops})"
+    ]
 
 
 def _method(comparison: RunComparison) -> str:

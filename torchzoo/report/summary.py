@@ -40,6 +40,7 @@ def summary(runs: Sequence[Run], results: Sequence[CaseResult]) -> Any:
     return Group(
         terminal.text(""),
         *map(terminal.hanging, few(named, MOST_RUNS, "runs")),
+        *map(terminal.hanging, slow_hosts(results)),
         *_speedups(results),
         *map(terminal.hanging, few(failures(records), MOST_KINDS, "kinds of failures")),
         *(terminal.hanging(line) for run in runs for line in where_time_went(run)[:1] if len(runs) == 1),
@@ -115,6 +116,15 @@ def counts(run: Run) -> str:
     rate = "" if found.pass_rate is None else f"; {percent(found.pass_rate)} of those that could run passed"
     several = f", each by {repeats} processes" if repeats > 1 else ""
     return f"{counted.cases} cases{several}: {', '.join(parts)}{rate}"
+
+
+def slow_hosts(results: Sequence[CaseResult]) -> list[str]:
+    """How many cases were measured while the host stayed slow; no line where none was."""
+    slow = [result for result in results if result.host_was_slow]
+    if not slow:
+        return []
+    measured = sum(bool(result.measured) for result in results)
+    return [f"the host stayed slow while {len(slow)} of {measured} cases were measured: such steps count"]
 
 
 def _geomean(found: Total, *, has_interval: bool) -> str:

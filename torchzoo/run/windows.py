@@ -120,7 +120,7 @@ class Windows:
             return False
         if self.now_s() - min(waiting.values()) >= PATIENCE_S:
             return True
-        alive = Counter(worker.lane for worker in self.running.values() if worker.outcome is None)
+        alive = Counter(worker.lane for ticket, worker in self.running.items() if ticket not in self.over)
         ready = Counter(self.running[ticket].lane for ticket in waiting)
         needed = READY_PER_LANE if len(alive) > 1 else 1
         return all(ready[lane] >= min(needed, count) for lane, count in alive.items())
