@@ -10,7 +10,7 @@ the case.
 A step takes 20.7 TFLOP by hand; it is not counted, because the step waits for the device. With L = 256 amino acids: the
 language model has 258 tokens times 36 layers of 12 x 2,560^2 weights, 1.5 TFLOP with attention. A block of the trunk
 has, for L^2 pairs, 31 x 128^2 weights and 5,120 more, 6 x 128 L^3 multiply-adds in the triangles, and 13 x 1,024^2
-weights for L amino acids; 48 blocks, four times, take 19.3. The structure module and the heads, which are small, are
+weights for L amino acids; 48 blocks, four times, take 19.2. The structure module and the heads, which are small, are
 left out.
 """
 

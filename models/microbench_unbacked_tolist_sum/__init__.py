@@ -3,7 +3,8 @@
 https://github.com/pytorch/benchmark at 0e83c44 (2023): indices on the device become a Python list, and each number that
 they pick becomes a Python number. A compiler knows neither when it traces: they are *unbacked* symbols. Without
 `torch._dynamo.config.capture_scalar_outputs`, which is off unless asked for, the graph breaks there. The checks tell it
-that the indices are valid. A sample is one list of 1,000 indices with its 1,000 numbers, all ones.
+that the indices are valid. A sample is one list of 1,000 indices with its 1,000 numbers, all ones. The network has 1
+parameter, and a step has no product: it takes 0 GFLOP.
 """
 
 import torch

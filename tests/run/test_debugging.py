@@ -6,6 +6,8 @@ import ast
 import inspect
 import json
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -123,3 +125,23 @@ def test_a_run_leaves_traces_of_what_it_compiled_and_scripts_of_what_failed(tmp_
     assert by_model["bad"]["type"] == "failed"
     left = {path.parent.name.split("-")[0]: path.name for path in (tmp_path / "debug").glob("*/*")}
     assert left == {"tiny": "dedicated_log_torch_trace_rank_0.log", "bad": SCRIPT}
+
+
+#: PyTorch's own planted bug of relu.
+WRONG_RELU = TINY.replace("import torch\n", "import torch\nimport torch._inductor.config\n", 1).replace(
+    "class Model(", 'torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"\n\n\nclass Model(', 1
+)
+
+
+@pytest.mark.slow
+def test_wrong_results_can_be_minimised(tmp_path: Path) -> None:
+    """The script that Dynamo writes then takes another minute to find the one operator."""
+    make_folder(tmp_path / "zoo", "tiny", WRONG_RELU)
+    wrong = record(msgspec.structs.replace(compared(), check=WRONG), backend=INDUCTOR, batch_size=2)
+    keep_reproduction(wrong, asked(tmp_path, models_dirs=(str(tmp_path / "zoo"),)))
+    [script] = scripts(tmp_path)
+    words = [sys.executable, str(script), "--minify"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    assert "Bad accuracy detected" in done.stderr
+    (launcher,) = script.parent.rglob("minifier_launcher.py")
+    assert "aten.relu" in launcher.read_text()

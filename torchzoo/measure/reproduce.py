@@ -52,8 +52,8 @@ def reproduce(
         threads: of the CPU; None: PyTorch's choice.
         host_memory_limit_bytes: of this process's data.
         models_dirs: more folders of models.
-        minify_to: a folder. Dynamo then writes a script there that minimises the graph that fails. (It tries each graph
-            that ahead-of-time autograd gives to the compiler.)
+        minify_to: a folder. Dynamo then writes a script there that minimises the graph that fails; with `check`, also
+            one that computes something wrong. (It tries each graph that ahead-of-time autograd gives to the compiler.)
 
     Raises:
         NotRunnable, LabelNotReached: the case can't run as its label says.
@@ -65,6 +65,9 @@ def reproduce(
     if minify_to is not None:
         torch._dynamo.config.repro_after = "aot"
         torch._dynamo.config.debug_dir_root = minify_to
+        if check:
+            torch._dynamo.config.repro_level = 4  # a graph whose results are wrong fails, too
+        torch._inductor.config.force_disable_caches = True  # what comes from a cache is not looked at
     name, _, option = backend.partition(":")
     case = Case(
         model=model,

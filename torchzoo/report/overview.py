@@ -10,7 +10,7 @@ from torchzoo.analysis.reproduce import shell_line
 from torchzoo.analysis.totals import OUTLIER_RULE, DeviceRatio, Outlier, Total
 from torchzoo.report import terminal, units
 from torchzoo.report.markdown import code_block, escape, table
-from torchzoo.report.sections import graph_breaks
+from torchzoo.report.sections import checks, graph_breaks
 from torchzoo.report.tables import used_columns
 from torchzoo.stats import Estimate
 
@@ -114,6 +114,9 @@ def terminal_overview(data: ReportData, found: Overview) -> Any:
         rows = [[_times_as_fast(one), one.base, one.result.case.label()] for one in found.device_ratios]
         parts += terminal.texts(["", "one device against another"])
         parts.append(terminal.table(["times as fast", "as on", "case"], rows))
+    if checked := checks.rows(data.cases):
+        headings, rows = used_columns(checks.HEADINGS, checked)
+        parts += [terminal.text(""), terminal.table(headings, rows, right=headings[1:], gap=1)]
     if broken := graph_breaks.lines(data.cases, MOST_BREAKS):
         parts += terminal.texts(["", "graph breaks, by the number of models"])
         parts += map(terminal.hanging, broken)
@@ -168,6 +171,10 @@ def write_markdown_overview(data: ReportData, found: Overview, file: IO[str]) ->
         rows = [[one.result.case.label(), one.base, _times_as_fast(one)] for one in found.device_ratios]
         headings = ["case", "against", "times as fast"]
         lines += ["", "## One device against another", "", *table(headings, rows)]
+    if checked := checks.rows(data.cases):
+        lines += ["", "## Results checked", "", *table(*used_columns(checks.HEADINGS, checked)), "", checks.EXPLAINED]
+        if why := list(checks.reasons(data.cases)):
+            lines += ["", *table(checks.REASON_HEADINGS, why)]
     if broken := graph_breaks.rows(data.cases):
         headings, cells = used_columns(graph_breaks.HEADINGS, broken)
         lines += [

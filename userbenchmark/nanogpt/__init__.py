@@ -19,6 +19,7 @@ from torchzoo.case import EAGER, Backend, Mode, Precision
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import units
 from torchzoo.report.beside import Row, scaled
+from torchzoo.report.remarks import remarks_of
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -58,12 +59,13 @@ TRAININGS = {
 READING = """## How to read it, and where it can mislead
 
 The time of an iteration is the mean over all timed steps, with the device synchronised after each. Its interval is a
-bootstrap over the steps. *Eager* comes from a process of its own. *Eager, again* is the eager that took turns with CUDA
-graphs in another process: it is what the report's rows "cudagraphs" were. The speedups in the table by backend are
-paired, so they are surer than quotients of two means. The datasheet's peak holds at a clock that a device under full
-load may not keep. The measured peak is that of large matrix products (`torchzoo doctor --peaks`). It is read from
-`peaks.yaml` in a run's folder, else from this machine's own file: `TORCHZOO_CACHE=RUN torchzoo doctor --peaks` puts it
-into the folder, so that the document can be written elsewhere.
+bootstrap over the steps of one process; another process can differ by more, as *eager* and *eager, again* show. *Eager*
+comes from a process of its own. *Eager, again* is the eager that took turns with CUDA graphs in another process: it is
+what the report's rows "cudagraphs" were. The speedups in the table by backend are paired, so they are surer than
+quotients of two means. The datasheet's peak holds at a clock that a device under full load may not keep. The measured
+peak is that of large matrix products (`torchzoo doctor --peaks`). It is read from `peaks.yaml` in a run's folder, else
+from this machine's own file: `TORCHZOO_CACHE=RUN torchzoo doctor --peaks` puts it into the folder, so that the document
+can be written elsewhere.
 """
 
 
@@ -147,8 +149,17 @@ def _of_variant(
             count=time_s.count,
         )
         note = f"{tflop_per_s:,.0f} TFLOP/s"
-        in_percent = scaled(share, 100 / (tflop_per_s * 1e12))
-        rows.append(Row(table=UTILISATION, figure=name, beside=beside, measured=in_percent, note=note))
+        factor = 100 / (tflop_per_s * 1e12)
+        rows.append(
+            Row(
+                table=UTILISATION,
+                figure=name,
+                beside=beside,
+                measured=scaled(share, factor),
+                deviation=factor * stdev(operations / one for one in steps_s) if len(steps_s) > 1 else None,
+                note=note,
+            )
+        )
     return rows
 
 
@@ -167,7 +178,9 @@ def _peaks(run: Run, figures: CaseFigures) -> Peaks:
 
 def report(run: Run) -> list[str]:
     """A line for each model and backend: the paired speedup, and what the CUDA graphs really did."""
-    headings = ("model", "backend", "median of an iteration", "speedup over eager", "graphs", "CUDA graphs skipped")
+    headings = (
+        "model", "backend", "median of an iteration", "speedup over eager", "graphs", "CUDA graphs skipped", "remarks",
+    )  # fmt: skip
     return beside_eager(run, "By backend", headings, _line, READING)
 
 
@@ -179,4 +192,5 @@ def _line(result: CaseResult, figures: CaseFigures) -> list[str]:
         units.latency(figures.shown.latency_s),
         speedup_of(result, figures),
         *(("", "") if compilation is None else (str(compilation.graphs), str(compilation.cudagraph_skips))),
+        "; ".join(remarks_of(result.measured)),
     ]

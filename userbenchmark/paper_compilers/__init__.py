@@ -51,8 +51,8 @@ latency is the middle one. Notes say what was seen. They give no reasons.
 """
 
 #: So long compiling may take, the time in which a case is stopped left out. Of the 719 cases of `docs/results` that
-#: inductor compiled on H200s, one surely took longer: DALLE2_pytorch in training, 365 s in one of three runs.
-COMPILE_LIMIT_S = 300.0
+#: inductor compiled on H200s, the longest is DALLE2_pytorch in training: 295 to 365 s in three runs.
+COMPILE_LIMIT_S = 400.0
 
 
 def plan(choice: Choice) -> RunRequest:

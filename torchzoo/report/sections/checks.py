@@ -1,0 +1,55 @@
+"""What `--check` found: how many cases compute what eager computes, by backend, precision and mode."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from torchzoo.analysis.cases import CaseResult
+from torchzoo.analysis.totals import comparison_group
+from torchzoo.record import Check, CheckStatus
+
+#: From the worst to the best, with their words. Of several processes, a case has the worst one.
+WORDS = {
+    CheckStatus.INCORRECT: "incorrect",
+    CheckStatus.NONDETERMINISTIC: "nondeterministic",
+    CheckStatus.REFERENCE_FAILED: "no reference",
+    CheckStatus.CORRECT: "correct",
+}
+NOT_CHECKED = "not checked"
+HEADINGS = ("results checked", *reversed(WORDS.values()), NOT_CHECKED)
+REASON_HEADINGS = ("case", "", "reason")
+EXPLAINED = (
+    "Results are compared with a reference in fp64. Nondeterministic: eager's own results differ from run to run. No "
+    "reference: there is nothing to compare with, for the reason given. Measured cases only."
+)
+
+
+def rows(results: Sequence[CaseResult]) -> list[tuple[str, ...]]:
+    """The cells under `HEADINGS`, for each kind of case; none where nothing was checked."""
+    counts: dict[str, Counter[str]] = {}
+    for result in results:
+        if result.measured:
+            name = f"{comparison_group(result.case)}, {result.case.mode}"
+            found = check_of(result)
+            counts.setdefault(name, Counter())[NOT_CHECKED if found is None else WORDS[found.status]] += 1
+    if not any(counted.keys() - {NOT_CHECKED} for counted in counts.values()):
+        return []
+    return [(name, *(str(counted[word] or "") for word in HEADINGS[1:])) for name, counted in counts.items()]
+
+
+def reasons(results: Sequence[CaseResult]) -> Iterator[tuple[str, str, str]]:
+    """The cells under `REASON_HEADINGS`, for each case whose results were checked and are not called correct."""
+    for result in results:
+        found = check_of(result)
+        if found is not None and found.status is not CheckStatus.CORRECT:
+            yield result.case.label(), WORDS[found.status], found.reason
+
+
+def check_of(result: CaseResult) -> Check | None:
+    """The check of a case; of several processes the worst one; None where one of them was not checked."""
+    checks = [measured.check for measured in result.measured]
+    present = [one for one in checks if one is not None]
+    if len(present) < len(checks) or not present:
+        return None
+    return min(present, key=lambda one: list(WORDS).index(one.status))
