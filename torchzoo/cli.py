@@ -37,6 +37,7 @@ COMMANDS = {
     "noise": "noise",
     "history": "history",
     "bisect": "bisect",
+    "narrow": "narrow",
     "watch": "watch",
     "export": "export",
     "tune-batch": "tune_batch",

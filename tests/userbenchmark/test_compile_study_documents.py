@@ -72,6 +72,22 @@ def test_nanogpt_says_how_a_peak_that_is_not_known_is_measured(peaks: Path) -> N
     assert shares["shakespeare, eager, of the measured peak"][1] == "not measured: it needs torchzoo doctor --peaks"
 
 
+def test_nanogpts_eager_stands_there_once_more_from_inductors_process(peaks: Path) -> None:
+    """So a reader sees how much two processes of the same code differ. MFU has its deviation over steps."""
+    runs = [
+        trained("nanogpt_shakespeare", alone(0.2, 0.25, device_name="NVIDIA H200")),
+        trained("nanogpt_shakespeare", in_turns(0.22, 0.1, device_was_busy=True, device_name="NVIDIA H200"), INDUCTOR),
+    ]
+    text = report("nanogpt", run_of(runs, peaks))
+    times, shares = (beside(text, name) for name in study.load("nanogpt").published.tables)
+    again = times["shakespeare, eager, in turns with inductor"]
+    assert again[0] == times["shakespeare, eager"][0]
+    assert again[1].startswith("220 ms")
+    assert ", sigma " in shares["shakespeare, eager, of the datasheet's peak"][1]
+    (line,) = table(text.partition("## By backend\n")[2], "model")
+    assert "the device was busy with other processes' work" in line[-1]
+
+
 # --- resnets ---
 
 

@@ -31,6 +31,7 @@ EXAMPLES = {
         "torchzoo compare runs/base runs/new --across=torch --format md",
     ),
     "noise": ("torchzoo noise runs/today",),
+    "narrow": ("torchzoo narrow runs/checked", "torchzoo narrow runs/checked resnet18 train"),
     "history index": ("torchzoo history index runs",),
     "history show": (
         "torchzoo history show resnet18 --runs runs",

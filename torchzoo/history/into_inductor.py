@@ -18,6 +18,7 @@ from torchzoo.store import Run, write_whole
 
 #: The file that keeps the answer.
 INSIDE = "inside.json"
+NO_ANSWER = "inductor's own bisector gave no answer"
 _MOST_BYTES = 2**20
 #: It is inductor's where its step over eager's, which is measured in the same process, became slower by 2% at least.
 _LEAST_CHANGE = 1.02
@@ -75,7 +76,7 @@ def _looked_for(kind: Kind, case: Case, base: Run, candidate: Run, environment: 
             case, slow_from=slow_from, models_dirs=folders, python=environment.python, variables=variables
         )
     except BisectionFailed as error:
-        return Inside(words=f"inductor's own bisector gave no answer: {one_line(error)}")
+        return Inside(words=f"{NO_ANSWER}: {one_line(error)}")
     return Inside(words=in_words(answer), without_it=reproduce_in_words(answer))
 
 

@@ -59,7 +59,7 @@ TRAININGS = {
 READING = """## How to read it, and where it can mislead
 
 The time of an iteration is the mean over all timed steps, with the device synchronised after each. Its interval is a
-bootstrap over the steps of one process; another process can differ by more, as *eager* and *eager, again* show. *Eager*
+bootstrap over the steps of one process; another process can differ by more, as the rows of eager show. *Eager*
 comes from a process of its own. *Eager, again* is the eager that took turns with CUDA graphs in another process: it is
 what the report's rows "cudagraphs" were. The speedups in the table by backend are paired, so they are surer than
 quotients of two means. The datasheet's peak holds at a clock that a device under full load may not keep. The measured
@@ -101,6 +101,9 @@ def rows(run: Run) -> list[Row]:
         if backend == CUDAGRAPHS:
             again = f"{training.name}, eager, again (what the row cudagraphs was)"
             rows += _of_variant(training, figures, EAGER_VARIANT, peaks, figure=again, beside=published)
+        elif backend == INDUCTOR:
+            other = f"{training.name}, eager, in turns with inductor"
+            rows += _of_variant(training, figures, EAGER_VARIANT, peaks, figure=other, beside=f"{training.name}, eager")
     return [*rows, *_without_figures(run)]
 
 
@@ -148,7 +151,7 @@ def _of_variant(
             confidence=time_s.confidence,
             count=time_s.count,
         )
-        note = f"{tflop_per_s:,.0f} TFLOP/s"
+        note = f"{tflop_per_s:,.1f} TFLOP/s"
         factor = 100 / (tflop_per_s * 1e12)
         rows.append(
             Row(
