@@ -20,7 +20,6 @@ import msgspec
 
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.case import EAGER, Case, CompileScope, Mode
-from torchzoo.errors import UsageError
 from torchzoo.files import FileError, read_yaml
 from torchzoo.provenance import DifferenceKind, machine_differences, machine_kind
 from torchzoo.record import EAGER_VARIANT, Measured, Skipped
@@ -148,19 +147,6 @@ def read_reasons(paths: Iterable[Path]) -> list[Reason]:
 
 
 # --- the plan ---
-
-
-def part_of(request: RunRequest, number: int, count: int) -> RunRequest:
-    """Every `count`th of the request's models, from the one of that number on (counted from 1).
-
-    Raises:
-        UsageError: there are fewer models than parts.
-    """
-    catalog = find_models(map(Path, request.models_dirs))
-    names = catalog.select(request.patterns, request.suites)
-    if len(names) < count:
-        raise UsageError(f"--part {number}/{count}: the plan has only {len(names)} models")
-    return msgspec.structs.replace(request, patterns=tuple(names[number - 1 :: count]), suites=())
 
 
 def planned(request: RunRequest) -> Plan:

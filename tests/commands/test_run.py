@@ -20,6 +20,7 @@ import pytest
 
 from examples import ROOT
 from in_this_process import torchzoo
+from torchzoo.analysis.cases import read_report_data
 from torchzoo.cli import main
 from torchzoo.record import Compilation, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.settings import Stage
@@ -158,6 +159,23 @@ def test_a_candidate_that_fails_alone_costs_the_case_no_other_figure(tmp_path: P
     assert isinstance(candidate.why_not_alone, Failed)
     assert (candidate.why_not_alone.stage, candidate.why_not_alone.kind) == (Stage.ALONE, FailureKind.ERROR)
     assert candidate.why_not_alone.message == "ValueError: not without eager"
+
+
+def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
+    for name in ("one", "two", "three"):
+        make_folder(tmp_path / "zoo", name)
+    words = ["one", "two", "three", "--models-dir", str(tmp_path / "zoo"), "-t", "eval", "-d", "cpu"]
+    words += ["--time-limit", "0.1", "-q"]
+    for number in (1, 2):
+        done = run(*words, "--part", f"{number}/2", "-o", str(tmp_path / str(number)))
+        assert done.returncode == 0, done.stderr
+    parts = [{record.case.model for record in read_run(tmp_path / str(number)).records} for number in (1, 2)]
+    assert parts[0] & parts[1] == set()
+    assert parts[0] | parts[1] == {"one", "two", "three"}
+    assert len(read_report_data([tmp_path / "1", tmp_path / "2"]).cases) == 3
+    refused = run(*words, "--part", "1/4")
+    assert refused.returncode == 2
+    assert "--part 1/4: the plan has only 3 models" in refused.stderr
 
 
 def test_json_prints_the_record_and_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:

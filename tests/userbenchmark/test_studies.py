@@ -16,6 +16,7 @@ from kept_runs import keep
 from torchzoo import cli, study
 from torchzoo.case import Case, Mode, Precision
 from torchzoo.report.beside import Published
+from torchzoo.run.resources import part_of
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
 from torchzoo.userbenchmark import Choice
 from torchzoo.zoo.suites import read_suite
@@ -61,7 +62,9 @@ def test_compilers_measures_the_memory_of_each_side_in_a_process_of_its_own(
     assert settings("paper_compilers", tmp_path).passes == (Pass.MEMORY_ALONE,)
     assert settings("paper_compilers", tmp_path).cache is CacheMode.WARM  # filled by that process
     limits = settings("paper_compilers", tmp_path).limits
-    assert max(limits.of(stage) for stage in (Stage.ALONE, Stage.PRIME, Stage.COMPILE)) <= 330
+    assert (
+        max(limits.of(stage) for stage in (Stage.ALONE, Stage.PRIME, Stage.COMPILE)) < 540
+    )  # else one case could take a whole call
 
 
 def test_devices_are_compared_at_both_precisions_and_the_same_batches(planned: dict[str, list[Case]]) -> None:
@@ -93,7 +96,7 @@ def test_optimizations_are_tried_where_they_mean_something(planned: dict[str, li
 
 def test_parts_of_the_optimizations_have_each_model_once_with_all_that_its_figure_needs(tmp_path: Path) -> None:
     request = study.load("paper_optimizations").plan(Choice(folder=tmp_path))
-    parts = [[one.case for one in study.planned(study.part_of(request, number, 4))] for number in (1, 2, 3, 4)]
+    parts = [[one.case for one in study.planned(part_of(request, number, 4))] for number in (1, 2, 3, 4)]
     whole = {one.case for one in study.planned(request)}
     assert sorted(map(len, parts)) == [len(whole) // 4] * 4
     assert {case for cases in parts for case in cases} == whole

@@ -17,6 +17,7 @@ from torchzoo import cli, study
 from torchzoo.case import EAGER, Mode, Precision
 from torchzoo.provenance import machine_kind
 from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
+from torchzoo.run.resources import part_of
 from torchzoo.settings import Stage
 from torchzoo.store import StoreError, read_run
 from torchzoo.userbenchmark import Choice
@@ -229,7 +230,7 @@ def test_the_parts_of_the_claim_join_to_its_plan(tmp_path: Path) -> None:
     one = study.load("pt2_claim")
     request = one.plan(Choice(folder=tmp_path))
     whole = study.own_cases(one)
-    parts = [[case.case for case in study.planned(study.part_of(request, number, 3))] for number in (1, 2, 3)]
+    parts = [[case.case for case in study.planned(part_of(request, number, 3))] for number in (1, 2, 3)]
     assert len({case for part in parts for case in part}) == sum(map(len, parts)) == len(whole)
     kept = [
         keep(

@@ -18,6 +18,7 @@ from torchzoo.zoo.suites import suite_names
 
 _Choice = TypeVar("_Choice", bound=str)
 
+MOST_PARTS = 1000
 MOST_REPEATS = 1000
 MOST_THREADS = 2**31 - 1  # PyTorch's type for their number
 MOST_SAMPLES = 2**63 - 1  # PyTorch's type for sizes
@@ -60,6 +61,15 @@ def whole_number(text: str, least: int, most: int) -> int | None:
         return None
     value = int(text)
     return value if least <= value <= most else None
+
+
+def part(text: str) -> tuple[int, int]:
+    """`2/4` as 2 and 4."""
+    number, slash, count = text.partition("/")
+    found = (whole_number(number, 1, MOST_PARTS), whole_number(count, 1, MOST_PARTS))
+    if not slash or found[0] is None or found[1] is None or found[0] > found[1]:
+        raise argparse.ArgumentTypeError(f"expected a part such as 1/4, found '{text}'")
+    return found[0], found[1]
 
 
 def positive_int(text: str, most: int = MOST_THREADS) -> int:

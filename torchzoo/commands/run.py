@@ -16,7 +16,7 @@ import msgspec
 from torchzoo.analysis.cases import Status, case_results
 from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case
-from torchzoo.commands.arguments import check_given, usable_path
+from torchzoo.commands.arguments import check_given, part, usable_path
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
 from torchzoo.commands.executor_options import add_executor, executor_of
 from torchzoo.commands.run_options import add_options, run_request
@@ -30,6 +30,7 @@ from torchzoo.report.summary import before_the_summary, next_steps, summary
 from torchzoo.report.text import json_text
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
+from torchzoo.run.resources import part_of
 from torchzoo.run.session import Session, new_run, resumed_run
 from torchzoo.run.spread.executor import Engine, Executor, open_nodes
 from torchzoo.run.spread.mailbox import recovered
@@ -66,6 +67,12 @@ def add_parser(commands: Any) -> None:
         "--compile-stats", action="store_true", help="show what compilation did (kept of every compiling case anyway)"
     )
     parser.add_argument("--retry-failed", action="store_true", help="with --resume: also repeat the cases that failed")
+    parser.add_argument(
+        "--part",
+        type=part,
+        metavar="I/N",
+        help="only the Ith of N parts of the models; torchzoo report takes the runs of all parts as one",
+    )
     add_torchbench_options(parser, {action.dest for action in parser._actions})
     parser.set_defaults(command=run, parser=parser)
 
@@ -108,6 +115,8 @@ def started(
     if executor.engine is Engine.SLURM and arguments.output is None:
         raise UsageError("--executor slurm needs -o DIR: a folder that all hosts can write to")
     request = msgspec.structs.replace(run_request(arguments), command=command)
+    if arguments.part is not None:
+        request = part_of(request, *arguments.part)
     with _run_store(arguments.output) as (run_store, is_kept), contextlib.ExitStack() as nodes:
         yield _new(executor, request, run_store, nodes, quiet=arguments.quiet), run_store, is_kept
 

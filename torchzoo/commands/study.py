@@ -10,7 +10,7 @@ from typing import Any
 
 from torchzoo import study, userbenchmark
 from torchzoo.analysis.cases import case_results
-from torchzoo.commands.arguments import check_given, usable_path, whole_number
+from torchzoo.commands.arguments import check_given, part, usable_path
 from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.overrides import chosen, overridden
 from torchzoo.commands.run import finish
@@ -19,13 +19,13 @@ from torchzoo.errors import UsageError
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
+from torchzoo.run.resources import part_of
 from torchzoo.run.session import Session, new_run, resumed_run
 from torchzoo.store import RunStore, StoreError, read_run
 from torchzoo.study import Study
 
 DOCUMENTS = Path("docs") / "studies"
 WRITTEN = {"source": "--from"}
-MOST_PARTS = 1000
 
 
 def add_parser(commands: Any) -> None:
@@ -92,18 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
         return _execute(chosen_study, new_run(request, store), store, folder, quiet=arguments.quiet)
 
 
-def part(text: str) -> tuple[int, int]:
-    """`2/4` as 2 and 4."""
-    number, slash, count = text.partition("/")
-    found = (whole_number(number, 1, MOST_PARTS), whole_number(count, 1, MOST_PARTS))
-    if not slash or found[0] is None or found[1] is None or found[0] > found[1]:
-        raise argparse.ArgumentTypeError(f"expected a part such as 1/4, found '{text}'")
-    return found[0], found[1]
-
-
 def _request(chosen_study: Study, arguments: argparse.Namespace, folder: Path) -> RunRequest:
     request = overridden(chosen_study.plan(chosen(arguments, folder)), arguments)
-    return request if arguments.part is None else study.part_of(request, *arguments.part)
+    return request if arguments.part is None else part_of(request, *arguments.part)
 
 
 def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Path, *, quiet: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -14,8 +15,9 @@ from torchzoo.environment import MachineInfo, physical_cores, usable_cores
 from torchzoo.errors import UsageError
 from torchzoo.run.lanes import CPU, Lane, make_gang_lanes, make_lanes, split_cores
 from torchzoo.run.plan import QUANTIZER
+from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
-from torchzoo.zoo.catalog import Catalog, library_imports
+from torchzoo.zoo.catalog import Catalog, find_models, library_imports
 from torchzoo.zoo.programs import install_words
 from torchzoo.zoo.requirements import unsatisfied
 from torchzoo.zoo.spec import ModelSpec, SpecError
@@ -33,6 +35,19 @@ def read_models(catalog: Catalog, names: Sequence[str]) -> Models:
         except SpecError as error:
             models.append((name, error))
     return models
+
+
+def part_of(request: RunRequest, number: int, count: int) -> RunRequest:
+    """Every `count`th of the request's models, from the one of that number on (counted from 1).
+
+    Raises:
+        UsageError: there are fewer models than parts.
+    """
+    catalog = find_models(map(Path, request.models_dirs))
+    names = catalog.select(request.patterns, request.suites)
+    if len(names) < count:
+        raise UsageError(f"--part {number}/{count}: the plan has only {len(names)} models")
+    return msgspec.structs.replace(request, patterns=tuple(names[number - 1 :: count]), suites=())
 
 
 def to_preload(models: Models, chosen_backends: Iterable[Backend]) -> list[str]:
