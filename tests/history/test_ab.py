@@ -185,7 +185,7 @@ def test_cases_with_several_ranks_are_measured_in_turns_too(tmp_path: Path) -> N
     command = [sys.executable, "-m", "torchzoo", "ab", "--base", "SIDE=a", "--candidate", "SIDE=b", *words]
     command += ["--threads", "1", "--time-limit", "0.1", "--repeats", "1", "-o", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 1), done.stderr  # 1: one short process of each may well differ
     for side in Side:
         (one,) = read_run(out / side).records
         assert isinstance(one.outcome, Measured), one.outcome
