@@ -24,6 +24,8 @@ def test_the_worst_process_decides_and_what_failed_or_was_not_checked_is_not_cor
         record(against_eager(2.0, check=NOTHING), backend=INDUCTOR, model="huge"),
         record(fine, backend=INDUCTOR, model="half"),
         record(against_eager(2.0, check=None), backend=INDUCTOR, model="half", repeat=1),
+        record(incorrect(2.0), backend=INDUCTOR, model="half_wrong"),
+        record(against_eager(2.0, check=None), backend=INDUCTOR, model="half_wrong", repeat=1),
         record(failed(), backend=INDUCTOR, model="fails"),
         record(model="right"),
     ]
@@ -34,7 +36,7 @@ def test_the_worst_process_decides_and_what_failed_or_was_not_checked_is_not_cor
         "correct": "1",
         "no reference": "1",
         "nondeterministic": "1",
-        "incorrect": "1",
+        "incorrect": "2",
         "not checked": "1",
     }
     assert (of_eager["results checked"], of_eager["not checked"]) == ("eager on cpu, eval", "1")
@@ -42,5 +44,6 @@ def test_the_worst_process_decides_and_what_failed_or_was_not_checked_is_not_cor
         ("once_wrong", "incorrect", "loss is off by 40%"),
         ("dice", "nondeterministic", "eager differs by 3%"),
         ("huge", "no reference", "fp64 does not fit"),
+        ("half_wrong", "incorrect", "loss is off by 40%"),
     ]
     assert checks.rows(read_report_data([keep(tmp_path / "other", [record(model="right")])]).cases) == []

@@ -38,6 +38,15 @@ _OF_UV = (
     ("proxy", "ALL_PROXY", " "),
 )
 
+#: What uv, pip and git print where the disk is full, or the network or a server fails.
+_PASSING = re.compile(
+    r"No space left on device|Disk quota exceeded"
+    r"|error sending request|dns error|tcp connect error|HTTP status server error"
+    r"|(NewConnection|ConnectTimeout|ReadTimeout|IncompleteRead|ConnectionReset)Error|Read timed out"
+    r"|Temporary failure in name resolution|Could not resolve host|Network is unreachable",
+    re.IGNORECASE,
+)
+
 
 class Installer(msgspec.Struct, frozen=True, kw_only=True):
     """Uv, or pip where there is no uv."""
@@ -93,16 +102,6 @@ def find_installer(name: str | None = None) -> Installer:
     if uv is None and not is_installed("pip"):
         raise TorchzooError(f"{sys.executable} has neither uv nor pip: install one of them")
     return Installer(uv=uv)
-
-
-#: What uv, pip and git print where the disk is full, or the network or a server fails.
-_PASSING = re.compile(
-    r"No space left on device|Disk quota exceeded"
-    r"|error sending request|dns error|tcp connect error|HTTP status server error"
-    r"|(NewConnection|ConnectTimeout|ReadTimeout|IncompleteRead|ConnectionReset)Error|Read timed out"
-    r"|Temporary failure in name resolution|Could not resolve host|Network is unreachable",
-    re.IGNORECASE,
-)
 
 
 def clean_variables() -> dict[str, str]:

@@ -20,8 +20,9 @@ NOT_CHECKED = "not checked"
 HEADINGS = ("results checked", *reversed(WORDS.values()), NOT_CHECKED)
 REASON_HEADINGS = ("case", "", "reason")
 EXPLAINED = (
-    "Results are compared with a reference in fp64. Nondeterministic: eager's own results differ from run to run. No "
-    "reference: there is nothing to compare with, for the reason given. Measured cases only."
+    "Results are compared with a reference, in fp64 where the row says nothing else. Nondeterministic: eager's own "
+    "results differ from run to run. No reference: there is nothing to compare with, for the reason given. Measured "
+    "cases only."
 )
 
 
@@ -47,9 +48,9 @@ def reasons(results: Sequence[CaseResult]) -> Iterator[tuple[str, str, str]]:
 
 
 def check_of(result: CaseResult) -> Check | None:
-    """The check of a case; of several processes the worst one; None where one of them was not checked."""
+    """The check of a case: of several processes the worst one. None if one was not checked and no other is worse."""
     checks = [measured.check for measured in result.measured]
     present = [one for one in checks if one is not None]
-    if len(present) < len(checks) or not present:
-        return None
-    return min(present, key=lambda one: list(WORDS).index(one.status))
+    worst = min(present, key=lambda one: list(WORDS).index(one.status), default=None)
+    is_whole = len(present) == len(checks)
+    return None if worst is not None and worst.status is CheckStatus.CORRECT and not is_whole else worst
