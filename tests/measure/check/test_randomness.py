@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import torch
 from classifier import Classifier
-from torch import nn
+from torch import Tensor, nn
+from torch._inductor.utils import run_and_get_code
 
 from torchzoo.case import Mode
-from torchzoo.measure.check.randomness import RecordRandomDraws, ReplayRandomDraws, without_dropout
+from torchzoo.measure.check.randomness import (
+    RecordRandomDraws,
+    ReplayRandomDraws,
+    inductor_draws_as_eager,
+    without_dropout,
+)
 
 
 def test_draws_are_returned_again_in_another_dtype_until_a_draw_is_unlike_the_recorded_one() -> None:
@@ -37,3 +43,31 @@ def test_every_kind_of_dropout_is_off() -> None:
     without_dropout(model)
     dropout, lstm, attention = model.network  # type: ignore[misc]
     assert (dropout.p, lstm.dropout, attention.dropout, model.network.layerdrop) == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_inductor_keeps_bernoulli_and_draws_what_eager_draws() -> None:
+    """Left alone, inductor makes `rand < p` of it. On the CPU both draw the same numbers, so the code is looked at."""
+
+    def draw(shares: Tensor) -> Tensor:
+        return torch.bernoulli(shares) + torch.rand_like(shares)
+
+    shares = torch.full((64,), 0.3)
+    torch.manual_seed(1)
+    expected = draw(shares)
+    torch._dynamo.reset()
+    _, code = run_and_get_code(torch.compile(draw), shares)
+    assert "aten.bernoulli" not in _calls(code)
+    torch._dynamo.reset()
+    with inductor_draws_as_eager():
+        torch.manual_seed(1)
+        drawn, code = run_and_get_code(torch.compile(draw), shares)
+    assert "aten.bernoulli" in _calls(code)
+    assert torch.equal(drawn, expected)
+    torch._dynamo.reset()
+    _, code = run_and_get_code(torch.compile(draw), shares)
+    assert "aten.bernoulli" not in _calls(code)  # the decomposition is back
+
+
+def _calls(code: list[str]) -> str:
+    """The lines of generated code without its comments, which name the operators of the source."""
+    return "\n".join(line for part in code for line in part.splitlines() if not line.strip().startswith("#"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
+import torch._inductor.config
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -49,6 +52,25 @@ def without_dropout(model: Model) -> None:
             for name, value in vars(module).items():
                 if "drop" in name and isinstance(value, float):
                     setattr(module, name, 0.0)
+
+
+@contextlib.contextmanager
+def inductor_draws_as_eager() -> Iterator[None]:
+    """What inductor compiles in here draws the random numbers that eager draws from the same state of the generator.
+
+    `fallback_random` does so for all operators but `bernoulli`: inductor makes `rand < p` of it, and the two kernels of
+    a GPU need not draw the same numbers. So it keeps the operator in here.
+    """
+    from torch._inductor.decomposition import decompositions as table  # slow to import; most cases draw nothing
+
+    bernoulli = torch.ops.aten.bernoulli.default
+    decomposition = table.pop(bernoulli, None)
+    try:
+        with torch._inductor.config.patch(fallback_random=True):
+            yield
+    finally:
+        if decomposition is not None:
+            table[bernoulli] = decomposition
 
 
 class RecordRandomDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -10,16 +10,21 @@ Nothing is dropped out, and compiled code draws the random numbers that eager dr
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch._inductor.config
 from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import EAGER, Case, Mode, Parallel, ResultKind
-from torchzoo.measure.check.randomness import generator_states, seed_everything, without_dropout
+from torchzoo.measure.check.randomness import (
+    generator_states,
+    inductor_draws_as_eager,
+    seed_everything,
+    without_dropout,
+)
 from torchzoo.measure.check.tolerances import coarsest_precision, tolerance_of
 from torchzoo.measure.gang import Gang
 from torchzoo.measure.member import Member
@@ -95,7 +100,7 @@ def first_values(member: Member, kind: str, steps: int) -> list[float]:
     finally:
         member.mesh = mesh
     found = []
-    with torch._inductor.config.patch(fallback_random=draws_random):
+    with inductor_draws_as_eager() if draws_random else contextlib.nullcontext():
         if is_candidate:
             member.inspection = calls
             member.add_candidate()

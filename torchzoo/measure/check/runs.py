@@ -4,8 +4,8 @@ A run is one step, or three where the backend runs the code that is timed from t
 
 What is checked differs from what is timed in four ways: where dropout draws random numbers, nothing is dropped out
 (`randomness.without_dropout`), the generators are seeded before each step, inductor draws the random numbers that eager
-draws (`fallback_random`), and the run at fp64 is given those numbers, too. The kernels are the ones that are timed:
-deterministic algorithms are not asked for.
+draws (`randomness.inductor_draws_as_eager`), and the run at fp64 is given those numbers, too. The kernels are the ones
+that are timed: deterministic algorithms are not asked for.
 
 Where a step draws no random numbers, the candidate runs the very code that was timed. Dynamo keeps compiled code by the
 Python code that it came from, and a new model of the same class passes its guards. Dynamo is told to fail rather than
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch._inductor.config
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
@@ -35,6 +34,7 @@ from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
     ReplayRandomDraws,
     generator_states,
+    inductor_draws_as_eager,
     seed_everything,
     without_dropout,
 )
@@ -173,7 +173,7 @@ class Runs:
             inspection = self.eager_inspected()[1]
         torch._dynamo.reset()
         watch = CompilationWatch()
-        with torch._inductor.config.patch(fallback_random=self.draws_random):
+        with inductor_draws_as_eager() if self.draws_random else contextlib.nullcontext():
             results = self._run(self.case.precision, inspection=inspection)
         count_compiled(watch, self.case, None)
         return results
