@@ -139,6 +139,14 @@ def test_what_the_machine_lacks_is_wrong_usage(changes: dict[str, Any], words: s
         check_axes(axes(**changes), FACTS)
 
 
+def test_backends_of_dynamos_own_tests_can_be_used_but_are_not_proposed() -> None:
+    facts = msgspec.structs.replace(FACTS, dynamo_backends=("relu_compile_error_TESTING_ONLY", "tvm"))
+    check_axes(axes(backends=(Backend("relu_compile_error_TESTING_ONLY"),)), facts)
+    with pytest.raises(UsageError, match="tvm") as raised:
+        check_axes(axes(backends=(Backend("relu_compile_error"),)), facts)
+    assert "TESTING_ONLY" not in str(raised.value)
+
+
 def test_backend_options_are_checked_where_they_are_known() -> None:
     assert parse_backend("inductor:reduce-overhead") == Backend("inductor", "reduce-overhead")
     assert parse_backend("inductor") == Backend("inductor")

@@ -31,11 +31,32 @@ def docstring(spec: ModelSpec) -> str:
     return " ".join((ast.get_docstring(ast.parse(code)) or "").split())
 
 
+NUMBER_OR_UNIT = re.compile(r"(?P<number>\d[\d,]*(?:\.\d+)?)|(?P<unit>[MGTP])FLOP\b")
+
+
 def flops_in(text: str) -> list[float]:
-    """All its numbers, in each unit of FLOPs that it has: sentences say `14.7 GFLOP, and in training 41.0`."""
-    numbers = [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
-    units = {PREFIXES[prefix] for prefix in re.findall(r"([MGTP])FLOP\b", text)}
-    return [number * unit for number in numbers for unit in units]
+    """Its numbers in FLOPs. A number has the next unit in its sentence, else the last one before it.
+
+    Docstrings say `14.7 GFLOP, and in training 41.0`.
+    """
+    found: list[float] = []
+    last: float | None = None
+    for sentence in re.split(r"[.;:]\s", text):
+        following: list[float] = []  # numbers whose unit may still come
+        for part in NUMBER_OR_UNIT.finditer(sentence):
+            if part["number"]:
+                following.append(float(part["number"].replace(",", "")))
+            else:
+                last = PREFIXES[part["unit"]]
+                found += [number * last for number in following]
+                following = []
+        found += [number * last for number in following if last]
+    return found
+
+
+def test_a_number_has_the_unit_of_its_sentence_or_the_last_one() -> None:
+    text = "It has 7 layers. A step takes 14.7 GFLOP, and in training 41.0. That is 9. Prefill: 3 MFLOP and 2.5 TFLOP"
+    assert flops_in(text) == [14.7e9, 41e9, 9e9, 3e6, 2.5e12]
 
 
 @pytest.mark.parametrize("spec", [pytest.param(spec, id=spec.name) for spec in SPECS])

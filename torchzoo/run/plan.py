@@ -247,4 +247,6 @@ def check_axes(axes: Axes, machine: MachineInfo) -> None:
     known = {*backends.BACKENDS, *machine.dynamo_backends}
     for backend in axes.backends:
         if backend.name not in known:
-            raise UsageError(unknown("backend", backend.name, sorted(known)))
+            # Those for the tests of Dynamo itself can be used, but are not proposed.
+            proposed = sorted(name for name in known if not name.endswith("TESTING_ONLY"))
+            raise UsageError(unknown("backend", backend.name, proposed))
