@@ -47,7 +47,8 @@ measurement, without an interval; it is left out where no process began with emp
 processes at once, so its wall time depends on the number of cores, its CPU time less. *Pays after* is the number of
 steps after which the time that compiling cost is regained. It is computed from medians and includes the first step.
 Device memory is the allocator's peak over a few steady steps, weights included. What CUDA graphs keep for themselves is
-part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended.
+part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended. Where the device works for a small
+share of a step, the host bounds it, and a mode that makes kernels faster does not make the step faster.
 """
 
 
@@ -147,6 +148,7 @@ def _table(lines: list[Line]) -> list[str]:
         "peak allocated",
         "reserved",
         "step",
+        "the device works",
         "speedup over eager",
         "pays after",
         "graphs",
@@ -190,7 +192,14 @@ def _measures(case: Case, figures: VariantFigures) -> list[str]:
         units.size(figures.raw.memory.device_peak_allocated_bytes),
         units.size(figures.raw.memory.device_peak_reserved_bytes),
         units.latency(figures.latency_s),
+        _device_works(figures),
     ]
+
+
+def _device_works(figures: VariantFigures) -> str:
+    """`2.1 ms, 90%`: how long the device works in a step, and which share of the step that is."""
+    active_s, share = figures.raw.device_active_s, figures.device_share
+    return "" if active_s is None or share is None else f"{units.seconds(active_s)}, {share:.0%}"
 
 
 def _eager_beside(result: CaseResult, figures: CaseFigures) -> list[str]:
