@@ -21,6 +21,7 @@ import msgspec
 from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.case import Case, Mode
+from torchzoo.report import markdown
 from torchzoo.store import read_run
 
 WITHIN = (0.02, 0.05, 0.10)
@@ -28,11 +29,11 @@ SHOWN = 12  # the cases that differ most
 
 
 def passed_cases(folder: Path) -> dict[Case, CaseResult]:
-    """The cases of a run that passed, without the device's number and the process's, so that runs can be matched."""
+    """The cases of a run that passed, without the device's number, so that runs can be matched."""
     found = {}
     for result in case_results(read_run(folder)):
         if result.passed and result.figures is not None and result.figures.speedup is not None:
-            found[msgspec.structs.replace(result.case, device=result.case.device.partition(":")[0])] = result
+            found[msgspec.structs.replace(result.case, device=result.case.device_type)] = result
     return found
 
 
@@ -58,9 +59,8 @@ def differences(pairs: Iterable[tuple[CaseResult, CaseResult]], of: Callable[[Ca
     return [one for one in found if not math.isnan(one)]
 
 
-def counted(name: str, found: Sequence[float]) -> str:
-    counts = " | ".join(str(sum(one <= limit for one in found)) for limit in WITHIN)
-    return f"| {name} | {len(found)} | {counts} |"
+def counted(name: str, found: Sequence[float]) -> list[str]:
+    return [name, str(len(found)), *(str(sum(one <= limit for one in found)) for limit in WITHIN)]
 
 
 def show(first: dict[Case, CaseResult], second: dict[Case, CaseResult]) -> None:
@@ -69,12 +69,14 @@ def show(first: dict[Case, CaseResult], second: dict[Case, CaseResult]) -> None:
     pairs = [(first[case], second[case]) for case in cases]
     bound = [pair for pair in pairs if all(one.bound is Bound.DEVICE for one in pair)]
     quiet = [pair for pair in pairs if not any(one.host_was_slow for one in pair)]
-    print("| figure | cases | within 2% | within 5% | within 10% |\n| --- | --- | --- | --- | --- |")
-    print(counted("speedup", differences(pairs, speedup)))
-    print(counted("speedup, device-bound", differences(bound, speedup)))
-    print(counted("speedup, host slow in neither run", differences(quiet, speedup)))
-    print(counted("device time ratio (D)", differences(pairs, device_time_ratio)))
-    print(counted("eager's median, device-bound", differences(bound, eager_median)))
+    rows = [
+        counted("speedup", differences(pairs, speedup)),
+        counted("speedup, device-bound", differences(bound, speedup)),
+        counted("speedup, host slow in neither run", differences(quiet, speedup)),
+        counted("device time ratio (D)", differences(pairs, device_time_ratio)),
+        counted("eager's median, device-bound", differences(bound, eager_median)),
+    ]
+    print(*markdown.table(["figure", "cases", *(f"within {limit:.0%}" for limit in WITHIN)], rows), sep="\n")
     for mode in Mode:
         some = [pair for pair in pairs if pair[0].case.mode is mode]
         if some:

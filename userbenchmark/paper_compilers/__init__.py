@@ -50,8 +50,9 @@ several processes measured a case, T is over all of them; CM, GM and the first s
 latency is the middle one. Notes say what was seen. They give no reasons.
 """
 
-#: So long compiling may take, the time in which a case is stopped left out. Of the 719 cases of `docs/results` that
-#: inductor compiled on H200s, the longest is DALLE2_pytorch in training: 295 to 365 s in three runs.
+#: So long compiling may take, the time in which a case is stopped left out. Of the 719 cases that inductor compiled on
+#: H200s up to 2026-11-24, the longest is DALLE2_pytorch in training: 295 to 365 s in three runs. On a disturbed host
+#: (`docs/studies/paper_compilers.md`) its process for memory took longer than this.
 COMPILE_LIMIT_S = 400.0
 
 

@@ -55,22 +55,23 @@ def without_dropout(model: Model) -> None:
 
 
 @contextlib.contextmanager
-def inductor_draws_as_eager() -> Iterator[None]:
+def inductor_draws_as_eager(*, if_draws: bool) -> Iterator[None]:
     """What inductor compiles in here draws the random numbers that eager draws from the same state of the generator.
 
     `fallback_random` does so for all operators but `bernoulli`: inductor makes `rand < p` of it, and the two kernels of
-    a GPU need not draw the same numbers. So it keeps the operator in here.
+    a GPU need not draw the same numbers. So it keeps the operator in here. A step that draws no random numbers
+    (`if_draws` is False) is compiled as the timed one.
     """
-    from torch._inductor.decomposition import decompositions as table  # slow to import; most cases draw nothing
+    from torch._inductor.decomposition import decompositions  # imports Dynamo, which takes a second
 
     bernoulli = torch.ops.aten.bernoulli.default
-    decomposition = table.pop(bernoulli, None)
+    decomposition = decompositions.pop(bernoulli, None) if if_draws else None
     try:
-        with torch._inductor.config.patch(fallback_random=True):
+        with torch._inductor.config.patch(fallback_random=if_draws):
             yield
     finally:
         if decomposition is not None:
-            table[bernoulli] = decomposition
+            decompositions[bernoulli] = decomposition
 
 
 class RecordRandomDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -10,7 +10,6 @@ Nothing is dropped out, and compiled code draws the random numbers that eager dr
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,7 +99,7 @@ def first_values(member: Member, kind: str, steps: int) -> list[float]:
     finally:
         member.mesh = mesh
     found = []
-    with inductor_draws_as_eager() if draws_random else contextlib.nullcontext():
+    with inductor_draws_as_eager(if_draws=draws_random):
         if is_candidate:
             member.inspection = calls
             member.add_candidate()

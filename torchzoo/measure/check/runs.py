@@ -173,7 +173,7 @@ class Runs:
             inspection = self.eager_inspected()[1]
         torch._dynamo.reset()
         watch = CompilationWatch()
-        with inductor_draws_as_eager() if self.draws_random else contextlib.nullcontext():
+        with inductor_draws_as_eager(if_draws=self.draws_random):
             results = self._run(self.case.precision, inspection=inspection)
         count_compiled(watch, self.case, None)
         return results
