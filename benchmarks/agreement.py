@@ -12,6 +12,9 @@ eager, and inductor where it can:
 - `torchbench`: `run.py` of a checkout of github.com/pytorch/benchmark, its "CPU Wall Time per batch" (eager only).
 - `dynamobench`: `userbenchmark/dynamo/dynamobench/torchbench.py` of that checkout, without CUDA graphs; and
   `dynamobench graphs`, as it is by default: with CUDA graphs. It is set beside `alone` with `inductor:reduce-overhead`.
+- `dynamobench graphs, fp32 weights`: evaluation under `amp` only. TorchBench builds most models for evaluation on a
+  GPU in fp16, and dynamobench's `--amp` leaves them so. This clock builds them in fp32, so that autocast has the casts
+  of the weights to do, as in ours.
 
 Printed are milliseconds, and each clock's ratio to the bare loop. What is in the folder already is not run again.
 """
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import json
 import re
 import runpy
@@ -132,13 +136,16 @@ def torchbench(checkout: Path, step: Step, folder: Path) -> Times:
     return {"eager": float(found[1]) / 1e3} if found else {}
 
 
-def dynamobench(checkout: Path, step: Step, folder: Path, *, graphs: bool) -> Times:
+def dynamobench(checkout: Path, step: Step, folder: Path, *, graphs: bool = False, fp32_weights: bool = False) -> Times:
     """PyTorch's dynamo benchmarks: eager and inductor in turns."""
-    table = folder / f"dynamobench{'-graphs' if graphs else ''}.csv"
+    if fp32_weights and step.mode is Mode.TRAIN:  # as they are there
+        return {}
+    table = folder / f"dynamobench{'-graphs' if graphs else ''}{'-fp32-weights' if fp32_weights else ''}.csv"
     command = ["--performance", "--inductor", "--only", step.model, "-d", step.device, "--output", str(table)]
     command += ["--training" if step.mode is Mode.TRAIN else "--inference", "--batch-size", str(step.batch_size)]
     command += [PEER_PRECISIONS[step.precision][1], *([] if graphs else ["--disable-cudagraphs"])]
-    _peer(checkout, "userbenchmark/dynamo/dynamobench/torchbench.py", command, table.with_suffix(".log"))
+    script = "userbenchmark/dynamo/dynamobench/torchbench.py"
+    _peer(checkout, script, command, table.with_suffix(".log"), fp32_weights=fp32_weights)
     if not table.exists():
         return {}
     *_, row = csv.DictReader(table.open())
@@ -175,8 +182,9 @@ def _is_of(case: Case, step: Step) -> bool:
     return is_same and case.precision == step.precision
 
 
-def _peer(checkout: Path, script: str, arguments: list[str], log: Path) -> str:
-    return _output([sys.executable, str(Path(__file__).resolve()), "offline", script, *arguments], log, cwd=checkout)
+def _peer(checkout: Path, script: str, arguments: list[str], log: Path, *, fp32_weights: bool = False) -> str:
+    ours = [sys.executable, str(Path(__file__).resolve()), "offline-fp32" if fp32_weights else "offline"]
+    return _output([*ours, script, *arguments], log, cwd=checkout)
 
 
 def _output(command: list[str], log: Path, cwd: Path = ROOT) -> str:
@@ -189,8 +197,8 @@ def _output(command: list[str], log: Path, cwd: Path = ROOT) -> str:
     return log.read_text()
 
 
-def run_offline(script: str, arguments: list[str]) -> None:
-    """Run a peer's script with random weights, where it would download trained ones."""
+def run_offline(script: str, arguments: list[str], *, fp32_weights: bool = False) -> None:
+    """Run a peer's script with random weights, where it would download trained ones; if asked, models begin in fp32."""
     import timm
     from torch import nn
     from torchvision.models import WeightsEnum
@@ -198,13 +206,16 @@ def run_offline(script: str, arguments: list[str]) -> None:
     create, load = timm.create_model, nn.Module.load_state_dict
 
     def load_if_given(self: nn.Module, state: Any, *rest: Any, **named: Any) -> Any:
-        return None if state is None else load(self, state, *rest, **named)
+        return load(self, state, *rest, **named) if state else None
 
     timm.create_model = lambda *given, **named: create(*given, **{**named, "pretrained": False})
-    WeightsEnum.get_state_dict = lambda *_, **__: None
+    WeightsEnum.get_state_dict = lambda *_, **__: {}
     nn.Module.load_state_dict = load_if_given  # type: ignore[assignment, method-assign]
     sys.argv = [script, *arguments]
     sys.path[:0] = [str(Path.cwd()), str(Path(script).resolve().parent)]
+    if fp32_weights:
+        extra_args = importlib.import_module("torchbenchmark.util.extra_args")  # of the checkout
+        extra_args.get_precision_default = lambda _: "fp32"  # type: ignore[attr-defined]
     runpy.run_path(script, run_name="__main__")
 
 
@@ -265,6 +276,10 @@ def main() -> None:
         clocks["torchbench"] = partial(torchbench, arguments.torchbench)
         clocks["dynamobench"] = partial(dynamobench, arguments.torchbench, graphs=False)
         clocks["dynamobench graphs"] = partial(dynamobench, arguments.torchbench, graphs=True)
+        if arguments.precision == "amp" and Mode.EVAL in arguments.mode.split(","):
+            clocks["dynamobench graphs, fp32 weights"] = partial(
+                dynamobench, arguments.torchbench, graphs=True, fp32_weights=True
+            )
     found: dict[Step, dict[str, Times]] = {}
     for step in steps:
         folder = arguments.output / str(step).replace(" ", "-")
@@ -276,7 +291,7 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["bare"]:
         print(json.dumps(bare_loop(*json.loads(sys.argv[2]))))
-    elif sys.argv[1:2] == ["offline"]:
-        run_offline(sys.argv[2], sys.argv[3:])
+    elif sys.argv[1:2] in (["offline"], ["offline-fp32"]):
+        run_offline(sys.argv[2], sys.argv[3:], fp32_weights=sys.argv[1] == "offline-fp32")
     else:
         main()

@@ -253,6 +253,12 @@ def test_noise_command_says_what_is_missing(tmp_path: Path, capsys: pytest.Captu
     assert "| tiny eval cpu eager bs4 | 105 ms | 2 | 6.7% |" in (tmp_path / "noise.md").read_text()
 
 
+def test_noise_that_hides_everything_is_over_100_percent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = kept(tmp_path / "run", processes(0.1, 0.2))  # by two processes: Student's t has one degree of freedom
+    assert main(["noise", str(path), "--format", "md"]) == 0
+    assert "| 141 ms | 2 | 49.0% | over 100% | over 100% |" in capsys.readouterr().out
+
+
 def test_noise_of_what_is_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["noise", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("torchzoo: error: no run in")

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from examples import ROOT
+from torchzoo.cores import this_thread_on, usable_cores
 from torchzoo.record import Failed, FailureKind, Measured, Outcome
 from torchzoo.run import fork_server, reaper
 from torchzoo.run.fork_server import ForkServer, TorchUnusable
@@ -214,6 +216,25 @@ def test_a_library_that_replaces_a_function_of_torch_is_seen() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stderr.splitlines() == ["()", "('torch.select', 'torch.nn.functional.gelu', 'torch.Tensor.relu')"]
+
+
+def tell_cores(connection: Connection, _: None) -> None:
+    connection.send((sorted(os.sched_getaffinity(0)), torch.get_num_threads()))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or len(usable_cores()) < 2, reason="needs two cores")
+def test_a_server_that_starts_while_the_runner_keeps_to_one_core_has_all_of_them() -> None:
+    """The second repeat has a server of its own. Its processes once had the runner's core, and one thread, only."""
+    every = usable_cores()
+    server = fork_server.ForkServer([])
+    with fork_server.server_ended(), this_thread_on(every[:1]):
+        server.ensure_running()
+        first = server.told(tell_cores, None)
+        server.renew()
+        second = server.told(tell_cores, None)
+        assert usable_cores() == every[:1]
+    assert first == second
+    assert second[0] == list(every)
 
 
 def tell_third(connection: Connection, folder: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from torchzoo.environment import Accelerator, physical_cores
+from torchzoo.cores import physical_cores
+from torchzoo.environment import Accelerator
 from torchzoo.run.lanes import make_lanes, split_cores
 
 

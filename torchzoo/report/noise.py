@@ -47,7 +47,7 @@ def _cells(noise: Noise) -> tuple[str, ...]:
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}%"
+    return "-" if share is None else units.difference(share)
 
 
 def _missing(noises: Sequence[Noise]) -> list[str]:

@@ -21,6 +21,7 @@ import msgspec
 import psutil
 
 import torchzoo
+from torchzoo.cores import this_thread_on, usable_cores
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import TorchzooError
 from torchzoo.peaks import MeasuredPeaks
@@ -65,6 +66,10 @@ class ForkServer:
     CUDA; `PYTORCH_NVML_BASED_CUDA_CHECK` prevents that. On a platform without forkserver, workers are spawned and
     import what they need themselves.
 
+    The server, and so its processes, may use all cores that this process could use when the `ForkServer` was made.
+    Also where this process keeps to one core meanwhile, as the runner does: torch in the server sets its number of
+    threads by them.
+
     Args:
         preload: what the server imports beside torch, in the form that `torchzoo.run.preload` takes.
         import_limit_s: how long one of them may take.
@@ -75,12 +80,13 @@ class ForkServer:
         self.context: Any = multiprocessing.get_context("forkserver" if self._can_fork else "spawn")
         self.import_limit_s = min(import_limit_s, IMPORT_LIMIT_S)
         self.preload = tuple(preload)
+        self._cores = usable_cores()
         self.refused: dict[str, str] = {}  # what it does not load, and why
 
     def ensure_running(self) -> None:
         """Start the server if it does not run. Ctrl-C does not reach it before it ignores it. The reaper knows it."""
         if self._can_fork:
-            with sigint_blocked():
+            with sigint_blocked(), this_thread_on(self._cores):
                 forkserver.ensure_running()
             if (pid := _server()) is not None:
                 keep_alive(pid)

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from torchzoo.environment import pin, usable_cores
+from torchzoo.cores import pin, usable_cores
 from torchzoo.run import reaper, worker
 from torchzoo.run.failures import STACKS_SIGNAL
 from torchzoo.run.fork_server import REAPER, SERVER_GONE, STARTS, ForkServer, TorchUnusable, without_main

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from torchzoo.backends import NotRunnable
-from torchzoo.environment import pin
+from torchzoo.cores import pin
 from torchzoo.errors import attempt, written
 from torchzoo.record import Failed, Outcome, Skipped
 from torchzoo.run.prctl import end_with_parent, name_process

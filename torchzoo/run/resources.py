@@ -11,7 +11,8 @@ import msgspec
 
 from torchzoo import backends
 from torchzoo.case import Backend
-from torchzoo.environment import MachineInfo, physical_cores, usable_cores
+from torchzoo.cores import physical_cores, usable_cores
+from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError
 from torchzoo.run.lanes import CPU, Lane, make_gang_lanes, make_lanes, split_cores
 from torchzoo.run.plan import QUANTIZER

@@ -18,7 +18,8 @@ from queue import SimpleQueue
 import msgspec
 
 from torchzoo.case import Case
-from torchzoo.environment import MachineInfo, physical_cores, usable_cores
+from torchzoo.cores import physical_cores, usable_cores
+from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError, attempt
 from torchzoo.measure.fresh import Ask
 from torchzoo.record import Failed, Manifest, Skipped

@@ -23,7 +23,8 @@ import msgspec
 from torchzoo import heap
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
 from torchzoo.case import EAGER, Case
-from torchzoo.environment import MachineInfo, host_loop_s, pin, pin_this_thread, usable_cores
+from torchzoo.cores import pin, pin_this_thread, usable_cores
+from torchzoo.environment import MachineInfo, host_loop_s
 from torchzoo.errors import attempt, written
 from torchzoo.record import CANDIDATE_VARIANT, Alone, Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
