@@ -303,7 +303,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     parameters: Count
     operator_dtypes: dict[str, Count]  # how many floating results the operators of one eager step have, by dtype
     precision_flags: dict[str, str]
-    host_syncs: str | None = None  # the model's declared reason for waiting for the device inside its step
+    host_syncs: str | None = None  # the declared reason why a step waits for its accelerator; None on the CPU
     threads: PositiveCount
     device_name: str
     device_state_before: DeviceState | None = None

@@ -178,7 +178,7 @@ def test_a_command_asks_the_command_line_for_the_same_case(case: Case) -> None:
     assert axes.repeats == 2
     assert (axes.modes, axes.devices, axes.backends) == ((case.mode,), (case.device,), (case.backend,))
     assert (axes.precisions, axes.memory_formats) == ((case.precision,), (case.memory_format,))
-    assert (axes.compile_scope, axes.batch_sizes, axes.seed) == (case.compile_scope, (case.batch_size,), case.seed)
+    assert (axes.compile_scopes, axes.batch_sizes, axes.seed) == ((case.compile_scope,), (case.batch_size,), case.seed)
     assert (settings.time_limit_s, settings.threads, settings.cache) == (2.5, 3, CacheMode.WARM)
     assert request.models_dirs == ("/my zoo",)
 

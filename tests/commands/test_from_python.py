@@ -39,7 +39,7 @@ NOTEBOOK = ROOT / "docs/notebooks/measure.ipynb"
          "--suite torchbench --backend eager,inductor:reduce-overhead"),
         ({"models": "all", "precisions": "tf32,amp", "batch_sizes": [1, "smoke"]},
          "all --precision tf32,amp --bs 1,smoke"),
-        ({"models": "all", "memory_formats": "channels_last", "compile_scope": "step", "worlds": [1, 2],
+        ({"models": "all", "memory_formats": "channels_last", "compile_scopes": "step", "worlds": [1, 2],
           "parallels": "fsdp2"},
          "all --memory-format channels_last --compile-scope step --world 1,2 --parallel fsdp2"),
         ({"models": "all", "seed": -5, "threads": 2, "time_limit_s": 0.5, "timeout_s": 60, "jobs": 3},

@@ -53,6 +53,17 @@ def test_each_incorrect_case_is_narrowed_down_once(
     assert "relu" in capsys.readouterr().out
 
 
+def test_a_line_that_cannot_be_read_is_said(
+    tmp_path: Path, asked: list[Case], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = kept(tmp_path, "wrong")
+    with (path / "records.jsonl").open("a") as file:
+        file.write('{"case": {"mod')
+    assert main(["narrow", str(path)]) == 0
+    assert "records.jsonl: line 3 could not be read" in capsys.readouterr().err
+    assert len(asked) == 1
+
+
 def test_what_has_no_answer_says_why(tmp_path: Path, asked: list[Case], capsys: pytest.CaptureFixture[str]) -> None:
     path = kept(tmp_path, "hidden", "wrong")
     assert main(["narrow", str(path)]) == 1

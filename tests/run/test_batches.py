@@ -170,7 +170,7 @@ def test_auto_tunes_each_case_once_in_eager_where_any_backend_can_run() -> None:
         modes=(Mode.TRAIN, Mode.EVAL),
         devices=("cpu",),
         backends=(INDUCTOR, Backend("cudagraphs")),
-        compile_scope=CompileScope.STEP,
+        compile_scopes=(CompileScope.STEP,),
         batch_sizes=(2, AUTO),
         repeats=2,
     )

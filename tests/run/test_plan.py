@@ -53,6 +53,15 @@ def test_a_broken_folder_fails_its_own_rows_only() -> None:
     assert plan[1].resolved is None
 
 
+def test_each_compile_scope_is_a_case_of_a_backend_and_none_of_eager() -> None:
+    asked = axes(backends=(EAGER, INDUCTOR), compile_scopes=(CompileScope.BLOCK, CompileScope.STEP))
+    assert [(entry.case.backend, entry.case.compile_scope) for entry in make_plan([SPEC], asked, {})] == [
+        (EAGER, CompileScope.NETWORK),
+        (INDUCTOR, CompileScope.BLOCK),
+        (INDUCTOR, CompileScope.STEP),
+    ]
+
+
 @pytest.mark.parametrize(
     ("rule", "matching", "other"),
     [

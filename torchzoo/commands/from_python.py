@@ -30,7 +30,7 @@ OPTIONS = {
     "backends": "--backend",
     "precisions": "--precision",
     "memory_formats": "--memory-format",
-    "compile_scope": "--compile-scope",
+    "compile_scopes": "--compile-scope",
     "batch_sizes": "--bs",
     "worlds": "--world",
     "parallels": "--parallel",

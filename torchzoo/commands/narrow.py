@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     data = read_report_data([arguments.path])
     (read,) = data.runs
+    if read.damage:
+        terminal.say(f"torchzoo: {read.damage}")
     chosen = [result for result in data.cases if result.status is Status.INCORRECT]
     if arguments.case:
         named = find_case(data.cases, arguments.case)

@@ -70,10 +70,10 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
     parser.add_argument("--memory-format", default="contiguous", metavar="F[,F]", help=f"{', '.join(MemoryFormat)}")
     parser.add_argument(
         "--compile-scope",
-        choices=[scope.value for scope in CompileScope],
         default=CompileScope.NETWORK.value,
-        help="what a backend is given: each network, as by torch.compile(model); each repeated block of the networks "
-        "by itself; or the whole step (default: network)",
+        metavar="S[,S]",
+        help=f"{', '.join(CompileScope)}: a backend is given each network, as by torch.compile(model); each repeated "
+        "block of the networks by itself; or the whole step (default: network)",
     )
     parser.add_argument(
         "--bs",
@@ -266,7 +266,7 @@ def _axes(arguments: argparse.Namespace, devices: tuple[str, ...]) -> Axes:
         backends=backends_of(arguments.backend),
         precisions=choices(arguments.precision, Precision, "precision"),
         memory_formats=choices(arguments.memory_format, MemoryFormat, "memory format"),
-        compile_scope=CompileScope(arguments.compile_scope),
+        compile_scopes=choices(arguments.compile_scope, CompileScope, "compile scope"),
         batch_sizes=batch_sizes(arguments.bs),
         worlds=arguments.world,
         parallels=_parallels(arguments.parallel),

@@ -211,7 +211,7 @@ def _measure_model(
         parameters=sum(p.numel() for network in model.networks().values() for p in network.parameters()),
         operator_dtypes=inspection.operator_dtypes,
         precision_flags=flags,
-        host_syncs=spec.syncs.get(case.mode),
+        host_syncs=spec.syncs.get(case.mode) if device.type != "cpu" else None,  # the CPU is its own host
         threads=torch.get_num_threads(),
         device_name=environment.device_name(device),
         device_state_before=timing.device_state_before,

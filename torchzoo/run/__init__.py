@@ -34,7 +34,7 @@ class _RunPackage(ModuleType):
         backends: Words | None = None,
         precisions: Words | None = None,
         memory_formats: Words | None = None,
-        compile_scope: str | None = None,
+        compile_scopes: Words | None = None,
         batch_sizes: Numbers | None = None,
         worlds: Numbers | None = None,
         parallels: Words | None = None,
@@ -67,7 +67,7 @@ class _RunPackage(ModuleType):
             backends: `eager`, `inductor`, `inductor:reduce-overhead`, ... Each is measured beside eager.
             precisions: `default`, `fp32`, `tf32`, `amp`, ...
             memory_formats: `contiguous`, `channels_last`.
-            compile_scope: `network`, `block` or `step`.
+            compile_scopes: `network`, `block`, `step`: what a backend is given.
             batch_sizes: numbers, or `default`, `smoke`, `serving`, `auto`.
             worlds: how many ranks share a step.
             parallels: what ranks do: `ddp`, `fsdp2`, `tp`.

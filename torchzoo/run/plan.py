@@ -9,7 +9,7 @@ import msgspec
 
 from torchzoo import backends
 from torchzoo.backends import BackendInfo
-from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Parallel, Precision
+from torchzoo.case import EAGER, Backend, Case, CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError, unknown
 from torchzoo.record import Failed, FailureKind, Skipped
@@ -31,8 +31,8 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True):
 
     Each of `batch_sizes` is a number, `smoke`, `default` (the batch in metadata.yaml), `serving` (that of a busy server
     for modes that generate, the default for others), `auto` (the default, doubled until throughput stops rising), or
-    None (in evaluation the batch tuned for this class of device if there is one, else the default). `repeats` is how
-    many processes measure each case.
+    None (in evaluation the batch tuned for this class of device if there is one, else the default). Eager compiles
+    nothing, so it has one case for all of `compile_scopes`. `repeats` is how many processes measure each case.
     """
 
     modes: tuple[Mode, ...]
@@ -40,7 +40,7 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True):
     backends: tuple[Backend, ...]
     precisions: tuple[Precision, ...] = (Precision.DEFAULT,)
     memory_formats: tuple[MemoryFormat, ...] = (MemoryFormat.CONTIGUOUS,)
-    compile_scope: CompileScope = CompileScope.NETWORK
+    compile_scopes: tuple[CompileScope, ...] = (CompileScope.NETWORK,)
     batch_sizes: tuple[int | str | None, ...] = (None,)
     worlds: tuple[int, ...] = (1,)
     parallels: tuple[Parallel, ...] = ()  # of the cases with several ranks
@@ -91,6 +91,7 @@ def make_plan(
             axes.precisions,
             axes.memory_formats,
             axes.backends,
+            axes.compile_scopes,
             axes.batch_sizes,
             axes.gangs(),
             range(axes.repeats),
@@ -99,7 +100,7 @@ def make_plan(
     planned: dict[Case, PlannedCase] = {}
     for model in models:
         modes = _modes_of(model, axes.modes)
-        for mode, device, precision, memory_format, backend, batch_size, gang, repeat in combinations:
+        for mode, device, precision, memory_format, backend, scope, batch_size, gang, repeat in combinations:
             if mode not in modes:
                 continue
             name = model.name if isinstance(model, ModelSpec) else model[0]
@@ -110,7 +111,7 @@ def make_plan(
                 backend=backend,
                 precision=precision,
                 memory_format=memory_format,
-                compile_scope=axes.compile_scope,
+                compile_scope=scope if backend != EAGER else CompileScope.NETWORK,
                 batch_size=_batch_size(model, mode, batch_size, (tuned or {}).get(device, {}))
                 if isinstance(model, ModelSpec)
                 else None,
@@ -122,7 +123,7 @@ def make_plan(
             if batch_size == AUTO:
                 found = (auto or {}).get(case.tuning_case(), case.batch_size)
                 case = msgspec.structs.replace(case, batch_size=found)
-            planned[case] = plan_case(case, model, missing)  # two batch sizes with the same value are one case
+            planned[case] = plan_case(case, model, missing)  # equal batch sizes, or eager in two scopes: one case
     return tuple(planned.values())
 
 
