@@ -74,7 +74,7 @@ def request_of(case: Case, request: RunRequest) -> RunRequest:
         backends=(case.backend,),
         precisions=(case.precision,),
         memory_formats=(case.memory_format,),
-        compile_scope=case.compile_scope,
+        compile_scopes=(case.compile_scope,),
         batch_sizes=(case.batch_size,),
         worlds=(case.world,),
         parallels=(case.parallel,),
