@@ -81,7 +81,8 @@ def test_groups_beside_two_nights_find_their_own_bisections_again_and_make_one_i
     for dies_at in range(count - 1, 0, -count // 5):
         lab, suite = night(str(dies_at), dies_at)
         assert len(lab.measured) == len(set(lab.measured)) == count
-        assert suite.last.blamed[0].explains == blamed.explains
+        explained = suite.last.blamed[0].explains  # its ratios depend on when the night began
+        assert [(one.case, one.base) for one in explained] == [(one.case, one.base) for one in blamed.explains]
 
 
 @pytest.mark.parametrize("step", ["propose", "decide", "explain", "write_issues", "finish"])
