@@ -210,6 +210,21 @@ def test_marks_stand_for_what_a_reader_must_know(outcome: object, letters: str) 
     assert "".join(mark.letter for mark in marks_of(result)) == letters
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"threads": 9}, "its processes differ in their CPU threads: 2 and 9"),
+        ({"device_name": "another"}, "its processes differ in their device: a CPU and another"),
+        ({"precision_flags": {"autocast_dtype": "off"}}, "its processes differ in the settings of precision: "),
+    ],
+)
+def test_processes_that_did_not_do_the_same_are_told(changes: dict[str, Any], words: str) -> None:
+    (result,) = results_of([record(), record(measured(**changes), repeat=1)])
+    assert marks_of(result) == [Mark.DIFFERENT]
+    assert len(remarks_of(result.measured)) == 1
+    assert remarks_of(result.measured)[0].startswith(words)
+
+
 # --- order ---
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torchzoo.analysis.cases import CaseResult, unsteady_words
@@ -31,6 +31,7 @@ class Mark(enum.Enum):
     NOT_FINITE = ("N", "the step's result is not finite (NaN or infinity)")
     LEAK = ("L", "its memory leaks")
     SOME_FAILED = ("F", "not all of its processes measured it")
+    DIFFERENT = ("D", "DIFFERENT: its processes did not do the same under the same conditions")
     NOT_CHECKED = ("c", "its results were not checked, or not all of them")
     NOISY = ("n", "stably noisy: the interval would stay far above 1%")
     TIME_LIMIT = ("l", "stopped at the time limit, before the interval came down to 1%")
@@ -172,14 +173,32 @@ def _of_device(measured: Measured) -> list[Remark]:
     return found
 
 
-def remarks_of(processes: Iterable[Measured]) -> list[str]:
+def _between(processes: Sequence[Measured]) -> list[Remark]:
+    """What should be the same in all processes of a case, and is not."""
+    told = {
+        "in their device": [one.device_name for one in processes],
+        "in their CPU threads": [str(one.threads) for one in processes],
+        "in the number of parameters": [f"{one.parameters:,}" for one in processes],
+        "in the dtypes of their operators": [", ".join(sorted(one.operator_dtypes)) for one in processes],
+        "in the settings of precision": [str(dict(sorted(one.precision_flags.items()))) for one in processes],
+    }
+    return [
+        Remark(Mark.DIFFERENT, f"its processes differ {what}: {' and '.join(values)}")
+        for what, values in ((what, dict.fromkeys(all_values)) for what, all_values in told.items())
+        if len(values) > 1
+    ]
+
+
+def remarks_of(processes: Sequence[Measured]) -> list[str]:
     """The remarks on all processes of a case, each once."""
-    return list(dict.fromkeys(remark for measured in processes for remark in remarks(measured)))
+    of_each = dict.fromkeys(remark for measured in processes for remark in remarks(measured))
+    return [*(remark.text for remark in _between(processes)), *of_each]
 
 
 def marks_of(result: CaseResult) -> list[Mark]:
     """The marks of all processes of a case and of its figures, each once, the ones that matter most first."""
     found = {remark.mark for measured in result.measured for remark in _remarks(measured)}
+    found |= {remark.mark for remark in _between(result.measured)}
     figures = result.measured_figures
     if figures is not None:
         shown = [figures.speedup, *(variant.latency_s for variant in figures.variants)]
