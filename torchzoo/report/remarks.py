@@ -31,6 +31,7 @@ class Mark(enum.Enum):
     NOT_FINITE = ("N", "the step's result is not finite (NaN or infinity)")
     LEAK = ("L", "its memory leaks")
     SOME_FAILED = ("F", "not all of its processes measured it")
+    SLOW_HOST = ("H", "the host stayed slow: a step that waits for it takes longer")
     DIFFERENT = ("D", "DIFFERENT: its processes did not do the same under the same conditions")
     NOT_CHECKED = ("c", "its results were not checked, or not all of them")
     NOISY = ("n", "stably noisy: the interval would stay far above 1%")
@@ -38,7 +39,7 @@ class Mark(enum.Enum):
     FEW_SAMPLES = ("f", "so few samples that an interval holds at less than 95%")
     THROTTLED = ("t", "the device throttled")
     BUSY = ("d", "the device was used by other processes, too")
-    SLOW_HOST = ("h", "the host was slow at times")
+    REDONE = ("h", "the host was slow at times; what it disturbed was timed again")
     SYNC = ("s", "the step waits for the device by nature")
     GRAPH_BREAKS = ("b", "graph breaks")
     NO_CUDA_GRAPH = ("g", "CUDA graphs were skipped")
@@ -83,7 +84,7 @@ def _remarks(measured: Measured) -> list[Remark]:
     if measured.host is not None and measured.host.redone:
         blocks = len(measured.host.redone)
         text = f"{blocks} blocks were timed again because the host was slow ({_slowness(measured.host)})"
-        found.append(Remark(Mark.SLOW_HOST, text))
+        found.append(Remark(Mark.REDONE, text))
     if measured.put_back:
         text = f"importing its libraries changed {', '.join(measured.put_back)}; that was put back"
         found.append(Remark(Mark.PUT_BACK, text))
