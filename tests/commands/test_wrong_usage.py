@@ -33,6 +33,7 @@ WRONG = [
     (["resnet18", "--models-dir", "/" + "x" * 20_000], "File name too long"),
     (["resnet18", "--cache", "shared"], "name the folder"),
     (["resnet18", "--cache", "/proc/nowhere"], "can't make the folder"),
+    (["resnet18", "-j", "1", "--devices", "0,1"], "only one worker lives at a time: add --jobs 2"),
     (["resnet18", "--retry-failed"], "goes with --resume"),
     (["--resume", "/no/such"], "no run in /no/such"),
     (["--resume", "/dev"], "no run in /dev"),

@@ -15,6 +15,7 @@ from measuring import SETTINGS
 
 from torchzoo.backends import NotRunnable, dynamo
 from torchzoo.case import Backend, Case, CompileScope, Mode
+from torchzoo.cores import usable_cores
 from torchzoo.measure import alone
 from torchzoo.measure.alone import why_never_alone
 from torchzoo.measure.warmup import WarmUp
@@ -66,6 +67,7 @@ def request(folder: Path, code: str, cache: CacheMode = CacheMode.COLD, limits: 
         spec=find_models([folder / "zoo"]).spec("tiny"),
         settings=msgspec.structs.replace(SETTINGS, cache=cache, limits=limits or StageLimits()),
         lane=Lane(device="cpu"),
+        cores=usable_cores(),
         undisturbed_loop_s=None,
         log=str(folder / "log"),
         scratch=str(folder),

@@ -237,6 +237,32 @@ def test_a_server_that_starts_while_the_runner_keeps_to_one_core_has_all_of_them
     assert second[0] == list(every)
 
 
+WHERE = """
+
+    def eval_step(self):
+        torch.rand(1000, 1000).sum()  # by all threads of OpenMP
+        threads = [int(name) for name in os.listdir("/proc/self/task")]
+        print("cores", sorted(set().union(*map(os.sched_getaffinity, threads))), flush=True)
+        return super().eval_step()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or len(usable_cores()) < 2, reason="reads /proc; needs two cores")
+def test_where_openmp_binds_its_threads_a_case_has_all_cores(tmp_path: Path, temporary: Path) -> None:
+    """Torch's import then binds the server to one core, and its workers once measured on that core alone."""
+    make_folder(tmp_path / "zoo", "where", code=TINY + WHERE)
+    command = [sys.executable, str(ROOT / "run.py"), "where", "-d", "cpu", "--time-limit", "0.1"]
+    command += ["--models-dir", str(tmp_path / "zoo"), "-o", str(tmp_path / "run")]
+    environment = {**os.environ, "TMPDIR": str(temporary), "OMP_PROC_BIND": "close"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    run = read_run(tmp_path / "run")
+    (log,) = (tmp_path / "run" / "logs").iterdir()
+    told = [line for line in log.read_text().splitlines() if line.startswith("cores")]
+    assert set(told) == {f"cores {list(usable_cores())}"}
+    assert run.manifest.environment["cpu_usable"] == len(usable_cores())
+
+
 def tell_third(connection: Connection, folder: Path) -> None:
     """The first process is killed, the second one is stopped, and then killed."""
     number = len(list(folder.iterdir()))

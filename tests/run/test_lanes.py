@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from torchzoo.cores import physical_cores
-from torchzoo.environment import Accelerator
+from torchzoo.environment import Accelerator, MachineInfo
 from torchzoo.run.lanes import make_lanes, split_cores
+from torchzoo.run.resources import lanes_for
+from torchzoo.settings import Settings
 
 
 def singles(count: int) -> list[tuple[int, ...]]:
@@ -29,6 +31,17 @@ def test_a_bare_accelerator_is_spread_over_the_devices_asked_for() -> None:
     cpu, gpu = make_lanes(["cpu", "cuda:1"], None, both, physical=singles(4), cpu_jobs=2)
     assert cpu.shares_cores(gpu)
     assert (cpu.jobs, gpu.memory_bytes) == (2, 90)
+
+
+def test_what_is_left_of_a_run_on_cpu_and_gpu_has_the_cpu_lane_of_the_whole_run() -> None:
+    gpu = Accelerator(memory_bytes=80)
+    machine = MachineInfo(devices={"cpu": 1, "cuda": 1}, dynamo_backends=(), environment={}, accelerators=(gpu,))
+    settings = Settings(jobs=64)  # of cases on the GPU: they compile with a thread each, and the CPU's use all cores
+    whole = lanes_for(["cpu", "cuda"], None, settings, machine)
+    (left,) = lanes_for(["cpu"], None, settings, machine, of_run=["cpu", "cuda"])
+    (alone,) = lanes_for(["cpu"], None, settings, machine)
+    assert left == whole[0]
+    assert (left.jobs, alone.jobs) == (1, 64)
 
 
 def test_no_two_lanes_and_not_the_runner_share_a_physical_core() -> None:

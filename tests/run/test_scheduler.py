@@ -7,10 +7,11 @@ import pytest
 from fake_workers import CHECKED, GOOD, FakeWorkers, Script, entries, outcomes, scheduler
 
 from examples import CASE, INDUCTOR, SPEC, measured, variant_result
-from torchzoo.case import Mode
+from torchzoo.case import Mode, Precision
 from torchzoo.record import Failed, FailureKind, Memory, Record, Skipped
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
+from torchzoo.run.room import kind_of
 from torchzoo.run.scheduler import STOPPED_S
 from torchzoo.run.workers import Exited, Message
 from torchzoo.settings import Stage
@@ -109,7 +110,8 @@ def test_device_memory_is_promised_only_once() -> None:
     workers = FakeWorkers({"a": [GOOD], "b": [GOOD], "c": [GOOD]})
     plan = entries("a", "b", "c", device="cuda")
     under_test = scheduler(workers, jobs=3, lanes=(lane,))
-    under_test.room.learned_bytes = {("a", "eval"): 40.0, ("b", "eval"): 40.0, ("c", "eval"): 20.0}
+    learned = {"a": 40.0, "b": 40.0, "c": 20.0}
+    under_test.room.learned_bytes = {kind_of(one.case): learned[one.case.model] for one in plan}
     list(under_test.run(plan))
     started = {name: when for when, name in workers.did("start")}
     assert started["a@cuda:0"] == started["c@cuda:0"] == 0  # 1.2 * (40 + 20) of 90
@@ -122,8 +124,9 @@ def checks_of(memory_gib: float, **needs_gib: float) -> tuple[FakeWorkers, list[
     workers = FakeWorkers({name: [CHECKED] for name in needs_gib})
     lane = Lane(device="cuda:0", memory_bytes=round(memory_gib * gib / 0.9))
     under_test = scheduler(workers, jobs=len(needs_gib), lanes=(lane,))
-    under_test.room.learned_bytes = {(name, "eval"): need * gib / 1.2 for name, need in needs_gib.items()}
-    return workers, list(under_test.run(entries(*needs_gib, device="cuda")))
+    plan = entries(*needs_gib, device="cuda")
+    under_test.room.learned_bytes = {kind_of(one.case): needs_gib[one.case.model] * gib / 1.2 for one in plan}
+    return workers, list(under_test.run(plan))
 
 
 def test_a_check_is_promised_twice_the_device_memory_when_it_begins() -> None:
@@ -175,8 +178,20 @@ def test_what_a_case_took_is_learned_for_the_next_of_its_kind() -> None:
     script: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (1, took), (0, Exited(0))]
     workers = FakeWorkers({"a": [script]})
     under_test = scheduler(workers, lanes=(Lane(device="cuda:0", memory_bytes=100),))
-    list(under_test.run(entries("a", device="cuda")))
-    assert under_test.room.learned_bytes == {("a", "eval"): 70.0}
+    (planned,) = entries("a", device="cuda")
+    list(under_test.run([planned]))
+    assert under_test.room.learned_bytes == {kind_of(planned.case): 70.0}
+    for changes in ({"device": "cpu"}, {"batch_size": 99}, {"precision": Precision.FP64}):
+        assert kind_of(msgspec.structs.replace(planned.case, **changes)) not in under_test.room.learned_bytes
+
+
+def test_many_cores_do_not_make_cases_of_unknown_size_small() -> None:
+    """A host with 256 cores has 256 jobs. Its 80 GiB of device memory are no more than another's."""
+    gib = 2**30
+    (planned,) = entries("a", device="cuda")
+    lane = Lane(device="cuda:0", memory_bytes=80 * gib)
+    needs = [scheduler(FakeWorkers({}), jobs=jobs).room.device_bytes_of(planned, lane) for jobs in (16, 64, 256)]
+    assert needs[0] == needs[1] == needs[2] == 0.9 * 80 * gib / 16
 
 
 def test_a_host_short_of_memory_starts_one_at_a_time() -> None:
@@ -275,8 +290,9 @@ def test_host_memory_is_promised_only_once() -> None:
     workers = FakeWorkers({"a": [script], "b": [GOOD], "c": [GOOD]})
     workers.available_bytes = 60 * gib
     under_test = scheduler(workers, jobs=2)
-    list(under_test.run(entries("b", "a")))
-    assert under_test.room.learned_host_bytes[("a", "eval")] == 30 * gib
+    plan = entries("b", "a")
+    list(under_test.run(plan))
+    assert under_test.room.learned_host_bytes[kind_of(plan[1].case)] == 30 * gib
     workers.most_alive = 0
     list(under_test.run(entries("a", "a", "c")))
     assert workers.most_alive == 2  # 1.2 * 30 and a small one fit in 58, two of 36 do not

@@ -101,7 +101,7 @@ def script(record: Record, manifest: Manifest, about: str) -> str:
             "backends": str(case.backend),
             "precisions": str(case.precision),
             "memory_formats": str(case.memory_format),
-            "compile_scope": str(case.compile_scope),
+            "compile_scopes": str(case.compile_scope),
             "batch_sizes": str(case.batch_size),
             "worlds": case.world,
             "parallels": str(case.parallel),

@@ -113,6 +113,7 @@ class ForkServer:
         while True:
             answer, culprit = self._start()
             if isinstance(answer, MachineInfo) and culprit is None:
+                answer.environment["cpu_usable"] = len(self._cores)  # libgomp may have bound the server to one
                 return answer
             if culprit is not None:
                 name, reason = culprit

@@ -92,6 +92,7 @@ class ForkedWorkers:
             spec=planned.spec,
             settings=self._settings,
             lane=lane,
+            cores=self._all_cores,
             undisturbed_loop_s=self._undisturbed_loop_s,
             log=str(log),
             scratch=scratch,

@@ -101,8 +101,12 @@ def lanes_for(
     settings: Settings,
     machine: MachineInfo,
     worlds: Sequence[int] = (1,),
+    *,
+    of_run: Sequence[str] = (),
 ) -> tuple[Lane, ...]:
     """The lanes for cases on these devices with so many ranks.
+
+    `of_run` are the devices of the whole run, where only a part of its cases is left.
 
     Raises:
         UsageError: `--devices` has an index that the machine does not have.
@@ -112,7 +116,7 @@ def lanes_for(
         if not kinds or index >= machine.devices[kinds[0]]:
             present = f"{machine.devices[kinds[0]]} of {kinds[0]}" if kinds else "no accelerator"
             raise UsageError(f"--devices: no device {index}; there is {present} here, counted from 0")
-    is_mixed = len({device == CPU for device in devices}) > 1
+    is_mixed = len({device == CPU for device in of_run or devices}) > 1
     cpu_jobs = default_jobs(settings.threads, on_cpu_only=True) if is_mixed else settings.jobs
     physical = physical_cores(usable_cores())
     alone = make_lanes(devices, indices, machine.accelerators, physical=physical, cpu_jobs=cpu_jobs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from torchzoo.case import Mode
+from torchzoo.case import Case, Mode
 from torchzoo.record import Measured
 from torchzoo.run.lanes import CPU, Lane
 from torchzoo.run.plan import PlannedCase
@@ -19,7 +19,17 @@ CHECK_FACTOR = 2.0  # so much more device memory does the check need than what i
 CONTEXT_BYTES = 2**30  # device memory of a worker that has given its model up
 CHECK_HOST_BYTES = 32  # host memory of a check in training, per parameter: what three runs leave behind
 USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
+MOST_ON_DEVICE = 16  # so many cases of unknown size share a device at most: a host's cores say nothing of its memory
 TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
+
+
+#: What cases must share so that one of them tells the memory of another: model, mode, kind of device, precision, batch.
+Kind = tuple[str, str, str, str, int | None]
+
+
+def kind_of(case: Case) -> Kind:
+    """The kind of a case: all of one kind need about the same memory."""
+    return case.model, case.mode, case.device_type, case.precision, case.batch_size
 
 
 @dataclass
@@ -32,8 +42,8 @@ class Room:
     workers: Workers
     running: dict[int, Running]
     jobs: int
-    learned_bytes: dict[tuple[str, str], float] = field(default_factory=dict)  # on the device, by model and mode
-    learned_host_bytes: dict[tuple[str, str], float] = field(default_factory=dict)
+    learned_bytes: dict[Kind, float] = field(default_factory=dict)  # on the device
+    learned_host_bytes: dict[Kind, float] = field(default_factory=dict)
     host_bytes: int | None = None  # host memory that was available when the second worker was to start
 
     def on(self, lane: Lane) -> list[Running]:
@@ -70,27 +80,27 @@ class Room:
         """Device memory that a case will need: as earlier cases took, else as metadata says, else the usual."""
         if lane.memory_bytes is None:
             return 0.0
-        learned = self.learned_bytes.get((planned.case.model, planned.case.mode))
+        learned = self.learned_bytes.get(kind_of(planned.case))
         if learned is not None:
             return 1.2 * learned
         assert planned.spec is not None
         declared = planned.spec.device_memory_gib.get(planned.case.mode)
         if declared is not None:
             return declared * 2**30
-        even_share = DEVICE_SHARE * lane.memory_bytes / self.jobs
-        return max(_weights_bytes(planned), min(USUAL_DEVICE_BYTES, even_share))
+        even_share = DEVICE_SHARE * lane.memory_bytes / min(self.jobs, MOST_ON_DEVICE)
+        return max(_weights_bytes(planned) + CONTEXT_BYTES, min(USUAL_DEVICE_BYTES, even_share))
 
     def host_bytes_of(self, planned: PlannedCase) -> float:
         """Host memory that a case will need: as the processes of earlier cases took, else by its weights."""
-        learned = self.learned_host_bytes.get((planned.case.model, planned.case.mode))
+        learned = self.learned_host_bytes.get(kind_of(planned.case))
         if learned is not None:
             return planned.case.world * 1.2 * learned
         return planned.case.world * (WORKER_BYTES + (_weights_bytes(planned) if planned.case.device == CPU else 0.0))
 
     def learn(self, worker: Running) -> None:
-        """Keep what memory the case took, for the next of its model and mode."""
+        """Keep what memory the case took, for the next of its kind."""
         if isinstance(worker.outcome, Measured):
-            key = (worker.planned.case.model, worker.planned.case.mode)
+            key = kind_of(worker.planned.case)
             memories = [variant.memory for variant in worker.outcome.variants.values()]
             taken = max(m.device_process_bytes or m.device_peak_reserved_bytes or 0 for m in memories)
             self.learned_bytes[key] = max(float(taken), self.learned_bytes.get(key, 0.0))

@@ -70,6 +70,7 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     Raises:
         UsageError, CatalogError, TorchUnusable: the request can't be carried out.
     """
+    _check_jobs(request)
     catalog = find_models(map(Path, request.models_dirs))
     models = read_models(catalog, catalog.select(request.patterns, request.suites))
     tuned = tuned_batches(request.batch_file)
@@ -97,6 +98,18 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     run_store.begin(manifest)
     workers = _workers(server, manifest)
     return Session(manifest=manifest, left=planned, done=(), lanes=lanes, workers=workers)
+
+
+def _check_jobs(request: RunRequest) -> None:
+    """Each device needs a worker.
+
+    Raises:
+        UsageError: there are fewer.
+    """
+    named = len(request.device_indices or ())
+    if request.jobs is not None and request.jobs < named:
+        only = "only one worker lives" if request.jobs == 1 else f"only {request.jobs} workers live"
+        raise UsageError(f"--devices names {named}, but {only} at a time: add --jobs {named}, or name fewer devices")
 
 
 def make_manifest(
@@ -174,7 +187,8 @@ def resumed_run(run: Run, *, retry_failed: bool) -> Session:
     check_same_machine(run, machine.environment)
     devices = list(dict.fromkeys(case.device for case in cases))
     worlds = [case.world for case in cases]
-    lanes = lanes_for(devices, manifest.device_indices, manifest.settings, machine, worlds)
+    of_run = [case.device for case in manifest.cases]
+    lanes = lanes_for(devices, manifest.device_indices, manifest.settings, machine, worlds, of_run=of_run)
     left = rest.plan(missing(models, [case.backend for case in cases]))
     looks_s = (manifest.undisturbed_loop_s, server.host_speed(lanes) if lanes else None)  # no lanes: nothing is left
     undisturbed_loop_s = min(filter(None, looks_s), default=None)

@@ -58,6 +58,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     spec: ModelSpec
     settings: Settings
     lane: Lane
+    cores: tuple[int, ...]  # that the run may use; libgomp may have bound the fork server to one (OMP_PROC_BIND)
     undisturbed_loop_s: float | None  # `environment.host_loop_s` of a host that does nothing else; None: not known
     log: str  # where its standard output and error go
     scratch: str  # an empty folder, for packages of compiled code and for compile caches that start cold
@@ -73,7 +74,7 @@ def work(request: Request, connection: Connection) -> None:
     _limit_host_memory(request.settings.host_memory_limit_bytes)
     _set_environment(request)
     heap.keep_freed()
-    may_use = request.lane.near_cores or usable_cores()
+    may_use = request.lane.near_cores or request.cores
     pin(may_use)
     stage = Stage.START
 
@@ -81,7 +82,8 @@ def work(request: Request, connection: Connection) -> None:
         nonlocal stage
         stage = new
         if new is Stage.EXAMINE:
-            pin(may_use)  # all of them again: the window is over
+            if own_cores:
+                pin(may_use)  # all of them again: the window is over
             tracing.close()  # a check compiles once more
         messages.send(connection, messages.encode(new))
         if (new is Stage.EXAMINE and ranks) or new is Stage.HOLD:
@@ -101,7 +103,8 @@ def work(request: Request, connection: Connection) -> None:
 
     def window() -> None:
         go.acquire()
-        pin(own_cores or usable_cores())
+        if own_cores:  # else its threads stay where they are: OpenMP may have bound each to a core
+            pin(own_cores)
 
     watch = Watch(
         ranks,

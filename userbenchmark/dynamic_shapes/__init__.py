@@ -25,7 +25,7 @@ from torchzoo.record import Failed
 from torchzoo.report import markdown, units
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
-from torchzoo.settings import Settings
+from torchzoo.settings import Settings, StageLimits
 from torchzoo.trials import SizeResult, SizeSweep, Took, TrialRecord, Trials, Turn
 from torchzoo.userbenchmark import Choice, without_result
 from torchzoo.zoo.spec import ModelSpec
@@ -66,7 +66,7 @@ def plan(choice: Choice) -> RunRequest:
         suites=choice.suites,
         models_dirs=choice.models_dirs,
         axes=Axes(modes=(Mode.EVAL,), devices=(), backends=(INDUCTOR,), batch_sizes=(BATCH_SIZE,)),
-        settings=Settings(time_limit_s=3.0),
+        settings=Settings(time_limit_s=1.0, limits=StageLimits(build_s=120.0, compile_s=400.0, measure_s=120.0)),
     )
 
 

@@ -20,7 +20,7 @@ from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, scaled
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
-from torchzoo.settings import Pass, Settings, Stage
+from torchzoo.settings import Pass, Settings, Stage, StageLimits
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice, counted, percent
@@ -71,7 +71,7 @@ def plan(choice: Choice) -> RunRequest:
         axes=Axes(
             modes=(Mode.TRAIN,), devices=(), backends=(Backend("inductor"),), precisions=(Precision.TF32, Precision.AMP)
         ),
-        settings=Settings(time_limit_s=2.0, passes=(Pass.CHECK,)),
+        settings=Settings(time_limit_s=1.0, limits=StageLimits(compile_s=600.0), passes=(Pass.CHECK,)),
     )
 
 

@@ -68,8 +68,8 @@ def plan(choice: Choice) -> RunRequest:
             devices=(),
             backends=BACKENDS,
         ),
-        # A mean with waits of every fifth step needs many steps. The limit has room for them at 0.37 s each.
-        settings=Settings(time_limit_s=120.0, min_samples=160),
+        # A mean with waits of every fifth step needs many steps. The limit has room for them at 0.18 s each.
+        settings=Settings(time_limit_s=60.0, min_samples=160),
         jobs=1,
     )
 

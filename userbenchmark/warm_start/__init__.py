@@ -23,7 +23,7 @@ from torchzoo.errors import UsageError
 from torchzoo.report import markdown, units
 from torchzoo.run.plan import Axes, skip_reason
 from torchzoo.run.request import RunRequest
-from torchzoo.settings import Settings
+from torchzoo.settings import Settings, StageLimits
 from torchzoo.trials import CacheCounts, FirstResult, Packages, Took, Trials, Turn
 from torchzoo.userbenchmark import Choice, without_result
 from torchzoo.zoo.spec import ModelSpec
@@ -83,7 +83,7 @@ def plan(choice: Choice) -> RunRequest:
         suites=choice.suites,
         models_dirs=choice.models_dirs,
         axes=Axes(modes=(Mode.EVAL,), devices=(), backends=(Backend("inductor"),), repeats=PROCESSES),
-        settings=Settings(),
+        settings=Settings(limits=StageLimits(build_s=120.0, compile_s=400.0, measure_s=120.0)),
     )
 
 
