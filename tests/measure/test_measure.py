@@ -205,6 +205,23 @@ def test_warm_up_goes_on_until_nothing_is_compiled_any_more_within_a_limit() -> 
     assert warmed(list(range(1000)), Settings(compiling_limit_s=1.5)) == 15
 
 
+def test_being_stopped_in_the_warm_up_takes_none_of_its_time() -> None:
+    """Others are measured meanwhile, for minutes where many are ready at once."""
+    times = [0.1, 0.1, 130.0, *[0.1] * 20]
+    graphs, clock, steps = [*range(1, 16), 15, 15, 15, 15], FakeClock(), iter(times)
+    taken: list[float] = []
+
+    def step_s() -> float:
+        taken.append(next(steps))
+        return taken[-1]
+
+    counted = lambda: graphs[min(len(taken), len(graphs) - 1)]  # noqa: E731
+    warm = warm_up(clock.variant("candidate", step_s), clock, SETTINGS, counted)
+    assert warm.steps == 1 + 13 + 3  # until nothing was compiled in three steps
+    late = WarmUp(first_step_s=1.0, first_step_cpu_s=1.0, steps_s=(0.1, 0.1, 130.0), result_is_finite=True)
+    assert late.steady_s == 0.1
+
+
 def test_warm_up_says_whether_the_last_result_was_finite() -> None:
     clock = FakeClock()
     good = Variant(name="eager", step=lambda: torch.ones(2), select=lambda: None)

@@ -93,6 +93,25 @@ def with_mark(mark: str) -> list[psutil.Process]:
     return found
 
 
+def test_no_rank_collects_garbage_while_steps_are_timed(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    noting = f"""
+    def train_step(self):
+        import gc
+        with open({str(seen)!r}, "a") as file:
+            file.write(f"{{torch.distributed.get_rank()}} {{gc.isenabled()}}\\n")
+        super().train_step()
+"""
+    make_folder(tmp_path / "zoo", "noting", TINY + noting)
+    done = run(tmp_path / "zoo", "noting", "-t", "train")
+    assert done.returncode == 0, done.stderr
+    lines = seen.read_text().splitlines()
+    for rank in "01":
+        states = [line.endswith("True") for line in lines if line.startswith(rank)]
+        assert states[0]  # in the warm-up
+        assert states.count(False) > 10  # in the window
+
+
 def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "blocks", BLOCKS, METADATA.replace("72", str(PARAMETERS)))
     arguments = ["blocks", "-t", "train", "--parallel", "ddp,fsdp2,tp", "--bs", "4", "--check", "--leak-check"]

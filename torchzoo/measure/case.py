@@ -26,7 +26,6 @@ from torchzoo.measure.latency import (
     host_share,
     measure_latency,
     measure_throughput,
-    quiet_python,
     step_until_steady,
     steps_in,
 )
@@ -173,12 +172,12 @@ def _measure_model(
         steps = sum(run.steps for run in runs)
         finite.require(steps, loss_is_finite=runs[1].warm.result_is_finite, candidate_stepped=True)
 
-    with quiet_python():
+    with gang.quiet():
         stages.enter(Stage.WAIT)
         window()
         stages.enter(Stage.MEASURE)
         gang.everywhere("forget_steps")
-        timing = _time_in_turns(runs, clock, gate, device, settings)
+        timing = _time_in_turns(runs, clock, gate, device, settings, partial(gang.everywhere, "collect"))
         rank_steps_s = gang.everywhere("step_medians_s")
         slowest_s = max(run.step_s for run in runs)
         for run in runs:
@@ -365,7 +364,12 @@ def _host_shares(runs: Sequence[_VariantRun], clock: DeviceClock) -> Iterator[fl
 
 
 def _time_in_turns(
-    runs: Sequence[_VariantRun], clock: DeviceClock, gate: HostGate, device: torch.device, settings: Settings
+    runs: Sequence[_VariantRun],
+    clock: DeviceClock,
+    gate: HostGate,
+    device: torch.device,
+    settings: Settings,
+    collect: Callable[[], object],
 ) -> _Timing:
     """Wait until the device is idle and the host is fast, step until steps are steady, and time blocks in turns."""
     wait_s, is_idle = wait_until_idle(device_probe(device), clock) if clock.is_asynchronous else (None, True)
@@ -378,7 +382,7 @@ def _time_in_turns(
     state_before, host_before_s = environment.device_state(device), environment.host_loop_s()
     steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}
     variants = [run.variant for run in runs]
-    latency = measure_latency(variants, clock, gate, settings, steps_per_block=steps_per_block)
+    latency = measure_latency(variants, clock, gate, settings, steps_per_block=steps_per_block, collect=collect)
     state_after, host_after_s = environment.device_state(device), environment.host_loop_s()
     return _Timing(
         latency=latency,

@@ -7,10 +7,11 @@ step takes as long as that of the slowest rank.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
@@ -125,6 +126,16 @@ class Gang(Ranks):
     def clock(self, own: DeviceClock) -> DeviceClock:
         """A clock whose synchronisation waits for the devices of all ranks."""
         return _GangClock(self, own) if self._lines else own
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """See `quiet_python`; in all ranks. If something is raised inside, the other ranks end with this one."""
+        self.everywhere("quiet")
+        try:
+            yield
+        finally:
+            self.member.loud()
+        self.everywhere("loud")
 
     def synchronize(self, clock: DeviceClock) -> None:
         self.tell(_SYNCHRONIZE)

@@ -106,14 +106,20 @@ class _Round:
 
 
 def measure_latency(
-    variants: Sequence[Variant], clock: Clock, gate: HostGate, settings: Settings, *, steps_per_block: dict[str, int]
+    variants: Sequence[Variant],
+    clock: Clock,
+    gate: HostGate,
+    settings: Settings,
+    *,
+    steps_per_block: dict[str, int],
+    collect: Callable[[], object] = gc.collect,
 ) -> Latency:
     """Time blocks of one variant (A A A A ...) or of two (A B B A  A B B A ...) until the stopping rule ends the pass.
 
     A block is as many steps of a variant as `steps_per_block` says, so that each variant gets about the same time. A
     round is four blocks (one, if a variant alone has slow steps). There is at least one round, whatever the time limit.
-    Garbage is collected between rounds. The rule is asked only when there is a fifth more to judge by than the last
-    time: each time it is asked, values that are close by luck can end the pass too early.
+    Garbage is collected between rounds (`collect`). The rule is asked only when there is a fifth more to judge by than
+    the last time: each time it is asked, values that are close by luck can end the pass too early.
 
     The gate looks at the host before each round and after each of its blocks. A round in which one of these looks finds
     it slow is set aside whole, the gate waits, steps are taken until they are steady on the cores that it chose, and
@@ -129,7 +135,7 @@ def measure_latency(
     while True:
         began = clock.now_ns()
         blocks, is_slow = _one_round(turns, clock, gate, steps_per_block)
-        gc.collect()
+        collect()
         rounds.append(_Round(blocks=blocks, is_slow=is_slow, took_s=(clock.now_ns() - began) / 1e9))
         if is_slow and not gave_up:
             gate.wait(max(0.0, settings.time_limit_s - lost_s))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from statistics import median
 from typing import Any
 
@@ -11,6 +13,7 @@ from torchzoo.case import Case, Parallel
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.finite import FiniteWatch
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
+from torchzoo.measure.latency import quiet_python
 from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.passes.communication import Communication, measure_communication
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
@@ -49,6 +52,7 @@ class Member(Participant):
         self.variants: dict[str, Variant] = {}
         self._began: tuple[str, int] | None = None  # the step since the last synchronisation, and when it began
         self._steps_ns: dict[str, list[int]] = {}
+        self._quiet = contextlib.ExitStack()
 
     def load(self) -> tuple[str, ...]:
         """Import the model's folder. Returns the settings that its libraries changed, and that were put back."""
@@ -100,6 +104,17 @@ class Member(Participant):
             name, began_ns = self._began
             self._steps_ns.setdefault(name, []).append(self.clock.now_ns() - began_ns)
             self._began = None
+
+    def quiet(self) -> None:
+        """Turn this rank's garbage collection off, until `loud`."""
+        self._quiet.enter_context(quiet_python())
+
+    def loud(self) -> None:
+        self._quiet.close()
+
+    def collect(self) -> None:
+        """Collect what became garbage while it was off."""
+        gc.collect()
 
     def forget_steps(self) -> None:
         self._steps_ns.clear()

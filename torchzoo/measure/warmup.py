@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from torchzoo.measure.clock import Clock
@@ -31,9 +32,13 @@ class WarmUp:
 
     @property
     def steady_s(self) -> float:
-        """How long a steady step takes: the last one."""
-        return self.steps_s[-1]
+        """How long a steady step takes: the median of the last three, for the process may have been stopped in one."""
+        return median(self.steps_s[-3:])
 
+
+#: A step that takes so many times as long as the median counts as so many: the process was stopped in it, while others
+#: were measured.
+STOPPED_IN = 10
 
 #: Nothing was compiled in so many of the last steps: then a variant is taken to be compiled.
 STEPS_WITHOUT_COMPILING = 3
@@ -64,9 +69,9 @@ def warm_up(
         if len(steps_s) < settings.warmup_min_steps:
             return False
         if compiled[-1] != compiled[max(0, len(compiled) - 1 - STEPS_WITHOUT_COMPILING)]:
-            return len(steps_s) >= settings.compiling_max_steps or sum(steps_s) >= settings.compiling_limit_s
+            return len(steps_s) >= settings.compiling_max_steps or taken_s(steps_s) >= settings.compiling_limit_s
         is_steady: bool = max(steps_s[-3:]) <= 1.1 * min(steps_s[-3:])
-        return is_steady or len(steps_s) >= settings.warmup_max_steps or sum(steps_s) >= settings.warmup_limit_s
+        return is_steady or len(steps_s) >= settings.warmup_max_steps or taken_s(steps_s) >= settings.warmup_limit_s
 
     while not is_over():
         result = None  # freed before the next is made
@@ -83,6 +88,12 @@ def warm_up(
         steps_s=tuple(steps_s),
         result_is_finite=is_finite(result),
     )
+
+
+def taken_s(steps_s: Sequence[float]) -> float:
+    """How long the steps took together, in seconds, without the time in which the process was stopped."""
+    most_s = STOPPED_IN * median(steps_s)
+    return sum(min(step_s, most_s) for step_s in steps_s)
 
 
 def memory_steps(settings: Settings, warm: WarmUp, *, budget_s: float = 2.0) -> int:

@@ -2,10 +2,11 @@
 
 For eager and for inductor's modes `default`, `reduce-overhead` and `max-autotune`: the initial step, which compiles
 (wall and CPU time, caches empty, one case at a time), the peak of device memory, and the steady step, in training and
-in evaluation under AMP. A blog of 2023 has such a table for GPT-2 XL, of these modes. The documentation of `torch.compile`
-has one more, `max-autotune-no-cudagraphs` (https://docs.pytorch.org/docs/stable/generated/torch.compile.html), which
-`--backend` takes, too. The models are those of the suite `study_modes`: GPT-2 XL, and the smallest GPT-2, since the
-blog's memory is too small for the weights, gradients and Adam's moments of GPT-2 XL.
+in evaluation under AMP. A blog of 2023 has such a table for GPT-2 XL, of these modes. `torch.compile` has one more,
+`max-autotune-no-cudagraphs`, which `--backend` takes, too
+(https://docs.pytorch.org/docs/stable/generated/torch.compile.html). The models are those of the suite `study_modes`:
+GPT-2 XL, and the smallest GPT-2, since the blog's memory is too small for the weights, gradients and Adam's moments of
+GPT-2 XL.
 """
 
 from __future__ import annotations
