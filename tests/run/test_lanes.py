@@ -9,7 +9,7 @@ import pytest
 
 from torchzoo.cores import physical_cores
 from torchzoo.environment import Accelerator, MachineInfo
-from torchzoo.run.lanes import make_lanes, split_cores
+from torchzoo.run.lanes import make_gang_lanes, make_lanes, split_cores
 from torchzoo.run.resources import lanes_for
 from torchzoo.settings import Settings
 
@@ -52,6 +52,23 @@ def test_no_two_lanes_and_not_the_runner_share_a_physical_core() -> None:
     assert [lane.cores for lane in lanes] == [(1, 2, 9, 10), (3, 4, 11, 12), (5, 6, 13, 14)]
     assert {core for lane in lanes for core in lane.cores or ()} <= {core for pair in for_lanes for core in pair}
     assert split_cores(singles(3)) == (None, tuple(singles(3)))
+
+
+def test_each_rank_has_the_cores_of_its_own_device() -> None:
+    """Eight GPUs on two nodes of 32 physical cores. The runner's core is one of the first node."""
+    physical = [(core, core + 64) for core in range(64)]
+    nodes = [tuple(core for pair in half for core in pair) for half in (physical[:32], physical[32:])]
+    gpus = [Accelerator(memory_bytes=80, near_cores=nodes[number // 4]) for number in range(8)]
+    alone = make_lanes(["cuda"], tuple(range(8)), gpus, physical=physical)
+    (gang,) = make_gang_lanes([8], ["cuda"], None, gpus, physical=physical)
+    shares = [gang.cores_of(rank) for rank in range(8)]
+    assert shares == [lane.cores_of(0) for lane in alone]
+    for rank, share in enumerate(shares):
+        assert share is not None
+        assert set(share) <= set(nodes[rank // 4])
+        assert {core % 64 for core in share if core < 64} == {core % 64 for core in share if core >= 64}  # whole cores
+    (on_cpu,) = make_gang_lanes([2], ["cpu"], None, [], physical=physical)
+    assert on_cpu.cores_of(1) is None
 
 
 def test_the_system_tells_which_hyperthreads_share_a_core(tmp_path: Path) -> None:

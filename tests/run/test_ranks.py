@@ -19,7 +19,6 @@ from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.scaling import scalings
 from torchzoo.case import Parallel
 from torchzoo.record import CheckStatus, Failed, FailureKind, Measured, Skipped
-from torchzoo.run.ranks import share_of
 from torchzoo.store import read_run
 from user_models import METADATA, TINY, make_folder
 
@@ -207,9 +206,3 @@ def test_what_can_not_be_parallel_is_skipped_with_the_reason(tmp_path: Path) -> 
     }
     assert set(reasons) == {(Parallel.DDP, "eval"), (Parallel.TP, "train"), (Parallel.TP, "eval")}
     assert "no plan" in reasons[Parallel.TP, "train"]
-
-
-def test_ranks_divide_cores_evenly() -> None:
-    assert [share_of((3, 4, 5, 6, 7), rank, 2) for rank in (0, 1)] == [(3, 4), (5, 6)]
-    assert share_of((1,), 0, 2) is None
-    assert share_of(None, 0, 2) is None

@@ -21,7 +21,7 @@ def tell_bus_peaks(connection: Connection, devices: tuple[str, ...]) -> None:
     def send(why: Outcome) -> None:
         connection.send(_one_line(devices, why.message if isinstance(why, Failed) else str(why)))
 
-    ranks = fork_ranks(devices, None, partial(_follow, devices), _failure, close=[connection])
+    ranks = fork_ranks(devices, [None] * len(devices), partial(_follow, devices), _failure, close=[connection])
     watch = Watch(ranks, died=lambda rank, code: _failure(RuntimeError(f"rank {rank} ended with {code}")), send=send)
     found = attempt(lambda: _lead(devices, [rank.line for rank in ranks]))
     if isinstance(found, Exception):

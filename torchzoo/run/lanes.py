@@ -27,6 +27,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None  # of the device, where known
     jobs: int | None = None  # how many workers may be alive on this lane; None: as many as the run allows
     devices: tuple[str, ...] = ()  # of a lane for cases with several ranks: one for each rank, the first is `device`
+    rank_cores: tuple[tuple[int, ...], ...] = ()  # of such a lane: the part of `cores` that each rank has
     host: str = ""  # where the device is, in a run that is spread over several hosts
 
     @property
@@ -37,6 +38,12 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a case can run here. One on `cuda` can run on any cuda lane for so many ranks."""
         is_device = self.device == case.device or self.device.partition(":")[0] == case.device
         return is_device and max(1, len(self.devices)) == case.world
+
+    def cores_of(self, rank: int) -> tuple[int, ...] | None:
+        """The cores of one rank; None: all may use all."""
+        if not self.devices:
+            return self.cores
+        return self.rank_cores[rank] if self.rank_cores else None
 
     def shares_devices(self, other: Lane) -> bool:
         return bool({self.device, *self.devices} & {other.device, *other.devices})
@@ -133,11 +140,13 @@ def make_gang_lanes(
 
 def _together(lanes: Sequence[Lane]) -> Lane:
     """One lane for a case with as many ranks as there are lanes."""
-    cores = [lane.cores for lane in lanes]
+    rank_cores = tuple(lane.cores for lane in lanes if lane.cores is not None)
+    all_have_some = len(rank_cores) == len(lanes)
     return Lane(
         device=lanes[0].device,
-        cores=None if None in cores else tuple(core for some in cores for core in some or ()),
+        cores=tuple(core for some in rank_cores for core in some) if all_have_some else None,
         devices=tuple(lane.device for lane in lanes),
+        rank_cores=rank_cores if all_have_some else (),
         memory_bytes=lanes[0].memory_bytes,
     )
 

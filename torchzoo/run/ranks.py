@@ -49,7 +49,7 @@ class Rank:
 
 def fork_ranks(
     devices: Sequence[str],
-    cores: Sequence[int] | None,
+    cores: Sequence[tuple[int, ...] | None],
     follow: Callable[[int, str, Connection], None],
     failure: Callable[[BaseException], Failed],
     close: Sequence[Connection],
@@ -58,7 +58,7 @@ def fork_ranks(
 
     Args:
         devices: one for each rank.
-        cores: those of all ranks, which divide them; None: all may use all.
+        cores: those of each rank; None: it may use all.
         follow: what a rank does, given its number, its device and its line to rank 0.
         failure: the outcome that an exception is.
         close: what only rank 0 holds open.
@@ -71,19 +71,11 @@ def fork_ranks(
         if not pid:
             for one in (ours, report, *close, *(other for rank in ranks for other in (rank.line, rank.report))):
                 one.close()
-            _live(number, device, share_of(cores, number, len(devices)), theirs, reporter, follow, failure)
+            _live(number, device, cores[number], theirs, reporter, follow, failure)
         theirs.close()
         reporter.close()
         ranks.append(Rank(number, pid, ours, report))
     return ranks
-
-
-def share_of(cores: Sequence[int] | None, rank: int, ranks: int) -> tuple[int, ...] | None:
-    """The cores of one rank: an even part, in order. None if there is less than one for each."""
-    if cores is None or len(cores) < ranks:
-        return None
-    each = len(cores) // ranks
-    return tuple(cores[rank * each : (rank + 1) * each])
 
 
 def _live(

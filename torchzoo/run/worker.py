@@ -32,7 +32,7 @@ from torchzoo.run.alone import alone_in_process
 from torchzoo.run.debugging import case_folder
 from torchzoo.run.failures import STACKS_SIGNAL, failure
 from torchzoo.run.lanes import Lane
-from torchzoo.run.ranks import Rank, Watch, fork_ranks, share_of
+from torchzoo.run.ranks import Rank, Watch, fork_ranks
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
@@ -98,7 +98,7 @@ def work(request: Request, connection: Connection) -> None:
         _prime(request)
     ranks = _fork_ranks(request, connection)
     tracing.callback(_start_trace(request))
-    own_cores = share_of(request.lane.cores, 0, request.case.world)
+    own_cores = request.lane.cores_of(0)
     go = _listen(connection)
 
     def window() -> None:
@@ -142,7 +142,7 @@ def _fork_ranks(request: Request, connection: Connection) -> list[Rank]:
         return []
     return fork_ranks(
         request.lane.devices,
-        request.lane.cores,
+        [request.lane.cores_of(rank) for rank in range(request.case.world)],
         follow=partial(_follow, request),
         failure=lambda error: failure(error, Stage.START, request.log),
         close=[connection],
