@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import psutil
 
+from torchzoo.container import available_bytes
 from torchzoo.errors import TorchzooError
 from torchzoo.files import to_json
 from torchzoo.run import agent as protocol
@@ -206,7 +207,7 @@ class AgentWorkers:
                 agent.ask(protocol.Kill(ticket=ticket), protocol.Done)
 
     def host_available_bytes(self) -> int:
-        return psutil.virtual_memory().available
+        return available_bytes()
 
     def __enter__(self) -> AgentWorkers:
         self._interrupts.__enter__()

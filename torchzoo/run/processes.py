@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from torchzoo.container import available_bytes
 from torchzoo.cores import pin, usable_cores
 from torchzoo.run import reaper, worker
 from torchzoo.run.failures import STACKS_SIGNAL
@@ -216,7 +217,7 @@ class ForkedWorkers:
         reaper.kill_tree(self._processes[ticket].process.pid, number)
 
     def host_available_bytes(self) -> int:
-        return psutil.virtual_memory().available
+        return available_bytes()
 
     def __enter__(self) -> ForkedWorkers:
         self._interrupts.__enter__()

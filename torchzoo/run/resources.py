@@ -11,6 +11,7 @@ import msgspec
 
 from torchzoo import backends
 from torchzoo.case import Backend
+from torchzoo.container import whole_cores
 from torchzoo.cores import physical_cores, usable_cores
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError
@@ -77,12 +78,12 @@ def missing(models: Models, chosen_backends: Sequence[Backend]) -> dict[str, str
 
 
 def default_jobs(threads: int | None, *, on_cpu_only: bool) -> int:
-    """How many workers prepare at once: one for each core, since none measures meanwhile.
+    """How many workers prepare at once: one for each core that a container may use, since none measures meanwhile.
 
     On the CPU the steps of each worker use `threads` cores (None: all of them), and threads that wait for a busy core
     only spin.
     """
-    cores = len(usable_cores())
+    cores = whole_cores(len(usable_cores()))
     per_worker = (threads or cores) if on_cpu_only else 1
     return max(1, cores // per_worker)
 

@@ -344,10 +344,7 @@ def test_a_detector_is_checked_as_a_set(backend: Callable[..., str]) -> None:
 
 
 def test_results_that_would_fill_the_hosts_memory_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Memory:
-        available = 1000
-
-    monkeypatch.setattr("torchzoo.measure.check.check.psutil.virtual_memory", Memory)
+    monkeypatch.setattr("torchzoo.measure.check.check.available_bytes", lambda: 1000)
     found = check(Classifier, Mode.TRAIN, "aot_eager")
     assert found.status is CheckStatus.REFERENCE_FAILED
     assert found.reason.startswith("the results can't be compared: they take 0.0 GiB of the host's memory, and 0.0 GiB")

@@ -15,13 +15,13 @@ import math
 from collections.abc import Iterable
 
 import msgspec
-import psutil
 import torch
 import torch._dynamo
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
+from torchzoo.container import available_bytes
 from torchzoo.errors import attempt
 from torchzoo.measure.check.judging import Judge
 from torchzoo.measure.check.norms import l2_norm
@@ -156,7 +156,7 @@ def _require_host_memory(runs: Runs, eager: Results) -> None:
     """
     tensors = [tensor for tensor in tree_leaves(list(eager.values.values())) if isinstance(tensor, Tensor)]
     held = sum(tensor.numel() * tensor.itemsize for tensor in tensors)
-    needed, available = MEMORY_OF_RUNS[runs.widest] * held, psutil.virtual_memory().available
+    needed, available = MEMORY_OF_RUNS[runs.widest] * held, available_bytes()
     if needed > available:
         raise CanNotCompare(
             f"they take {needed / 2**30:.1f} GiB of the host's memory, and {available / 2**30:.1f} GiB are free"
