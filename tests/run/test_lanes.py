@@ -94,8 +94,14 @@ def test_the_system_tells_which_hyperthreads_share_a_core(tmp_path: Path) -> Non
 def test_devices_get_the_cores_of_their_numa_node(near: list[Any], cores: list[tuple[int, ...]]) -> None:
     lanes = make_lanes(["cuda"], (0, 1), [Accelerator(near_cores=one) for one in near], physical=singles(9))
     assert [lane.cores for lane in lanes] == cores
-    are_apart = near == [(5, 6, 7, 8), (1, 2, 3, 4)]
-    assert [lane.near_cores for lane in lanes] == (cores if are_apart else [None, None])
+    are_known = near in ([(5, 6, 7, 8), (1, 2, 3, 4)], [(1, 2, 3, 4)] * 2)
+    assert [lane.near_cores for lane in lanes] == (near if are_known else [None, None])
+
+
+def test_a_host_with_one_node_has_no_near_cores() -> None:
+    gpu = Accelerator(near_cores=tuple(range(9)))
+    lanes = make_lanes(["cuda"], (0, 1), [gpu, gpu], physical=singles(9))
+    assert [lane.near_cores for lane in lanes] == [None, None]
 
 
 def test_fewer_cores_than_devices_are_shared() -> None:

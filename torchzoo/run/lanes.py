@@ -105,7 +105,7 @@ def make_lanes(
         else Lane(
             device=name,
             cores=shares[name],
-            near_cores=_logical(near[name]) if len(set(near.values())) > 1 else None,
+            near_cores=_logical(near[name]) if set(near[name]) != set(for_lanes) else None,
             memory_bytes=known[name].memory_bytes if name in known else None,
         )
         for name in names

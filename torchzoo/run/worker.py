@@ -42,6 +42,9 @@ PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
 #: The environment variable with the file in which `torchzoo.run.preload` reports on each of them.
 REPORT_VARIABLE = "TORCHZOO_PRELOAD_REPORT"
 
+#: Inductor's own variable: how many processes compile kernels.
+COMPILE_THREADS_VARIABLE = "TORCHINDUCTOR_COMPILE_THREADS"
+
 #: PyTorch records the last collectives, 2,000 by default. The memory of this record grows until it is full. With few
 #: of them it is full before the leak check begins.
 FLIGHT_RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
@@ -185,7 +188,12 @@ def _threads(request: Request) -> int | None:
 
 
 def _limit_compile_processes(request: Request) -> None:
-    """Let inductor use this worker's part of the cores. The ranks of a gang have more: few gangs prepare at once."""
+    """Let inductor use this worker's part of the cores. The ranks of a gang have more: few gangs prepare at once.
+
+    Where the user has set inductor's own variable, that holds.
+    """
+    if COMPILE_THREADS_VARIABLE in os.environ:
+        return
     from torchzoo.measure.compilation import set_compile_processes
 
     count = request.settings.compile_threads
