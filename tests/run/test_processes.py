@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from examples import CASE, ROOT, SPEC
+from torchzoo.cores import usable_cores
 from torchzoo.run import processes
 from torchzoo.run.fork_server import TorchUnusable
 from torchzoo.run.interrupts import Interrupts
@@ -69,7 +70,7 @@ def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def run_one_case(process: Callable[..., Any], scratch: Path) -> None:
     """A run of one case whose worker is `process`."""
     context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=process)
-    server = SimpleNamespace(context=context, ensure_running=lambda: None)
+    server = SimpleNamespace(context=context, ensure_running=lambda: None, cores=usable_cores())
     with ForkedWorkers(server, Settings()) as workers:  # type: ignore[arg-type]
         scheduler = Scheduler(workers, [Lane(device="cpu")], Settings(), log_path=lambda _: scratch / "log")
         list(scheduler.run((PlannedCase(case=CASE, spec=SPEC),)))

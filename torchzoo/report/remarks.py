@@ -176,7 +176,7 @@ def _of_device(measured: Measured) -> list[Remark]:
 
 def _between(processes: Sequence[Measured]) -> list[Remark]:
     """What should be the same in all processes of a case, and is not."""
-    told = {
+    values_of = {
         "in their device": [one.device_name for one in processes],
         "in their CPU threads": [str(one.threads) for one in processes],
         "in the number of parameters": [f"{one.parameters:,}" for one in processes],
@@ -184,9 +184,9 @@ def _between(processes: Sequence[Measured]) -> list[Remark]:
         "in the settings of precision": [str(dict(sorted(one.precision_flags.items()))) for one in processes],
     }
     return [
-        Remark(Mark.DIFFERENT, f"its processes differ {what}: {' and '.join(values)}")
-        for what, values in ((what, dict.fromkeys(all_values)) for what, all_values in told.items())
-        if len(values) > 1
+        Remark(Mark.DIFFERENT, f"its processes differ {what}: {' and '.join(dict.fromkeys(values))}")
+        for what, values in values_of.items()
+        if len(set(values)) > 1
     ]
 
 

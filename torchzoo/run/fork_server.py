@@ -66,9 +66,8 @@ class ForkServer:
     CUDA; `PYTORCH_NVML_BASED_CUDA_CHECK` prevents that. On a platform without forkserver, workers are spawned and
     import what they need themselves.
 
-    The server, and so its processes, may use all cores that this process could use when the `ForkServer` was made.
-    Also where this process keeps to one core meanwhile, as the runner does: torch in the server sets its number of
-    threads by them.
+    The server and its processes may use `cores`: all that this process could use when the `ForkServer` was made. The
+    runner keeps to one of them meanwhile, and torch in the server sets its number of threads by them.
 
     Args:
         preload: what the server imports beside torch, in the form that `torchzoo.run.preload` takes.
@@ -80,13 +79,13 @@ class ForkServer:
         self.context: Any = multiprocessing.get_context("forkserver" if self._can_fork else "spawn")
         self.import_limit_s = min(import_limit_s, IMPORT_LIMIT_S)
         self.preload = tuple(preload)
-        self._cores = usable_cores()
+        self.cores = usable_cores()
         self.refused: dict[str, str] = {}  # what it does not load, and why
 
     def ensure_running(self) -> None:
         """Start the server if it does not run. Ctrl-C does not reach it before it ignores it. The reaper knows it."""
         if self._can_fork:
-            with sigint_blocked(), this_thread_on(self._cores):
+            with sigint_blocked(), this_thread_on(self.cores):
                 forkserver.ensure_running()
             if (pid := _server()) is not None:
                 keep_alive(pid)
@@ -113,7 +112,7 @@ class ForkServer:
         while True:
             answer, culprit = self._start()
             if isinstance(answer, MachineInfo) and culprit is None:
-                answer.environment["cpu_usable"] = len(self._cores)  # libgomp may have bound the server to one
+                answer.environment["cpu_usable"] = len(self.cores)  # libgomp may have bound the server to one
                 return answer
             if culprit is not None:
                 name, reason = culprit
@@ -159,7 +158,8 @@ class ForkServer:
 
         `machine_info` must have been called before. Nothing of the run may be running.
         """
-        return min(float(self.told(worker.tell_host_speed, cores)) for cores in {lane.cores for lane in lanes})
+        all_cores = {lane.cores or self.cores for lane in lanes}
+        return min(float(self.told(worker.tell_host_speed, cores)) for cores in all_cores)
 
     def told(self, tell: Callable[..., None], argument: Any) -> Any:
         """What a process of the server sends that runs `tell(connection, argument)`.

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from torchzoo.container import available_bytes
-from torchzoo.cores import pin, usable_cores
+from torchzoo.cores import pin
 from torchzoo.run import reaper, worker
 from torchzoo.run.failures import STACKS_SIGNAL
 from torchzoo.run.fork_server import REAPER, SERVER_GONE, STARTS, ForkServer, TorchUnusable, without_main
@@ -75,7 +75,6 @@ class ForkedWorkers:
         self._repeat: int | None = None  # of the cases that the server's processes have measured
         self._settings = settings
         self._own_cores = own_cores
-        self._all_cores = usable_cores()
         self._undisturbed_loop_s = undisturbed_loop_s
         self._processes: dict[int, _Process] = {}
         self._interrupts = Interrupts()
@@ -93,7 +92,7 @@ class ForkedWorkers:
             spec=planned.spec,
             settings=self._settings,
             lane=lane,
-            cores=self._all_cores,
+            cores=self._server.cores,
             undisturbed_loop_s=self._undisturbed_loop_s,
             log=str(log),
             scratch=scratch,
@@ -229,7 +228,7 @@ class ForkedWorkers:
         for ticket in list(self._processes):
             self.kill(ticket)
         if self._own_cores is not None:
-            pin(self._all_cores)
+            pin(self._server.cores)
         self._interrupts.__exit__()
         if self._interrupts.came and kind is None:
             raise KeyboardInterrupt

@@ -92,7 +92,7 @@ def with_jobs(settings: Settings, jobs: int | None, devices: Sequence[str], case
     """The settings with the number of workers and of their compile threads, never more workers than cases."""
     on_cpu_only = all(device == CPU for device in devices)
     jobs = min(jobs or default_jobs(settings.threads, on_cpu_only=on_cpu_only), cases)
-    compile_threads = None if jobs == 1 else max(4, 2 * len(usable_cores()) // jobs)
+    compile_threads = None if jobs == 1 else max(4, 2 * whole_cores(len(usable_cores())) // jobs)
     return msgspec.structs.replace(settings, jobs=jobs, compile_threads=compile_threads)
 
 

@@ -23,7 +23,7 @@ import msgspec
 from torchzoo import heap
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
 from torchzoo.case import EAGER, Case
-from torchzoo.cores import pin, pin_this_thread, usable_cores
+from torchzoo.cores import pin, pin_this_thread
 from torchzoo.environment import MachineInfo, host_loop_s
 from torchzoo.errors import attempt, written
 from torchzoo.record import CANDIDATE_VARIANT, Alone, Failed, FailureKind, Measured, Outcome, Skipped
@@ -183,7 +183,7 @@ def _threads(request: Request) -> int | None:
     """The threads of the CPU that each rank uses. If all ranks compute on the CPU, they divide its cores."""
     case, threads = request.case, request.settings.threads
     if threads is None and case.world > 1 and case.device_type == "cpu":
-        return max(1, len(usable_cores()) // case.world)
+        return max(1, len(request.cores) // case.world)
     return threads
 
 
@@ -198,7 +198,7 @@ def _limit_compile_processes(request: Request) -> None:
 
     count = request.settings.compile_threads
     if count is not None:
-        cores = request.lane.cores or usable_cores()
+        cores = request.lane.cores or request.cores
         set_compile_processes(count if request.case.world == 1 else max(count, len(cores) // (2 * request.case.world)))
 
 
@@ -312,14 +312,14 @@ def tell_measured_peaks(connection: Connection, device_name: str) -> None:
         connection.send(f"can't measure {device_name}: {' '.join(str(error).split())[:300]}")
 
 
-def tell_host_speed(connection: Connection, cores: tuple[int, ...] | None) -> None:
+def tell_host_speed(connection: Connection, cores: tuple[int, ...]) -> None:
     """Send how long the host's loop takes on an undisturbed one of these cores, in seconds.
 
     It is exceeded by nine in ten loops over all of them: some of them may be disturbed, and a few loops are very fast.
     """
     looks_s = []
     for _ in range(5):
-        for core in cores or usable_cores():
+        for core in cores:
             pin_this_thread(core)
             looks_s += [host_loop_s(loops=1) for _ in range(3)]
     connection.send(sorted(looks_s)[len(looks_s) // 10])
