@@ -30,6 +30,9 @@ VARIABLE_PREFIXES = (
     *("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"),
 )
 
+#: The environment variable with the process that has started the agents of a run, each of which has a fork server.
+RUNNER_VARIABLE = "TORCHZOO_RUNNER"
+
 
 class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU or other accelerator. A field is empty or None where it can't be found out."""
@@ -285,7 +288,7 @@ def device_state(device: torch.device) -> DeviceState | None:
         foreign_processes=foreign_processes(
             [process.pid for process in read(pynvml.nvmlDeviceGetComputeRunningProcesses) or ()],
             own=os.getpid(),
-            ancestor=os.getppid(),  # all workers of a run are children of one process
+            ancestor=run_ancestor(),
         ),
     )
 
@@ -306,6 +309,11 @@ def _throttled_s(values: Iterable[Any]) -> dict[str, float]:
         for value in values
         if value.nvmlReturn == 0  # NVML_SUCCESS
     }
+
+
+def run_ancestor() -> int:
+    """The process from which all workers of this worker's run descend: the runner of agents, else the fork server."""
+    return int(os.environ.get(RUNNER_VARIABLE, os.getppid()))
 
 
 def foreign_processes(pids: Iterable[int], *, own: int, ancestor: int) -> int | None:

@@ -14,7 +14,7 @@ from torchzoo.analysis.compare import Change, compare_runs
 from torchzoo.case import Domain
 from torchzoo.errors import UsageError
 from torchzoo.provenance import DifferenceKind
-from torchzoo.record import Check, CheckStatus, HostWatch, Skipped
+from torchzoo.record import Check, CheckStatus, DeviceState, HostWatch, Skipped
 from torchzoo.report import run_comparison as shown
 from torchzoo.report import summary
 
@@ -147,6 +147,16 @@ def test_during_how_many_cases_the_host_stayed_slow_is_said() -> None:
         "the host stayed slow while 2 of 3 cases were measured: such steps count"
     ]
     assert summary.slow_hosts(results_of(base.records)) == []
+
+
+def test_during_how_many_cases_others_used_the_device_is_said() -> None:
+    has_open = measured(device_state_before=DeviceState(foreign_processes=0))
+    has_open = msgspec.structs.replace(has_open, device_state_after=DeviceState(foreign_processes=2))
+    both = [record(has_open, model="a"), record(measured(device_was_busy=True), model="b"), record(model="c")]
+    base, candidate = run_of(both), run_of([record(model=name) for name in "abc"])
+    (line,) = [line for line in shown.summary(compare_runs(base, candidate)) if "device" in line]
+    assert "while 2 cases of the base and 0 of the candidate" in line
+    assert not [line for line in shown.summary(compare_runs(candidate, candidate)) if "device" in line]
 
 
 def test_runs_without_a_common_case_are_refused() -> None:

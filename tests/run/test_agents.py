@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from examples import CASE, ROOT, SPEC, measured
+from torchzoo.environment import foreign_processes, run_ancestor
 from torchzoo.files import to_json
 from torchzoo.run import agent as protocol
 from torchzoo.run.agents import AgentError, AgentProcess, AgentWorkers
@@ -83,6 +84,19 @@ def test_a_python_that_is_not_there_is_one_line() -> None:
     with pytest.raises(AgentError) as error, AgentProcess("one", "/no/python", {}):
         pass
     assert str(error.value) == "one: can't start /no/python: No such file or directory"
+
+
+def test_a_process_of_another_agent_on_the_same_device_is_not_foreign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of an A/B asks, while a worker of the other side has the device open."""
+    python = scripted(tmp_path)
+    with AgentProcess("one", python, {}) as one, AgentProcess("two", python, {}) as two:
+        for name, value in psutil.Process(one.pid).environ().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(os, "getppid", lambda: one.pid)  # that agent's fork server
+        on_device = [one.pid, two.pid, 1]
+        assert foreign_processes(on_device, own=one.pid, ancestor=run_ancestor()) == 1
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import msgspec
 from torchzoo.analysis.bound import Bound, case_bound
 from torchzoo.analysis.figures import CaseFigures, case_figures
 from torchzoo.analysis.reproduce import command
+from torchzoo.analysis.throttling import foreign_processes
 from torchzoo.case import EAGER, Case, Domain
 from torchzoo.provenance import machine_differences
 from torchzoo.record import Compilation, Failed, Manifest, Measured, Outcome, Record, Skipped
@@ -70,6 +71,11 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def host_was_slow(self) -> bool:
         """Whether the host stayed slow while one of its processes was measured: such steps count."""
         return any(measured.host is not None and measured.host.was_slow for measured in self.measured)
+
+    @property
+    def device_was_shared(self) -> bool:
+        """Whether processes of others used the device, or had it open, while one of its processes was measured."""
+        return any(measured.device_was_busy or foreign_processes(measured) for measured in self.measured)
 
     @property
     def has_candidate(self) -> bool:

@@ -55,6 +55,7 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     still_failing: int = 0
     unsteady: tuple[Case, ...] = ()  # compiled again while one of the runs measured them: they are not compared
     slow_hosts: tuple[int, int] = (0, 0)  # cases of each run during which the host stayed slow, of those in both
+    shared_devices: tuple[int, int] = (0, 0)  # and during which the device was used by others, too
 
     @property
     def is_across_hardware(self) -> bool:
@@ -116,7 +117,14 @@ def compare_runs(
         findings=(),
         unsteady=unsteady,
         changes=tuple(_changes(old, new)),
-        slow_hosts=(_on_slow_hosts(old, common), _on_slow_hosts(new, common)),
+        slow_hosts=(
+            sum(old[case].host_was_slow for case in common),
+            sum(new[case].host_was_slow for case in common),
+        ),
+        shared_devices=(
+            sum(old[case].device_was_shared for case in common),
+            sum(new[case].device_was_shared for case in common),
+        ),
         still_failing=sum(old[case].status in BAD and new[case].status in BAD for case in common),
     )
     if is_across_hardware:
@@ -172,10 +180,6 @@ def _processes(old: CaseResult, new: CaseResult, *, in_turns: bool) -> tuple[Seq
     )
     both = sorted(was.keys() & now.keys())
     return [was[repeat] for repeat in both], [now[repeat] for repeat in both]
-
-
-def _on_slow_hosts(results: _Results, common: Iterable[Case]) -> int:
-    return sum(results[case].host_was_slow for case in common)
 
 
 #: A case that could run, and gave no result to trust.

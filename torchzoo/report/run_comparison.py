@@ -76,7 +76,7 @@ def summary(comparison: RunComparison) -> list[str]:
         lines.append(
             f"not compared, compiled again while they were measured ({len(labels)}): {units.first_few(labels)}"
         )
-    lines += [*_seen(comparison), *_slow_hosts(comparison)]
+    lines += [*_seen(comparison), *_slow_hosts(comparison), *_shared_devices(comparison)]
     if single := cases_of_single_processes(comparison):
         lines.append(
             f"{len(single)} cases were measured by one process in each run. One process does not show how much "
@@ -111,6 +111,16 @@ def _slow_hosts(comparison: RunComparison) -> list[str]:
     return [
         f"the host stayed slow while {base} cases of the base and {candidate} of the candidate were measured: such "
         f"steps count (its own loop before each run: {loops})"
+    ]
+
+
+def _shared_devices(comparison: RunComparison) -> list[str]:
+    if not any(comparison.shared_devices):
+        return []
+    base, candidate = comparison.shared_devices
+    return [
+        f"other processes used the device, or had it open, while {base} cases of the base and {candidate} of the "
+        "candidate were measured: such figures count"
     ]
 
 

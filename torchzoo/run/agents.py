@@ -14,6 +14,7 @@ import msgspec
 import psutil
 
 from torchzoo.container import available_bytes
+from torchzoo.environment import RUNNER_VARIABLE
 from torchzoo.errors import TorchzooError
 from torchzoo.files import to_json
 from torchzoo.run import agent as protocol
@@ -68,7 +69,7 @@ class AgentProcess:
                 [self._python, "-P", "-m", "torchzoo.run.agent"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, **self._variables},
+                env={**os.environ, **self._variables, RUNNER_VARIABLE: str(os.getpid())},
                 start_new_session=True,  # Ctrl-C is for the runner, which ends its agents
             )
         except OSError as error:
