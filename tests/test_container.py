@@ -9,6 +9,7 @@ import pytest
 
 from torchzoo import container
 from torchzoo.run import resources
+from torchzoo.settings import Settings
 
 GIB = 2**30
 
@@ -54,3 +55,12 @@ def test_jobs_follow_the_quota(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(resources, "usable_cores", lambda: tuple(range(128)))
     assert resources.default_jobs(None, on_cpu_only=False) == 3
     assert resources.default_jobs(1, on_cpu_only=True) == 3
+
+
+def test_compile_threads_do_not_follow_the_number_of_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "usable_cores", lambda: tuple(range(16)))
+    short, long = (resources.with_jobs(Settings(), None, ["cuda"], cases) for cases in (1, 100))
+    assert (short.jobs, long.jobs) == (1, 16)
+    assert short.compile_threads == long.compile_threads == 4
+    alone = [resources.with_jobs(Settings(), 1, ["cuda"], cases).compile_threads for cases in (1, 100)]
+    assert alone == [None, None]  # --exclusive: PyTorch's own choice

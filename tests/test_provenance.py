@@ -11,6 +11,7 @@ import pytest
 from examples import CASE, manifest, measured, record, run_of
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.compare import compare_runs
+from torchzoo.case import Backend
 from torchzoo.errors import UsageError
 from torchzoo.provenance import DifferenceKind, machine_differences, run_differences
 from torchzoo.record import Manifest, Record
@@ -248,6 +249,17 @@ def test_a_comparison_shows_other_differences_and_does_not_ask() -> None:
         "threads": ("other", "8", "none"),
         "workers": ("other", "4", "1"),
     }
+
+
+def test_a_comparison_shows_in_how_many_processes_inductor_compiled() -> None:
+    def compiled(compile_threads: int | None) -> Run:
+        settings = msgspec.structs.replace(SETTINGS, compile_threads=compile_threads)
+        cases = (msgspec.structs.replace(CASE, device="cuda", backend=Backend("inductor")),)
+        return run_of([], cases=cases, environment=ENVIRONMENT, settings=settings)
+
+    assert differences(compiled(4), compiled(None)) == {"compile threads": ("other", "4", "PyTorch's own choice")}
+    eager = run(settings=msgspec.structs.replace(SETTINGS, compile_threads=4))
+    assert differences(eager, run()) == {}
 
 
 def test_a_comparison_of_cpu_runs_does_not_look_at_gpus() -> None:

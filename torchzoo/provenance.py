@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from torchzoo.case import EAGER
 from torchzoo.record import Manifest, Measured
 from torchzoo.store import Run
 
@@ -159,6 +160,8 @@ def _facts(manifest: Manifest, *, gpus: str | None) -> _Facts:
     facts[kind.OTHER, "threads"] = settings.threads
     facts[kind.OTHER, "compile caches"] = settings.cache
     facts[kind.OTHER, "workers"] = settings.jobs
+    if any(case.backend != EAGER for case in manifest.cases):
+        facts[kind.OTHER, "compile threads"] = settings.compile_threads or "PyTorch's own choice"
     return {key: str(value) for key, value in facts.items() if value not in (None, "")}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torchzoo.errors import TorchzooError, one_line
 
-SCHEMA = 3
+SCHEMA = 4
 APPLICATION_ID = 0x747A6869  # in the file's header, so that no other database is taken for an index
 BUSY_S = 60.0  # how long a process waits while another one writes
 

@@ -17,7 +17,7 @@ from torchzoo.zoo.requirements import distribution_name
 #: Facts that follow from the version of torch.
 _OF_TORCH = frozenset({"torch_commit", "cuda", "hip", "cudnn"})
 #: Facts of a run that are no software.
-_NO_SOFTWARE = frozenset({"threads", "compile caches", "workers", "GPUs"})
+_NO_SOFTWARE = frozenset({"threads", "compile caches", "compile threads", "workers", "GPUs"})
 
 
 class Sides(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,11 +89,14 @@ def default_jobs(threads: int | None, *, on_cpu_only: bool) -> int:
 
 
 def with_jobs(settings: Settings, jobs: int | None, devices: Sequence[str], cases: int) -> Settings:
-    """The settings with the number of workers and of their compile threads, never more workers than cases."""
+    """The settings with the number of workers, never more than cases, and of their compile threads.
+
+    The compile threads do not follow the number of cases: a case compiles alike in a short and in a long run.
+    """
     on_cpu_only = all(device == CPU for device in devices)
-    jobs = min(jobs or default_jobs(settings.threads, on_cpu_only=on_cpu_only), cases)
-    compile_threads = None if jobs == 1 else max(4, 2 * whole_cores(len(usable_cores())) // jobs)
-    return msgspec.structs.replace(settings, jobs=jobs, compile_threads=compile_threads)
+    most = jobs or default_jobs(settings.threads, on_cpu_only=on_cpu_only)
+    compile_threads = None if most == 1 else max(4, 2 * whole_cores(len(usable_cores())) // most)
+    return msgspec.structs.replace(settings, jobs=min(most, cases), compile_threads=compile_threads)
 
 
 def lanes_for(
