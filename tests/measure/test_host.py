@@ -193,6 +193,13 @@ def test_it_waits_for_enough_fast_cores_and_then_takes_the_fastest() -> None:
     assert hopeless.gate.waited_s < 1.1
 
 
+def test_a_process_that_computes_in_several_threads_keeps_a_core_for_each() -> None:
+    cores = Cores(lambda _: {0, 1, 2})
+    cores.gate.least_cores = 5
+    assert not cores.gate.wait(limit_s=0.1)
+    assert cores.gate.fast_cores == (3, 4, 5, 0, 1)  # the fastest of the slow ones, too
+
+
 def test_a_loop_a_little_slower_than_usual_is_no_slow_host() -> None:
     clock = FakeClock()
     looks = iter([SLOW * 0.99, SLOW * 1.01])

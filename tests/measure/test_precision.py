@@ -35,6 +35,13 @@ def _pytorch_flags_as_they_were() -> Any:
     torch.backends.cudnn.allow_tf32 = cudnn
 
 
+@pytest.mark.parametrize(("elements", "uses"), [(32_768, True), (32_767, False)])
+def test_a_step_with_a_large_operand_on_the_cpu_uses_its_threads(tmp_path: Path, *, elements: int, uses: bool) -> None:
+    model = tiny(tmp_path)
+    moment = torch.zeros(elements)  # as an optimizer on the CPU has; in place, and without a result
+    assert inspect_step(model, lambda: torch._foreach_add_([moment], 1.0)).uses_cpu_threads is uses
+
+
 def tiny(tmp_path: Path, mode: Mode = Mode.TRAIN, code: str = TINY) -> Model:
     make_folder(tmp_path, "tiny", code)
     return load_model_class(find_models([tmp_path]).spec("tiny"))(mode, "cpu", 4)

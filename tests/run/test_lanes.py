@@ -9,7 +9,7 @@ import pytest
 
 from torchzoo.cores import physical_cores
 from torchzoo.environment import Accelerator, MachineInfo
-from torchzoo.run.lanes import make_gang_lanes, make_lanes, split_cores
+from torchzoo.run.lanes import Lane, make_gang_lanes, make_lanes, split_cores
 from torchzoo.run.resources import lanes_for
 from torchzoo.settings import Settings
 
@@ -67,8 +67,22 @@ def test_each_rank_has_the_cores_of_its_own_device() -> None:
         assert share is not None
         assert set(share) <= set(nodes[rank // 4])
         assert {core % 64 for core in share if core < 64} == {core % 64 for core in share if core >= 64}  # whole cores
-    (on_cpu,) = make_gang_lanes([2], ["cpu"], None, [], physical=physical)
-    assert on_cpu.cores_of(1) is None
+
+
+@pytest.mark.parametrize(
+    ("physical", "world", "shares"),
+    [
+        ([(0, 4), (1, 5), (2, 6), (3, 7)], 2, [(0, 1, 4, 5), (2, 3, 6, 7)]),
+        (singles(5), 2, [(0, 1), (2, 3)]),  # as many for each: the slowest rank decides
+        (singles(2), 3, [(0,), (1,), (0,)]),  # too few
+    ],
+)
+def test_ranks_on_the_cpu_divide_its_physical_cores(
+    physical: list[tuple[int, ...]], world: int, shares: list[tuple[int, ...]]
+) -> None:
+    (lane,) = make_gang_lanes([world], ["cpu"], None, [], physical=physical)
+    assert [lane.cores_of(rank) for rank in range(world)] == shares
+    assert lane.shares_cores(Lane(device="cuda:0", cores=(99,)))  # no other window is open beside it
 
 
 def test_the_system_tells_which_hyperthreads_share_a_core(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from torchzoo.analysis import leaks
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.scaling import scalings
 from torchzoo.case import Parallel
+from torchzoo.cores import usable_cores
 from torchzoo.record import CheckStatus, Failed, FailureKind, Measured, Skipped
 from torchzoo.store import read_run
 from user_models import METADATA, TINY, make_folder
@@ -92,13 +93,14 @@ def with_mark(mark: str) -> list[psutil.Process]:
     return found
 
 
-def test_no_rank_collects_garbage_while_steps_are_timed(tmp_path: Path) -> None:
+def test_while_steps_are_timed_no_rank_collects_garbage_and_each_has_cores_of_its_own(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     noting = f"""
     def train_step(self):
         import gc
         with open({str(seen)!r}, "a") as file:
-            file.write(f"{{torch.distributed.get_rank()}} {{gc.isenabled()}}\\n")
+            cores = ",".join(map(str, os.sched_getaffinity(0)))
+            file.write(f"{{torch.distributed.get_rank()}} {{cores}} {{gc.isenabled()}}\\n")
         super().train_step()
 """
     make_folder(tmp_path / "zoo", "noting", TINY + noting)
@@ -109,6 +111,10 @@ def test_no_rank_collects_garbage_while_steps_are_timed(tmp_path: Path) -> None:
         states = [line.endswith("True") for line in lines if line.startswith(rank)]
         assert states[0]  # in the warm-up
         assert states.count(False) > 10  # in the window
+    if len(usable_cores()) > 1:
+        timed = [line.split()[:2] for line in lines if line.endswith("False")]
+        first, other = ({core for rank, cores in timed if rank == one for core in cores.split(",")} for one in "01")
+        assert not first & other
 
 
 def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,17 +67,14 @@ def measure_case(
     tell: Tell,
     window: Callable[[], Any],
     *,
-    undisturbed_loop_s: float | None = None,
-    cores: tuple[int, ...] | None = None,
+    gate: HostGate | None = None,
     lines: Sequence[Line] = (),
 ) -> Measured:
     """Measure one case on the device of that name, and check its results where the settings ask for it.
 
     `tell` is told each stage as it begins. `window` returns when this case may be measured, alone: until then other
-    cases are prepared at the same time. `undisturbed_loop_s` is what `environment.host_loop_s` takes on a host that
-    does nothing else; if it is None, nothing is measured again when the host is slow. `cores` are those that the case
-    may use while it is measured; it is kept to the fast ones among them. None: all cores, fast or slow. `lines` lead to
-    the other ranks of a case that has several.
+    cases are prepared at the same time. `gate` watches the host for the first rank; without one, nothing is measured
+    again when the host is slow. `lines` lead to the other ranks of a case that has several.
 
     Raises:
         NotRunnable: the case can't run as its label says, or its training is not finite in eager.
@@ -87,13 +83,12 @@ def measure_case(
     stages = Stages(tell)
     device = use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
-    gang = Gang(Member(case, spec, device), lines)
+    gang = Gang(Member(case, spec, device, gate=gate), lines)
     put_back: tuple[str, ...] = gang.everywhere("load")[0]
     model_class = gang.member.model_class
-    gate = HostGate(undisturbed_loop_s, time.perf_counter_ns, cores)
     not_finite: NotFinite | None = None
     try:
-        measured = _measure_model(gang, case, spec, device, settings, stages, window, gate)
+        measured = _measure_model(gang, case, spec, device, settings, stages, window)
     except NotFinite as error:
         not_finite = error.with_traceback(None)  # its frames hold the model
     gang.everywhere("release")
@@ -132,7 +127,6 @@ def _measure_model(
     settings: Settings,
     stages: Stages,
     window: Callable[[], Any],
-    gate: HostGate,
 ) -> Measured:
     """Everything but the check.
 
@@ -153,7 +147,7 @@ def _measure_model(
     finite = member.finite
 
     stages.enter(Stage.WARM_UP)
-    clock = gang.clock(DeviceClock(device))
+    clock, gate = gang.clock(DeviceClock(device)), gang.gate()
     patient = gang.clock(PatientClock(device))
     with refusals_are_skips(case.precision):
         eager = _warmed_up(gang, EAGER_VARIANT, patient, settings)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.host import WAIT_S, HostGate
 from torchzoo.measure.member import Member
 from torchzoo.measure.process_group import Participant
 from torchzoo.measure.variant import Variant
@@ -127,6 +128,10 @@ class Gang(Ranks):
         """A clock whose synchronisation waits for the devices of all ranks."""
         return _GangClock(self, own) if self._lines else own
 
+    def gate(self) -> HostGate:
+        """The member's gate; with several ranks, one at which all look and wait at the same time."""
+        return _GangGate(self) if self._lines else self.member.gate
+
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """See `quiet_python`; in all ranks. If something is raised inside, the other ranks end with this one."""
@@ -160,6 +165,22 @@ class _GangClock(DeviceClock):
 
     def synchronize(self) -> None:
         self._gang.synchronize(self._own)
+
+
+class _GangGate(HostGate):
+    """The host is as slow as the slowest rank finds it. Each rank has its own cores."""
+
+    def __init__(self, gang: Gang) -> None:
+        own = gang.member.gate
+        super().__init__(own.undisturbed_s, own.now_ns, look_s=lambda: max(gang.everywhere("look_at_host")))
+        self._gang = gang
+
+    def wait(self, limit_s: float = WAIT_S) -> bool:
+        began = self.now_ns()
+        found = self._gang.everywhere("wait_for_host", limit_s, self.matters)
+        self.waited_s += (self.now_ns() - began) / 1e9
+        self.fast_cores = tuple(core for _, cores in found for core in cores)
+        return all(is_fast for is_fast, _ in found)
 
 
 def follow(own: Any, line: Line) -> None:

@@ -45,6 +45,7 @@ class HostGate:
         pin_thread: keeps this thread on one core.
         pin_all: keeps all threads of this process on some cores.
         matters: whether the steps wait for the host at all. If not, the host is never slow.
+        least_cores: the process is kept on so many cores at least, fast or slow.
     """
 
     undisturbed_s: float | None
@@ -54,6 +55,7 @@ class HostGate:
     pin_thread: Callable[[int], None] = pin_this_thread
     pin_all: Callable[[Iterable[int]], None] = pin
     matters: bool = True
+    least_cores: int = LEAST_CORES
     waited_s: float = 0.0
     looks_s: list[float] = field(default_factory=list)  # those beside timed blocks and runs, in their order
     fast_cores: tuple[int, ...] = ()  # where the process was kept last; empty: on all its cores
@@ -89,7 +91,7 @@ class HostGate:
             self.pin_thread(core)
             took_s[core] = self.look_s()
         fast = [core for core in self.cores if not self._is_slow(took_s[core])]
-        least = min(LEAST_CORES, len(self.cores))
+        least = min(self.least_cores, len(self.cores))
         is_enough = len(fast) >= least
         self.fast_cores = tuple(fast if is_enough else sorted(self.cores, key=took_s.__getitem__)[:least])
         self.pin_all(self.fast_cores)

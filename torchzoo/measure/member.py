@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import time
 from statistics import median
 from typing import Any
 
@@ -13,6 +14,7 @@ from torchzoo.case import Case, Parallel
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.finite import FiniteWatch
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
+from torchzoo.measure.host import LEAST_CORES, HostGate
 from torchzoo.measure.latency import quiet_python
 from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.passes.communication import Communication, measure_communication
@@ -25,9 +27,9 @@ from torchzoo.zoo.catalog import library_imports, load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
 
-def new_member(case: Case, spec: ModelSpec, device: str, threads: int | None, rank: int) -> Member:
+def new_member(case: Case, spec: ModelSpec, device: str, threads: int | None, rank: int, gate: HostGate) -> Member:
     """A rank other than the first, in a process of its own, which is made to use `device`."""
-    return Member(case, spec, use_device(device, threads), rank)
+    return Member(case, spec, use_device(device, threads), rank, gate)
 
 
 class Member(Participant):
@@ -38,6 +40,7 @@ class Member(Participant):
         spec: of its model.
         device: this rank's own.
         rank: counted from 0.
+        gate: watches this rank's cores; without one, the host is never slow.
     """
 
     model_class: type[Model]
@@ -45,9 +48,12 @@ class Member(Participant):
     inspection: Inspection
     finite: FiniteWatch
 
-    def __init__(self, case: Case, spec: ModelSpec, device: torch.device, rank: int = 0) -> None:
+    def __init__(
+        self, case: Case, spec: ModelSpec, device: torch.device, rank: int = 0, gate: HostGate | None = None
+    ) -> None:
         super().__init__(device, rank, case.world)
         self.case, self.spec = case, spec
+        self.gate = gate or HostGate(None, time.perf_counter_ns)
         self.clock = DeviceClock(device)
         self.variants: dict[str, Variant] = {}
         self._began: tuple[str, int] | None = None  # the step since the last synchronisation, and when it began
@@ -85,6 +91,8 @@ class Member(Participant):
     def inspect(self) -> None:
         """Take one eager step, and note what it computes in and how it calls its networks."""
         self.inspection = inspect_step(self.model, self.model.measured_step)
+        if self.inspection.uses_cpu_threads:  # two of them on one core wait for each other
+            self.gate.least_cores = max(LEAST_CORES, torch.get_num_threads())
 
     def add_candidate(self) -> None:
         """Compile what the case's backend compiles. The first step of the variant will do it."""
@@ -104,6 +112,15 @@ class Member(Participant):
             name, began_ns = self._began
             self._steps_ns.setdefault(name, []).append(self.clock.now_ns() - began_ns)
             self._began = None
+
+    def look_at_host(self) -> float:
+        """How long the host's loop takes this rank now, in seconds."""
+        return self.gate.look_s()
+
+    def wait_for_host(self, limit_s: float, matters: bool) -> tuple[bool, tuple[int, ...]]:  # noqa: FBT001
+        """See `HostGate.wait`. Returns whether the host is fast, and the cores that this rank is kept to."""
+        self.gate.matters = matters
+        return self.gate.wait(limit_s), self.gate.fast_cores
 
     def quiet(self) -> None:
         """Turn this rank's garbage collection off, until `loud`."""

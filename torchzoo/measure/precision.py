@@ -38,6 +38,9 @@ CAST_DTYPES = {
 }
 NATIVE_DTYPES = {NativeDtype.FP32: torch.float32, NativeDtype.FP64: torch.float64}
 
+#: PyTorch divides an operator on the CPU among its threads from so many elements on (at::internal::GRAIN_SIZE).
+GRAIN_SIZE = 32_768
+
 
 class LabelNotReached(RuntimeError):
     """The model does not do what the case's label says; measuring it would be a lie."""
@@ -133,6 +136,7 @@ class Inspection:
     calls: dict[str, Call]  # the first call of each network that the step calls, by network name
     operator_dtypes: dict[str, int]  # how many floating results the operators have, by dtype
     quantized_operators: dict[str, int] = field(default_factory=dict)  # those with a quantized operand, by name
+    uses_cpu_threads: bool = False  # an operator has an operand on the CPU that is large enough for several threads
 
     def take_calls(self) -> dict[str, Call]:
         """Give the calls away. They hold tensors, which must not be alive when a variant's memory is read."""
@@ -144,18 +148,22 @@ class Inspection:
 class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the floating results of all operators by dtype, without scalars (losses, Adam's step counters).
 
-    It also counts the operators that have a quantized operand, by name.
+    It also counts the operators that have a quantized operand, by name, and sees whether one may use the CPU's threads.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[torch.dtype] = Counter()
         self.quantized: Counter[str] = Counter()
+        self.uses_cpu_threads = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(map(is_quantized_tensor, types)):
             return NotImplemented  # torchao runs other operators in its place, which come here next
-        if any(isinstance(leaf, Tensor) and leaf.dtype in QUANTIZED_DTYPES for leaf in tree_leaves(args)):
+        operands = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
+        if any(operand.device.type == "cpu" and operand.numel() >= GRAIN_SIZE for operand in operands):
+            self.uses_cpu_threads = True
+        if any(operand.dtype in QUANTIZED_DTYPES for operand in operands):
             self.quantized[func.name().rpartition("::")[2].partition(".")[0]] += 1
         results = func(*args, **(kwargs or {}))
         for leaf in (results,) if isinstance(results, Tensor) else tree_leaves(results):
@@ -176,6 +184,7 @@ def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
         calls=calls,
         operator_dtypes={_name(dtype): n for dtype, n in dtypes.counts.items()},
         quantized_operators=dict(dtypes.quantized),
+        uses_cpu_threads=dtypes.uses_cpu_threads,
     )
 
 

@@ -27,7 +27,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None  # of the device, where known
     jobs: int | None = None  # how many workers may be alive on this lane; None: as many as the run allows
     devices: tuple[str, ...] = ()  # of a lane for cases with several ranks: one for each rank, the first is `device`
-    rank_cores: tuple[tuple[int, ...], ...] = ()  # of such a lane: the part of `cores` that each rank has
+    rank_cores: tuple[tuple[int, ...], ...] = ()  # of such a lane: what each rank has of the cores
     host: str = ""  # where the device is, in a run that is spread over several hosts
 
     @property
@@ -123,19 +123,26 @@ def make_gang_lanes(
     """The lanes of cases with several ranks: for each number of ranks, neighbours among the accelerators.
 
     Accelerators that are left over have no lane. Without `indices` there is one lane for each number: the first ones.
-    On the CPU, each rank has a part of the cores.
+    On the CPU, each rank has an equal part of all cores.
     """
     gangs = []
     for world in worlds:
         for kind in dict.fromkeys(device.partition(":")[0] for device in devices):
             if kind == CPU:
-                gangs.append(Lane(device=CPU, devices=(CPU,) * world, jobs=1))
+                gangs.append(Lane(device=CPU, devices=(CPU,) * world, rank_cores=_divided(physical, world), jobs=1))
                 continue
             chosen = indices or tuple(range(world))
             alone = make_lanes([kind], chosen, accelerators, physical=physical)
             starts = range(0, len(alone) - world + 1, world)
             gangs += [_together(alone[start : start + world]) for start in starts]
     return tuple(gangs)
+
+
+def _divided(physical: Sequence[PhysicalCore], world: int) -> tuple[tuple[int, ...], ...]:
+    """The logical cores of each rank on the CPU. Ranks share a physical core only where there are too few."""
+    share = max(1, len(physical) // world)
+    starts = [rank * share % len(physical) for rank in range(world)]
+    return tuple(_logical(physical[start : start + share]) for start in starts)
 
 
 def _together(lanes: Sequence[Lane]) -> Lane:

@@ -17,13 +17,14 @@ from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from torchzoo import heap
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
 from torchzoo.case import EAGER, Case
-from torchzoo.cores import pin, pin_this_thread
+from torchzoo.cores import physical_cores, pin, pin_this_thread
 from torchzoo.environment import MachineInfo, host_loop_s
 from torchzoo.errors import attempt, written
 from torchzoo.record import CANDIDATE_VARIANT, Alone, Failed, FailureKind, Measured, Outcome, Skipped
@@ -35,6 +36,9 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.ranks import Rank, Watch, fork_ranks
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from torchzoo.measure.host import HostGate
 
 #: The environment variable with the modules, separated by commas, that `torchzoo.run.preload` loads.
 PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
@@ -114,7 +118,7 @@ def work(request: Request, connection: Connection) -> None:
         died=lambda rank, code: _rank_died(rank, code, request.log),
         send=lambda why: messages.send(connection, _outcome_line(why, stage, request.log)),
     )
-    result = attempt(lambda: _measure(request, tell, window=window, cores=own_cores, ranks=ranks))
+    result = attempt(lambda: _measure(request, tell, window=window, ranks=ranks))
     if isinstance(result, Measured) and alone is not None:
         result = _with_alone(result, alone)
     cause = watch.cause(time.monotonic()) if isinstance(result, Exception) else None
@@ -159,7 +163,8 @@ def _follow(request: Request, number: int, device: str, line: Connection) -> Non
 
     _limit_compile_processes(request)
     _start_trace(request, number)
-    follow(new_member(request.case, request.spec, device, _threads(request), number), Line(line))
+    member = new_member(request.case, request.spec, device, _threads(request, number), number, _gate(request, number))
+    follow(member, Line(line))
 
 
 def _start_trace(request: Request, rank: int = 0) -> Callable[[], None]:
@@ -179,12 +184,26 @@ def _rank_died(rank: int, code: int, log: str) -> Failed:
     return Failed(kind=FailureKind.CRASHED, stage=Stage.START, message=message, log=log)
 
 
-def _threads(request: Request) -> int | None:
-    """The threads of the CPU that each rank uses. If all ranks compute on the CPU, they divide its cores."""
-    case, threads = request.case, request.settings.threads
-    if threads is None and case.world > 1 and case.device_type == "cpu":
-        return max(1, len(request.cores) // case.world)
-    return threads
+def _threads(request: Request, rank: int = 0) -> int | None:
+    """The threads of the CPU that a rank uses: PyTorch's own choice, but no more than its physical cores.
+
+    Where more threads than cores compute together, they spin while they wait for each other: Adam on the CPU took a
+    hundred times as long with two threads on one core as with one.
+    """
+    cores = request.lane.cores_of(rank)
+    if request.settings.threads is not None or cores is None:
+        return request.settings.threads
+    import torch
+
+    return min(torch.get_num_threads(), len(physical_cores(cores)))
+
+
+def _gate(request: Request, rank: int = 0) -> HostGate:
+    """The gate of a rank. What computes on the CPU needs all of its cores, fast or slow."""
+    from torchzoo.measure.host import HostGate
+
+    cores = None if request.case.device_type == "cpu" else request.lane.cores_of(rank)
+    return HostGate(request.undisturbed_loop_s, time.perf_counter_ns, cores)
 
 
 def _limit_compile_processes(request: Request) -> None:
@@ -206,7 +225,6 @@ def _measure(
     request: Request,
     tell: Callable[[Stage], None],
     window: Callable[[], object],
-    cores: tuple[int, ...] | None = None,
     ranks: Sequence[Rank] = (),
 ) -> Measured:
     from torchzoo.measure.case import measure_case
@@ -220,8 +238,7 @@ def _measure(
         msgspec.structs.replace(request.settings, threads=_threads(request)),
         tell,
         window=window,
-        undisturbed_loop_s=request.undisturbed_loop_s,
-        cores=cores,
+        gate=_gate(request),
         lines=[Line(rank.line) for rank in ranks],
     )
 
