@@ -227,16 +227,16 @@ def test_compile_modes_has_eager_first_and_says_when_compiling_pays() -> None:
         [
             example(compared_with(1.1), backend=Backend("inductor", "max-autotune")),
             example(quick, backend=INDUCTOR),
-            example(measured(variants={"eager": variant_result(device_active_s=0.09)}), backend=EAGER),
+            example(measured(), backend=EAGER),
         ],
     )
     rows = table(report("gpt2_modes", run), "backend")
     assert [row[0] for row in rows] == ["eager", "inductor:max-autotune", "inductor"]
     assert rows[2][3] == "20.5 s"
-    assert [row[8] for row in rows] == ["90.0 ms, 90%", "", ""]
     assert rows[2][9] == "2.000x [2.000, 2.000]"
     assert rows[2][10] == "201 steps"
     assert rows[1][10] == "never, or not known"
+    assert "### Where the time of a step goes" not in report("gpt2_modes", run)  # the device's time is not known
     alone = table(report("gpt2_modes", run_of([example(quick, backend=INDUCTOR)])), "backend")
     assert alone[0][0] == "eager (beside inductor)"
 
