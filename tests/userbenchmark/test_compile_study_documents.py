@@ -111,7 +111,7 @@ def test_resnets_have_both_kinds_of_images_beside_each_published_time() -> None:
     assert rows["resnet18, torchscript:script, images on the device"][0] == "0.144 s, sigma 0.049"
     assert rows["resnet18, inductor, images loaded"][:3] == [
         "0.403 s, sigma 0.161",
-        "0.6 s [0.6, 0.6], sigma 0; 16 iterations; compiled 1 more graphs while it was measured",
+        "0.6 s [0.6, 0.6], sigma 0; 16 iterations at batch 4; compiled 1 more graphs while it was measured",
         "1.49 of the published",
     ]
     assert rows["resnet34, inductor"][1] == "not measured: no measured case of this run gives it"
