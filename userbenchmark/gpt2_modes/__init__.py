@@ -52,12 +52,12 @@ steps after which the time that compiling cost is regained. It is computed from 
 Device memory is the allocator's peak over a few steady steps, weights included. What CUDA graphs keep for themselves is
 part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended.
 
-*Where the time of a step goes* tells why a mode is slower or faster than eager. A step has two parts: the device works
-(kernels, copies and memory sets), or it waits for the host. If a mode makes the device work less and the step is not
-faster, the host limits the step: it does not hand over the work as fast. The device bounds a step if it works in at
-least 90% of the time; the host does if it works in less than half; else both do. The device's time and the number of
-kernels are those of one step under the profiler. They have no interval. In a CUDA graph each kernel counts, though the
-host launches them all at once.
+*Where the time of a step goes* tells why a mode is slower or faster than eager. (On the CPU this is not known, and the
+part is missing.) A step has two parts: the device works (kernels, copies and memory sets), or it waits for the host. If
+a mode makes the device work less and the step is not faster, the host limits the step: it does not hand over the work
+as fast. The device bounds a step if it works in at least 90% of the time; the host does if the device works in less
+than half; else both do. The device's time and the number of kernels are those of one step under the profiler. They have
+no interval. In a CUDA graph each kernel counts, though the host launches them all at once.
 """
 
 
