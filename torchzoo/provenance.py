@@ -97,6 +97,22 @@ def hardware_text(manifest: Manifest, gpu: str | None) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def machine_names(runs: Sequence[Run]) -> list[str]:
+    """A name for the machine of each run: the devices that its cases ran on, or its CPU.
+
+    Where several would have the same name, the facts that are not the same for all of these stand behind it.
+    """
+    names = [_gpus_used(run) or str(run.manifest.environment.get("cpu")) for run in runs]
+    named = list(names)
+    for name in dict.fromkeys(names):
+        places = [place for place, one in enumerate(names) if one == name]
+        kinds = [machine_kind(runs[place].manifest.environment) for place in places]
+        if len(set(kinds)) > 1:
+            for place, text in zip(places, differences_of_kinds(kinds), strict=True):
+                named[place] = f"{name} ({text})"
+    return named
+
+
 def gpu_names(manifest: Manifest) -> str:
     """The names of the machine's GPUs, each once; `unknown GPU` if none is known."""
     return ", ".join(sorted({gpu["name"] for gpu in _gpus(manifest.environment)})) or "unknown GPU"
@@ -124,7 +140,7 @@ def _differences(base: _Facts, candidate: _Facts, *, cores_matter: bool) -> tupl
 
 def _gpus_used(run: Run) -> str | None:
     """The names of the devices that cases ran on; before any case ran, those of the machine. None for a CPU run."""
-    if all(case.device == "cpu" for case in run.manifest.cases):
+    if run.manifest.cases and all(case.device == "cpu" for case in run.manifest.cases):
         return None
     names = {
         record.outcome.device_name

@@ -9,7 +9,6 @@ With `SEVERAL_MACHINES = True` the last two take a run of each machine: `rows(*r
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -19,10 +18,11 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.analysis.cases import read_report_data
+from torchzoo.analysis.reproduce import of_run, shell_line
 from torchzoo.case import EAGER, Case, CompileScope, Mode
 from torchzoo.files import FileError, read_yaml
-from torchzoo.provenance import DifferenceKind, machine_differences, machine_kind
-from torchzoo.record import EAGER_VARIANT, Measured, Skipped
+from torchzoo.provenance import DifferenceKind, machine_differences, machine_kind, machine_names
+from torchzoo.record import EAGER_VARIANT, Manifest, Measured, Skipped
 from torchzoo.report import beside, markdown
 from torchzoo.report.beside import Published, Reason, Row
 from torchzoo.report.remarks import not_measured_line
@@ -306,8 +306,10 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     own = own_cases(study)
     found = [beside_the_plan(own, run) for run in runs]
     runs = [run for run, _ in found]
-    for run, about in found:
-        lines += [what_ran(run, f"study {study.name}"), "", *about]
+    machines = _machines(study, runs)
+    for name, (run, about) in zip(machines, found, strict=True):
+        ran = what_ran(run, f"study {study.name}")
+        lines += [f"**{name}**: {ran}" if name else ran, "", *about]
     by_kind = kinds(study, own, runs)
     if len(by_kind) > 1:
         lines += [f"The run has cases of several kinds, and no mean mixes them: {'; '.join(by_kind)}.", ""]
@@ -316,12 +318,12 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     lines += [*beside.tables(study.published, rows, reasons)]
     for name, some in by_kind.items():
         lines += [*([f"**{markdown.escape(name)}**", ""] if name else []), *map(str, study.report(*some)), ""]
-    machines = "; ".join(dict.fromkeys(markdown.machine(run.manifest) for run in runs))
-    versions = "; ".join(dict.fromkeys(markdown.software(run.manifest) for run in runs))
-    lines += ["## What differs", "", *beside.differences(study.published, machines, versions), ""]
+    hardware, versions = (_of_each(text, runs) for text in (markdown.machine, markdown.software))
+    lines += ["## What differs", "", *beside.differences(study.published, hardware, versions), ""]
     lines += ["## Do it again", "", *markdown.code_block(_commands(study, runs)), "", "## Measured on", ""]
-    for run in runs:
-        lines += [*markdown.provenance(*(part.manifest for part in run.parts)), ""]
+    for name, run in zip(machines, runs, strict=True):
+        manifests = (part.manifest for part in run.parts)
+        lines += [*([f"**{name}**", ""] if name else []), *markdown.provenance(*manifests), ""]
     return "\n".join(lines)
 
 
@@ -343,9 +345,31 @@ READING = """An interval [low, high] holds at 95% unless it says otherwise. That
 averaged: models, or the steps of one model. A difference has a reason only where a measurement found one."""
 
 
+def _machines(study: Study, runs: Sequence[Run]) -> list[str]:
+    """`Machine 1, NVIDIA H200` for each run of a study of several machines; empty names in another one."""
+    if not study.several_machines:
+        return [""] * len(runs)
+    names = enumerate(machine_names(runs), start=1)
+    return [f"Machine {number}, {markdown.escape(name)}" for number, name in names]
+
+
+def _of_each(text: Callable[[Manifest], str], runs: Sequence[Run]) -> str:
+    """What is the same for all runs once; else by machine."""
+    texts = [text(run.manifest) for run in runs]
+    if len(set(texts)) == 1:
+        return texts[0]
+    return "; ".join(f"machine {number}: {one}" for number, one in enumerate(texts, start=1))
+
+
 def _commands(study: Study, runs: Sequence[Run]) -> list[str]:
-    kept = " ".join(shlex.quote(str(part.path)) for run in runs for part in run.parts)
-    return [
-        f"torchzoo study {study.name}",
-        f"torchzoo study {study.name} --from {kept}  # only this document, from the kept records",
+    """The commands that made these very runs, and the one that makes the document of them."""
+    names = machine_names(runs) if len(runs) > 1 else [""]
+    made = [
+        of_run(part.manifest) + (f"  # on {name}" if name else "")
+        for name, run in zip(names, runs, strict=True)
+        for part in run.parts
     ]
+    kept = shell_line(
+        ["torchzoo", "study", study.name, "--from", *(str(part.path) for run in runs for part in run.parts)]
+    )
+    return [*dict.fromkeys(made), f"{kept}  # only this document, from the kept records"]

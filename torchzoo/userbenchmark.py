@@ -203,13 +203,13 @@ def processes_that_ran(trials: Trials) -> str:
 
 def without_result(trials: Trials) -> list[str]:
     """A section with what was skipped or failed, by reason. No lines if there is nothing."""
-    found: dict[str, dict[str, None]] = {}
+    found: dict[str, list[str]] = {}
     for record in trials.records:
         if not isinstance(record.outcome, Took):
             why = not_measured_line(record.outcome)
-            found.setdefault(why, {})[f"{record.case.label()} {record.variant}".strip()] = None
-    rows = [(why, str(len(some)), units.first_few(list(some), most=4)) for why, some in found.items()]
-    return ["", "## Without a result", "", *markdown.table(("why", "number", "which"), rows), ""] if rows else []
+            found.setdefault(why, []).append(f"{record.case.label()} {record.variant}".strip())
+    rows = [(why, str(len(some)), units.first_few(list(dict.fromkeys(some)), most=4)) for why, some in found.items()]
+    return ["", "## Without a result", "", *markdown.table(("why", "processes", "which"), rows), ""] if rows else []
 
 
 def not_measured(run: Run, where: str = "") -> list[str]:

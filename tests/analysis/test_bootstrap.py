@@ -17,6 +17,8 @@ def test_geomean_is_over_the_cases_medians_and_its_interval_over_cases_and_sampl
     assert geomean([[1.0, 1.0, 9.0], [4.0, 4.0, 4.0]]) == estimate  # seeded
     one = geomean([[1.9, 2.0, 2.1] * 20])
     assert 1.9 <= one.low <= one.value == 2.0 <= one.high <= 2.1
+    assert estimate.confidence == 0.5  # from the lesser case to the greater one: two cases hold no more than that
+    assert (one.confidence, geomean([[2.0, 2.0, 2.0]] * 6).confidence) == (0.95, 0.95)
     many = geomean([[2.0 + 0.01 * k] * 5 for k in range(-10, 11)])
     assert many.low < 2.0 < many.high
     assert many.relative_half_width < 0.03

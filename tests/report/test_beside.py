@@ -43,6 +43,11 @@ def test_a_share_differs_in_points_and_says_whether_it_is_in_our_interval() -> N
     assert shown["eval"][2] == "+32.0 points"
 
 
+def test_an_interval_that_holds_at_nothing_is_not_shown() -> None:
+    shown = lines([row(measured=Estimate(value=52.0, low=49.0, high=55.0, confidence=0.0, count=2))])
+    assert shown["train"][1:3] == ["52.0 %", "+2.0 points"]
+
+
 def test_other_units_differ_by_a_ratio_and_keep_the_deviation() -> None:
     shown = lines([row(table="Table 2", figure="step", measured=exactly(50.0), deviation=1.5)])
     assert shown["step"] == ["100 ms, sigma 2.5", "50.0 ms, sigma 1.50", "0.50 of the published", "not known yet"]

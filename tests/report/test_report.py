@@ -20,7 +20,7 @@ from torchzoo.report.remarks import remarks
 from torchzoo.report.summary import counts, summary, where_time_went
 from torchzoo.run.lanes import Lane
 from torchzoo.settings import Stage
-from torchzoo.stats import Estimate, median_estimate
+from torchzoo.stats import Estimate, median_estimate, quotient
 from torchzoo.store import Run
 
 LATER = "2026-11-20T10:00:19.000+00:00"
@@ -40,6 +40,8 @@ def test_size(value: int | None, text: str) -> None:
 
 def test_an_interval_of_few_samples_says_so() -> None:
     assert units.latency(median_estimate([1.0])) == "1.00 s (one sample)"
+    two = median_estimate([1.0, 2.0])
+    assert units.speedup(quotient(two, two)) == "1.00x (too few samples for an interval)"  # not one "at 0%"
     assert units.latency(median_estimate([1.0, 1.1])) == "1.05 s [1.00, 1.10] (at 50%)"
     assert units.latency(median_estimate([1.0, 1.1, 1.3])) == "1.10 s [1.00, 1.30] (at 75%)"
     assert units.speedup(median_estimate([2.0] * 8)) == "2.000x [2.000, 2.000]"

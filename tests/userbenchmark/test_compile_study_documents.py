@@ -111,7 +111,7 @@ def test_resnets_have_both_kinds_of_images_beside_each_published_time() -> None:
     assert rows["resnet18, torchscript:script, images on the device"][0] == "0.144 s, sigma 0.049"
     assert rows["resnet18, inductor, images loaded"][:3] == [
         "0.403 s, sigma 0.161",
-        "0.6 s [0.6, 0.6], sigma 0; 16 iterations; compiled 1 more graphs while it was measured",
+        "0.6 s [0.6, 0.6], sigma 0; 16 iterations at batch 4; compiled 1 more graphs while it was measured",
         "1.49 of the published",
     ]
     assert rows["resnet34, inductor"][1] == "not measured: no measured case of this run gives it"
@@ -190,3 +190,52 @@ def test_gpt2_modes_says_the_lengths_of_the_models(name: str) -> None:
     lengths = module("gpt2_modes").LENGTHS
     model: Any = load_model_class(find_models().spec(name))
     assert (lengths[name, Mode.TRAIN], lengths[name, Mode.EVAL]) == (model.train_length, model.eval_length)
+
+
+def test_gpt2_modes_says_why_a_compiled_evaluation_is_slower_than_eager() -> None:
+    """The device works less and the step is slower: it waits for the host, which the kernels' number does not tell."""
+    eager = variant_result(device_active_s=0.015, device_kernels=1200)
+    host_bound = variant_result(
+        device_active_s=0.010, device_kernels=400, alone=by_itself(first_step_peak_bytes=3000 * 2**20)
+    )
+    slower = in_turns(0.018, 0.030, variants={"eager": eager, "candidate": host_bound})
+    faster = in_turns(0.018, 0.0109, variants={"eager": eager, "candidate": host_bound})
+    alone_there = alone(0.018, variants={"eager": msgspec.structs.replace(eager, first_step_peak_bytes=2000 * 2**20)})
+    axes: dict[str, Any] = {"mode": Mode.EVAL, "precision": Precision.AMP}
+    text = report(
+        "gpt2_modes",
+        run_of(
+            [
+                trained("hf_GPT2", slower, INDUCTOR, **axes),
+                trained("hf_GPT2", faster, Backend("inductor", "reduce-overhead"), **axes),
+                trained("hf_GPT2", alone_there, **axes),
+            ]
+        ),
+    )
+    costs = {row[0]: row for row in table(text, "backend")}
+    assert [costs[name][3:6] for name in ("eager", "inductor")] == [
+        ["500 ms", "400 ms", "1.95 GiB"],
+        ["20.5 s", "40.0 s", "2.93 GiB"],
+    ]
+    part = text.partition("### Where the time of a step goes: hf_GPT2, eval\n")[2]
+    rows = table(part, "backend")
+    assert [row[0] for row in rows] == [
+        "eager", "eager (beside inductor)", "inductor", "eager (beside inductor:reduce-overhead)",
+        "inductor:reduce-overhead",
+    ]  # fmt: skip
+    assert rows[1][2:] == ["15.0 ms, 83%", "3.00 ms", "both", "1,200"]
+    assert rows[2][2:] == ["10.0 ms, 33%", "20.0 ms", "host", "400"]
+    assert rows[4][2:] == ["10.0 ms, 92%", "900 µs", "device", "400"]
+    assert (
+        "- `inductor`: a step takes 12.0 ms more than eager's beside it. The device works 5.00 ms less, and waits "
+        "17.0 ms more. It runs 400 kernels, eager 1,200.\n"
+    ) in part
+    assert "- `inductor:reduce-overhead`: a step takes 7.10 ms less than eager's beside it." in part
+
+
+def test_gpt2_modes_does_not_call_a_difference_sure_that_is_not() -> None:
+    both = {name: variant_result(device_active_s=0.010) for name in ("eager", "candidate")}
+    text = report("gpt2_modes", run_of([trained("hf_GPT2", in_turns(0.02, 0.02, variants=both), INDUCTOR)]))
+    assert "a step takes 0.00 µs more than eager's beside it" in text
+    assert "(No difference of the whole step is sure.)" in text
+    assert "kernels, eager" not in text  # older records don't have their number

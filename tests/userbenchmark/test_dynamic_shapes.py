@@ -108,7 +108,10 @@ def test_a_case_whose_process_failed_is_one_that_did_not_work() -> None:
     assert worked == {"static": "1 of 2", "automatic": "0 of 1", "mark_dynamic": "0 of 1"}
     assert table(text[text.index("## one eval") :], "how")[2] == ["mark_dynamic", "", "", "", "failed", "failed"]
     assert "## two eval" not in text
-    assert "the process ended with SIGKILL" in text[text.index("## Without a result") :]
+    lost = table(text[text.index("## Without a result") :], "why")
+    assert "; ".join(row[0] for row in lost).count("the process ended with SIGKILL") == 1
+    assert [row[1] for row in lost] == ["3", "1"]  # processes: as many as the head of the document says
+    assert "4 skipped or failed (at the end)" in text
 
 
 def test_a_size_that_did_not_work_in_one_of_two_processes_did_not_work() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 from benchmark_runs import beside, report, run_of, table
-from study_records import CRASHED, alone, in_turns, late, trained, with_domains
+from study_records import CRASHED, in_turns, late, trained, with_domains
 
 from examples import INDUCTOR, by_itself, measured, variant_result
 from examples import record as example
 from torchzoo import study
-from torchzoo.case import Backend, Domain, Mode, Precision
+from torchzoo.case import Backend, Domain, Mode
 from torchzoo.record import (
     ApiSurface,
     Breakdown,
@@ -29,7 +29,6 @@ from torchzoo.record import (
 )
 from torchzoo.report.remarks import remarks
 from torchzoo.settings import Stage
-from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice
 
 # --- paper_breakdown ---
@@ -245,37 +244,6 @@ def test_api_coverage_stands_beside_the_papers_ratio() -> None:
     assert rows["functions, all of torchzoo"][1].startswith("2.00 times; models: 3 of torchzoo, 1 of 6 of mlperf")
 
 
-# --- paper_devices ---
-
-
-def test_devices_are_compared_by_precision_mode_and_domain() -> None:
-    def of(machine: str, step_s: float, **changes: Any) -> Run:
-        cases = [
-            trained(
-                "resnet18", alone(*(step_s * share for share in (0.9, 1, 1.1) * 4)), precision=Precision.TF32, **changes
-            ),
-            trained("alexnet", CRASHED if machine == "two" else alone(1.0), precision=Precision.TF32, **changes),
-        ]
-        run = run_of(cases, Path(f"/{machine}"))
-        environment = {**run.manifest.environment, "gpus": [{"name": f"GPU {machine}", "driver": "1"}]}
-        manifest = msgspec.structs.replace(
-            run.manifest, environment=environment, domains={"resnet18": Domain.COMPUTER_VISION}
-        )
-        return msgspec.structs.replace(run, manifest=manifest)
-
-    text = study.document(study.load("paper_devices"), [of("one", 0.3), of("two", 0.1, device="xpu")])
-    rows = beside(text, "Figure 5, time on the first machine over time on the second")
-    assert list(rows) == ["eager tf32, train, computer_vision", "eager tf32, train, all"]
-    assert rows["eager tf32, train, all"][1].startswith("3.00 times [")
-    assert rows["eager tf32, train, all"][1].endswith("]; 1 cases")
-    assert "1. GPU one\n2. GPU two" in text
-    assert table(text, "case")[0][1] == "3.00x [2.45, 3.67] (at 90%)"  # 0.9 / 1.1 and 1.1 / 0.9 of it: not paired
-    why = text.partition("## Not measured on machine 2, GPU two\n")[2]
-    assert "no such lowering" in why  # why the other one is not in it
-    assert "## Not measured on machine 1" not in text
-    assert "--from /one /two" in text
-
-
 # --- paper_optimizations ---
 
 
@@ -298,13 +266,13 @@ def test_an_old_way_that_is_slower_is_a_gain_of_todays_step() -> None:
     gain = beside(text, "Models that gain")
     zeroed = "train, gradients set to None, as the step does, instead of zeroed by a kernel each"
     fused = "train, optimizer fused instead of as the step has it"
-    assert gain[zeroed][:3] == ["", "1 models; of 2; 1 lose", ""]
+    assert gain[zeroed][:3] == ["", "1 models; of 2 decided; 1 lose", ""]
     assert gain["train, the paper's optimizations instead of what was before them"][:3] == [
         "41 models",
-        "1 models; of 1; 0 lose",
+        "1 models; of 1 decided; 0 lose",
         "0.02 of the published",
     ]
-    assert gain[fused][:2] == ["", "1 models; of 1; 0 lose"]
+    assert gain[fused][:2] == ["", "1 models; of 1 decided; 0 lose"]
     assert gain["eval"][0] == "15 models"
     assert gain["eval"][1].startswith("not measured: our data do not say")
     mean = beside(text, "Mean speedup")
@@ -337,7 +305,7 @@ def test_a_gain_in_evaluation_must_be_above_three_percent() -> None:
     (kept,) = [
         name for name in beside(text, "Models that gain") if name.startswith("eval, networks kept on the device")
     ]
-    assert beside(text, "Models that gain")[kept][1] == "1 models; of 2; 0 lose; 1 undecided"
+    assert beside(text, "Models that gain")[kept][1] == "1 models; of 2 decided; 0 lose; 1 undecided"
     assert beside(text, "Largest speedup")[kept][1].endswith("; m1")  # m2's is larger, and not decided
 
 
@@ -359,7 +327,7 @@ def test_the_papers_changes_are_both_ways_to_zero_gradients_and_in_reformer_the_
     text = report("paper_optimizations", run)
     assert (
         beside(text, "Models that gain")["train, the paper's optimizations instead of what was before them"][1]
-        == "1 models; of 2; 0 lose; 1 undecided"
+        == "1 models; of 2 decided; 0 lose; 1 undecided"
     )
     mean = beside(text, "Mean speedup")
     assert mean["train, the paper's optimizations instead of what was before them, those that gain"][1].startswith(
@@ -379,13 +347,25 @@ def test_a_row_says_which_way_is_the_faster_one() -> None:
     text = report("paper_optimizations", run_of(found))
     foreach = "train, gradients zeroed by foreach instead of set to None, as the step does"
     loop = "train, optimizer as the step has it instead of in a for-loop"
-    assert beside(text, "Models that gain")[foreach][1] == "0 models; of 2; 2 lose; 1 undecided"
-    assert beside(text, "Mean speedup")[f"{loop}, all"][1] == "2.00 times [2.00, 2.00]; 2 models; faster"
+    assert beside(text, "Models that gain")[foreach][1] == "0 models; of 2 decided; 2 lose; 1 undecided"
+    assert beside(text, "Mean speedup")[f"{loop}, all"][1] == "2.00 times [2.00, 2.00] (at 50%); 2 models; faster"
     assert beside(text, "Largest speedup")[foreach][1].endswith("; three; no gain is decided")
     only = report("paper_optimizations", run_of(found[:2]))
-    assert beside(only, "Mean speedup")[f"{foreach}, all"][1] == "0.5 times [0.5, 0.5]; 2 models; slower"
-    alone = report("paper_optimizations", run_of(found[-1:]))  # two quads of one model
-    assert beside(alone, "Mean speedup")[f"{foreach}, all"][1].endswith("1 models; no difference is sure")
+    assert beside(only, "Mean speedup")[f"{foreach}, all"][1] == "0.5 times [0.5, 0.5] (at 50%); 2 models; slower"
+    undecided = report("paper_optimizations", run_of(found[-1:]))  # two quads of one model
+    assert beside(undecided, "Mean speedup")[f"{foreach}, all"][1].endswith("1 models; no difference is sure")
+
+
+def test_models_that_are_all_undecided_gain_nothing_and_lose_nothing() -> None:
+    slow = in_turns(0.1, 0.2)
+    slow = msgspec.structs.replace(slow, blocks=slow.blocks[:4])  # one quad of each of two models
+    text = report("paper_optimizations", run_of([trained(name, slow, Backend("offload")) for name in ("one", "two")]))
+    kept = "train, networks kept on the device instead of moved to the host and back before each step"
+    assert beside(text, "Models that gain")[kept][1:3] == [
+        "not measured: none of 2 models has the six quads that decide it",
+        "",
+    ]
+    assert beside(text, "Mean speedup")[f"{kept}, all"][1].endswith("2 models; no difference is sure")
 
 
 def test_optimizations_have_time_to_decide_slow_models(tmp_path: Path) -> None:

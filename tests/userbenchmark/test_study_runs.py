@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,40 @@ def test_the_document_of_joined_runs_names_them_all(tmp_path: Path) -> None:
     text = study.document(one, study.read_runs(one, [first, second]))
     assert f"torchzoo study paper_breakdown --from {first} {second}" in text
     assert "- command: `torchzoo one`\n- command: `torchzoo two`" in text
+
+
+def test_the_document_has_the_commands_that_made_its_runs(tmp_path: Path) -> None:
+    """Parts, models and options as they were given; not the plain command, which would make another run."""
+    commands = (
+        (
+            "/tmp/repo/torchzoo/__main__.py",
+            "study",
+            "paper_breakdown",
+            "--part",
+            "1/2",
+            "--time-limit",
+            "3",
+            "-o",
+            "p1",
+        ),
+        ("/usr/bin/torchzoo", "study", "paper_breakdown", "--part", "2/2", "--time-limit", "3", "-o", "p2"),
+        ("run.py", "'resnet*'", "-d", "cuda", "--breakdown"),
+    )
+    paths = [
+        keep(tmp_path / f"{number} of 3", [example(model=f"model_{number}")], command=command)
+        for number, command in enumerate(commands)
+    ]
+    one = study.load("paper_breakdown")
+    text = study.document(one, study.read_runs(one, paths))
+    again = text.partition("## Do it again\n\n```sh\n")[2].partition("\n```")[0].splitlines()
+    assert again[:3] == [
+        "torchzoo study paper_breakdown --part 1/2 --time-limit 3 -o p1",
+        "torchzoo study paper_breakdown --part 2/2 --time-limit 3 -o p2",
+        "torchzoo run 'resnet*' -d cuda --breakdown",
+    ]
+    joining = shlex.split(again[3], comments=True)
+    assert joining == ["torchzoo", "study", "paper_breakdown", "--from", *map(str, paths)]
+    assert len(again) == 4
 
 
 def test_a_run_that_is_not_finished_goes_on_as_the_study(tmp_path: Path) -> None:
@@ -162,7 +197,7 @@ def test_models_that_the_plan_does_not_have_are_in_no_figure() -> None:
     )
     text = study.document(study.load("paper_devices"), [one, other])
     assert "The run has 1 more models, which are left out here." in text
-    assert beside(text, study_table())["eager, eval, all"][1].startswith("1.00 times")
+    assert beside(text, study_table())["a CPU's time over a CPU's: eager, eval, all"][1].startswith("1.00 times")
     trial = study.document(study.load("paper_devices"), [run_of([example(model="tiny")])])
     assert "left out" not in trial
     assert "1 cases: 1 measured" in trial

@@ -118,7 +118,8 @@ def geomean_of(cases: Sequence[BootstrapSamples], *, seed: int = 0) -> Estimate:
     """The geometric mean over cases. Each case counts once.
 
     The interval is a 95% percentile bootstrap. It draws clusters, and ratios within each case, so it shows what other
-    models and another run could have given. With a single cluster, only the variation within its cases is known.
+    models and another run could have given. With a single cluster, only the variation within its cases is known. Few
+    clusters can't give 95%, as in `mean`.
 
     Raises:
         ValueError: there is no case.
@@ -140,7 +141,8 @@ def geomean_of(cases: Sequence[BootstrapSamples], *, seed: int = 0) -> Estimate:
     low, high = np.quantile(means, [0.025, 0.975])
     value = math.exp(fmean(case.log_value for case in cases))
     count = sum(case.count for case in cases)
-    return Estimate(value=value, low=float(low), high=float(high), confidence=0.95, count=count)
+    confidence = confidence_of(len(names) if len(names) > 1 else count)
+    return Estimate(value=value, low=float(low), high=float(high), confidence=confidence, count=count)
 
 
 def geomean(samples: Sequence[Sequence[float]]) -> Estimate:
@@ -175,5 +177,9 @@ def mean(values: Sequence[float], *, seed: int = 0, resamples: int = 2000) -> Es
         return Estimate(value=value, low=value, high=value, confidence=0.0, count=1)
     drawn = np.random.default_rng(seed).integers(count, size=(resamples, count))
     low, high = np.quantile(np.asarray(values, dtype=float)[drawn].mean(axis=1), [0.025, 0.975])
-    confidence = min(stats.STATED_CONFIDENCE, 1 - 2.0 ** (1 - count))
-    return Estimate(value=value, low=float(low), high=float(high), confidence=confidence, count=count)
+    return Estimate(value=value, low=float(low), high=float(high), confidence=confidence_of(count), count=count)
+
+
+def confidence_of(values: int) -> float:
+    """The confidence of a bootstrap interval over so many values: 95%, or what few values can give."""
+    return min(stats.STATED_CONFIDENCE, 1 - 2.0 ** (1 - values))

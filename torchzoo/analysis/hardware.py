@@ -19,6 +19,8 @@ class HardwareRatio(msgspec.Struct, frozen=True, kw_only=True):
     """Time on the base's hardware over time on the candidate's: above 1, the candidate's is faster."""
 
     case: Case
+    base_s: Estimate  # the time of a step on each
+    candidate_s: Estimate
     ratio: Estimate
 
 
@@ -35,7 +37,7 @@ class HardwareMean(msgspec.Struct, frozen=True, kw_only=True):
 def hardware_ratio(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> HardwareRatio:
     """The ratio of one case that both runs measured, each by itself."""
     was, now = (stats.processes_estimate(times_s(side)) for side in (base, candidate))
-    return HardwareRatio(case=case, ratio=stats.quotient(was, now))
+    return HardwareRatio(case=case, base_s=was, candidate_s=now, ratio=stats.quotient(was, now))
 
 
 def hardware_means(pairs: Sequence[Pair], domains: Mapping[str, Domain]) -> Iterable[HardwareMean]:

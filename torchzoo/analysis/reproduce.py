@@ -1,10 +1,11 @@
-"""The command that measures a case again."""
+"""The commands that measure a case, or a whole run, again."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Iterable
+from pathlib import PurePath
 
 from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Parallel, Precision
 from torchzoo.record import Failed, FailureKind, Manifest, Record
@@ -49,6 +50,22 @@ def words(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | 
     if case.model.startswith("-"):  # no option of ours
         found = [*found[1:], "--", case.model]
     return found
+
+
+def of_run(manifest: Manifest) -> str:
+    """The command that made a run, as one types it: `torchzoo study nanogpt -d cuda`.
+
+    The manifest has its words quoted for a shell. Of torchzoo's own programs it has the path.
+    """
+    program, *rest = manifest.command or ("",)
+    path = PurePath(program.strip("'"))
+    if path.parts[-2:] == ("torchzoo", "__main__.py") or path.name == "torchzoo":
+        program = "torchzoo"
+    elif path.name == "run.py":
+        program = "torchzoo run"
+    elif path.suffix == ".py":
+        program = f"python {program}"
+    return " ".join([program, *rest])
 
 
 def shell_line(some: Iterable[str]) -> str:

@@ -30,6 +30,7 @@ from torchzoo.measure.latency import (
 )
 from torchzoo.measure.member import Member
 from torchzoo.measure.memory import free_memory, watch_device_peak
+from torchzoo.measure.passes.breakdown import DeviceWork
 from torchzoo.measure.passes.communication import Communication, collectives
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
 from torchzoo.measure.process_group import use_device
@@ -180,7 +181,7 @@ def _measure_model(
             run.energy = passes.energy_of(run.variant, settings, gang.devices(), clock, run.step_s)
         for run in runs:
             run.breakdown = passes.breakdown_of(run.variant, case, settings, device, clock, run.step_s)
-            run.device_time = passes.device_time_of(run.variant, run.breakdown, device, clock)
+            run.device_work = passes.device_work_of(run.variant, device, clock)
             run.operator_shapes = passes.operator_shapes_of(run.variant, settings, device, clock, run.step_s)
         for run in runs:
             run.communication = passes.communication_of(gang, run.variant, run.step_s)
@@ -263,7 +264,7 @@ class _VariantRun:
     energy: Energy | None = None
     breakdown: Breakdown | None = None
     operator_shapes: OperatorShapes | None = None
-    device_time: Callable[[], float | None] = lambda: None
+    device_work: Callable[[], DeviceWork | None] = lambda: None
     growth: Growth | None = None
     communication: list[Communication] = field(default_factory=list)  # of all ranks, if there are several
     steps: int  # that it has taken before its blocks were timed
@@ -275,6 +276,7 @@ class _VariantRun:
             self.compilation = self.watch.counts(settings.cache, warm_graphs=self.compilation.graphs)
 
     def result(self) -> VariantResult:
+        work = self.device_work()
         return VariantResult(
             first_step_s=self.warm.first_step_s,
             first_step_cpu_s=self.warm.first_step_cpu_s,
@@ -283,7 +285,8 @@ class _VariantRun:
             memory=self.memory,
             back_to_back=self.back_to_back,
             result_is_finite=self.warm.result_is_finite,
-            device_active_s=self.device_time(),
+            device_active_s=None if work is None else work.active_s,
+            device_kernels=None if work is None else work.kernels,
             compilation=self.compilation,
             breakdown=self.breakdown,
             operator_shapes=self.operator_shapes,

@@ -149,7 +149,7 @@ def _here(row: Row, unit: str) -> str:
         return f"not measured: {row.missing}"
     one = row.measured
     text = f"{one.value:,.0f} {unit}" if unit == MODELS else f"{_digits(one.value)} {unit}"
-    if one.count > 1:
+    if one.count > 1 and one.confidence > 0:
         text += f" [{_digits(one.low)}, {_digits(one.high)}]"
         text += "" if one.confidence >= 0.95 else f" (at {100 * one.confidence:.0f}%)"
     if row.deviation is not None:
@@ -164,7 +164,8 @@ def _difference(there: float | tuple[float, float], here: Estimate, unit: str) -
         text = f"{here.value - value:+.1f} points"
     else:
         text = f"{here.value / value:.2f} of the published" if value else ""
-    return f"{text}, in the interval" if here.count > 1 and not here.excludes(value) else text
+    has_interval = here.count > 1 and here.confidence > 0
+    return f"{text}, in the interval" if has_interval and not here.excludes(value) else text
 
 
 def _digits(value: float) -> str:

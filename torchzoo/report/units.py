@@ -137,6 +137,8 @@ def _interval(estimate: Estimate, low: str, high: str, *, has_confidence: bool =
     """`[15.1, 265]`; with the confidence where it is below 95%."""
     if estimate.count < 2:
         return "(one sample)"
+    if estimate.confidence <= 0:  # as of a ratio of two times that each have two samples
+        return "(too few samples for an interval)"
     confidence = "" if estimate.confidence >= 0.95 or not has_confidence else f" (at {100 * estimate.confidence:.0f}%)"
     return f"[{low}, {high}]{confidence}"
 

@@ -50,7 +50,8 @@ READING = """## How to read it, and where it can mislead
   cases that were begun: one with a process that crashed, raised or took too long has not worked. Those that were
   skipped are not among them.
 - *Graphs* counts those of all sizes; a backward graph belongs to its forward graph. *Recompiled*: functions that were
-  compiled once more, since a guard failed. *Compiling*: wall time inside Dynamo and inductor, over all sizes.
+  compiled once more, since a guard failed. *Compiling*: wall time inside Dynamo and inductor, over all sizes. Over all
+  cases: the median of the counts, and the geometric mean of the compile time over that of `static`.
 - The sizes stand in the order in which the network met them. Another order can give other graphs: `automatic` compiles
   the first size as a constant. PyTorch compiles the sizes 0 and 1 apart, except where they are unbacked.
 - A size at which it did not work has no slowdown; the reasons are at the end. After such a size the next one is tried
@@ -190,7 +191,7 @@ Table = tuple[Sequence[str], list[Sequence[str]]]
 
 
 def _means(found: Sequence[Swept]) -> Table:
-    headings = ("by", "how", "worked", "graphs", "recompiled", "compiling, of static", "slowdown", "worst")
+    headings = ("by", "how", "worked", "graphs", "recompiled", "compile time over static's", "slowdown", "largest")
     static_s = {(one.case, one.axis): one.compile_s for one in found if one.policy == "static" and one.works}
     rows: list[Sequence[str]] = []
     for axis in AXES:

@@ -11,9 +11,11 @@ GPT-2 XL.
 
 from __future__ import annotations
 
+from torchzoo.analysis.bound import bound_of
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.figures import CaseFigures, VariantFigures
 from torchzoo.case import EAGER, Backend, Case, Mode, Precision
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, exactly, scaled
 from torchzoo.run.plan import Axes
@@ -48,8 +50,14 @@ measurement, without an interval; it is left out where no process began with emp
 processes at once, so its wall time depends on the number of cores, its CPU time less. *Pays after* is the number of
 steps after which the time that compiling cost is regained. It is computed from medians and includes the first step.
 Device memory is the allocator's peak over a few steady steps, weights included. What CUDA graphs keep for themselves is
-part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended. Where the device works for a small
-share of a step, the host bounds it, and a mode that makes kernels faster does not make the step faster.
+part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended.
+
+*Where the time of a step goes* tells why a mode is slower or faster than eager. (On the CPU this is not known, and the
+part is missing.) A step has two parts: the device works (kernels, copies and memory sets), or it waits for the host. If
+a mode makes the device work less and the step is not faster, the host limits the step: it does not hand over the work
+as fast. The device bounds a step if it works in at least 90% of the time; the host does if the device works in less
+than half; else both do. The device's time and the number of kernels are those of one step under the profiler. They have
+no interval. In a CUDA graph each kernel counts, though the host launches them all at once.
 """
 
 
@@ -93,13 +101,9 @@ def rows(run: Run) -> list[Row]:
         about = "; ".join(filter(None, (about, result.reason)))
         beside = published if published in PUBLISHED_MODES else ""
 
-        peak, missing = shown.raw.first_step_peak_bytes, "no peak of the first step is known here"
-        if result.has_candidate:
-            alone = shown.raw.alone
-            peak = None if alone is None else alone.first_step_peak_bytes
-            missing = (
-                "only a process without eager gives it, and there was none (--memory-alone)" if not alone else missing
-            )
+        peak, missing = first_step_peak_bytes(figures), "no peak of the first step is known here"
+        if result.has_candidate and shown.raw.alone is None:
+            missing = "only a process without eager gives it, and there was none (--memory-alone)"
 
         def row(
             table: str,
@@ -121,8 +125,16 @@ def rows(run: Run) -> list[Row]:
     return rows
 
 
+def first_step_peak_bytes(figures: CaseFigures) -> int | None:
+    """The peak of device memory in the first step; a mode's is that of a process without eager. None if not known."""
+    if figures.candidate is None:
+        return figures.eager.raw.first_step_peak_bytes
+    alone = figures.candidate.raw.alone
+    return None if alone is None else alone.first_step_peak_bytes
+
+
 def report(run: Run) -> list[str]:
-    """A table for each model and mode, eager first."""
+    """For each model and mode, eager first: what compiling costs and gains, and where the time of a step goes."""
     tables: dict[tuple[str, Mode], list[Line]] = {}
     for line in measured(run):
         tables.setdefault((line[0].case.model, line[0].case.mode), []).append(line)
@@ -133,7 +145,8 @@ def report(run: Run) -> list[str]:
             "",
         ]
     for (model, mode), of_table in tables.items():
-        lines += [f"## {markdown.escape(model)}, {mode}", "", *_table(of_table), ""]
+        title = f"{markdown.escape(model)}, {mode}"
+        lines += [f"## {title}", "", *_table(of_table), "", *_where_time_goes(title, of_table)]
     if not tables:
         lines += ["No case of this run was measured yet.", ""]
     return [*lines, READING, *not_measured(run)]
@@ -146,10 +159,10 @@ def _table(lines: list[Line]) -> list[str]:
         "batch",
         "initial step",
         "of CPU time",
+        "memory of the initial step",
         "peak allocated",
         "reserved",
         "step",
-        "the device works",
         "speedup over eager",
         "pays after",
         "graphs",
@@ -168,7 +181,7 @@ def _row(result: CaseResult, figures: CaseFigures) -> list[str]:
     compilation = figures.shown.raw.compilation
     return [
         str(result.case.backend),
-        *_measures(result.case, figures.shown),
+        *_measures(result.case, figures.shown, first_step_peak_bytes(figures)),
         speedup_of(result, figures),
         "" if figures.speedup is None else pays_after(figures),
         *(
@@ -184,28 +197,88 @@ def _row(result: CaseResult, figures: CaseFigures) -> list[str]:
     ]
 
 
-def _measures(case: Case, figures: VariantFigures) -> list[str]:
+def _measures(case: Case, figures: VariantFigures, first_step_bytes: int | None) -> list[str]:
     first_step = figures.cold_first_step
     return [
         case.precision,
         str(case.batch_size),
         *(("", "") if first_step is None else map(units.seconds, first_step)),
+        units.size(first_step_bytes),
         units.size(figures.raw.memory.device_peak_allocated_bytes),
         units.size(figures.raw.memory.device_peak_reserved_bytes),
         units.latency(figures.latency_s),
-        _device_works(figures),
     ]
-
-
-def _device_works(figures: VariantFigures) -> str:
-    """`2.1 ms, 90%`: how long the device works in a step, and which share of the step that is."""
-    active_s, share = figures.raw.device_active_s, figures.device_share
-    return "" if active_s is None or share is None else f"{units.seconds(active_s)}, {share:.0%}"
 
 
 def _eager_beside(result: CaseResult, figures: CaseFigures) -> list[str]:
     """The line of eager from a candidate's process, for a run without a case of eager alone."""
-    return [f"eager (beside {result.case.backend})", *_measures(result.case, figures.eager), *[""] * 6]
+    measures = _measures(result.case, figures.eager, figures.eager.raw.first_step_peak_bytes)
+    return [f"eager (beside {result.case.backend})", *measures, *[""] * 6]
+
+
+def _where_time_goes(title: str, lines: list[Line]) -> list[str]:
+    """How long the device works and waits in a step of each mode, and what changes against eager in the same process.
+
+    Nothing where the device's time is not known, as on the CPU.
+    """
+    rows, changes = [], []
+    for result, figures in sorted(lines, key=lambda line: line[0].has_candidate):
+        variants = [(str(result.case.backend), CANDIDATE_VARIANT, figures.candidate)] if figures.candidate else []
+        beside = f"eager (beside {result.case.backend})" if figures.candidate else "eager"
+        variants.insert(0, (beside, EAGER_VARIANT, figures.eager))
+        for name, variant, one in variants:
+            if (active_s := one.raw.device_active_s) is not None and one.device_share is not None:
+                kernels = one.raw.device_kernels
+                rows.append(
+                    [
+                        name,
+                        units.latency(one.latency_s),
+                        f"{units.seconds(active_s)}, {one.device_share:.0%}",
+                        units.seconds(_waits_s(one.latency_s.value, active_s)),
+                        str(bound_of(figures.measured, variant) or ""),
+                        "" if kernels is None else f"{kernels:,}",
+                    ]
+                )
+        changes += [] if (change := _change(result, figures)) is None else [f"- {change}"]
+    if not rows:
+        return []
+    headings = ("backend", "step", "the device works", "it waits", "bound by", "kernels of a step")
+    return [
+        f"### Where the time of a step goes: {title}",
+        "",
+        *markdown.table(headings, rows),
+        "",
+        *([*changes, ""] if changes else []),
+    ]
+
+
+def _waits_s(step_s: float, active_s: float) -> float:
+    """How long the device does not work in a step."""
+    return max(0.0, step_s - active_s)
+
+
+def _change(result: CaseResult, figures: CaseFigures) -> str | None:
+    """Why a mode's step is slower or faster than eager's beside it, as far as it was measured; None if it was not."""
+    mode, eager = figures.candidate, figures.eager
+    if mode is None or mode.raw.device_active_s is None or eager.raw.device_active_s is None:
+        return None
+    step_s, of_eager_s = mode.latency_s.value, eager.latency_s.value
+    works_s, eager_works_s = mode.raw.device_active_s, eager.raw.device_active_s
+    waits_s, eager_waits_s = _waits_s(step_s, works_s), _waits_s(of_eager_s, eager_works_s)
+    text = (
+        f"{markdown.code(str(result.case.backend))}: a step takes {_more(step_s - of_eager_s)} than eager's beside it. "
+        f"The device works {_more(works_s - eager_works_s)}, and waits {_more(waits_s - eager_waits_s)}."
+    )
+    kernels, of_eager = mode.raw.device_kernels, eager.raw.device_kernels
+    if kernels is not None and of_eager is not None:
+        text += f" It runs {kernels:,} kernels, eager {of_eager:,}."
+    is_sure = figures.speedup is not None and figures.speedup.excludes(1.0)
+    return text if is_sure else f"{text} (No difference of the whole step is sure.)"
+
+
+def _more(difference_s: float) -> str:
+    """`1.20 ms more`."""
+    return f"{units.seconds(abs(difference_s))} {'more' if difference_s >= 0 else 'less'}"
 
 
 def pays_after(figures: CaseFigures) -> str:

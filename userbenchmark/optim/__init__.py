@@ -247,4 +247,5 @@ def _mean(steps: Step, name: str) -> str:
         for outcomes in steps.values()
         if BASELINE in outcomes and name in outcomes
     ]
-    return f"{units.speedup(geomean(ratios))} ({len(ratios)})" if ratios else ""
+    models = "1 model" if len(ratios) == 1 else f"{len(ratios)} models"
+    return f"{units.speedup(geomean(ratios))}, {models}" if ratios else ""

@@ -157,7 +157,7 @@ def _side_by_side(of_model: dict[str, list[ApiSurface]]) -> list[str]:
 
 
 def _sensitivity(run: Run, of_model: dict[str, list[ApiSurface]]) -> list[str]:
-    """The ratio of both suites in one mode alone, and without each model of the smaller one."""
+    """The ratio of both suites in one mode alone, and without each model of the smaller one; nothing without one."""
     larger, smaller = (read_suite(suite).models for suite in (LARGER, SMALLER))
     ways = [("as above", of_model, smaller)]
     ways += [(f"only {mode}", surfaces(run, mode), smaller) for mode in (Mode.TRAIN, Mode.EVAL)]
@@ -169,7 +169,10 @@ def _sensitivity(run: Run, of_model: dict[str, list[ApiSurface]]) -> list[str]:
     for name, found, fewer_models in ways:
         more, fewer = _surface(found, larger), _surface(found, fewer_models)
         counts = [(len(more.names[kind]), len(fewer.names[kind])) for kind in KINDS]
-        rows.append([name, *(f"{one / other:.2f}" if other else "" for one, other in counts)])
+        if any(other for _, other in counts):
+            rows.append([name, *(f"{one / other:.2f}" if other else "" for one, other in counts)])
+    if not rows:
+        return []
     about = f"How many times more {LARGER} uses than {SMALLER}, if the count is made in another way:"
     return [
         f"## What the ratio depends on: the modes, and {SMALLER}'s models",

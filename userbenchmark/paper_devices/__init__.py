@@ -7,13 +7,15 @@ first run is the base.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.findings import Pair
 from torchzoo.analysis.hardware import hardware_means, hardware_ratio
 from torchzoo.case import EAGER, Case, Mode, Precision
-from torchzoo.provenance import gpu_names
+from torchzoo.provenance import machine_names
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row
 from torchzoo.run.plan import DEFAULT, Axes
@@ -73,30 +75,40 @@ def rows(*runs: Run) -> list[Row]:
         return [Row(table=TABLE, figure="all", measured=None, missing=TWO_RUNS)]
     base, *others = runs
     found = []
-    for other in others:
-        name = f"{_name(other)}: " if len(others) > 1 else ""
+    for name, other in zip(_ratio_names(runs), others, strict=True):
         for one in hardware_means(pairs(base, other), {**base.manifest.domains, **other.manifest.domains}):
-            figure = f"{name}{one.axes}, {one.mode}, {one.domain}"
-            found.append(Row(table=TABLE, figure=figure, measured=one.ratio, note=f"{one.cases} cases"))
+            figure = f"{name}: {one.axes}, {one.mode}, {one.domain}"
+            note = "1 case" if one.cases == 1 else f"{one.cases} cases"
+            found.append(Row(table=TABLE, figure=figure, measured=one.ratio, note=note))
     return found or [Row(table=TABLE, figure="all", measured=None, missing="no case passed on both machines")]
 
 
-def _name(run: Run) -> str:
-    """The devices that the run measured."""
-    return gpu_names(run.manifest) if run.manifest.environment.get("gpus") else str(run.manifest.environment.get("cpu"))
+def _ratio_names(runs: Sequence[Run]) -> list[str]:
+    """`NVIDIA A100's time over NVIDIA H200's`, for each machine beside the first one."""
+    base, *others = machine_names(runs)
+    return [f"{base}'s time over {other}'s" for other in others]
 
 
 def report(*runs: Run) -> list[str]:
-    """The machines, then each case: the ratio, the fastest first."""
-    lines = ["## The machines", "", *(f"{number}. {markdown.escape(_name(run))}" for number, run in enumerate(runs, 1))]
+    """Each case: its time on both machines and the ratio, the largest ratio first."""
     base, *others = runs
-    for other in others:
+    base_name, *other_names = machine_names(runs)
+    lines: list[str] = []
+    for name, of_ratio, other in zip(other_names, _ratio_names(runs), others, strict=True):
         ratios = [hardware_ratio(*one) for one in pairs(base, other)]
         ratios.sort(key=lambda one: -one.ratio.value)
-        cells = [[one.case.label(), units.speedup(one.ratio)] for one in ratios]
-        lines += ["", f"## Each case, {markdown.escape(_name(base))} over {markdown.escape(_name(other))}", ""]
-        lines += markdown.table(("case", "ratio of times"), cells) if cells else ["No case passed on both."]
+        cells = [
+            [one.case.label(), *map(units.latency, (one.base_s, one.candidate_s)), units.speedup(one.ratio)]
+            for one in ratios
+        ]
+        headings = ("case", f"a step on {base_name}", f"a step on {name}", of_ratio)
+        lines += [f"## Each case, {markdown.escape(of_ratio)}", ""]
+        lines += markdown.table(headings, cells) if cells else ["No case passed on both."]
+        lines.append("")
     if not others:
-        lines += ["", f"No ratio yet: {TWO_RUNS}."]
-    unmeasured = (not_measured(run, f"machine {number}, {_name(run)}") for number, run in enumerate(runs, 1))
-    return [*lines, "", READING, *(line for some in unmeasured for line in some)]
+        lines += [f"No ratio yet: {TWO_RUNS}.", ""]
+    names = enumerate(machine_names(runs), start=1)
+    unmeasured = (
+        not_measured(run, f"machine {number}, {name}") for run, (number, name) in zip(runs, names, strict=True)
+    )
+    return [*lines, READING, *(line for some in unmeasured for line in some)]

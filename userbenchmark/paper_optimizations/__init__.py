@@ -206,9 +206,11 @@ def _of_change(mode: Mode, text: str, found: Sequence[Gain], *, beside: str = ""
         return []
     name, winners = f"{mode}, {text}", that_gain(found, mode)
     decided = sum(gain.is_decided for gain in found)
-    of = f"of {decided}; {len(that_lose(found, mode))} lose"
+    of = f"of {decided} decided; {len(that_lose(found, mode))} lose"
     of += f"; {len(found) - decided} undecided" if decided < len(found) else ""
-    rows = [Row(table=GAINS, figure=name, beside=beside, measured=exactly(len(winners)), note=of)]
+    count = exactly(len(winners)) if decided else None
+    none = f"none of {len(found)} models has the six quads that decide it"
+    rows = [Row(table=GAINS, figure=name, beside=beside, measured=count, note=of, missing=none)]
     for which, some in (("those that gain", winners), ("all", found)):
         mean = geomean_of([gain.samples for gain in some]) if some else None
         note = f"{len(some)} models" + (f"; {verdict(mean, some)}" if mean is not None else "")
@@ -221,9 +223,8 @@ def _of_change(mode: Mode, text: str, found: Sequence[Gain], *, beside: str = ""
 
 
 def verdict(mean: Estimate, found: Sequence[Gain]) -> str:
-    """What the mean of these says of the optimization. A single model that is undecided says nothing."""
-    is_known = len(found) > 1 or found[0].is_decided
-    if not is_known or not mean.excludes(1.0):
+    """What the mean of these says of the optimization. Models that are all undecided say nothing."""
+    if not any(gain.is_decided for gain in found) or not mean.excludes(1.0):
         return "no difference is sure"
     return "faster" if mean.value > 1 else "slower"
 

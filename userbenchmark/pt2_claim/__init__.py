@@ -153,7 +153,8 @@ def _weighted(tf32: Estimate, amp: Estimate) -> Estimate:
     value, low, high = (
         (1 - AMP_WEIGHT) * getattr(tf32, end) + AMP_WEIGHT * getattr(amp, end) for end in ("value", "low", "high")
     )
-    return Estimate(value=value, low=low, high=high, confidence=0.95, count=tf32.count + amp.count)
+    confidence = min(tf32.confidence, amp.confidence)
+    return Estimate(value=value, low=low, high=high, confidence=confidence, count=tf32.count + amp.count)
 
 
 def trained(run: Run) -> list[CaseResult]:
@@ -195,7 +196,7 @@ def _by_collection(results: Sequence[CaseResult], samples: RatioSamples) -> list
 
 def _not_counted(results: Sequence[CaseResult]) -> list[str]:
     rows = [(one.case.label(), str(one.status), one.reason) for one in results if not one.passed]
-    return markdown.table(("case", "", "why"), rows) if rows else ["Every case counts."]
+    return markdown.table(("case", "outcome", "why"), rows) if rows else ["Every case counts."]
 
 
 def precisions(results: Sequence[CaseResult]) -> list[Precision]:

@@ -122,10 +122,15 @@ def rows(run: Run) -> list[Row]:
                 beside=published,
                 measured=mean(steps_s),
                 deviation=stdev(steps_s) if len(steps_s) > 1 else None,
-                note="; ".join(filter(None, (f"{len(steps_s)} iterations", result.reason))),
+                note="; ".join(filter(None, (_amount(result, len(steps_s)), result.reason))),
             )
         )
     return sorted(rows, key=lambda row: row.figure)
+
+
+def _amount(result: CaseResult, steps: int) -> str:
+    """`160 iterations at batch 128`."""
+    return f"{steps} iteration{'' if steps == 1 else 's'} at batch {result.case.batch_size}"
 
 
 def _steps_s(figures: CaseFigures, variant: str) -> list[float]:

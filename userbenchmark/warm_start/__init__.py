@@ -4,9 +4,9 @@ Each process is a fresh Python. Its clock starts before Python does, and ends wh
 `cold` compiles with inductor into empty caches. `disk cache` finds the caches (inductor's FX graphs, AOTAutograd's,
 Triton's) that an earlier process left on the disk. `mega-cache` begins with an empty disk, and loads one file that an
 earlier process wrote with `torch.compiler.save_cache_artifacts`. `package` loads what AOTInductor made, in evaluation.
-Each has five processes (`--repeats`), in turns: eager, cold, disk, mega, package, and back in the other order, so that
-what drifts meets all alike. A process before them fills the caches. Nothing else runs meanwhile, unless `--jobs` or
-`--devices` let processes of several cases run at once, each with as many cores of its own.
+Each has five processes, unless `--repeats` says otherwise, in turns: eager, cold, disk, mega, package, and back in the
+other order, so that what drifts meets all alike. A process before them fills the caches. Nothing else runs meanwhile,
+unless `--jobs` or `--devices` let processes of several cases run at once, each with as many cores of its own.
 """
 
 from __future__ import annotations

@@ -17,8 +17,11 @@ from torchzoo.analysis import throttling
 from torchzoo.environment import foreign_processes
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.passes.breakdown import (
+    DeviceWork,
     breakdown,
+    device_work,
     measure_breakdown,
+    measure_device_work,
     step_times,
     top_kernels,
 )
@@ -119,6 +122,11 @@ def test_a_device_on_which_nothing_was_seen_is_not_called_idle() -> None:
     assert found.steps == ()
     assert "saw nothing" in found.problem
     assert stats.shares(found) is None
+
+
+def test_the_devices_work_in_a_step_is_its_time_and_the_number_of_its_kernels() -> None:
+    assert device_work([kernel(1, 4), kernel(3, 6), copy(7, 9)], [span(0, 10)]) == DeviceWork(pytest.approx(0.007), 2)
+    assert device_work([], [span(0, 10)]) is None
 
 
 def test_kernels_are_ranked_by_their_total_time() -> None:
@@ -248,6 +256,10 @@ def test_on_a_gpu_kernels_copies_and_gaps_are_found(*, replayed: bool, tmp_path:
         assert each.wall_s - each.active_s - each.movement_s >= 0.02
     assert found.kernels[0].calls == 5 * len(found.steps)
     assert "aten::mm" in trace.read_text() or replayed
+    work_of_step = measure_device_work(step, clock, device)()
+    assert work_of_step is not None
+    assert work_of_step.kernels == 5  # and not one launch of a graph
+    assert work_of_step.active_s == pytest.approx(found.steps[-1].active_s + found.steps[-1].movement_s, rel=0.2)
 
 
 PROFILED = Breakdown(

@@ -2,8 +2,8 @@
 
 In the window in which the case is measured alone, after the timing:
 - energy, of each variant;
-- the device's time, of each variant, or the breakdown where it was asked for. It comes after all energy, because the
-  profiler leaves its hooks in the process;
+- the breakdown where it was asked for, and the device's work in one step, of each variant. They come after all
+  energy, because the profiler leaves its hooks in the process;
 - the operators with their shapes, of each variant;
 - the communication of each rank, of cases with several ranks.
 
@@ -24,7 +24,6 @@ A function here must not have the name of a module of this package: importing th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +41,7 @@ from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
     from torchzoo.measure.gang import Gang
+    from torchzoo.measure.passes.breakdown import DeviceWork
     from torchzoo.measure.passes.communication import Communication
 
 
@@ -82,19 +82,12 @@ def operator_shapes_of(
     return measure_operator_shapes(variant.step, clock, device, step_s=step_s)
 
 
-def device_time_of(
-    variant: Variant, found: Breakdown | None, device: torch.device, clock: DeviceClock
-) -> Callable[[], float | None]:
-    """A function that gives the seconds in which the device works during a step; None where that is not known.
+def device_work_of(variant: Variant, device: torch.device, clock: DeviceClock) -> Callable[[], DeviceWork | None]:
+    """A function that gives what the device does in a step, which is profiled now; None where that is not known."""
+    from torchzoo.measure.passes.breakdown import measure_device_work
 
-    They are from the breakdown if there is one, else from a step that is profiled now.
-    """
-    from torchzoo.measure.passes.breakdown import measure_device_time, working_s
-
-    if found is not None and device.type != "cpu":
-        return partial(working_s, found)
     variant.select()
-    return measure_device_time(variant.step, clock, device)
+    return measure_device_work(variant.step, clock, device)
 
 
 def communication_of(gang: Gang, variant: Variant, step_s: float) -> list[Communication]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -72,30 +72,35 @@ def measure_breakdown(
     return breakdown(activities, profiled.spans, drop=0 if is_slow else 1, is_nested=is_cpu, trace=trace)
 
 
-def measure_device_time(step: Callable[[], Any], clock: Clock, device: torch.device) -> Callable[[], float | None]:
-    """Profile one step. The function that is returned gives the seconds in which the device worked during it.
+class DeviceWork(NamedTuple):
+    """What the device does in one step."""
 
-    That is the union of kernels, copies and memory sets; None on the CPU and where torch.profiler sees no device.
-    To find it out takes the host a while, so it can be done later, when it disturbs nobody.
+    active_s: float  # kernels, copies and memory sets run: the union of their intervals
+    kernels: int  # that run; the nodes of CUDA graphs are counted one by one
+
+
+def measure_device_work(step: Callable[[], Any], clock: Clock, device: torch.device) -> Callable[[], DeviceWork | None]:
+    """Profile one step. The function that is returned gives what the device did during it.
+
+    It gives None on the CPU, and where torch.profiler sees no device. To find it out takes the host a while, so it can
+    be done later, when it disturbs nobody.
     """
     activity = profiler_activity(device)
     if device.type == "cpu" or activity is None:
         return lambda: None
     profiled = profile_steps(step, clock, [activity], 1)
 
-    def active_s() -> float | None:
-        activities = list(activities_of(profiled.events(), device))
-        return working_s(breakdown(activities, profiled.spans, drop=0, is_nested=False))
-
-    return active_s
+    return lambda: device_work(list(activities_of(profiled.events(), device)), profiled.spans)
 
 
-def working_s(found: Breakdown) -> float | None:
-    """Seconds in which the device works during the last step of a breakdown; None if the breakdown has no steps."""
+def device_work(activities: Sequence[Activity], spans: Sequence[Span]) -> DeviceWork | None:
+    """What the device does in the one step of `spans`; None if the profiler could not tell."""
+    found = breakdown(activities, spans, drop=0, is_nested=False)
     if not found.steps:
         return None
-    last = found.steps[-1]
-    return last.active_s + last.movement_s + last.communication_s
+    (step,) = found.steps
+    kernels = sum(each.kind is not Kind.MOVEMENT for each in activities)
+    return DeviceWork(step.active_s + step.movement_s + step.communication_s, kernels)
 
 
 def breakdown(
