@@ -10,11 +10,12 @@ the folder already is read, not run again. With `--runs`, kept runs take the pla
 whole suite: then each trial draws its twenty cases from all that these have measured.
 
 Each trial takes two different runs as base and candidate, draws `--draw` of the processes of each case from each, and
-compares them as `torchzoo compare` does by default (latency alone). In a planted trial the samples of three cases of
-the candidate, drawn at random, are multiplied first, by 1.10 (`--plant 3`: by 1.03): a slow-down of exactly 10% under
-the noise as it was measured. Found exactly: these three are slower and nothing else is either slower or faster.
-Without a plant any such verdict is a false alarm. Trials share the same recorded processes, so they are not
-independent of each other.
+compares them as `torchzoo compare` does by default (latency, and the time over eager's where the host matters). In a
+planted trial the samples of three cases of the candidate, drawn at random, are multiplied first, by 1.10 (`--plant 3`:
+by 1.03): a slow-down of exactly 10% under the noise as it was measured. Where a backend was measured beside eager,
+eager's samples stay as they are. Found exactly: these three are slower, by one metric at least, and nothing else is
+either slower or faster. Without a plant any such verdict is a false alarm. Trials share the same recorded processes,
+so they are not independent of each other.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ from torchzoo.analysis.cases import by_case
 from torchzoo.analysis.compare import RunComparison, compare_runs
 from torchzoo.analysis.findings import Metric, Verdict
 from torchzoo.analysis.noise import noise_of
+from torchzoo.analysis.process_values import shown_variant
 from torchzoo.case import Case
 from torchzoo.record import Block, Measured, Record
 from torchzoo.report.summary import counts
+from torchzoo.report.units import least_differences
 from torchzoo.store import Run, read_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,6 +75,7 @@ def session(folder: Path, arguments: argparse.Namespace) -> Run:
         models = arguments.models or (ON_CPU if arguments.device == "cpu" else ON_DEVICE).split()
         command = [sys.executable, str(ROOT / "run.py"), *models, "-t", "train,eval", "-d", arguments.device]
         command += ["--repeats", str(arguments.repeats), "--time-limit", str(arguments.time_limit)]
+        command += ["--backend", arguments.backend]
         command += ["--bs", "smoke", "--threads", "1"] if arguments.device == "cpu" else ["--bs", "default"]
         command += ["--jobs", str(arguments.jobs)] if arguments.jobs else []
         done = subprocess.run([*command, "-q", "-o", str(folder)], check=False, capture_output=True, text=True)
@@ -99,7 +103,8 @@ def drawn(
 def slowed(record: Record, factor: float) -> Measured:
     measured = record.outcome
     assert isinstance(measured, Measured)
-    blocks = tuple(Block(b.variant, tuple(s * factor for s in b.samples_s)) for b in measured.blocks)
+    factors = {shown_variant(measured): factor}
+    blocks = tuple(Block(b.variant, tuple(s * factors.get(b.variant, 1) for s in b.samples_s)) for b in measured.blocks)
     return msgspec.structs.replace(measured, blocks=blocks)
 
 
@@ -122,7 +127,7 @@ def trial(runs: list[Run], cases: list[Case], draw: int, seed: int, factor: floa
     comparison = compare_runs(
         drawn(base, drawn_cases, draw, generator, []),
         drawn(candidate, drawn_cases, draw, generator, planted, factor),
-        metrics=[Metric.LATENCY],
+        metrics=[Metric.LATENCY, Metric.OVER_EAGER],
     )
     return comparison, set(planted)
 
@@ -131,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="(default: ten, by the device)")
     parser.add_argument("-d", "--device", default="cpu")
+    parser.add_argument("--backend", default="eager")
     parser.add_argument("--sessions", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5, help="processes a case in each session (default: 5)")
     parser.add_argument("--draw", type=int, default=4, help="of these, in a trial (default: 4)")
@@ -171,6 +177,9 @@ def show_noise(runs: list[Run], cases: list[Case]) -> None:
             f"session {number}: {bound} of {len(noises)} cases bound by the device; standard deviation between "
             f"processes {100 * median(spreads):.2f}% (median of cases), {100 * max(spreads):.2f}% (worst)"
         )
+        seen = [one.sees_over_eager for one in noises if one.sees_over_eager is not None]
+        if seen:
+            print(f"  of the time over eager's could be found: {least_differences(seen)}")
     for (one, base), (other, candidate) in itertools.combinations(enumerate(runs, 1), 2):
         before = {noise.case: noise.latency_s for noise in noise_of(base)}
         after = {noise.case: noise.latency_s for noise in noise_of(candidate)}

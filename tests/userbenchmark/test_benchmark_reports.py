@@ -54,8 +54,8 @@ def test_breakdown_gives_shares_per_model_and_means_per_domain() -> None:
     )
     text = report("paper_breakdown", run)
     means = {row[0]: row[1:] for row in table(text, "domain")}
-    assert means["nlp"] == ["70.0% [50.0% to 90.0%]", "10.0%", "20.0%", "2", "", "", "", "0"]
-    assert means["all"] == ["50.0% [10.0% to 90.0%]", "6.7%", "43.3%", "3", "20.0%", "40.0%", "40.0%", "1"]
+    assert means["nlp"] == ["70.0% [50.0% to 90.0%]", "10.0%", "20.0%", "", "2", "", "", "", "", "0"]
+    assert means["all"] == ["50.0% [10.0% to 90.0%]", "6.7%", "43.3%", "", "3", "20.0%", "40.0%", "40.0%", "", "1"]
     assert list(means) == ["nlp", "speech", "all"]
     assert [row[:5] for row in table(text, "model")] == [
         ["nlp_one", "4", "90.0%", "5.0%", "5.0%"],

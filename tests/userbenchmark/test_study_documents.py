@@ -71,7 +71,9 @@ def test_breakdown_says_what_bounds_each_model_and_how_fast_the_host_was() -> No
     idle = measured(variants={"eager": variant_result(breakdown=steps, device_active_s=0.02)}, host=host)
     busy = measured(variants={"eager": variant_result(breakdown=steps, device_active_s=0.095)})
     text = report("paper_breakdown", run_of([trained("vgg16", idle), trained("alexnet", busy)]))
-    assert {row[0]: row[7:] for row in table(text, "model")} == {"vgg16": ["host", "1.20x"], "alexnet": ["device", ""]}
+    rows = {row[0]: [row[6], *row[8:]] for row in table(text, "model")}
+    assert rows == {"vgg16": ["19.9%", "host", "1.20x"], "alexnet": ["94.5%", "device", ""]}
+    assert "| 57.2% | 2 |" in text  # the mean of both, without the profiler
 
 
 # --- paper_compilers ---

@@ -1,7 +1,7 @@
 """Verdicts on single cases: whether a time or a memory of the candidate run differs from the base run's.
 
-A latency or compile time is `slower` or `faster` where two things hold. The part of the difference that the host's own
-speed does not explain is at least the threshold. And a test says that it is no accident. It compares processes, because
+A time is `slower` or `faster` where two things hold. The part of the difference that the host's own speed does not
+explain is at least the threshold. And a test says that it is no accident. It compares processes, because
 what differs between processes, not within them, makes false alarms: Welch's t on the logarithms of their medians
 (`significance.log_ratio`). Processes that were measured in turns are compared as pairs, where they are many, or where
 the cases are many and tell their noise together (`moderation`). The test's p-values are adjusted by Holm's method over
@@ -9,6 +9,11 @@ all cases and metrics of the comparison, so that without any change at most one 
 time is `same` where the 95% interval of the ratio lies within the threshold either way, else `inconclusive`. (A rank
 test would need no distribution, but with five processes a side it can't go below p = 0.008: too little evidence for
 twenty cases.)
+
+A step that waits for the host takes as long as the host lets it, and hosts differ between processes by 10% and more
+where others use the machine. That slows down eager, too, which each process measures in turns with the candidate. So of
+such cases the candidate's time over eager's is judged as well: there a difference of a few percent can be found. It
+also changes where eager alone became faster or slower, so a remark says what eager did.
 
 Memory hardly varies: it is `more` or `less` where the medians differ by the threshold and the repeats' ranges do not
 overlap, `inconclusive` where they do.
@@ -22,18 +27,27 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
-from statistics import fmean, median
+from collections.abc import Sequence
+from statistics import median
 
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.bound import Bound, bound_of
 from torchzoo.analysis.moderation import moderated
+from torchzoo.analysis.process_values import (
+    compares_compile_time,
+    compares_over_eager,
+    compile_times_s,
+    host_loops_s,
+    is_device_bound,
+    memory_bytes,
+    peak_is_of_pass,
+    times_over_eager,
+    times_s,
+)
 from torchzoo.analysis.significance import LogRatio, holm, log_ratio, pair_ratio
-from torchzoo.case import EAGER, Case
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
-from torchzoo.settings import CacheMode
+from torchzoo.case import Case
+from torchzoo.record import EAGER_VARIANT, Measured
 from torchzoo.stats import Estimate
 
 #: The least difference of times that matters: where the noise between processes is not known, and where it is known.
@@ -47,15 +61,26 @@ FAMILY_WISE_ERROR = 0.01
 #: of first steps.
 ASSUMED_SPREAD_DEVICE_BOUND = 0.02
 ASSUMED_SPREAD = 0.10
+#: The same for the time over eager's of steps that wait for the host. Between the two runs of the suite on H200s of
+#: 2026-11-23 (docs/results), 97 in 100 of 74 such cases differed by less than 16%.
+ASSUMED_SPREAD_OVER_EAGER = 0.05
 HOST_LOOP_NOISE = 0.02  # a smaller difference of `host_loop_s` between processes is noise of a quiet machine
 MEMORY_FLOOR_BYTES = 2**20  # a smaller difference never counts, whatever its share
 
 
 class Metric(enum.StrEnum):
     LATENCY = "latency"  # seconds of a synchronised step of the candidate, or of eager alone
+    OVER_EAGER = "over_eager"  # the candidate's time over that of eager in turns with it: one over the speedup
     DEVICE_MEMORY = "device_memory"  # bytes, peak allocated
     HOST_MEMORY = "host_memory"  # bytes, peak resident
     COMPILE_TIME = "compile_time"  # CPU seconds of the first step, for backends that compile
+
+    @property
+    def unit(self) -> str:
+        """`s`, `bytes`, or nothing for a ratio."""
+        if self in (Metric.LATENCY, Metric.COMPILE_TIME):
+            return "s"
+        return "" if self is Metric.OVER_EAGER else "bytes"
 
 
 class Verdict(enum.StrEnum):
@@ -72,7 +97,7 @@ Pair = tuple[Case, Sequence[Measured], Sequence[Measured]]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one case: the values of both runs (seconds or bytes), their ratio, and the verdict."""
+    """One metric of one case: the values of both runs (seconds, bytes or a ratio), their ratio, and the verdict."""
 
     case: Case
     metric: Metric
@@ -94,7 +119,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tested(msgspec.Struct, frozen=True, kw_only=True):
-    """A latency or compile time that has no verdict yet: the verdict depends on the p-values of all tests."""
+    """A time that has no verdict yet: the verdict depends on the p-values of all tests."""
 
     case: Case
     metric: Metric
@@ -122,7 +147,7 @@ def judge_pairs(
         same_models: whether both runs measured the same models, and so loaded the same libraries.
         in_turns: whether the processes of the same place on both sides were measured one beside the other.
     """
-    made = [make(*pair, in_turns=in_turns) for pair in pairs for make in (_latency, _compile_time)]
+    made = [make(*pair, in_turns=in_turns) for pair in pairs for make in (_latency, _over_eager, _compile_time)]
     tested = [one for one in made if one is not None]
     if in_turns:
         tested = [sharper for metric in Metric for sharper in _sharper([t for t in tested if t.metric is metric])]
@@ -154,21 +179,6 @@ def judge_times(tested: Sequence[Tested], threshold: float | None) -> list[Findi
     return [_judged(one, p, threshold, error_rate) for one, p in zip(tested, holm(p_values), strict=True)]
 
 
-def shown_variant(measured: Measured) -> str:
-    """The variant whose figures stand for the case: the candidate, or eager if there is none."""
-    return CANDIDATE_VARIANT if CANDIDATE_VARIANT in measured.variants else EAGER_VARIANT
-
-
-def times_s(processes: Iterable[Measured]) -> list[list[float]]:
-    """For each process, the mean step time of each block of the shown variant, in seconds."""
-    return [stats.block_times_s(measured.blocks, shown_variant(measured)) for measured in processes]
-
-
-def is_device_bound(measured: Measured) -> bool:
-    """Whether the device bounds the step of the shown variant."""
-    return bound_of(measured, shown_variant(measured)) is Bound.DEVICE
-
-
 def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured], *, in_turns: bool) -> Tested | None:
     sides = (base, candidate)
     values = [times_s(side) for side in sides]
@@ -190,22 +200,34 @@ def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]
     )
 
 
+def _over_eager(
+    case: Case, base: Sequence[Measured], candidate: Sequence[Measured], *, in_turns: bool
+) -> Tested | None:
+    sides = (base, candidate)
+    if not compares_over_eager(*sides):
+        return None
+    values = [times_over_eager(side) for side in sides]
+    ratio = log_ratio(*values, assumed_spread=ASSUMED_SPREAD_OVER_EAGER, in_turns=in_turns)
+    own = [stats.processes_value([stats.block_times_s(one.blocks, EAGER_VARIANT) for one in side]) for side in sides]
+    remarks = [
+        f"eager's own steps took {own[1] / own[0]:.2f} times as long",
+        how_sure(ratio, ASSUMED_SPREAD_OVER_EAGER),
+    ]
+    return Tested(
+        case=case,
+        metric=Metric.OVER_EAGER,
+        base=values[0],
+        candidate=values[1],
+        ratio=ratio,
+        remarks=tuple(filter(None, remarks)),
+    )
+
+
 def how_sure(ratio: LogRatio | None, assumed_spread: float) -> str:
     """A remark on a ratio whose error is assumed or not known; empty where it was measured."""
     if ratio is None:
         return "one sample in each process: nothing can be said"
     return f"one process each, assumed to differ by {100 * assumed_spread:.0f}%" if ratio.degrees is None else ""
-
-
-def host_loops_s(*sides: Sequence[Measured]) -> list[list[float]]:
-    """For each side, the host's own speed in each process that recorded it: seconds of its loop of plain Python.
-
-    It is the median beside the timed blocks, if all processes of all sides have it (since 2026-11-22); else the mean
-    of one look before and one after them.
-    """
-    if all(one.host is not None and one.host.looks_s for side in sides for one in side):
-        return [[median(one.host.looks_s) for one in side if one.host is not None] for side in sides]
-    return [[fmean(one.host_loop_s) for one in side if one.host_loop_s] for side in sides]
 
 
 def host_allowance(
@@ -252,29 +274,6 @@ def _compile_time(
     )
 
 
-def compares_compile_time(case: Case, processes: Sequence[Measured]) -> bool:
-    """Whether these processes have times of compiling that can be compared."""
-    return case.backend != EAGER and compile_cache(processes) is not None and bool(compile_times_s(processes))
-
-
-def compile_cache(processes: Iterable[Measured]) -> CacheMode | None:
-    """What the compilers' caches held, the same in all processes; None where their compile times can't be compared."""
-    results = [one.variants[CANDIDATE_VARIANT] for one in processes]
-    compiled = [one.compilation for one in results if one.compilation is not None]
-    caches = {one.cache for one in compiled}
-    if len(caches) != 1 or CacheMode.SHARED in caches:
-        return None  # with shared ones, the two runs may have compiled different parts anew
-    if any(one.traced for one in compiled):
-        return None  # writing the trace took a part of the time
-    return caches.pop()
-
-
-def compile_times_s(processes: Iterable[Measured]) -> list[float]:
-    """CPU seconds of the candidate's first step in each process; nothing where one of them could not be read."""
-    found = [one.variants[CANDIDATE_VARIANT].first_step_cpu_s for one in processes]
-    return found if all(value > 0 for value in found) else []
-
-
 def _judged(one: Tested, p_value: float, threshold: float | None, error_rate: float) -> Finding:
     """`error_rate` is that of a single test in the comparison."""
     base, candidate = stats.processes_value(one.base), stats.processes_value(one.candidate)
@@ -315,7 +314,7 @@ def _judged(one: Tested, p_value: float, threshold: float | None, error_rate: fl
 
 def _memory(pair: Pair, metric: Metric, threshold: float | None, *, same_models: bool) -> Finding | None:
     case, *sides = pair
-    values = [memory_bytes(side, metric) for side in sides]
+    values = [memory_bytes(side, on_device=metric is Metric.DEVICE_MEMORY) for side in sides]
     if not all(values):
         return None
     if metric is Metric.HOST_MEMORY and len({peak_is_of_pass(m) for side in sides for m in side}) > 1:
@@ -369,16 +368,3 @@ def judge_memory(
         candidate_processes=len(values[1]),
         remark=remark,
     )
-
-
-def memory_bytes(processes: Iterable[Measured], metric: Metric) -> list[int]:
-    """The peak of the shown variant in each process that recorded it: on the device, or on the host."""
-    memories = [one.variants[shown_variant(one)].memory for one in processes]
-    on_device = metric is Metric.DEVICE_MEMORY
-    peaks = [one.device_peak_allocated_bytes if on_device else one.host_peak_rss_bytes for one in memories]
-    return [peak for peak in peaks if peak]
-
-
-def peak_is_of_pass(measured: Measured) -> bool:
-    """Whether the host's peak is that of the memory pass alone, and not of the whole process."""
-    return measured.variants[shown_variant(measured)].memory.host_peak_is_of_pass

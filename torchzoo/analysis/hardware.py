@@ -8,7 +8,8 @@ import msgspec
 
 from torchzoo import stats
 from torchzoo.analysis.bootstrap import BootstrapSamples, bootstrap_ratio, geomean_of
-from torchzoo.analysis.findings import Pair, times_s
+from torchzoo.analysis.findings import Pair
+from torchzoo.analysis.process_values import times_s
 from torchzoo.analysis.totals import ALL, bootstrap_case
 from torchzoo.case import Case, Domain, Mode
 from torchzoo.record import Measured

@@ -11,11 +11,12 @@ import msgspec
 from torchzoo import stats
 from torchzoo.analysis.bound import Bound, bound_of
 from torchzoo.analysis.cases import case_results
-from torchzoo.analysis.findings import (
-    FAMILY_WISE_ERROR,
-    LEAST_THRESHOLD,
+from torchzoo.analysis.findings import FAMILY_WISE_ERROR, LEAST_THRESHOLD
+from torchzoo.analysis.process_values import (
     compares_compile_time,
+    compares_over_eager,
     shown_variant,
+    times_over_eager,
     times_s,
 )
 from torchzoo.analysis.significance import LogRatio
@@ -34,6 +35,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     floor: float | None  # of the ratio of two runs of as many processes: what 95 in 100 stay below
     within: float | None  # half-width of a process's own interval, the median over processes; None for one sample
     sees: float | None  # the least difference of the latency that a comparison with such a run would find
+    sees_over_eager: float | None  # the same of the time over eager's; None where it is not compared
     bound: Bound | None  # what bounds the shown variant's step; of several processes, the first that is not the device
     medians_s: tuple[float, ...]
 
@@ -45,7 +47,9 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 def noise_of(run: Run) -> tuple[Noise, ...]:
     """The noise of each measured case."""
     results = [result for result in case_results(run) if result.measured]
-    tests = len(results) + sum(compares_compile_time(result.case, result.measured) for result in results)
+    tests = len(results) + sum(
+        compares_compile_time(result.case, result.measured) + compares_over_eager(result.measured) for result in results
+    )
     return tuple(_noise(result.case, result.measured, tests=tests) for result in results)
 
 
@@ -53,14 +57,15 @@ def _noise(case: Case, measured: Sequence[Measured], *, tests: int) -> Noise:
     """`tests`: how many a comparison with such a run makes. Holm's method divides the error rate among them."""
     own = [stats.latency_s(one.blocks, shown_variant(one)) for one in measured]
     widths = [estimate.relative_half_width for estimate in own if estimate.count > 1]
-    between, floor, sees = None, None, None
+    between, floor, sees, sees_over_eager = None, None, None, None
     if len(own) > 1:
         between = stdev(math.log(estimate.value) for estimate in own)
         t = stats.t_quantile(stats.STATED_CONFIDENCE, len(own) - 1)
-        error = between * math.sqrt(2 / len(own))
-        floor = math.expm1(min(t * error, 700.0))
-        ratio = LogRatio(value=0.0, error=error, degrees=2 * (len(own) - 1))
-        sees = max(LEAST_THRESHOLD, ratio.least_significant(FAMILY_WISE_ERROR / tests))
+        floor = math.expm1(min(t * between * math.sqrt(2 / len(own)), 700.0))
+        sees = _sees(between, len(own), tests)
+        if compares_over_eager(measured):
+            ratios = [stats.median_estimate(values).value for values in times_over_eager(measured)]
+            sees_over_eager = _sees(stdev(map(math.log, ratios)), len(own), tests)
     bounds = [bound_of(one, shown_variant(one)) for one in measured]
     return Noise(
         case=case,
@@ -70,6 +75,13 @@ def _noise(case: Case, measured: Sequence[Measured], *, tests: int) -> Noise:
         floor=floor,
         within=median(widths) if widths else None,
         sees=sees,
+        sees_over_eager=sees_over_eager,
         bound=next((bound for bound in bounds if bound is not Bound.DEVICE), Bound.DEVICE),
         medians_s=tuple(estimate.value for estimate in own),
     )
+
+
+def _sees(between: float, processes: int, tests: int) -> float:
+    """The least difference that a comparison finds where the processes of both runs differ by `between`."""
+    ratio = LogRatio(value=0.0, error=between * math.sqrt(2 / processes), degrees=2 * (processes - 1))
+    return max(LEAST_THRESHOLD, ratio.least_significant(FAMILY_WISE_ERROR / tests))

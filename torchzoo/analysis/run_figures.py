@@ -17,19 +17,24 @@ from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.findings import (
     ASSUMED_SPREAD,
     ASSUMED_SPREAD_DEVICE_BOUND,
+    ASSUMED_SPREAD_OVER_EAGER,
     Finding,
     Metric,
     Tested,
-    compile_cache,
-    compile_times_s,
     host_allowance,
-    host_loops_s,
     how_sure,
-    is_device_bound,
     judge_memory,
     judge_times,
+)
+from torchzoo.analysis.process_values import (
+    compares_over_eager,
+    compile_cache,
+    compile_times_s,
+    host_loops_s,
+    is_device_bound,
     memory_bytes,
     peak_is_of_pass,
+    times_over_eager,
     times_s,
 )
 from torchzoo.analysis.significance import LogRatio, log_error, log_ratio
@@ -40,7 +45,7 @@ _MEMORY = (Metric.DEVICE_MEMORY, Metric.HOST_MEMORY)
 
 
 class RunFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one case in one run, in seconds or bytes. Figures of another `basis` are not comparable.
+    """One metric of one case in one run: seconds, bytes or a ratio. Figures of another `basis` are not comparable.
 
     Of a time, `low` and `high` are its interval at `confidence`; of a memory, the least and the most of the processes.
     """
@@ -68,7 +73,7 @@ def run_figures(result: CaseResult) -> list[RunFigure]:
     """The figures of a case; none unless it passed, since others stand in no series."""
     if not result.passed:
         return []
-    makers: tuple[Callable[[CaseResult], RunFigure | None], ...] = (_latency, _compile_time)
+    makers: tuple[Callable[[CaseResult], RunFigure | None], ...] = (_latency, _over_eager, _compile_time)
     found = [make(result) for make in makers] + [_memory(result, metric) for metric in _MEMORY]
     return [figure for figure in found if figure is not None]
 
@@ -86,6 +91,21 @@ def _latency(result: CaseResult) -> RunFigure | None:
         assumed_spread=ASSUMED_SPREAD_DEVICE_BOUND if is_bound else ASSUMED_SPREAD,
         host_loop_s=_host_loop_s(result),
         host_matters=not is_bound,
+    )
+
+
+def _over_eager(result: CaseResult) -> RunFigure | None:
+    if not compares_over_eager(result.measured):
+        return None
+    values = times_over_eager(result.measured)
+    return _time(
+        Metric.OVER_EAGER,
+        stats.processes_estimate(values),
+        [stats.median_estimate(one).value for one in values],
+        log_error=log_error(values[0]) if len(values) == 1 else None,
+        assumed_spread=ASSUMED_SPREAD_OVER_EAGER,
+        host_loop_s=_host_loop_s(result),
+        host_matters=False,
     )
 
 
@@ -134,7 +154,7 @@ def _time(
 
 
 def _memory(result: CaseResult, metric: Metric) -> RunFigure | None:
-    values = memory_bytes(result.measured, metric)
+    values = memory_bytes(result.measured, on_device=metric is Metric.DEVICE_MEMORY)
     basis = ""
     if metric is Metric.HOST_MEMORY:
         kinds = {peak_is_of_pass(one) for one in result.measured}

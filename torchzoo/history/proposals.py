@@ -17,8 +17,9 @@ from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.analysis.change_points import change_points
 from torchzoo.analysis.compare import BAD
 from torchzoo.analysis.detection import WINDOW
-from torchzoo.analysis.findings import LEAST_THRESHOLD, Metric, shown_variant
+from torchzoo.analysis.findings import LEAST_THRESHOLD, Metric
 from torchzoo.analysis.leaks import LeakVerdict, check
+from torchzoo.analysis.process_values import shown_variant
 from torchzoo.analysis.series import Series
 from torchzoo.case import Case
 
@@ -40,6 +41,7 @@ class Kind(enum.StrEnum):
     """What became worse: a metric, or what became of the case."""
 
     LATENCY = Metric.LATENCY.value
+    OVER_EAGER = Metric.OVER_EAGER.value
     DEVICE_MEMORY = Metric.DEVICE_MEMORY.value
     HOST_MEMORY = Metric.HOST_MEMORY.value
     COMPILE_TIME = Metric.COMPILE_TIME.value

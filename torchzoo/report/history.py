@@ -21,20 +21,19 @@ from torchzoo.stats import Estimate
 if TYPE_CHECKING:
     from torchzoo.analysis.change_points import ChangePoint
 
-TIMES = (Metric.LATENCY, Metric.COMPILE_TIME)
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK = 60  # characters
 _FEW = 6  # facts of software that are named in a line
 
 
 def value_text(metric: Metric, value: float) -> str:
-    """`7.03 ms` or `1.50 GiB`."""
-    return units.seconds(value) if metric in TIMES else units.size(round(value))
+    """`7.03 ms`, `1.50 GiB` or `0.675x`."""
+    return units.metric_value(value, metric.unit)
 
 
 def figure_text(figure: RunFigure) -> str:
     """The value with its interval; of a memory, with the least and the most of the processes where they differ."""
-    if figure.metric in TIMES:
+    if figure.metric.unit == "s":
         estimate = Estimate(
             value=figure.value,
             low=figure.low,
@@ -43,8 +42,7 @@ def figure_text(figure: RunFigure) -> str:
             count=1 if figure.low == figure.high else 2,
         )
         return units.latency(estimate)
-    text = units.size(round(figure.value))
-    ends = [units.size(round(end)) for end in (figure.low, figure.high)]
+    text, *ends = (value_text(figure.metric, value) for value in (figure.value, figure.low, figure.high))
     return text if figure.low == figure.high else f"{text} [{ends[0]}, {ends[1]}]"
 
 
@@ -171,7 +169,7 @@ def many_series(found: Sequence[tuple[Series, Sequence[ChangePoint]]]) -> Any:
 
 
 def series_json(found: Sequence[tuple[Series, Sequence[ChangePoint]]]) -> str:
-    """The series as JSON: values in seconds or bytes, unrounded."""
+    """The series as JSON: values in seconds, bytes or as ratios, unrounded."""
     return json_text([_series_facts(series, points) for series, points in found], indent=1) + "\n"
 
 
@@ -182,7 +180,7 @@ def _series_facts(series: Series, points: Sequence[ChangePoint]) -> dict[str, An
         "machine": series.machine,
         "metric": series.metric,
         "basis": series.basis,
-        "unit": "s" if series.metric in TIMES else "bytes",
+        "unit": series.metric.unit,
         "points": [
             {
                 "run": point.run.path,

@@ -18,15 +18,17 @@ HEADINGS = (
     "between processes",
     "noise floor",
     "compare finds",
+    "over eager's time",
     "within a process",
     "bound by",
 )
-NARROW_HEADINGS = ("latency", "processes", "between", "noise floor", "finds", "within", "bound by")
+NARROW_HEADINGS = ("latency", "processes", "between", "noise floor", "finds", "over eager", "within", "bound by")
 
 EXPLAINED = (
     "Between processes: the standard deviation of the processes' medians. Noise floor: without any change, two such "
     "runs with as many processes each differ by more than this only 5 times in 100 (Student's t, for one case). "
     "Compare finds: the least difference that `torchzoo compare` would find between two such runs of all these cases. "
+    "Over eager's time: the same for the time over that of eager, which is compared where the host bounds a step. "
     "Within a process: half of the width of the 95% interval of its median. Bound by: what a step waits for, the "
     "device, the host (then the host's own speed counts) or both."
 )
@@ -41,6 +43,7 @@ def _cells(noise: Noise) -> tuple[str, ...]:
         _percent(noise.between),
         _percent(noise.floor),
         _percent(noise.sees),
+        _percent(noise.sees_over_eager),
         _percent(noise.within),
         noise.bound or "-",
     )

@@ -29,11 +29,11 @@ from torchzoo.report.text import json_text
 
 NAMES = {
     Metric.LATENCY: "latency",
+    Metric.OVER_EAGER: "time over eager's",
     Metric.DEVICE_MEMORY: "device memory",
     Metric.HOST_MEMORY: "host memory",
     Metric.COMPILE_TIME: "compile time (CPU)",
 }
-_TIMES = (Metric.LATENCY, Metric.COMPILE_TIME)
 _URGENCY = [Verdict.SLOWER, Verdict.MORE, Verdict.FASTER, Verdict.LESS, Verdict.INCONCLUSIVE, Verdict.SAME]
 _HEADINGS = ("case", "metric", "base", "candidate", "ratio", "verdict", "note")
 _MEANS = ("backend and axes", "mode", "domain", "ratio", "cases")
@@ -96,9 +96,13 @@ def _threshold(comparison: RunComparison) -> str:
 
 
 def _seen(comparison: RunComparison) -> list[str]:
-    """How small a difference of the latency could have been found, over the cases."""
-    seen = [f.sees for f in comparison.findings if f.metric is Metric.LATENCY and f.sees is not None]
-    return [f"differences of the step's time that could be found: {units.least_differences(seen)}"] if seen else []
+    """How small a difference of the step's time could have been found, over the cases."""
+    lines = []
+    for metric, what in ((Metric.LATENCY, "the step's time"), (Metric.OVER_EAGER, "its time over eager's")):
+        seen = [f.sees for f in comparison.findings if f.metric is metric and f.sees is not None]
+        if seen:
+            lines.append(f"differences of {what} that could be found: {units.least_differences(seen)}")
+    return lines
 
 
 def _slow_hosts(comparison: RunComparison) -> list[str]:
@@ -191,9 +195,8 @@ def findings_table(findings: Sequence[Finding]) -> list[Any]:
 
 
 def _values(finding: Finding) -> tuple[str, str]:
-    if finding.metric in _TIMES:
-        return units.seconds(finding.base), units.seconds(finding.candidate)
-    return units.size(round(finding.base)), units.size(round(finding.candidate))
+    unit = finding.metric.unit
+    return units.metric_value(finding.base, unit), units.metric_value(finding.candidate, unit)
 
 
 def _ratio(finding: Finding) -> str:

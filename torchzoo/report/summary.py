@@ -143,11 +143,18 @@ def failures(records: Iterable[Record]) -> list[str]:
 
 def what_compare_finds(run: Run) -> list[str]:
     """How small a difference a comparison with another such run would find; no line without repeats."""
-    seen = [noise.sees for noise in noise_of(run) if noise.sees is not None]
+    noises = noise_of(run)
+    seen = [noise.sees for noise in noises if noise.sees is not None]
     if not seen:
         return []
-    found = units.least_differences(seen)
-    return [f"`torchzoo compare` with another such run would find differences of {found}; `torchzoo noise` shows each"]
+    over_eager = [noise.sees_over_eager for noise in noises if noise.sees_over_eager is not None]
+    lines = [
+        f"`torchzoo compare` with another such run would find differences of {units.least_differences(seen)}; "
+        "`torchzoo noise` shows each"
+    ]
+    if over_eager:
+        lines.append(f"and of the time over eager's, where the host matters: {units.least_differences(over_eager)}")
+    return lines
 
 
 def where_time_went(run: Run) -> list[str]:

@@ -143,6 +143,13 @@ def _interval(estimate: Estimate, low: str, high: str, *, has_confidence: bool =
     return f"[{low}, {high}]{confidence}"
 
 
+def metric_value(value: float, unit: str) -> str:
+    """`7.03 ms`, `1.50 GiB`, or `0.675x` for a ratio."""
+    if unit == "s":
+        return seconds(value)
+    return size(round(value)) if unit == "bytes" else f"{value:.3g}x"
+
+
 def difference(share: float) -> str:
     """`1.2%`. A share above 1 is shown as `over 100%`."""
     return f"{100 * share:.1f}%" if share <= 1 else "over 100%"

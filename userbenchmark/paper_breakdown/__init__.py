@@ -30,10 +30,11 @@ READING = """## How to read it, and where it can mislead
 The shares are those of the wall time of steps that ran under torch.profiler, in a pass after the timing. *Active* is
 the union of the intervals in which a kernel computes. *Movement* is that of copies and memory sets while no kernel
 computes: from host to device, back, and within the device. These are not counted apart, so movement between host and
-device alone is at most as much. *Idle* is the rest, so the three add up to 100%. The profiler slows the host down. So a
-model that is bound by kernel launches is idle somewhat more here than in a step of the latency column. An active device
-is not always used well: one small kernel on one of many multiprocessors counts as active. On the CPU, *active* is time
-inside operators, and *idle* is Python and the framework around them.
+device alone is at most as much. *Idle* is the rest, so the three add up to 100%. The profiler slows the host down, and
+so a model that is bound by kernel launches is idle more than without it. *Without the profiler* is the share of a step
+of the latency column in which the device computes or moves data. An active device is not always used well: one small
+kernel on one of many multiprocessors counts as active. On the CPU, *active* is time inside operators, and *idle* is
+Python and the framework around them.
 
 *Bound by* says why a model idles, by a step that is not profiled: the device, if it works in at least 90% of the time;
 the host, which does not hand over work as fast, if the device works in less than half; else both. *Host's loop* is the
@@ -158,12 +159,12 @@ def _problems(run: Run) -> list[str]:
 def _averages(run: Run, found: list[Profiled]) -> list[str]:
     modes = [mode for mode in Mode if any(one.case.mode is mode for one in found)]
     grouped = {
-        mode: by_domain(run, [(one.case.model, one.shares) for one in found if one.case.mode is mode]) for mode in modes
+        mode: by_domain(run, [(one.case.model, one) for one in found if one.case.mode is mode]) for mode in modes
     }
     headings = ["domain"]
     for mode in modes:
-        headings += [f"{mode}: active [lowest to highest]", "movement", "idle", "models"]
-    everywhere = by_domain(run, [(one.case.model, one.shares) for one in found])
+        headings += [f"{mode}: active [lowest to highest]", "movement", "idle", "without the profiler", "models"]
+    everywhere = by_domain(run, [(one.case.model, one) for one in found])
     return markdown.table(
         headings,
         (
@@ -173,23 +174,29 @@ def _averages(run: Run, found: list[Profiled]) -> list[str]:
     )
 
 
-def _mean_cells(parts: list[Shares]) -> list[str]:
-    if not parts:
-        return ["", "", "", "0"]
+def _mean_cells(found: list[Profiled]) -> list[str]:
+    if not found:
+        return ["", "", "", "", "0"]
+    parts = [one.shares for one in found]
     active, movement, idle = (fmean(column) for column in zip(*parts, strict=True))
     lowest, highest = min(parts).active, max(parts).active
     spread = f" [{percent(lowest)} to {percent(highest)}]" if len(parts) > 1 else ""
-    return [percent(active) + spread, percent(movement), percent(idle), str(len(parts))]
+    plain = [one.figures.eager.device_share for one in found]
+    known = [share for share in plain if share is not None]
+    unprofiled = percent(fmean(known)) if len(known) == len(found) else ""
+    return [percent(active) + spread, percent(movement), percent(idle), unprofiled, str(len(parts))]
 
 
 def _bars(found: list[Profiled]) -> list[str]:
     has_flops = any(one.figures.measured.flops is not None for one in found)
     headings = ["model", "batch", "active", "movement", "idle", "█ active ▒ movement · idle"]
-    headings += ["latency", "bound by", "host's loop"]
+    headings += ["without the profiler", "latency", "bound by", "host's loop"]
     rows = []
     for case, figures, parts, bound in sorted(found, key=lambda one: -one.shares.active):
         latency_s, flops = figures.eager.latency_s, figures.measured.flops
         row = [case.model, str(case.batch_size), *map(percent, parts), bar(parts)]
+        share = figures.eager.device_share
+        row.append("" if share is None else percent(share))
         row += [units.latency(latency_s), str(bound or ""), _host_loop(figures)]
         if has_flops:
             row.append(f"{flops.total / latency_s.value / 1e12:.3g}" if flops else "")

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchzoo.analysis.change_points import ChangePoint
 from torchzoo.analysis.series import IndexedRun, Series
-from torchzoo.report.history import TIMES, change_text, p_text, series_title, value_text
+from torchzoo.report.history import change_text, p_text, series_title, value_text
 from torchzoo.report.html.offline import inert_json, policy, read_asset, template
 from torchzoo.report.run_comparison import NAMES
 
@@ -140,7 +140,7 @@ def _series(series: Series, points: Sequence[ChangePoint], place: dict[int, int]
         "title": series_title(series),
         "machine": series.machine,
         "metric": NAMES[series.metric],
-        "unit": "s" if series.metric in TIMES else "bytes",
+        "unit": series.metric.unit,
         "mode": series.case.mode,
         "device": series.case.device,
         "backend": str(series.case.backend),
