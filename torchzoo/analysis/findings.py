@@ -70,7 +70,7 @@ MEMORY_FLOOR_BYTES = 2**20  # a smaller difference never counts, whatever its sh
 
 class Metric(enum.StrEnum):
     LATENCY = "latency"  # seconds of a synchronised step of the candidate, or of eager alone
-    OVER_EAGER = "over_eager"  # the candidate's time over that of eager in turns with it: one over the speedup
+    OVER_EAGER = "time_over_eager"  # the candidate's time over that of eager in turns with it: one over the speedup
     DEVICE_MEMORY = "device_memory"  # bytes, peak allocated
     HOST_MEMORY = "host_memory"  # bytes, peak resident
     COMPILE_TIME = "compile_time"  # CPU seconds of the first step, for backends that compile
