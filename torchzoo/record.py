@@ -251,7 +251,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     back_to_back: Annotated[tuple[BackToBack, ...], Meta(min_length=1)]
     result_is_finite: bool  # loss (train) or outputs (eval) after warm-up
     device_active_s: Seconds | None = None  # time in which the device works in one step; None on the CPU, or not known
-    device_kernels: Count | None = None  # that run in that step; None before 2026-11-26
+    device_kernels: Count | None = None  # that run in that step; None before 2026-11-25
     compilation: Compilation | None = None
     breakdown: Breakdown | None = None
     operator_shapes: OperatorShapes | None = None
