@@ -126,7 +126,7 @@ def test_pairs_need_two_of_each() -> None:
     one, two = [[1.0]], [[1.0], [1.1]]
     assert pair_ratio(one, one) is None
     assert pair_ratio(one, two) is None
-    assert pair_ratio(two, two) == LogRatio(value=0.0, error=0.0, degrees=1)
+    assert pair_ratio(two, two) == LogRatio(value=0.0, error=0.0, degrees=1, count=2)
 
 
 def test_digamma_and_trigamma_at_known_places() -> None:

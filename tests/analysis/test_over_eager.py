@@ -42,6 +42,7 @@ def of_busy_host(
     cases: int = 5,
     device_share: float = 0.2,
     busy: float = BUSY,
+    within: float = 0.003,
 ) -> Run:
     """Five processes of each case; in each the host has a speed of its own. Factors of the first case's times."""
     generator = random.Random(seed)
@@ -53,7 +54,7 @@ def of_busy_host(
             blocks = []
             for variant in ("eager", "candidate", "candidate", "eager") * 4:
                 step_s = EAGER_S * factors[0] if variant == "eager" else CANDIDATE_S * factors[1]
-                blocks.append(Block(variant, (step_s * host * generator.lognormvariate(0, 0.003),)))
+                blocks.append(Block(variant, (step_s * host * generator.lognormvariate(0, within),)))
             outcome = measured(
                 blocks=tuple(blocks), variants=variants(device_share), host_loop_s=(0.001 * host, 0.001 * host)
             )
@@ -90,6 +91,15 @@ def test_no_change_is_none_in_twenty_cases_again_and_again() -> None:
     assert alarms <= 2
 
 
+@pytest.mark.parametrize(("cases", "is_found"), [(9, False), (12, True)])
+def test_many_cases_tell_of_their_noise_together(cases: int, *, is_found: bool) -> None:
+    base, candidate = (of_busy_host(seed, cases=cases, within=0.02, candidate=f) for seed, f in ((5, 1.0), (6, 1.03)))
+    comparison = compare_runs(base, candidate)
+    assert (found(comparison, Metric.OVER_EAGER)[0].verdict is Verdict.SLOWER) is is_found
+    assert not any(one.is_notable for one in comparison.findings[3:])
+    assert ("moderated" in run_comparison.markdown(comparison)) == (cases == 12)
+
+
 def test_where_eager_changed_the_remark_says_by_how_much() -> None:
     comparison = compare_runs(of_busy_host(1), of_busy_host(1, eager=0.9))
     finding = found(comparison, Metric.OVER_EAGER)[0]
@@ -105,8 +115,9 @@ def test_steps_of_the_device_and_eager_alone_are_judged_by_their_time(runs: Sequ
     assert all(one.sees_over_eager is None for one in noise_of(runs[0]))
 
 
-def test_a_run_promises_what_a_comparison_with_it_can_see_over_eager() -> None:
-    run = of_busy_host(1)
+@pytest.mark.parametrize("cases", [5, 12])  # from ten on, all tell of the noise together
+def test_a_run_promises_what_a_comparison_with_it_can_see_over_eager(cases: int) -> None:
+    run = of_busy_host(1, cases=cases)
     seen = [one.sees for one in found(compare_runs(run, run), Metric.OVER_EAGER)]
     assert [one.sees_over_eager for one in noise_of(run)] == pytest.approx(seen)
     (of_time, over_eager) = what_compare_finds(run)

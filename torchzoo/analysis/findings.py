@@ -148,9 +148,15 @@ def judge_pairs(
         in_turns: whether the processes of the same place on both sides were measured one beside the other.
     """
     made = [make(*pair, in_turns=in_turns) for pair in pairs for make in (_latency, _over_eager, _compile_time)]
-    tested = [one for one in made if one is not None]
-    if in_turns:
-        tested = [sharper for metric in Metric for sharper in _sharper([t for t in tested if t.metric is metric])]
+    tested = []
+    for metric in Metric:
+        of_metric = [one for one in made if one is not None and one.metric is metric]
+        if in_turns:
+            tested += _sharper(of_metric, [pair_ratio(one.base, one.candidate) for one in of_metric])
+        elif metric is Metric.OVER_EAGER:
+            tested += _sharper(of_metric, [one.ratio for one in of_metric])
+        else:
+            tested += of_metric
     found = judge_times([one for one in tested if one.metric in metrics], threshold)
     for pair in pairs:
         for metric in (Metric.DEVICE_MEMORY, Metric.HOST_MEMORY):
@@ -162,9 +168,9 @@ def judge_pairs(
     return sorted(found, key=lambda finding: (place[finding.case], order.index(finding.metric)))
 
 
-def _sharper(tested: Sequence[Tested]) -> list[Tested]:
-    """Tests of one metric on processes in turns: as pairs whose noise all cases tell, where the cases are enough."""
-    ratios = {place: ratio for place, one in enumerate(tested) if (ratio := pair_ratio(one.base, one.candidate))}
+def _sharper(tested: Sequence[Tested], of_each: Sequence[LogRatio | None]) -> list[Tested]:
+    """Tests of one metric, by ratios whose noise all cases tell together, where the cases are enough."""
+    ratios = {place: ratio for place, ratio in enumerate(of_each) if ratio is not None}
     sharper = moderated(list(ratios.values()))
     if sharper is None:
         return list(tested)

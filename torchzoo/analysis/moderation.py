@@ -1,10 +1,11 @@
-"""The errors of few pairs, sharper by what all cases of a comparison tell of the noise.
+"""The errors of few processes, sharper by what all cases of a comparison tell of the noise.
 
-Five pairs tell little of a case's noise: their standard deviation is wrong by a factor of two often enough that a test
-must expect it. But the cases of one comparison were measured on one machine in one hour, so their noise is alike.
-Moderated t statistics (Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004) use that. The
-variances of all cases tell how large the noise of a case mostly is, and how far cases differ in it. That counts as some
-more degrees of freedom for each case. If the cases differ much, these are few, and each case's own pairs decide.
+Five pairs of processes tell little of a case's noise: their standard deviation is wrong by a factor of two often enough
+that a test must expect it. But where the cases of one comparison were measured on one machine in one hour, their noise
+is alike. So is that of the time over eager's between runs: it is mostly that of the samples of a process. Moderated t
+statistics (Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004) use that. The variances of all
+cases tell how large the noise of a case mostly is, and how far cases differ in it. That counts as some more degrees of
+freedom for each case. If the cases differ much, these are few, and each case's own processes decide.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ OWN_FROM = 2.0
 
 
 class SharedNoise(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the variance of a case's pairs before they are looked at."""
+    """What is known of the variance of a case's pairs or processes before they are looked at."""
 
     variance: float
     degrees: float  # of freedom: how sure that is
@@ -45,7 +46,7 @@ def moderated(ratios: Sequence[LogRatio]) -> list[LogRatio] | None:
     """The ratios with errors that all of them tell together; None for fewer than `CASES_FROM`.
 
     Args:
-        ratios: of pairs, one ratio for each case; one with n pairs has n - 1 degrees of freedom.
+        ratios: one for each case.
     """
     noise = shared_noise(ratios)
     return None if noise is None else [_moderated(ratio, noise) for ratio in ratios]
@@ -53,7 +54,7 @@ def moderated(ratios: Sequence[LogRatio]) -> list[LogRatio] | None:
 
 def shared_noise(ratios: Sequence[LogRatio]) -> SharedNoise | None:
     """The variance that cases mostly have, by the moments of its logarithm (Smyth, 2004, 6.2); None for too few."""
-    known = [(_pair_variance(ratio), ratio.degrees) for ratio in ratios if ratio.degrees and ratio.error > 0]
+    known = [(_single_variance(ratio), ratio.degrees) for ratio in ratios if ratio.degrees and ratio.error > 0]
     if len(known) < CASES_FROM:
         return None
     logs = [_log_part(one, degrees) for one, degrees in known]
@@ -79,18 +80,18 @@ def _shared_degrees(spread: float) -> float:
 
 
 def _moderated(ratio: LogRatio, noise: SharedNoise) -> LogRatio:
-    own = _pair_variance(ratio)
+    own = _single_variance(ratio)
     if not ratio.degrees or noise.is_beyond(own, ratio.degrees):
         return ratio
     degrees = noise.degrees + ratio.degrees
     both = (noise.degrees * noise.variance + ratio.degrees * own) / degrees
-    return LogRatio(value=ratio.value, error=math.sqrt(both / (ratio.degrees + 1)), degrees=math.floor(degrees))
+    error = math.sqrt(both / ratio.count)
+    return LogRatio(value=ratio.value, error=error, degrees=math.floor(degrees), count=ratio.count)
 
 
-def _pair_variance(ratio: LogRatio) -> float:
-    """The variance of the single pairs' differences."""
-    assert ratio.degrees is not None
-    return ratio.error**2 * (ratio.degrees + 1)
+def _single_variance(ratio: LogRatio) -> float:
+    """The variance of single pairs' differences, or of single processes."""
+    return ratio.error**2 * ratio.count
 
 
 def digamma(x: float) -> float:

@@ -12,6 +12,7 @@ from torchzoo import stats
 from torchzoo.analysis.bound import Bound, bound_of
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.findings import FAMILY_WISE_ERROR, LEAST_THRESHOLD
+from torchzoo.analysis.moderation import moderated
 from torchzoo.analysis.process_values import (
     compares_compile_time,
     compares_over_eager,
@@ -19,7 +20,7 @@ from torchzoo.analysis.process_values import (
     times_over_eager,
     times_s,
 )
-from torchzoo.analysis.significance import LogRatio
+from torchzoo.analysis.significance import LogRatio, processes_count
 from torchzoo.case import Case
 from torchzoo.record import Measured
 from torchzoo.store import Run
@@ -50,22 +51,39 @@ def noise_of(run: Run) -> tuple[Noise, ...]:
     tests = len(results) + sum(
         compares_compile_time(result.case, result.measured) + compares_over_eager(result.measured) for result in results
     )
-    return tuple(_noise(result.case, result.measured, tests=tests) for result in results)
+    over_eager = [_over_eager(result.measured) for result in results]
+    known = [ratio for ratio in over_eager if ratio is not None]
+    sharper = iter(moderated(known) or known)
+    return tuple(
+        _noise(result.case, result.measured, None if ratio is None else next(sharper), tests=tests)
+        for result, ratio in zip(results, over_eager, strict=True)
+    )
 
 
-def _noise(case: Case, measured: Sequence[Measured], *, tests: int) -> Noise:
+def _over_eager(measured: Sequence[Measured]) -> LogRatio | None:
+    """The error of the time over eager's, between this run and another such run; None where it is not compared."""
+    if len(measured) < 2 or not compares_over_eager(measured):
+        return None
+    return _of_two_runs([math.log(stats.median_estimate(values).value) for values in times_over_eager(measured)])
+
+
+def _of_two_runs(logs: Sequence[float]) -> LogRatio:
+    """No difference between two runs whose processes differ as these do, with its error."""
+    count = processes_count(len(logs), len(logs))
+    return LogRatio(value=0.0, error=stdev(logs) / math.sqrt(count), degrees=2 * (len(logs) - 1), count=count)
+
+
+def _noise(case: Case, measured: Sequence[Measured], over_eager: LogRatio | None, *, tests: int) -> Noise:
     """`tests`: how many a comparison with such a run makes. Holm's method divides the error rate among them."""
     own = [stats.latency_s(one.blocks, shown_variant(one)) for one in measured]
     widths = [estimate.relative_half_width for estimate in own if estimate.count > 1]
-    between, floor, sees, sees_over_eager = None, None, None, None
+    between, floor, sees = None, None, None
     if len(own) > 1:
-        between = stdev(math.log(estimate.value) for estimate in own)
+        logs = [math.log(estimate.value) for estimate in own]
+        between, ratio = stdev(logs), _of_two_runs(logs)
         t = stats.t_quantile(stats.STATED_CONFIDENCE, len(own) - 1)
-        floor = math.expm1(min(t * between * math.sqrt(2 / len(own)), 700.0))
-        sees = _sees(between, len(own), tests)
-        if compares_over_eager(measured):
-            ratios = [stats.median_estimate(values).value for values in times_over_eager(measured)]
-            sees_over_eager = _sees(stdev(map(math.log, ratios)), len(own), tests)
+        floor = math.expm1(min(t * ratio.error, 700.0))
+        sees = _sees(ratio, tests)
     bounds = [bound_of(one, shown_variant(one)) for one in measured]
     return Noise(
         case=case,
@@ -75,13 +93,12 @@ def _noise(case: Case, measured: Sequence[Measured], *, tests: int) -> Noise:
         floor=floor,
         within=median(widths) if widths else None,
         sees=sees,
-        sees_over_eager=sees_over_eager,
+        sees_over_eager=None if over_eager is None else _sees(over_eager, tests),
         bound=next((bound for bound in bounds if bound is not Bound.DEVICE), Bound.DEVICE),
         medians_s=tuple(estimate.value for estimate in own),
     )
 
 
-def _sees(between: float, processes: int, tests: int) -> float:
-    """The least difference that a comparison finds where the processes of both runs differ by `between`."""
-    ratio = LogRatio(value=0.0, error=between * math.sqrt(2 / processes), degrees=2 * (processes - 1))
+def _sees(ratio: LogRatio, tests: int) -> float:
+    """The least difference that a comparison finds, of as many tests, with such an error."""
     return max(LEAST_THRESHOLD, ratio.least_significant(FAMILY_WISE_ERROR / tests))

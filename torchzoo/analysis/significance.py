@@ -19,12 +19,14 @@ PAIRS_FROM = 10
 class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
     """log(candidate / base) with its standard error.
 
-    `degrees` are the degrees of freedom of the error; None if the error is taken as known.
+    `degrees` are the degrees of freedom of the error; None if the error is taken as known. The error is that of a mean:
+    its square times `count` is the variance of a single value (of a pair's difference, or of a process).
     """
 
     value: float
     error: float
     degrees: int | None
+    count: float = 1.0
 
     def p_value(self, allowance: float = 0.0) -> float:
         """The two-sided probability of this or a larger ratio if the true one is at most `allowance`, either way."""
@@ -89,16 +91,22 @@ def log_ratio(
             return None
         within = sum(error * error for error in errors if error is not None)
         return LogRatio(value=value, error=math.sqrt(2 * assumed_spread**2 + within), degrees=None)
+    count = processes_count(*counts)
     if min(counts) == 1:
         many = max(logs, key=len)
-        error = math.sqrt(variance(many) * (1 / counts[0] + 1 / counts[1]))
-        return LogRatio(value=value, error=error, degrees=len(many) - 1)
+        error = math.sqrt(variance(many) / count)
+        return LogRatio(value=value, error=error, degrees=len(many) - 1, count=count)
     if in_turns and counts[0] == counts[1] >= PAIRS_FROM:
         return _of_pairs(*logs)
     parts = [variance(side) / len(side) for side in logs]
     spread = sum(part * part / (count - 1) for part, count in zip(parts, counts, strict=True))
     degrees = sum(parts) ** 2 / spread if spread > 0 else min(counts) - 1
-    return LogRatio(value=value, error=math.sqrt(sum(parts)), degrees=max(1, math.floor(degrees)))
+    return LogRatio(value=value, error=math.sqrt(sum(parts)), degrees=max(1, math.floor(degrees)), count=count)
+
+
+def processes_count(base: int, candidate: int) -> float:
+    """`LogRatio.count` of two sides of so many processes, which are not in pairs."""
+    return 1 / (1 / base + 1 / candidate)
 
 
 def pair_ratio(base: Sequence[Sequence[float]], candidate: Sequence[Sequence[float]]) -> LogRatio | None:
@@ -111,7 +119,7 @@ def pair_ratio(base: Sequence[Sequence[float]], candidate: Sequence[Sequence[flo
 def _of_pairs(base: Sequence[float], candidate: Sequence[float]) -> LogRatio:
     differences = [now - was for was, now in zip(base, candidate, strict=True)]
     error = math.sqrt(variance(differences) / len(differences))
-    return LogRatio(value=fmean(differences), error=error, degrees=len(differences) - 1)
+    return LogRatio(value=fmean(differences), error=error, degrees=len(differences) - 1, count=len(differences))
 
 
 def log_error(values: Sequence[float]) -> float | None:

@@ -143,6 +143,9 @@ def _test(comparison: RunComparison) -> str:
         return "moderated t-test (Smyth, 2004) between pairs of processes in turns, whose noise all cases tell together"
     if comparison.in_turns:
         return f"Welch's t-test between processes (from {PAIRS_FROM} a side on: between pairs, measured in turns)"
+    over_eager = {f.case for f in comparison.findings if f.metric is Metric.OVER_EAGER and f.base_processes > 1}
+    if len(over_eager) >= CASES_FROM:
+        return "Welch's t-test between processes (moderated, Smyth, 2004, of the times over eager's)"
     return "Welch's t-test between processes"
 
 
