@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from examples import INDUCTOR, measured, record, run_of, variant_result
@@ -140,3 +141,5 @@ def test_nights_of_the_index_judge_it_as_the_runs_do() -> None:
     (finding,) = judge_figures([(case, Metric.OVER_EAGER, *of_first)])
     assert finding.verdict is Verdict.SLOWER
     assert history.figure_text(of_first[0][0]).startswith("0.8")
+    few = msgspec.structs.replace(of_first[0][0], confidence=0.5)
+    assert history.figure_text(few).endswith("(at 50%)")  # as of a time

@@ -36,7 +36,6 @@ from torchzoo import stats
 from torchzoo.analysis.moderation import moderated
 from torchzoo.analysis.process_values import (
     compares_compile_time,
-    compares_over_eager,
     compile_times_s,
     host_loops_s,
     is_device_bound,
@@ -210,9 +209,9 @@ def _over_eager(
     case: Case, base: Sequence[Measured], candidate: Sequence[Measured], *, in_turns: bool
 ) -> Tested | None:
     sides = (base, candidate)
-    if not compares_over_eager(*sides):
+    values = times_over_eager(*sides)
+    if not values:
         return None
-    values = [times_over_eager(side) for side in sides]
     ratio = log_ratio(*values, assumed_spread=ASSUMED_SPREAD_OVER_EAGER, in_turns=in_turns)
     own = [stats.processes_value([stats.block_times_s(one.blocks, EAGER_VARIANT) for one in side]) for side in sides]
     remarks = [

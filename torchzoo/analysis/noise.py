@@ -15,7 +15,6 @@ from torchzoo.analysis.findings import FAMILY_WISE_ERROR, LEAST_THRESHOLD
 from torchzoo.analysis.moderation import moderated
 from torchzoo.analysis.process_values import (
     compares_compile_time,
-    compares_over_eager,
     shown_variant,
     times_over_eager,
     times_s,
@@ -48,10 +47,10 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 def noise_of(run: Run) -> tuple[Noise, ...]:
     """The noise of each measured case."""
     results = [result for result in case_results(run) if result.measured]
-    tests = len(results) + sum(
-        compares_compile_time(result.case, result.measured) + compares_over_eager(result.measured) for result in results
-    )
-    over_eager = [_over_eager(result.measured) for result in results]
+    values = [times_over_eager(result.measured) for result in results]
+    tests = len(results) + sum(map(bool, values))
+    tests += sum(compares_compile_time(result.case, result.measured) for result in results)
+    over_eager = [_over_eager(sides[0]) if sides else None for sides in values]
     known = [ratio for ratio in over_eager if ratio is not None]
     sharper = iter(moderated(known) or known)
     return tuple(
@@ -60,11 +59,11 @@ def noise_of(run: Run) -> tuple[Noise, ...]:
     )
 
 
-def _over_eager(measured: Sequence[Measured]) -> LogRatio | None:
-    """The error of the time over eager's, between this run and another such run; None where it is not compared."""
-    if len(measured) < 2 or not compares_over_eager(measured):
+def _over_eager(processes: Sequence[Sequence[float]]) -> LogRatio | None:
+    """The error of the time over eager's, between this run and another such run; None for a single process."""
+    if len(processes) < 2:
         return None
-    return _of_two_runs([math.log(stats.median_estimate(values).value) for values in times_over_eager(measured)])
+    return _of_two_runs([math.log(stats.median_estimate(values).value) for values in processes])
 
 
 def _of_two_runs(logs: Sequence[float]) -> LogRatio:

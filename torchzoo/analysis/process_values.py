@@ -27,21 +27,17 @@ def is_device_bound(measured: Measured) -> bool:
     return bound_of(measured, shown_variant(measured)) is Bound.DEVICE
 
 
-def times_over_eager(processes: Iterable[Measured]) -> list[list[float]]:
-    """For each process, the candidate's time over that of eager in turns with it, of each quad; none for eager alone.
+def times_over_eager(*sides: Sequence[Measured]) -> list[list[list[float]]]:
+    """For each side and process, the candidate's time over that of eager in turns with it, of each quad.
 
     It is the T of the TorchBench paper, and one over the speedup. What slows the host down takes both variants' time.
+    Empty where it tells no more than the time: the device bounds all of them, or one has no quad or eager alone.
     """
-    return [
-        [1 / ratio for ratio in stats.quad_ratios(measured.blocks)] if CANDIDATE_VARIANT in measured.variants else []
-        for measured in processes
-    ]
-
-
-def compares_over_eager(*sides: Sequence[Measured]) -> bool:
-    """Whether the candidate's time over eager's tells more than its time: each process has it, and the host matters."""
     processes = [one for side in sides for one in side]
-    return all(times_over_eager(processes)) and not all(map(is_device_bound, processes))
+    if all(map(is_device_bound, processes)) or any(CANDIDATE_VARIANT not in one.variants for one in processes):
+        return []
+    values = [[[1 / ratio for ratio in stats.quad_ratios(one.blocks)] for one in side] for side in sides]
+    return values if all(map(all, values)) else []
 
 
 def host_loops_s(*sides: Sequence[Measured]) -> list[list[float]]:

@@ -27,7 +27,6 @@ from torchzoo.analysis.findings import (
     judge_times,
 )
 from torchzoo.analysis.process_values import (
-    compares_over_eager,
     compile_cache,
     compile_times_s,
     host_loops_s,
@@ -95,9 +94,10 @@ def _latency(result: CaseResult) -> RunFigure | None:
 
 
 def _over_eager(result: CaseResult) -> RunFigure | None:
-    if not compares_over_eager(result.measured):
+    found = times_over_eager(result.measured)
+    if not found:
         return None
-    values = times_over_eager(result.measured)
+    (values,) = found
     return _time(
         Metric.OVER_EAGER,
         stats.processes_estimate(values),

@@ -33,7 +33,7 @@ def value_text(metric: Metric, value: float) -> str:
 
 def figure_text(figure: RunFigure) -> str:
     """The value with its interval; of a memory, with the least and the most of the processes where they differ."""
-    if figure.metric.unit == "s":
+    if figure.metric.unit != "bytes":
         estimate = Estimate(
             value=figure.value,
             low=figure.low,
@@ -41,7 +41,7 @@ def figure_text(figure: RunFigure) -> str:
             confidence=figure.confidence,
             count=1 if figure.low == figure.high else 2,
         )
-        return units.latency(estimate)
+        return units.latency(estimate) if figure.metric.unit == "s" else units.speedup(estimate)
     text, *ends = (value_text(figure.metric, value) for value in (figure.value, figure.low, figure.high))
     return text if figure.low == figure.high else f"{text} [{ends[0]}, {ends[1]}]"
 
