@@ -276,7 +276,7 @@ class HostWatch(msgspec.Struct, frozen=True, kw_only=True):
     """What the gate for the host (`torchzoo.measure.host`) found and did."""
 
     undisturbed_s: PositiveSeconds | None  # the loop's time on an undisturbed core, before the run; None: not known
-    looks_s: tuple[PositiveSeconds, ...]  # the loop's time beside each timed block and run; of the slowest rank
+    looks_s: tuple[PositiveSeconds, ...]  # the loop's time beside each timed block and run; of the slowest thread
     waited_s: Seconds  # for the host to be fast, and for choosing cores
     fast_cores: tuple[Count, ...]  # that the case (all its ranks) was kept to in the end; empty: all
     matters: bool = True  # steps wait for the host; if not, nothing is measured again, however slow it is

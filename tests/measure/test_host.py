@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from fake_clock import FakeClock
@@ -200,6 +201,31 @@ def test_a_process_that_computes_in_several_threads_keeps_a_core_for_each() -> N
     assert cores.gate.fast_cores == (3, 4, 5, 0, 1)  # the fastest of the slow ones, too
 
 
+def test_each_thread_that_drives_a_step_has_a_fast_core_of_its_own_and_is_looked_at() -> None:
+    cores = Cores(lambda now_s: {0, 3} if now_s < 1.0 else {2})
+    kept = [0, 0]  # the core of each of the two threads
+
+    def thread(number: int) -> Callable[[Callable[[], Any]], Any]:
+        def run(do: Callable[[], Any]) -> Any:
+            cores.here = kept[number]
+            result = do()
+            kept[number] = cores.here
+            return result
+
+        return run
+
+    cores.gate.threads = (thread(0), thread(1))
+    assert cores.gate.wait()
+    assert kept == [1, 2]
+    assert not cores.gate.is_slow()
+    cores.clock.time_ns = 10**9
+    assert cores.gate.is_slow()  # the second thread's core
+    assert cores.gate.looks_s[-1] == pytest.approx(LOOP_S * (SLOWDOWN + 0.2))
+    assert cores.gate.wait()
+    assert kept == [0, 1]
+    assert not cores.gate.is_slow()
+
+
 def test_a_loop_a_little_slower_than_usual_is_no_slow_host() -> None:
     clock = FakeClock()
     looks = iter([SLOW * 0.99, SLOW * 1.01])
@@ -231,3 +257,14 @@ def test_the_share_of_a_step_in_which_the_host_drives_it(host_s: float, device_s
         clock.pending_ns += round(device_s * 1e9)
 
     assert host_share(step, clock) == pytest.approx(share)
+
+
+def test_few_slow_steps_tell_the_share() -> None:
+    clock, steps = FakeClock(), [0]
+
+    def step() -> None:
+        steps[0] += 1
+        clock.pending_ns += 150_000_000
+
+    assert host_share(step, clock) == 0.0
+    assert steps == [2]

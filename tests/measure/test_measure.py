@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 from collections.abc import Sequence
 
@@ -62,6 +63,15 @@ def test_steps_are_taken_until_three_are_alike() -> None:
     assert slow.steps == 1
     rising = iter(range(1, 100))
     assert step_until_steady(clock.variant("eager", lambda: 0.01 * next(rising) ** 2), clock).steps == 7  # 1.4 s
+
+
+def test_noisy_steps_are_steady_when_they_are_as_long_as_those_before() -> None:
+    clock = FakeClock()
+    noise = itertools.cycle([1.0, 1.3, 1.15])  # never within 10% of each other
+    noisy = step_until_steady(clock.variant("eager", lambda: 0.02 * next(noise)), clock)
+    assert (noisy.steps, noisy.step_s) == (6, pytest.approx(0.023))
+    getting_faster = (0.02 * factor * next(noise) for factor in [4, 4, 4, 2, 2, 2, 1, 1, 1, 1, 1, 1])
+    assert step_until_steady(clock.variant("eager", lambda: next(getting_faster)), clock).steps == 12
 
 
 def test_two_variants_take_turns_a_b_b_a_and_select_themselves() -> None:

@@ -4,12 +4,17 @@ Steps that wait for the host take longer while its cores are slow: when hyperthr
 with another process, of this machine or of a neighbour on the same hardware. How fast a core is, a loop of plain
 Python tells; how fast it can be is known from the start of the run. On a virtual machine some cores are often slow
 (a neighbour uses the same physical cores) while others are fast. So the gate also chooses the cores.
+
+Two threads drive a training step on an accelerator, one after the other: Python's own, and PyTorch's for the backward
+pass. The loop runs in both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from torchzoo.cores import pin, pin_this_thread
 from torchzoo.environment import host_loop_s
@@ -27,10 +32,18 @@ LEAST_CORES = 3
 #: Where cores can't be chosen, the host is fast when so many looks in a row find it so.
 LOOKS = 10
 
+#: Runs a function in a certain thread, and returns what it returns.
+RunIn = Callable[[Callable[[], Any]], Any]
+
 
 def two_loops_s() -> float:
     """The faster of two loops: a single interrupt is not a slow host."""
     return host_loop_s(loops=2)
+
+
+def in_this_thread(do: Callable[[], Any]) -> Any:
+    """Run a function in the thread that calls."""
+    return do()
 
 
 @dataclass
@@ -41,8 +54,9 @@ class HostGate:
         undisturbed_s: the loop's time on an undisturbed core; None if it is not known: then the host is never slow.
         now_ns: the clock.
         cores: those to choose from; None: the process stays on all its cores.
-        look_s: runs the loop in this thread, and returns how long it took.
-        pin_thread: keeps this thread on one core.
+        look_s: runs the loop in the thread that calls, and returns how long it took.
+        threads: those that drive a step. Each gets a fast core of its own if there are several.
+        pin_thread: keeps the thread that calls on one core.
         pin_all: keeps all threads of this process on some cores.
         matters: whether the steps wait for the host at all. If not, the host is never slow.
         least_cores: the process is kept on so many cores at least, fast or slow.
@@ -52,6 +66,7 @@ class HostGate:
     now_ns: Callable[[], int]
     cores: Sequence[int] | None = None
     look_s: Callable[[], float] = two_loops_s
+    threads: Sequence[RunIn] = (in_this_thread,)
     pin_thread: Callable[[int], None] = pin_this_thread
     pin_all: Callable[[Iterable[int]], None] = pin
     matters: bool = True
@@ -60,9 +75,13 @@ class HostGate:
     looks_s: list[float] = field(default_factory=list)  # those beside timed blocks and runs, in their order
     fast_cores: tuple[int, ...] = ()  # where the process was kept last; empty: on all its cores
 
+    def slowest_look_s(self) -> float:
+        """How long the loop takes now in the slowest of the threads."""
+        return float(max(run(self.look_s) for run in self.threads))
+
     def is_slow(self) -> bool:
-        """Look once, where this thread runs."""
-        took_s = self.look_s()
+        """Look once, where the threads run."""
+        took_s = self.slowest_look_s()
         self.looks_s.append(took_s)
         return self._is_slow(took_s)
 
@@ -82,7 +101,7 @@ class HostGate:
         return self.matters and self.undisturbed_s is not None and took_s > SLOW * self.undisturbed_s
 
     def _all_looks_are_fast(self) -> bool:
-        return not any(self._is_slow(self.look_s()) for _ in range(LOOKS))
+        return not any(self._is_slow(self.slowest_look_s()) for _ in range(LOOKS))
 
     def _finds_fast_cores(self) -> bool:
         assert self.cores is not None
@@ -91,8 +110,12 @@ class HostGate:
             self.pin_thread(core)
             took_s[core] = self.look_s()
         fast = [core for core in self.cores if not self._is_slow(took_s[core])]
+        fastest = sorted(self.cores, key=took_s.__getitem__)
         least = min(self.least_cores, len(self.cores))
         is_enough = len(fast) >= least
-        self.fast_cores = tuple(fast if is_enough else sorted(self.cores, key=took_s.__getitem__)[:least])
+        self.fast_cores = tuple(fast if is_enough else fastest[:least])
         self.pin_all(self.fast_cores)
+        if 1 < len(self.threads) <= len(self.fast_cores):
+            for run, core in zip(self.threads, fastest, strict=False):
+                run(partial(self.pin_thread, core))
         return is_enough

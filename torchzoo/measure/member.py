@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from torchzoo.case import Case, Parallel
+from torchzoo.case import Case, Mode, Parallel
+from torchzoo.measure.autograd_thread import AutogradThread
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.finite import FiniteWatch
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
-from torchzoo.measure.host import LEAST_CORES, HostGate
+from torchzoo.measure.host import LEAST_CORES, HostGate, in_this_thread
 from torchzoo.measure.latency import quiet_python
 from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.passes.communication import Communication, measure_communication
@@ -93,6 +94,8 @@ class Member(Participant):
         self.inspection = inspect_step(self.model, self.model.measured_step)
         if self.inspection.uses_cpu_threads:  # two of them on one core wait for each other
             self.gate.least_cores = max(LEAST_CORES, torch.get_num_threads())
+        if self.case.mode is Mode.TRAIN and self.device.type != "cpu":
+            self.gate.threads = (in_this_thread, AutogradThread(self.device))
 
     def add_candidate(self) -> None:
         """Compile what the case's backend compiles. The first step of the variant will do it."""
@@ -115,7 +118,7 @@ class Member(Participant):
 
     def look_at_host(self) -> float:
         """How long the host's loop takes this rank now, in seconds."""
-        return self.gate.look_s()
+        return self.gate.slowest_look_s()
 
     def wait_for_host(self, limit_s: float, matters: bool) -> tuple[bool, tuple[int, ...]]:  # noqa: FBT001
         """See `HostGate.wait`. Returns whether the host is fast, and the cores that this rank is kept to."""

@@ -1,0 +1,166 @@
+"""Where the threads of a training step should run, so that every process gives the same figure.
+
+    python benchmarks/placement.py -d cuda [MODEL ...] [--processes N] [--seconds S]
+
+A training step on an accelerator has two threads: Python's own, which sleeps during the backward pass, and that of
+PyTorch's autograd engine, which sleeps otherwise. On a virtual machine a core that sleeps is given away, and comes back
+when the host of the machine has a place for it. Each model is measured by fresh processes, in turns of three ways:
+
+- `free`: the process may use all fast cores of the machine, and the system places its threads.
+- `own`: each of the two threads keeps to a fast core of its own.
+- `awake`: the same, and a process of the lowest priority (SCHED_IDLE) keeps each of these two cores from sleeping.
+
+Each process times eager and `torch.compile` in turns (A B B A), with a look at the host after each block. For each way
+the table has the median time of both, how much processes differ in each time and in their ratio (standard deviation),
+and in how many looks the host was slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median, stdev
+
+import torch
+
+from torchzoo import stats
+from torchzoo.case import Mode
+from torchzoo.cores import pin_this_thread, usable_cores
+from torchzoo.environment import host_loop_s
+from torchzoo.measure.autograd_thread import AutogradThread
+from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.host import SLOW, HostGate, in_this_thread
+from torchzoo.measure.latency import quiet_python, step_until_steady, steps_in, timed_step_s
+from torchzoo.measure.variant import Variant
+from torchzoo.record import Block
+from torchzoo.zoo.catalog import find_models, load_model_class
+
+ROOT = Path(__file__).resolve().parent.parent
+WAYS = ("free", "own", "awake")
+MODELS = ["resnet18", "squeezenet1_1", "phlippe_resnet"]
+KEEP_AWAKE = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+while os.getppid() == int(sys.argv[2]):
+    for _ in range(1_000_000):
+        pass
+"""
+
+
+def undisturbed_loop_s(cores: tuple[int, ...]) -> float:
+    """How long the host's loop takes on a fast core (as `torchzoo.run.worker.tell_host_speed`)."""
+    looks_s = []
+    for _ in range(5):
+        for core in cores:
+            pin_this_thread(core)
+            looks_s += [host_loop_s(loops=1) for _ in range(3)]
+    return sorted(looks_s)[len(looks_s) // 10]
+
+
+def variants_of(name: str, device: str) -> list[Variant]:
+    """The training step of a model, eager and compiled, each of a model of its own."""
+    spec = find_models().spec(name)
+    found = []
+    for variant in ("eager", "candidate"):
+        model = load_model_class(spec)(Mode.TRAIN, device, spec.batch_size[Mode.TRAIN])
+        if variant == "candidate":
+            for network in model.networks().values():
+                network.compile()
+        found.append(Variant(name=variant, step=model.measured_step, select=lambda: None))
+    return found
+
+
+def measure(name: str, device: str, way: str, seconds: float) -> dict[str, float]:
+    """One process's figures."""
+    cores = usable_cores()
+    gate = HostGate(undisturbed_loop_s(cores), time.perf_counter_ns, cores)
+    os.sched_setaffinity(0, cores)
+    variants = variants_of(name, device)
+    clock = DeviceClock(torch.device(device))
+    for variant in variants:
+        for _ in range(5):
+            variant.step()
+    threads = (in_this_thread, AutogradThread(torch.device(device)))
+    if way != "free":
+        gate.threads = threads
+    gate.wait()
+    spinners = []
+    if way == "awake":
+        own = {min(run(lambda: os.sched_getaffinity(0))) for run in threads}
+        spinners = [subprocess.Popen([sys.executable, "-c", KEEP_AWAKE, str(core), str(os.getpid())]) for core in own]
+        time.sleep(0.2)
+    gate.threads = threads  # looks are alike in all ways
+    steps = {one.name: steps_in(0.02, step_until_steady(one, clock).step_s) for one in variants}
+    blocks = []
+    began = time.perf_counter()
+    with quiet_python():
+        while time.perf_counter() - began < seconds:
+            for variant in (variants[i] for i in (0, 1, 1, 0)):
+                samples_s = tuple(timed_step_s(variant.step, clock) for _ in range(steps[variant.name]))
+                blocks.append(Block(variant.name, samples_s))
+                gate.is_slow()
+    for spinner in spinners:
+        spinner.kill()
+    assert gate.undisturbed_s is not None
+    return {
+        "eager_s": stats.latency_s(blocks, "eager").value,
+        "candidate_s": stats.latency_s(blocks, "candidate").value,
+        "speedup": stats.speedup(blocks).value,
+        "slow": sum(look_s > SLOW * gate.undisturbed_s for look_s in gate.looks_s) / len(gate.looks_s),
+    }
+
+
+def in_a_process(name: str, device: str, way: str, seconds: float) -> dict[str, float]:
+    command = [sys.executable, __file__, name, "-d", device, "--seconds", str(seconds), "--way", way]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def cells(name: str, way: str, results: list[dict[str, float]]) -> list[str]:
+    """A row of the table."""
+
+    def values(key: str) -> list[float]:
+        return [one[key] for one in results]
+
+    def spread(key: str) -> str:
+        return f"{100 * stdev(values(key)) / median(values(key)):.1f}%" if len(results) > 1 else "-"
+
+    times = [f"{1e3 * median(values(key)):.2f} ms" for key in ("eager_s", "candidate_s")]
+    spreads = [spread(key) for key in ("eager_s", "candidate_s", "speedup")]
+    return [name, way, *times, f"{median(values('speedup')):.3f}x", *spreads, f"{100 * median(values('slow')):.0f}%"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL", help=f"(default: {' '.join(MODELS)})")
+    parser.add_argument("-d", "--device", default="cuda")
+    parser.add_argument("--processes", type=int, default=5, metavar="N", help="of each way (default: 5)")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="of timing in each process (default: 2)"
+    )
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # one process of one way
+    arguments = parser.parse_args()
+    if arguments.way is not None:
+        print(json.dumps(measure(arguments.models[0], arguments.device, arguments.way, arguments.seconds)))
+        return
+    print("| model | way | eager | compiled | speedup | processes differ: eager | compiled | speedup | slow looks |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name in arguments.models:
+        found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+        for number in range(arguments.processes):
+            for way in WAYS if number % 2 == 0 else reversed(WAYS):
+                found[way].append(in_a_process(name, arguments.device, way, arguments.seconds))
+        for way, results in found.items():
+            print("|", " | ".join(cells(name, way, results)), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()
