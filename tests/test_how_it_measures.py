@@ -67,8 +67,8 @@ def test_every_module_and_function_that_the_page_names_is_there() -> None:
         f"Then {100 * ASSUMED_SPREAD_DEVICE_BOUND:g}% is assumed where the device bounds the step and "
         f"{100 * ASSUMED_SPREAD:g}% elsewhere, and the threshold is {100 * THRESHOLD:g}%",
         f"and at least {100 * LEAST_THRESHOLD:g}%",
-        f"has waited for {'ten' if PATIENCE_S == 10 else PATIENCE_S} seconds",
-        f"has {'two' if READY_PER_LANE == 2 else READY_PER_LANE} cases ready",
+        f"has waited for {PATIENCE_S:g} seconds",
+        f"has {'six' if READY_PER_LANE == 6 else READY_PER_LANE} cases ready",
     ],
 )
 def test_the_numbers_of_the_page_are_those_of_the_code(words: str) -> None:

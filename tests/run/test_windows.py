@@ -57,16 +57,16 @@ def test_what_was_measured_stands_still_until_the_epoch_is_over() -> None:
 
 
 def test_an_epoch_does_not_wait_for_who_was_measured() -> None:
-    # a is measured at 1 s and examines for 60 s. b on the other lane is ready at 20 s: nobody else will be measured.
+    # a is measured at 1 s and examines for 60 s. b on the other lane is ready at 40 s: nobody else will be measured.
     examines: Script = [
         (1, Stage.WAIT), (0, Stage.MEASURE), (5, Stage.EXAMINE), (60, measured()), (1, Exited(0))
     ]  # fmt: skip
-    later: Script = [(20, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
+    later: Script = [(40, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
     workers = FakeWorkers({"a": [examines], "b": [later]})
     list(scheduler(workers, jobs=2, lanes=two_lanes()).run(entries("a", "b", device="cuda")))
     ((a_s, _), (b_s, _)) = workers.did("measure")
     assert a_s == pytest.approx(1 + PATIENCE_S)  # b might have been ready soon
-    assert b_s == pytest.approx(20 + 5)  # it stood still while a was measured
+    assert b_s == pytest.approx(40 + 5)  # it stood still while a was measured
 
 
 def test_who_waits_to_be_measured_takes_no_job_but_there_is_a_limit() -> None:

@@ -42,9 +42,10 @@ def test_gangs_prepare_together_and_are_measured_one_after_the_other_when_all_ar
     assert [type(record.outcome) for record in records] == [Measured, Measured]
     assert [when for when, _ in workers.did("start")] == [0, 0]
     # a stopped b would keep the devices busy: a waits for it, however long
-    assert [when for when, _ in workers.did("measure")] == pytest.approx([30, 35])
+    assert [when for when, _ in workers.did("measure")] == pytest.approx([10 + 2 * PATIENCE_S, 15 + 2 * PATIENCE_S])
     assert {what for _, what, _ in workers.journal if what.startswith("measure")} == {"measure beside []"}
-    assert workers.now_s == pytest.approx(30 + 5 + 5 + 20 + 1)  # both are examined after the epoch, together
+    # both are examined after the epoch, together
+    assert workers.now_s == pytest.approx(10 + 2 * PATIENCE_S + 5 + 5 + 20 + 1)
 
 
 def test_a_gang_starts_when_no_other_waits_for_its_window() -> None:
