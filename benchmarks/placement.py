@@ -23,6 +23,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median, stdev
 
@@ -34,7 +35,7 @@ from torchzoo.cores import pin_this_thread, usable_cores
 from torchzoo.environment import host_loop_s
 from torchzoo.measure.autograd_thread import AutogradThread
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.host import SLOW, HostGate, in_this_thread
+from torchzoo.measure.host import SLOW, HostGate, RunIn, in_this_thread
 from torchzoo.measure.latency import quiet_python, step_until_steady, steps_in, timed_step_s
 from torchzoo.measure.variant import Variant
 from torchzoo.record import Block
@@ -86,16 +87,17 @@ def measure(name: str, device: str, way: str, seconds: float) -> dict[str, float
     for variant in variants:
         for _ in range(5):
             variant.step()
-    threads = (in_this_thread, AutogradThread(torch.device(device)))
-    if way != "free":
-        gate.threads = threads
+    threads: tuple[RunIn, ...] = (in_this_thread, AutogradThread(torch.device(device)))
     gate.wait()
+    own = dict(zip(gate.fast_cores, threads, strict=False))
+    if way != "free":
+        for core, run in own.items():
+            run(partial(pin_this_thread, core))
     spinners = []
     if way == "awake":
-        own = {min(run(lambda: os.sched_getaffinity(0))) for run in threads}
         spinners = [subprocess.Popen([sys.executable, "-c", KEEP_AWAKE, str(core), str(os.getpid())]) for core in own]
         time.sleep(0.2)
-    gate.threads = threads  # looks are alike in all ways
+    gate.threads = threads
     steps = {one.name: steps_in(0.02, step_until_steady(one, clock).step_s) for one in variants}
     blocks = []
     began = time.perf_counter()

@@ -10,7 +10,7 @@ import pytest
 from fake_clock import FakeClock
 
 from torchzoo import stats
-from torchzoo.measure.host import LOOKS, SLOW, HostGate
+from torchzoo.measure.host import LOOKS, SLOW, HostGate, in_this_thread
 from torchzoo.measure.latency import Latency, host_share, measure_latency
 from torchzoo.record import StopReason
 from torchzoo.settings import Settings
@@ -201,29 +201,20 @@ def test_a_process_that_computes_in_several_threads_keeps_a_core_for_each() -> N
     assert cores.gate.fast_cores == (3, 4, 5, 0, 1)  # the fastest of the slow ones, too
 
 
-def test_each_thread_that_drives_a_step_has_a_fast_core_of_its_own_and_is_looked_at() -> None:
-    cores = Cores(lambda now_s: {0, 3} if now_s < 1.0 else {2})
-    kept = [0, 0]  # the core of each of the two threads
+def test_the_slowest_of_the_threads_that_drive_a_step_decides() -> None:
+    looks = {"python": iter([1.0, 1.0, 2.0]), "autograd": iter([1.0, 2.0, 1.0])}
+    here = ["python"]
 
-    def thread(number: int) -> Callable[[Callable[[], Any]], Any]:
-        def run(do: Callable[[], Any]) -> Any:
-            cores.here = kept[number]
-            result = do()
-            kept[number] = cores.here
-            return result
+    def in_autograd(do: Callable[[], Any]) -> Any:
+        here.append("autograd")
+        result = do()
+        here.pop()
+        return result
 
-        return run
-
-    cores.gate.threads = (thread(0), thread(1))
-    assert cores.gate.wait()
-    assert kept == [1, 2]
-    assert not cores.gate.is_slow()
-    cores.clock.time_ns = 10**9
-    assert cores.gate.is_slow()  # the second thread's core
-    assert cores.gate.looks_s[-1] == pytest.approx(LOOP_S * (SLOWDOWN + 0.2))
-    assert cores.gate.wait()
-    assert kept == [0, 1]
-    assert not cores.gate.is_slow()
+    gate = HostGate(1.0, FakeClock().now_ns, look_s=lambda: next(looks[here[-1]]))
+    gate.threads = (in_this_thread, in_autograd)
+    assert [gate.is_slow() for _ in range(3)] == [False, True, True]
+    assert gate.looks_s == [1.0, 2.0, 2.0]
 
 
 def test_a_loop_a_little_slower_than_usual_is_no_slow_host() -> None:

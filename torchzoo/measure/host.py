@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from torchzoo.cores import pin, pin_this_thread
@@ -55,7 +54,7 @@ class HostGate:
         now_ns: the clock.
         cores: those to choose from; None: the process stays on all its cores.
         look_s: runs the loop in the thread that calls, and returns how long it took.
-        threads: those that drive a step. Each gets a fast core of its own if there are several.
+        threads: those that drive a step. The host is as slow as the slowest of them finds it.
         pin_thread: keeps the thread that calls on one core.
         pin_all: keeps all threads of this process on some cores.
         matters: whether the steps wait for the host at all. If not, the host is never slow.
@@ -110,12 +109,8 @@ class HostGate:
             self.pin_thread(core)
             took_s[core] = self.look_s()
         fast = [core for core in self.cores if not self._is_slow(took_s[core])]
-        fastest = sorted(self.cores, key=took_s.__getitem__)
         least = min(self.least_cores, len(self.cores))
         is_enough = len(fast) >= least
-        self.fast_cores = tuple(fast if is_enough else fastest[:least])
+        self.fast_cores = tuple(fast if is_enough else sorted(self.cores, key=took_s.__getitem__)[:least])
         self.pin_all(self.fast_cores)
-        if 1 < len(self.threads) <= len(self.fast_cores):
-            for run, core in zip(self.threads, fastest, strict=False):
-                run(partial(self.pin_thread, core))
         return is_enough
