@@ -2,8 +2,8 @@
 
     python tests/kept_passes.py
 
-writes the passes of this machine to `kept_passes.txt`, which is committed: what a test found on the tested versions
-holds for every clone that has the same files and the same versions.
+adds the passes of this machine to `kept_passes.txt`, which is committed: what a test found on the tested versions holds
+for every clone that has the same files and the same versions. (Delete the file first to forget tests that are gone.)
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ def read_committed(path: Path = COMMITTED) -> dict[str, str]:
 
 
 def write_committed(folder: Path, path: Path = COMMITTED) -> None:
-    passes = [f"{file.name} {file.read_text()}\n" for file in sorted(folder.iterdir())]
-    path.write_text("".join(passes), encoding="utf-8")
+    """Add the passes of a folder to the committed ones. A pass that came with the clone is not in the folder."""
+    passes = read_committed(path) | {file.name: file.read_text() for file in folder.iterdir()}
+    path.write_text("".join(f"{test} {passes[test]}\n" for test in sorted(passes)), encoding="utf-8")
 
 
 def fingerprint(paths: Iterable[Path], facts: Iterable[str] = ()) -> str:

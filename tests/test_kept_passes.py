@@ -62,6 +62,13 @@ def test_committed_passes_count_like_those_of_this_machine(tmp_path: Path) -> No
     assert read_committed(tmp_path / "none.txt") == {}
 
 
+def test_passes_that_came_with_the_clone_stay_committed(tmp_path: Path) -> None:
+    for folder, test in (("there", "contract-one"), ("here", "contract-other"), ("there", "contract-one")):
+        assert runs(KeptPasses(tmp_path / folder, runs_all=True), folder, test=test)
+        write_committed(tmp_path / folder, tmp_path / "committed.txt")
+    assert sorted(read_committed(tmp_path / "committed.txt")) == ["contract-one", "contract-other"]
+
+
 def distribution(name: str, version: str, place: str) -> SimpleNamespace:
     return SimpleNamespace(name=name, version=version, locate_file=lambda _: place)
 

@@ -1,0 +1,43 @@
+"""The work of steps that the meta device can't count, at their default batch, is what `work_with_data.csv` says."""
+
+from __future__ import annotations
+
+import pytest
+
+import pinned_work
+import work_with_data
+from kept_passes import KeptPasses
+from model_inputs import inputs_of
+from pinned_work import TOLERANCES, Batch, Step
+from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.requirements import is_installed
+
+CATALOG = find_models()
+PINNED = pinned_work.read()
+WITH_DATA = pinned_work.read(work_with_data.COMMITTED)
+
+
+def test_the_work_of_every_step_at_its_default_batch_is_in_one_of_the_files() -> None:
+    steps = [step for step in PINNED if step.batch is Batch.DEFAULT]
+    missing = {step for step in steps if work_with_data.work_at_default(step, PINNED, WITH_DATA) is None}
+    assert missing == set(work_with_data.NOT_COUNTED)
+    assert set(WITH_DATA) == set(work_with_data.steps_with_data(PINNED))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("step", [pytest.param(step, id=f"{step.model}-{step.mode}") for step in WITH_DATA])
+def test_a_step_does_the_work_that_is_pinned(step: Step, kept_passes: KeptPasses) -> None:
+    spec = CATALOG.spec(step.model)
+    if not all(map(is_installed, spec.requirements)):
+        pytest.skip("its libraries are not installed")
+    pinned = WITH_DATA[step]
+    inputs = inputs_of(spec, more=("tests/work_with_data.py",), facts=[str(pinned)])
+    with kept_passes.unless_unchanged(f"data-{step.model}-{step.mode}", inputs):
+        found = work_with_data.count_apart(step)
+        tolerance = TOLERANCES.get(pinned.note, 0.0)
+        assert (found.batch_size, found.flops, found.bytes) == (
+            pinned.batch_size,
+            pytest.approx(pinned.flops, rel=tolerance),
+            pytest.approx(pinned.bytes, rel=tolerance),
+        ), f"to accept it, run `python tests/work_with_data.py {step.model}` and commit work_with_data.csv"
