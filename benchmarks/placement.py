@@ -24,7 +24,6 @@ import subprocess
 import sys
 import time
 from functools import partial
-from pathlib import Path
 from statistics import median, stdev
 
 import torch
@@ -32,16 +31,15 @@ import torch
 from torchzoo import stats
 from torchzoo.case import Mode
 from torchzoo.cores import pin_this_thread, usable_cores
-from torchzoo.environment import host_loop_s
 from torchzoo.measure.autograd_thread import AutogradThread
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.host import SLOW, HostGate, RunIn, in_this_thread
+from torchzoo.measure.host import SLOW, HostGate, RunIn, in_this_thread, undisturbed_loop_s
 from torchzoo.measure.latency import quiet_python, step_until_steady, steps_in, timed_step_s
 from torchzoo.measure.variant import Variant
 from torchzoo.record import Block
 from torchzoo.zoo.catalog import find_models, load_model_class
+from torchzoo.zoo.folders import CatalogError
 
-ROOT = Path(__file__).resolve().parent.parent
 WAYS = ("free", "own", "awake")
 MODELS = ["resnet18", "squeezenet1_1", "phlippe_resnet"]
 KEEP_AWAKE = """
@@ -52,16 +50,6 @@ while os.getppid() == int(sys.argv[2]):
     for _ in range(1_000_000):
         pass
 """
-
-
-def undisturbed_loop_s(cores: tuple[int, ...]) -> float:
-    """How long the host's loop takes on a fast core (as `torchzoo.run.worker.tell_host_speed`)."""
-    looks_s = []
-    for _ in range(5):
-        for core in cores:
-            pin_this_thread(core)
-            looks_s += [host_loop_s(loops=1) for _ in range(3)]
-    return sorted(looks_s)[len(looks_s) // 10]
 
 
 def variants_of(name: str, device: str) -> list[Variant]:
@@ -120,8 +108,7 @@ def measure(name: str, device: str, way: str, seconds: float) -> dict[str, float
 
 def in_a_process(name: str, device: str, way: str, seconds: float) -> dict[str, float]:
     command = [sys.executable, __file__, name, "-d", device, "--seconds", str(seconds), "--way", way]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -153,9 +140,13 @@ def main() -> None:
     if arguments.way is not None:
         print(json.dumps(measure(arguments.models[0], arguments.device, arguments.way, arguments.seconds)))
         return
+    try:
+        names = find_models().select(arguments.models, [])
+    except CatalogError as error:
+        parser.error(str(error))
     print("| model | way | eager | compiled | speedup | processes differ: eager | compiled | speedup | slow looks |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name in arguments.models:
+    for name in names:
         found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
         for number in range(arguments.processes):
             for way in WAYS if number % 2 == 0 else reversed(WAYS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from test_contract import skip_without_its_libraries
 
 import pinned_work
 import work_with_data
@@ -10,7 +11,6 @@ from kept_passes import KeptPasses
 from model_inputs import inputs_of
 from pinned_work import TOLERANCES, Batch, Step
 from torchzoo.zoo.catalog import find_models
-from torchzoo.zoo.requirements import is_installed
 
 CATALOG = find_models()
 PINNED = pinned_work.read()
@@ -29,8 +29,7 @@ def test_the_work_of_every_step_at_its_default_batch_is_in_one_of_the_files() ->
 @pytest.mark.parametrize("step", [pytest.param(step, id=f"{step.model}-{step.mode}") for step in WITH_DATA])
 def test_a_step_does_the_work_that_is_pinned(step: Step, kept_passes: KeptPasses) -> None:
     spec = CATALOG.spec(step.model)
-    if not all(map(is_installed, spec.requirements)):
-        pytest.skip("its libraries are not installed")
+    skip_without_its_libraries(spec)
     pinned = WITH_DATA[step]
     inputs = inputs_of(spec, more=("tests/work_with_data.py",), facts=[str(pinned)])
     with kept_passes.unless_unchanged(f"data-{step.model}-{step.mode}", inputs):

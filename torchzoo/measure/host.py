@@ -40,6 +40,19 @@ def two_loops_s() -> float:
     return host_loop_s(loops=2)
 
 
+def undisturbed_loop_s(cores: Sequence[int]) -> float:
+    """How long the host's loop takes on an undisturbed one of these cores, in seconds. This thread is moved about.
+
+    It is exceeded by nine in ten loops over all of them: some of them may be disturbed, and a few loops are very fast.
+    """
+    looks_s = []
+    for _ in range(5):
+        for core in cores:
+            pin_this_thread(core)
+            looks_s += [host_loop_s(loops=1) for _ in range(3)]
+    return sorted(looks_s)[len(looks_s) // 10]
+
+
 def in_this_thread(do: Callable[[], Any]) -> Any:
     """Run a function in the thread that calls."""
     return do()

@@ -67,12 +67,13 @@ def step_until_steady(variant: Variant, clock: Clock, *, least_s: float = 0.05, 
 
 def _are_steady(steps_s: Sequence[float]) -> bool:
     last, before = steps_s[-3:], steps_s[-6:-3]
-    if len(last) == 3 and _are_alike(last):
+    if len(last) == 3 and are_alike(last):
         return True
-    return len(before) == 3 and _are_alike([median(before), median(last)])
+    return len(before) == 3 and are_alike([median(before), median(last)])
 
 
-def _are_alike(times_s: Sequence[float]) -> bool:
+def are_alike(times_s: Sequence[float]) -> bool:
+    """Whether times are within 10% of each other."""
     return max(times_s) <= 1.1 * min(times_s)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchzoo.measure.clock import Clock
 from torchzoo.measure.finite import is_finite
-from torchzoo.measure.latency import timed_step_s
+from torchzoo.measure.latency import are_alike, timed_step_s
 from torchzoo.measure.stages import cpu_time_s
 from torchzoo.measure.variant import Variant
 from torchzoo.settings import Settings
@@ -70,8 +70,11 @@ def warm_up(
             return False
         if compiled[-1] != compiled[max(0, len(compiled) - 1 - STEPS_WITHOUT_COMPILING)]:
             return len(steps_s) >= settings.compiling_max_steps or taken_s(steps_s) >= settings.compiling_limit_s
-        is_steady: bool = max(steps_s[-3:]) <= 1.1 * min(steps_s[-3:])
-        return is_steady or len(steps_s) >= settings.warmup_max_steps or taken_s(steps_s) >= settings.warmup_limit_s
+        return (
+            are_alike(steps_s[-3:])
+            or len(steps_s) >= settings.warmup_max_steps
+            or taken_s(steps_s) >= settings.warmup_limit_s
+        )
 
     while not is_over():
         result = None  # freed before the next is made

@@ -24,8 +24,8 @@ import msgspec
 from torchzoo import heap
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
 from torchzoo.case import EAGER, Case
-from torchzoo.cores import physical_cores, pin, pin_this_thread
-from torchzoo.environment import MachineInfo, host_loop_s
+from torchzoo.cores import physical_cores, pin
+from torchzoo.environment import MachineInfo
 from torchzoo.errors import attempt, written
 from torchzoo.record import CANDIDATE_VARIANT, Alone, Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
@@ -330,16 +330,10 @@ def tell_measured_peaks(connection: Connection, device_name: str) -> None:
 
 
 def tell_host_speed(connection: Connection, cores: tuple[int, ...]) -> None:
-    """Send how long the host's loop takes on an undisturbed one of these cores, in seconds.
+    """Send how long the host's loop takes on an undisturbed one of these cores, in seconds."""
+    from torchzoo.measure.host import undisturbed_loop_s
 
-    It is exceeded by nine in ten loops over all of them: some of them may be disturbed, and a few loops are very fast.
-    """
-    looks_s = []
-    for _ in range(5):
-        for core in cores:
-            pin_this_thread(core)
-            looks_s += [host_loop_s(loops=1) for _ in range(3)]
-    connection.send(sorted(looks_s)[len(looks_s) // 10])
+    connection.send(undisturbed_loop_s(cores))
 
 
 def _listen(connection: Connection) -> threading.Semaphore:
