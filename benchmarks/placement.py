@@ -88,8 +88,8 @@ def measure(name: str, device: str, way: str, seconds: float) -> dict[str, float
     gate.threads = threads
     steps = {one.name: steps_in(0.02, step_until_steady(one, clock).step_s) for one in variants}
     blocks = []
-    began = time.perf_counter()
     with quiet_python():
+        began = time.perf_counter()
         while time.perf_counter() - began < seconds:
             for variant in (variants[i] for i in (0, 1, 1, 0)):
                 samples_s = tuple(timed_step_s(variant.step, clock) for _ in range(steps[variant.name]))
