@@ -4,25 +4,29 @@
 
 A training step on an accelerator has two threads: Python's own, which sleeps during the backward pass, and that of
 PyTorch's autograd engine, which sleeps otherwise. On a virtual machine a core that sleeps is given away, and comes back
-when the host of the machine has a place for it. Each model is measured by fresh processes, in turns of three ways:
+when the host of the machine has a place for it. There are four ways to place the two threads:
 
 - `free`: the process may use all fast cores of the machine, and the system places its threads.
 - `own`: each of the two threads keeps to a fast core of its own.
-- `awake`: the same, and a process of the lowest priority (SCHED_IDLE) keeps each of these two cores from sleeping.
+- `shared`: both keep to the same fast core, which so has something to do all the time.
+- `awake`: as `own`, and a process of the lowest priority (SCHED_IDLE) keeps each of the two cores from sleeping.
 
-Each process times eager and `torch.compile` in turns (A B B A), with a look at the host after each block. For each way
-the table has the median time of both, how much processes differ in each time and in their ratio (standard deviation),
-and in how many looks the host was slow.
+Each model is measured by fresh processes. A process measures each way in turn, and the next process starts with another
+way. It times eager and `torch.compile` in turns (A B B A), with a look at the host after each block. For each way the
+table has the median time of both, how much processes differ in each time and in their ratio (standard deviation), and
+in how many looks the host was slow.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import median, stdev
 
@@ -33,14 +37,14 @@ from torchzoo.case import Mode
 from torchzoo.cores import pin_this_thread, usable_cores
 from torchzoo.measure.autograd_thread import AutogradThread
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.host import SLOW, HostGate, RunIn, in_this_thread, undisturbed_loop_s
+from torchzoo.measure.host import SLOW, HostGate, in_this_thread, undisturbed_loop_s
 from torchzoo.measure.latency import quiet_python, step_until_steady, steps_in, timed_step_s
 from torchzoo.measure.variant import Variant
 from torchzoo.record import Block
 from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.folders import CatalogError
 
-WAYS = ("free", "own", "awake")
+WAYS = ("free", "own", "shared", "awake")
 MODELS = ["resnet18", "squeezenet1_1", "phlippe_resnet"]
 KEEP_AWAKE = """
 import os, sys
@@ -65,27 +69,49 @@ def variants_of(name: str, device: str) -> list[Variant]:
     return found
 
 
-def measure(name: str, device: str, way: str, seconds: float) -> dict[str, float]:
-    """One process's figures."""
+@contextlib.contextmanager
+def placed(way: str, gate: HostGate) -> Iterator[None]:
+    """Find fast cores, and place the threads of a step as this way has it."""
+    gate.wait()
+    cores = [gate.fast_cores[0]] * 2 if way == "shared" else gate.fast_cores[:2]
+    if way != "free":
+        for core, run in zip(cores, gate.threads, strict=True):
+            run(partial(pin_this_thread, core))
+    commands = [[sys.executable, "-c", KEEP_AWAKE, str(core), str(os.getpid())] for core in cores if way == "awake"]
+    spinners = [subprocess.Popen(command) for command in commands]
+    time.sleep(0.2)
+    yield
+    for spinner in spinners:
+        spinner.kill()
+
+
+def measure(name: str, device: str, ways: Sequence[str], seconds: float) -> dict[str, dict[str, float]]:
+    """One process's figures, by way."""
     cores = usable_cores()
-    gate = HostGate(undisturbed_loop_s(cores), time.perf_counter_ns, cores)
+    undisturbed_s = undisturbed_loop_s(cores)
     os.sched_setaffinity(0, cores)
     variants = variants_of(name, device)
     clock = DeviceClock(torch.device(device))
     for variant in variants:
         for _ in range(5):
             variant.step()
-    threads: tuple[RunIn, ...] = (in_this_thread, AutogradThread(torch.device(device)))
-    gate.wait()
-    own = dict(zip(gate.fast_cores, threads, strict=False))
-    if way != "free":
-        for core, run in own.items():
-            run(partial(pin_this_thread, core))
-    spinners = []
-    if way == "awake":
-        spinners = [subprocess.Popen([sys.executable, "-c", KEEP_AWAKE, str(core), str(os.getpid())]) for core in own]
-        time.sleep(0.2)
-    gate.threads = threads
+    threads = (in_this_thread, AutogradThread(torch.device(device)))
+    found = {}
+    for way in ways:
+        gate = HostGate(undisturbed_s, time.perf_counter_ns, cores, threads=threads)
+        with placed(way, gate):
+            blocks = timed_blocks(variants, clock, gate, seconds)
+        found[way] = {
+            "eager_s": stats.latency_s(blocks, "eager").value,
+            "candidate_s": stats.latency_s(blocks, "candidate").value,
+            "speedup": stats.speedup(blocks).value,
+            "slow": sum(look_s > SLOW * undisturbed_s for look_s in gate.looks_s) / len(gate.looks_s),
+        }
+    return found
+
+
+def timed_blocks(variants: Sequence[Variant], clock: DeviceClock, gate: HostGate, seconds: float) -> list[Block]:
+    """Blocks of both variants in turns, with a look at the host after each."""
     steps = {one.name: steps_in(0.02, step_until_steady(one, clock).step_s) for one in variants}
     blocks = []
     with quiet_python():
@@ -95,21 +121,13 @@ def measure(name: str, device: str, way: str, seconds: float) -> dict[str, float
                 samples_s = tuple(timed_step_s(variant.step, clock) for _ in range(steps[variant.name]))
                 blocks.append(Block(variant.name, samples_s))
                 gate.is_slow()
-    for spinner in spinners:
-        spinner.kill()
-    assert gate.undisturbed_s is not None
-    return {
-        "eager_s": stats.latency_s(blocks, "eager").value,
-        "candidate_s": stats.latency_s(blocks, "candidate").value,
-        "speedup": stats.speedup(blocks).value,
-        "slow": sum(look_s > SLOW * gate.undisturbed_s for look_s in gate.looks_s) / len(gate.looks_s),
-    }
+    return blocks
 
 
-def in_a_process(name: str, device: str, way: str, seconds: float) -> dict[str, float]:
-    command = [sys.executable, __file__, name, "-d", device, "--seconds", str(seconds), "--way", way]
+def in_a_process(name: str, device: str, ways: Sequence[str], seconds: float) -> dict[str, dict[str, float]]:
+    command = [sys.executable, __file__, name, "-d", device, "--seconds", str(seconds), "--ways", *ways]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -133,12 +151,12 @@ def main() -> None:
     parser.add_argument("-d", "--device", default="cuda")
     parser.add_argument("--processes", type=int, default=5, metavar="N", help="of each way (default: 5)")
     parser.add_argument(
-        "--seconds", type=float, default=2.0, metavar="S", help="of timing in each process (default: 2)"
+        "--seconds", type=float, default=2.0, metavar="S", help="of timing for each way and process (default: 2)"
     )
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # one process of one way
+    parser.add_argument("--ways", choices=WAYS, nargs="+", help=argparse.SUPPRESS)  # one process, in this order
     arguments = parser.parse_args()
-    if arguments.way is not None:
-        print(json.dumps(measure(arguments.models[0], arguments.device, arguments.way, arguments.seconds)))
+    if arguments.ways is not None:
+        print(json.dumps(measure(arguments.models[0], arguments.device, arguments.ways, arguments.seconds)))
         return
     try:
         names = find_models().select(arguments.models, [])
@@ -147,12 +165,13 @@ def main() -> None:
     print("| model | way | eager | compiled | speedup | processes differ: eager | compiled | speedup | slow looks |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for name in names:
-        found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+        found = []
         for number in range(arguments.processes):
-            for way in WAYS if number % 2 == 0 else reversed(WAYS):
-                found[way].append(in_a_process(name, arguments.device, way, arguments.seconds))
-        for way, results in found.items():
-            print("|", " | ".join(cells(name, way, results)), "|", flush=True)
+            first = number % len(WAYS)
+            ways = WAYS[first:] + WAYS[:first]
+            found.append(in_a_process(name, arguments.device, ways, arguments.seconds))
+        for way in WAYS:
+            print("|", " | ".join(cells(name, way, [one[way] for one in found])), "|", flush=True)
 
 
 if __name__ == "__main__":
