@@ -279,6 +279,7 @@ class HostWatch(msgspec.Struct, frozen=True, kw_only=True):
     looks_s: tuple[PositiveSeconds, ...]  # the loop's time beside each timed block and run; of the slowest thread
     waited_s: Seconds  # for the host to be fast, and for choosing cores
     fast_cores: tuple[Count, ...]  # that the case (all its ranks) was kept to in the end; empty: all
+    one_core: bool = False  # the two threads of a training step kept to one of these cores
     matters: bool = True  # steps wait for the host; if not, nothing is measured again, however slow it is
     was_slow: bool  # the host was slow, and the time to measure again was used up: such blocks count
     redone: tuple[Block, ...] = ()  # blocks that were measured again because the host was slow; they don't count

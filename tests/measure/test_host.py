@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+import torch
 from fake_clock import FakeClock
 
 from torchzoo import stats
+from torchzoo.cores import usable_cores
+from torchzoo.measure.autograd_thread import AutogradThread
 from torchzoo.measure.host import LOOKS, SLOW, HostGate, in_this_thread
 from torchzoo.measure.latency import Latency, host_share, measure_latency
 from torchzoo.record import StopReason
@@ -199,6 +205,46 @@ def test_a_process_that_computes_in_several_threads_keeps_a_core_for_each() -> N
     cores.gate.least_cores = 5
     assert not cores.gate.wait(limit_s=0.1)
     assert cores.gate.fast_cores == (3, 4, 5, 0, 1)  # the fastest of the slow ones, too
+
+
+def test_threads_that_take_turns_keep_to_the_fastest_core_until_it_is_released() -> None:
+    cores = Cores(lambda now_s: {0, 3} if now_s < 1.0 else {1, 3})
+    driving = {"python": -1, "autograd": -1}
+
+    def thread(name: str) -> Callable[[Callable[[], Any]], Any]:
+        def run(do: Callable[[], Any]) -> Any:
+            result = do()
+            driving[name] = cores.here
+            return result
+
+        return run
+
+    cores.gate.threads = [thread(name) for name in driving]
+    cores.gate.release()
+    assert cores.gate.wait()
+    assert driving == {"python": -1, "autograd": -1}  # left alone
+    cores.gate.one_core = True
+    assert cores.gate.wait()
+    assert driving == {"python": 1, "autograd": 1}
+    cores.clock.time_ns = 10**9
+    assert cores.gate.wait()
+    assert driving == {"python": 0, "autograd": 0}
+    cores.gate.release()
+    assert cores.kept == [{1, 2, 4, 5}] * 2 + [{0, 2, 4, 5}] * 2
+
+
+@pytest.mark.gpu
+def test_both_threads_of_a_training_step_are_moved() -> None:
+    device = torch.device(torch.accelerator.current_accelerator())  # type: ignore[arg-type]
+    before = os.sched_getaffinity(0)
+    threads = (in_this_thread, AutogradThread(device))
+    gate = HostGate(1.0, time.perf_counter_ns, usable_cores(), threads=threads, one_core=True)
+    gate.wait()
+    ours, autograds = (run(partial(os.sched_getaffinity, 0)) for run in threads)
+    assert ours == autograds
+    assert len(ours) == 1
+    gate.release()
+    assert [run(partial(os.sched_getaffinity, 0)) for run in threads] == [before, before]
 
 
 def test_the_slowest_of_the_threads_that_drive_a_step_decides() -> None:

@@ -177,6 +177,7 @@ def _measure_model(
         slowest_s = max(run.step_s for run in runs)
         for run in runs:
             run.back_to_back = measure_throughput(run.variant, clock, gate, timing.latency.blocks, slowest_s)
+        gang.everywhere("release_core")  # a thread that a pass starts would keep to it, too
         for run in runs:
             run.energy = passes.energy_of(run.variant, settings, gang.devices(), clock, run.step_s)
         for run in runs:
@@ -216,6 +217,7 @@ def _measure_model(
         host=HostWatch(
             undisturbed_s=gate.undisturbed_s,
             fast_cores=gate.fast_cores,
+            one_core=member.gate.one_core and bool(gate.fast_cores),
             looks_s=tuple(round(look_s, 7) for look_s in gate.looks_s),
             matters=gate.matters,
             waited_s=gate.waited_s,

@@ -6,13 +6,16 @@ Python tells; how fast it can be is known from the start of the run. On a virtua
 (a neighbour uses the same physical cores) while others are fast. So the gate also chooses the cores.
 
 Two threads drive a training step on an accelerator, one after the other: Python's own, and PyTorch's for the backward
-pass. The loop runs in both.
+pass. The loop runs in both. Each sleeps while the other works. On a virtual machine, a core that sleeps is given to
+others, and comes back late and slow. So both threads keep to one core, which always has something to do. Times of
+processes then differ by half as much (docs/results/2026-11-25-h100-x2-placement.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torchzoo.cores import pin, pin_this_thread
@@ -72,6 +75,7 @@ class HostGate:
         pin_all: keeps all threads of this process on some cores.
         matters: whether the steps wait for the host at all. If not, the host is never slow.
         least_cores: the process is kept on so many cores at least, fast or slow.
+        one_core: whether the threads that drive a step keep to one of these cores, until `release`.
     """
 
     undisturbed_s: float | None
@@ -83,6 +87,7 @@ class HostGate:
     pin_all: Callable[[Iterable[int]], None] = pin
     matters: bool = True
     least_cores: int = LEAST_CORES
+    one_core: bool = False
     waited_s: float = 0.0
     looks_s: list[float] = field(default_factory=list)  # those beside timed blocks and runs, in their order
     fast_cores: tuple[int, ...] = ()  # where the process was kept last; empty: on all its cores
@@ -109,6 +114,11 @@ class HostGate:
         self.waited_s += (self.now_ns() - began) / 1e9
         return is_fast
 
+    def release(self) -> None:
+        """Let the threads that drive a step use all the cores on which the process is kept."""
+        if self.one_core and self.fast_cores:
+            self.pin_all(self.fast_cores)
+
     def _is_slow(self, took_s: float) -> bool:
         return self.matters and self.undisturbed_s is not None and took_s > SLOW * self.undisturbed_s
 
@@ -126,4 +136,8 @@ class HostGate:
         is_enough = len(fast) >= least
         self.fast_cores = tuple(fast if is_enough else sorted(self.cores, key=took_s.__getitem__)[:least])
         self.pin_all(self.fast_cores)
+        if self.one_core:
+            fastest = min(self.fast_cores, key=took_s.__getitem__)
+            for run in self.threads:
+                run(partial(self.pin_thread, fastest))
         return is_enough

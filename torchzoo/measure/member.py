@@ -96,6 +96,7 @@ class Member(Participant):
             self.gate.least_cores = max(LEAST_CORES, torch.get_num_threads())
         if self.case.mode is Mode.TRAIN and self.device.type != "cpu":
             self.gate.threads = (in_this_thread, AutogradThread(self.device))
+            self.gate.one_core = not self.inspection.uses_cpu_threads
 
     def add_candidate(self) -> None:
         """Compile what the case's backend compiles. The first step of the variant will do it."""
@@ -124,6 +125,10 @@ class Member(Participant):
         """See `HostGate.wait`. Returns whether the host is fast, and the cores that this rank is kept to."""
         self.gate.matters = matters
         return self.gate.wait(limit_s), self.gate.fast_cores
+
+    def release_core(self) -> None:
+        """See `HostGate.release`."""
+        self.gate.release()
 
     def quiet(self) -> None:
         """Turn this rank's garbage collection off, until `loud`."""
