@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from torchzoo import environment
 from torchzoo.case import EAGER, Case, Mode, Parallel
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
-from torchzoo.measure.compilation import CompilationWatch, count_compiled, packaged, watch_compilation
+from torchzoo.measure.compilation import watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, why_not_measured
 from torchzoo.measure.gang import Gang, Line
 from torchzoo.measure.host import MATTERS, HostGate
@@ -28,33 +28,23 @@ from torchzoo.measure.latency import (
     step_until_steady,
     steps_in,
 )
+from torchzoo.measure.lending import Lending
 from torchzoo.measure.member import Member
-from torchzoo.measure.memory import free_memory, watch_device_peak
-from torchzoo.measure.passes.breakdown import DeviceWork
-from torchzoo.measure.passes.communication import Communication, collectives
+from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
 from torchzoo.measure.process_group import use_device
 from torchzoo.measure.quantization import refusals_are_skips
 from torchzoo.measure.stages import Stages, Tell
-from torchzoo.measure.variant import Variant
-from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
+from torchzoo.measure.variant_run import VariantRun, warmed_up
 from torchzoo.model import Model
-from torchzoo.operators import OperatorShapes
 from torchzoo.record import (
     CANDIDATE_VARIANT,
     EAGER_VARIANT,
-    BackToBack,
-    Breakdown,
     Check,
-    Compilation,
     DeviceState,
-    Energy,
-    Growth,
     HostWatch,
     Measured,
-    Memory,
     RankResult,
-    VariantResult,
 )
 from torchzoo.settings import Pass, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
@@ -69,13 +59,15 @@ def measure_case(
     window: Callable[[], Any],
     *,
     gate: HostGate | None = None,
+    lending: Lending | None = None,
     lines: Sequence[Line] = (),
 ) -> Measured:
     """Measure one case on the device of that name, and check its results where the settings ask for it.
 
     `tell` is told each stage as it begins. `window` returns when this case may be measured, alone: until then other
     cases are prepared at the same time. `gate` watches the host for the first rank; without one, nothing is measured
-    again when the host is slow. `lines` lead to the other ranks of a case that has several.
+    again when the host is slow. While the case compiles or waits, `lending` may lend device memory to others.
+    `lines` lead to the other ranks of a case that has several.
 
     Raises:
         NotRunnable: the case can't run as its label says, or its training is not finite in eager.
@@ -83,13 +75,14 @@ def measure_case(
     """
     stages = Stages(tell)
     device = use_device(device_name, settings.threads)
+    lending = lending or Lending()
     stages.enter(Stage.IMPORT)
     gang = Gang(Member(case, spec, device, gate=gate), lines)
     put_back: tuple[str, ...] = gang.everywhere("load")[0]
     model_class = gang.member.model_class
     not_finite: NotFinite | None = None
     try:
-        measured = _measure_model(gang, case, spec, device, settings, stages, window)
+        measured = _measure_model(gang, case, spec, device, settings, stages, window, lending)
     except NotFinite as error:
         not_finite = error.with_traceback(None)  # its frames hold the model
     gang.everywhere("release")
@@ -98,7 +91,7 @@ def measure_case(
         raise why_not_measured(not_finite, case, partial(prepared_model, model_class, case, device))
     check = None
     if Pass.CHECK in settings.passes:
-        check = _checked(gang, case, spec, device, stages)
+        check = _checked(gang, case, spec, device, stages, lending)
     stages.close()
     return msgspec.structs.replace(
         measured,
@@ -109,7 +102,7 @@ def measure_case(
     )
 
 
-def _checked(gang: Gang, case: Case, spec: ModelSpec, device: torch.device, stages: Stages) -> Check:
+def _checked(gang: Gang, case: Case, spec: ModelSpec, device: torch.device, stages: Stages, lending: Lending) -> Check:
     """The check, which builds models of its own: the measured one is gone."""
     free_memory(device)
     if gang.size > 1:
@@ -117,7 +110,7 @@ def _checked(gang: Gang, case: Case, spec: ModelSpec, device: torch.device, stag
         return passes.check_ranks_of(gang, case)
     stages.enter(Stage.HOLD)
     stages.enter(Stage.CHECK)
-    return passes.check_of(case, spec, gang.member.model_class, device)
+    return passes.check_of(case, spec, gang.member.model_class, lending, device)
 
 
 def _measure_model(
@@ -128,6 +121,7 @@ def _measure_model(
     settings: Settings,
     stages: Stages,
     window: Callable[[], Any],
+    lending: Lending,
 ) -> Measured:
     """Everything but the check.
 
@@ -149,9 +143,9 @@ def _measure_model(
 
     stages.enter(Stage.WARM_UP)
     clock, gate = gang.clock(DeviceClock(device)), gang.gate()
-    patient = gang.clock(PatientClock(device))
+    patient = gang.clock(PatientClock(device, lambda: lending.waited_s))
     with refusals_are_skips(case.precision):
-        eager = _warmed_up(gang, EAGER_VARIANT, patient, settings)
+        eager = warmed_up(gang, EAGER_VARIANT, patient, settings)
     finite.require(eager.steps, loss_is_finite=eager.warm.result_is_finite, candidate_stepped=False)
     gang.everywhere("inspect")
     inspection = member.inspection
@@ -161,15 +155,18 @@ def _measure_model(
 
     if case.backend != EAGER:
         stages.enter(Stage.COMPILE)
-        watch = watch_compilation()
+        watch = watch_compilation(lambda: lending.waited_s)
         gang.everywhere("add_candidate")
-        runs.append(_warmed_up(gang, CANDIDATE_VARIANT, patient, settings, watch=watch))
+        with lending.while_compiling():
+            runs.append(warmed_up(gang, CANDIDATE_VARIANT, patient, settings, watch=watch))
         steps = sum(run.steps for run in runs)
         finite.require(steps, loss_is_finite=runs[1].warm.result_is_finite, candidate_stepped=True)
 
     with gang.quiet():
+        lending.lend()
         stages.enter(Stage.WAIT)
         window()
+        lending.returned()
         stages.enter(Stage.MEASURE)
         gang.everywhere("forget_steps")
         timing = _time_in_turns(runs, clock, gate, device, settings, partial(gang.everywhere, "collect"))
@@ -189,7 +186,9 @@ def _measure_model(
     for run in runs:
         run.count_late_graphs(settings)
 
+    lending.lend()
     stages.enter(Stage.EXAMINE)
+    lending.take_back()
     if case.mode is Mode.TRAIN:
         _require_finite(finite, runs, timing.latency)
     for run in runs:
@@ -252,84 +251,7 @@ def prepared_model(model_class: type[Model], case: Case, device: torch.device) -
     return model
 
 
-@dataclass(kw_only=True)
-class _VariantRun:
-    """One variant, and what has been measured of it so far."""
-
-    variant: Variant
-    warm: WarmUp
-    memory: Memory
-    memories: list[Memory]  # of all ranks
-    watch: CompilationWatch | None = None
-    compilation: Compilation | None = None  # None unless Dynamo or AOTInductor compiled something
-    back_to_back: tuple[BackToBack, ...] = ()
-    energy: Energy | None = None
-    breakdown: Breakdown | None = None
-    operator_shapes: OperatorShapes | None = None
-    device_work: Callable[[], DeviceWork | None] = lambda: None
-    growth: Growth | None = None
-    communication: list[Communication] = field(default_factory=list)  # of all ranks, if there are several
-    steps: int  # that it has taken before its blocks were timed
-    step_s: float  # how long a steady step takes: at first as in the warm-up, then as in its window
-
-    def count_late_graphs(self, settings: Settings) -> None:
-        """Count again, to include graphs that were compiled after the warm-up: in the memory pass or later."""
-        if self.watch is not None and self.compilation is not None and self.compilation.package_bytes is None:
-            self.compilation = self.watch.counts(settings.cache, warm_graphs=self.compilation.graphs)
-
-    def result(self) -> VariantResult:
-        work = self.device_work()
-        return VariantResult(
-            first_step_s=self.warm.first_step_s,
-            first_step_cpu_s=self.warm.first_step_cpu_s,
-            first_step_peak_bytes=self.warm.first_step_peak_bytes,
-            warmup_s=self.warm.steps_s,
-            memory=self.memory,
-            back_to_back=self.back_to_back,
-            result_is_finite=self.warm.result_is_finite,
-            device_active_s=None if work is None else work.active_s,
-            device_kernels=None if work is None else work.kernels,
-            compilation=self.compilation,
-            breakdown=self.breakdown,
-            operator_shapes=self.operator_shapes,
-            energy=self.energy,
-            growth=self.growth,
-            collectives=collectives(self.communication) if self.communication else (),
-        )
-
-
-def _warmed_up(
-    gang: Gang,
-    name: str,
-    clock: DeviceClock,
-    settings: Settings,
-    *,
-    watch: CompilationWatch | None = None,
-) -> _VariantRun:
-    """Warm a variant up, count what was compiled for it (the watch is a candidate's), and read its memory."""
-    variant = gang.variant(name)
-    peak, graphs = watch_device_peak(gang.member.device), (lambda: 0) if watch is None else watch.graphs
-    warm = warm_up(variant, clock, settings, graphs, peak)
-    compilation = None
-    if watch is not None:
-        compilation = packaged(variant.packages, settings.cache) or count_compiled(
-            watch, gang.member.case, settings.cache
-        )
-    steps = memory_steps(settings, warm)
-    memories = gang.everywhere("memory", name, steps)
-    return _VariantRun(
-        variant=variant,
-        warm=warm,
-        memory=memories[0],
-        memories=memories,
-        watch=watch,
-        compilation=compilation,
-        steps=warm.steps + steps,
-        step_s=warm.steady_s,
-    )
-
-
-def _require_finite(finite: FiniteWatch, runs: Sequence[_VariantRun], latency: Latency) -> None:
+def _require_finite(finite: FiniteWatch, runs: Sequence[VariantRun], latency: Latency) -> None:
     """The window has left everything finite, and so is the loss of one more step of each variant.
 
     The steps that were taken are rather over- than underestimated: some of the passes do not count theirs.
@@ -355,7 +277,7 @@ class _Timing:
     host_loop_s: tuple[float, ...]
 
 
-def _host_shares(runs: Sequence[_VariantRun], clock: DeviceClock) -> Iterator[float]:
+def _host_shares(runs: Sequence[VariantRun], clock: DeviceClock) -> Iterator[float]:
     for run in runs:
         run.variant.select()
         yield host_share(run.variant.step, clock)
@@ -363,7 +285,7 @@ def _host_shares(runs: Sequence[_VariantRun], clock: DeviceClock) -> Iterator[fl
 
 
 def _time_in_turns(
-    runs: Sequence[_VariantRun],
+    runs: Sequence[VariantRun],
     clock: DeviceClock,
     gate: HostGate,
     device: torch.device,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -38,14 +38,16 @@ _REFUSED = "refused, compiled too often: "
 class CompilationWatch(logging.Handler):
     """Counts what was compiled in this process since the watch began; see `watch_compilation`.
 
-    Dynamo is not disturbed while it compiles or runs: `counts` reads figures that Dynamo keeps anyway.
+    Dynamo is not disturbed while it compiles or runs: `counts` reads figures that Dynamo keeps anyway. `waited_s`
+    returns how long compilations have waited for other processes so far: that is no part of their time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, waited_s: Callable[[], float] = lambda: 0.0) -> None:
         super().__init__(level=logging.WARNING)
+        self._waited_s = waited_s
         self._skips: list[str] = []
         self._counters_before = _counters()
-        self._seconds_before = _compile_seconds()
+        self._seconds_before = self._compile_seconds()
         self._frames_before = len(_frames())
         self._breaks_before = len(_breaks())
 
@@ -59,6 +61,14 @@ class CompilationWatch(logging.Handler):
         """How many graphs were compiled since the watch began."""
         return _counters()["stats", "unique_graphs"] - self._counters_before["stats", "unique_graphs"]
 
+    def _compile_seconds(self) -> float | None:
+        """Wall time inside Dynamo and its backend, with backward graphs, which are compiled when they first run.
+
+        The recording of CUDA graphs and autotuning at run time are not in it.
+        """
+        spent = getattr(utils, "calculate_time_spent", None)
+        return None if spent is None else float(spent().get("total_wall_time", 0.0)) - self._waited_s()
+
     def counts(self, cache: CacheMode | None, *, warm_graphs: int | None = None) -> Compilation:
         """All figures since the watch began. A figure that this version of PyTorch does not keep is None or empty.
 
@@ -67,7 +77,7 @@ class CompilationWatch(logging.Handler):
         counters = _counters()
         counters.subtract(self._counters_before)
         frames = _frames()[self._frames_before :]
-        seconds = _compile_seconds()
+        seconds = self._compile_seconds()
         compiled = [frame for frame in frames if getattr(frame, "is_forward", True) is not False]
         graphs = counters["stats", "unique_graphs"]
         return Compilation(
@@ -99,12 +109,12 @@ def set_compile_processes(count: int) -> None:
     inductor.worker_start_method = "fork"
 
 
-def watch_compilation() -> CompilationWatch:
-    """Begin to watch. From now on Dynamo drops no metrics of frames."""
+def watch_compilation(waited_s: Callable[[], float] = lambda: 0.0) -> CompilationWatch:
+    """Begin to watch. From now on Dynamo drops no metrics of frames. See `CompilationWatch` for `waited_s`."""
     set_limit = getattr(utils, "set_compilation_metrics_limit", None)
     if set_limit is not None:
         set_limit(_FRAMES_KEPT)
-    watch = CompilationWatch()
+    watch = CompilationWatch(waited_s)
     logging.getLogger(_SKIP_LOGGER).addHandler(watch)
     return watch
 
@@ -147,15 +157,6 @@ def packaged(packages: Sequence[PackagedNetwork], cache: CacheMode | None) -> Co
 def _counters() -> Counter[tuple[str, str]]:
     """A copy of Dynamo's counters, by group and name."""
     return Counter({(group, name): n for group, counts in utils.counters.items() for name, n in counts.items()})
-
-
-def _compile_seconds() -> float | None:
-    """Wall time inside Dynamo and its backend, with backward graphs, which are compiled when they first run.
-
-    The recording of CUDA graphs and autotuning at run time are not in it.
-    """
-    spent = getattr(utils, "calculate_time_spent", None)
-    return None if spent is None else float(spent().get("total_wall_time", 0.0))
 
 
 def _frames() -> list[Any]:

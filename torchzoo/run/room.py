@@ -1,4 +1,9 @@
-"""Room for one more case: what memory cases need, and whether the devices and the host have it."""
+"""Room for one more case: what memory cases need, and whether the devices and the host have it.
+
+A worker holds much less device memory while it compiles and while it waits than while it steps. Meanwhile it lends the
+rest (`torchzoo.measure.lending`), and gets it back when there is room again. A new worker starts only where any of them
+could go on if all others lent: so one of them always can.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +58,11 @@ class Room:
     def on_device(self, planned: PlannedCase, lane: Lane) -> bool:
         """Whether the lane's device has memory for one more worker. One that is alone there may start in any case."""
         on_lane = self.on(lane)
-        expected = sum(map(_device_bytes, on_lane)) + self.device_bytes_of(planned, lane)
-        return not on_lane or _fits(expected, lane)
+        needed = self.device_bytes_of(planned, lane)
+        least = min(needed, least_bytes(planned))
+        now = sum(map(_expected_bytes, on_lane)) + needed + _for_window(on_lane)
+        later = sum(map(_least_bytes, on_lane)) + least + max(needed - least, *map(_loan_bytes, on_lane), 0.0)
+        return not on_lane or (_fits(now, lane) and _fits(later, lane))
 
     def on_host(self, planned: PlannedCase) -> bool:
         """Whether the host has memory for one more worker, now and once all workers have grown as expected."""
@@ -66,12 +74,21 @@ class Room:
     def to_check(self, worker: Running) -> bool:
         """Whether there is memory for the check of a worker that waits for it. Others that wait hold no model."""
         others = [other for other in self.running.values() if other.stage is not Stage.HOLD]
-        on_lane = [other for other in others if other.lane == worker.lane]
-        contexts = CONTEXT_BYTES * (len(self.on(worker.lane)) - len(on_lane) - 1)
-        expected = sum(map(_device_bytes, on_lane)) + _device_bytes(worker) + contexts
-        if on_lane and not _fits(expected, worker.lane):
-            return False
-        return not others or self._host_holds((worker, *others))
+        return self.to_grow(worker) and (not others or self._host_holds((worker, *others)))
+
+    def to_grow(self, worker: Running, *, in_window: bool = False) -> bool:
+        """Whether the device has memory for all that a worker needs, which lends some of it or waits for its check.
+
+        What the next window needs is left free. Where all others lend, this worker may go on: `on_device` has seen to
+        it. Its check needs more than what it lent, so it waits until there is room, or nobody else but such checks.
+        """
+        others = [other for other in self.on(worker.lane) if other is not worker]
+        beside = [other for other in others if other.stage is not Stage.HOLD]
+        is_free = not beside if worker.stage is Stage.HOLD else all(other.lends for other in beside)
+        if is_free or not (worker.lends or worker.stage is Stage.HOLD):
+            return True
+        left_free = 0.0 if in_window else _for_window(others)
+        return _fits(sum(map(_held_bytes, others)) + _needed_bytes(worker) + left_free, worker.lane)
 
     def _host_holds(self, workers: Iterable[Running], more: float = 0.0) -> bool:
         return self.host_bytes is None or sum(map(_host_bytes, workers)) + more <= self.host_bytes - HOST_RESERVE_BYTES
@@ -112,9 +129,40 @@ def _fits(expected: float, lane: Lane) -> bool:
     return lane.memory_bytes is None or expected <= DEVICE_SHARE * lane.memory_bytes
 
 
-def _device_bytes(worker: Running) -> float:
-    """Device memory that a worker needs in this stage, or, if it waits for its check, will need then."""
+def _needed_bytes(worker: Running) -> float:
+    """Device memory that a worker needs at most in this stage, or, if it waits for its check, will need then."""
     return worker.device_bytes * (CHECK_FACTOR if worker.stage in (Stage.HOLD, Stage.CHECK) else 1.0)
+
+
+def least_bytes(planned: PlannedCase) -> float:
+    """Device memory that a case holds while it lends what it can: its weights."""
+    return _weights_bytes(planned) + CONTEXT_BYTES
+
+
+def _least_bytes(worker: Running) -> float:
+    """Likewise, of a worker. One that waits for its check has no model."""
+    return CONTEXT_BYTES if worker.stage is Stage.HOLD else min(worker.least_bytes, _needed_bytes(worker))
+
+
+def _held_bytes(worker: Running) -> float:
+    """Device memory that a worker may use now."""
+    return _least_bytes(worker) if worker.lends or worker.stage is Stage.HOLD else _needed_bytes(worker)
+
+
+def _expected_bytes(worker: Running) -> float:
+    """Device memory that new workers leave to a worker: that of a check, so that its turn comes."""
+    return _needed_bytes(worker) if worker.stage is Stage.HOLD else _held_bytes(worker)
+
+
+def _loan_bytes(worker: Running) -> float:
+    """What a worker needs beside what it holds while it lends."""
+    return _needed_bytes(worker) - _least_bytes(worker)
+
+
+def _for_window(workers: Iterable[Running]) -> float:
+    """What the largest of the workers that wait for a window will take back."""
+    waiting = [worker for worker in workers if worker.stage is Stage.WAIT and worker.lends]
+    return max(map(_loan_bytes, waiting), default=0.0)
 
 
 def _host_bytes(worker: Running) -> float:

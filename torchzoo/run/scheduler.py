@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from torchzoo.case import EAGER, Case, Mode
@@ -19,14 +20,16 @@ from torchzoo.record import Failed, FailureKind, Record
 from torchzoo.run.failures import died, log_tail
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
-from torchzoo.run.room import Room
+from torchzoo.run.room import CONTEXT_BYTES, Room, least_bytes
 from torchzoo.run.windows import ANSWER_TO_OPENING_S, Windows
-from torchzoo.run.workers import Exited, Garbled, Message, Running, Workers
+from torchzoo.run.workers import Asks, Exited, Garbled, Lends, Message, Running, Workers
 from torchzoo.settings import Settings, Stage
 
 ANSWER_TO_EXIT_S = 10.0
 #: A worker whose time is over has so long to write into its log what it does.
 STACKS_S = 1.0
+#: So much more device memory than at its peak so far does a worker need: what a compiler makes of a step can need more.
+PEAK_MARGIN = 1.1
 STOPPED_S = 5.0  # a turn of the loop that takes so much longer than planned: this process was stopped meanwhile
 READY_FACTOR = 2  # with those that wait for a window, so many times `jobs` workers may be alive
 #: Gangs that prepare at once on the same devices. Each compiles in few threads, and has its weights on the devices.
@@ -67,8 +70,8 @@ class Scheduler:
         self.more = more
         self.now_s = now_s
         self.running: dict[int, Running] = {}
-        self.windows = Windows(workers, self.running, now_s)
         self.room = Room(workers, self.running, settings.jobs)
+        self.windows = Windows(workers, self.running, now_s, partial(self.room.to_grow, in_window=True))
         self.tickets = 0
         self.lanes_of_turns: dict[Case, Lane] = {}
 
@@ -96,6 +99,7 @@ class Scheduler:
                 self.windows.update()
                 if not self.windows.in_epoch:
                     self._let_check()
+                    self._let_grow()
                     self._start(queue)
                 wait_s = self._time_left_s() if self.running else STOPPED_S
                 for ticket, message in self.workers.wait(wait_s):
@@ -166,9 +170,17 @@ class Scheduler:
         A worker that waits has given its model up. New cases count what it will need, so that its turn comes.
         """
         for ticket, worker in self.running.items():
-            if worker.stage is Stage.HOLD and self.room.to_check(worker):
+            if worker.stage is Stage.HOLD and worker.outcome is None and self.room.to_check(worker):
                 worker.stage = Stage.CHECK
                 worker.deadline_s = self.now_s() + self.limits.of(Stage.CHECK)
+                self.workers.go_on(ticket)
+
+    def _let_grow(self) -> None:
+        """Give workers the device memory back that they have lent and ask for, those that began first before others."""
+        for ticket, worker in self.running.items():
+            if worker.left_s is not None and worker.outcome is None and self.room.to_grow(worker):
+                worker.deadline_s = self.now_s() + worker.left_s
+                worker.lends, worker.left_s = False, None
                 self.workers.go_on(ticket)
 
     def _gang_is_in_the_way(self, lane: Lane) -> bool:
@@ -196,6 +208,7 @@ class Scheduler:
             started_at=timestamp(),
             deadline_s=self.now_s() + self.limits.of(Stage.START),
             device_bytes=self.room.device_bytes_of(planned, lane),
+            least_bytes=least_bytes(planned),
             host_bytes=self.room.host_bytes_of(planned),
             is_retry=is_retry,
         )
@@ -220,6 +233,11 @@ class Scheduler:
                 if message is Stage.EXAMINE:
                     self.windows.measured(ticket)
                 self.on_stage(worker.planned.case, worker.lane, message)
+            case Lends():
+                worker.lends, worker.least_bytes = True, message.held_bytes + CONTEXT_BYTES
+                worker.device_bytes = max(worker.device_bytes, PEAK_MARGIN * message.peak_bytes + CONTEXT_BYTES)
+            case Asks():
+                worker.left_s, worker.deadline_s = worker.deadline_s - self.now_s(), math.inf
             case Garbled():
                 text = f"the worker can't be understood, and was killed: {message.what}"
                 worker.outcome = Failed(kind=FailureKind.CRASHED, stage=worker.stage, message=text, log=str(worker.log))

@@ -37,6 +37,7 @@ class Windows:
     workers: Workers
     running: dict[int, Running]
     now_s: Callable[[], float]
+    has_memory: Callable[[Running], bool] = lambda _: True  # for the worker's window, beside those that are stopped
     waiting: dict[int, float] = field(default_factory=dict)  # by ticket, when it asked for a window; in that order
     share: frozenset[int] = frozenset()  # tickets that this epoch measures in any case
     chosen: deque[int] = field(default_factory=deque)  # those of them that it has yet to measure
@@ -104,7 +105,9 @@ class Windows:
         return {
             ticket: since_s
             for ticket, since_s in self.waiting.items()
-            if first[self.running[ticket].planned.case] == ticket and not self._gang_moves_beside(ticket)
+            if first[self.running[ticket].planned.case] == ticket
+            and not self._gang_moves_beside(ticket)
+            and self.has_memory(self.running[ticket])
         }
 
     def _gang_moves_beside(self, ticket: int) -> bool:
@@ -159,6 +162,7 @@ class Windows:
             self._resume(ticket)
             self.workers.resume(ticket)  # whoever stopped it
             self.workers.go_on(ticket)
+            self.running[ticket].lends = False
             self.running[ticket].deadline_s = self.now_s() + ANSWER_TO_OPENING_S
 
     def _opens(self, ticket: int, before: Iterable[Lane]) -> bool:

@@ -33,12 +33,14 @@ from torchzoo.run.alone import alone_in_process
 from torchzoo.run.debugging import case_folder
 from torchzoo.run.failures import STACKS_SIGNAL, failure
 from torchzoo.run.lanes import Lane
+from torchzoo.run.loan import lending_to
 from torchzoo.run.ranks import Rank, Watch, fork_ranks
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
     from torchzoo.measure.host import HostGate
+    from torchzoo.measure.lending import Lending
 
 #: The environment variable with the modules, separated by commas, that `torchzoo.run.preload` loads.
 PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
@@ -118,7 +120,8 @@ def work(request: Request, connection: Connection) -> None:
         died=lambda rank, code: _rank_died(rank, code, request.log),
         send=lambda why: messages.send(connection, _outcome_line(why, stage, request.log)),
     )
-    result = attempt(lambda: _measure(request, tell, window=window, ranks=ranks))
+    lending = None if ranks or request.case.device_type == "cpu" else partial(lending_to, connection, go)
+    result = attempt(lambda: _measure(request, tell, window=window, ranks=ranks, lending=lending))
     if isinstance(result, Measured) and alone is not None:
         result = _with_alone(result, alone)
     cause = watch.cause(time.monotonic()) if isinstance(result, Exception) else None
@@ -226,6 +229,7 @@ def _measure(
     tell: Callable[[Stage], None],
     window: Callable[[], object],
     ranks: Sequence[Rank] = (),
+    lending: Callable[[], Lending] | None = None,
 ) -> Measured:
     from torchzoo.measure.case import measure_case
     from torchzoo.measure.gang import Line
@@ -239,6 +243,7 @@ def _measure(
         tell,
         window=window,
         gate=_gate(request),
+        lending=lending() if lending else None,
         lines=[Line(rank.line) for rank in ranks],
     )
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from torchzoo.bounds import Count
 from torchzoo.record import Outcome
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
@@ -26,7 +27,18 @@ class Garbled(msgspec.Struct, frozen=True, tag=True):
     what: str
 
 
-Message = Stage | Outcome | Garbled | Exited
+class Lends(msgspec.Struct, frozen=True, kw_only=True, tag="lends"):
+    """A worker lends the device memory that it does not hold now to others, and asks before it needs it again."""
+
+    held_bytes: Count  # that it holds meanwhile
+    peak_bytes: Count  # that it has held at most so far
+
+
+class Asks(msgspec.Struct, frozen=True, tag="asks"):
+    """A worker waits until it may use again what it has lent."""
+
+
+Message = Stage | Outcome | Lends | Asks | Garbled | Exited
 
 
 class Workers(Protocol):
@@ -39,7 +51,10 @@ class Workers(Protocol):
         ...
 
     def go_on(self, ticket: int) -> None:
-        """Tell a waiting worker to go on: to measure, to begin its check, or, if it leads a gang, to examine."""
+        """Tell a waiting worker to go on.
+
+        It may measure, begin its check, use the device memory that it has lent, or, if it leads a gang, examine.
+        """
         ...
 
     def pause(self, ticket: int) -> None:
@@ -69,7 +84,10 @@ class Running:
     started_at: str
     deadline_s: float
     device_bytes: float  # device memory that it is expected to need until it has been measured
+    least_bytes: float  # device memory that it holds while it lends the rest, as expected or as it was the last time
     host_bytes: float  # host memory, likewise
+    lends: bool = False
+    left_s: float | None = None  # of its time, when it asked for what it has lent; None: it does not ask
     stage: Stage = Stage.START
     outcome: Outcome | None = None
     paused_at_s: float | None = None  # when it was stopped; None while it runs

@@ -29,6 +29,7 @@ from torchzoo.measure.check.randomness import RecordRandomDraws
 from torchzoo.measure.check.reference import Reference
 from torchzoo.measure.check.results import CanNotCompare, Results
 from torchzoo.measure.check.runs import Runs, flags_kept
+from torchzoo.measure.lending import Lending
 from torchzoo.measure.memory import free_memory
 from torchzoo.model import Model
 from torchzoo.record import Check, CheckStatus, ResultComparison
@@ -43,16 +44,30 @@ PERTURBED_RUNS = 3
 
 
 def check_case(
-    case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device, *, was_timed: bool = False
+    case: Case,
+    spec: ModelSpec,
+    model_class: type[Model],
+    device: torch.device,
+    *,
+    was_timed: bool = False,
+    lending: Lending | None = None,
 ) -> Check:
     """Whether the case computes what eager computes, as far as its precision allows.
 
     With `was_timed`, the case has been compiled and timed in this process: what was timed is checked where it can be.
+    While the case compiles once more, `lending` may lend device memory to others.
     An exception that the case itself raises is not caught: the case has failed.
     """
     with flags_kept():
         try:
-            runs = Runs(case=case, spec=spec, model_class=model_class, device=device, was_timed=was_timed)
+            runs = Runs(
+                case=case,
+                spec=spec,
+                model_class=model_class,
+                device=device,
+                was_timed=was_timed,
+                lending=lending or Lending(),
+            )
             found = _check(runs)
             if _is_hidden_by_tf32(runs, found):
                 return _check_at_fp32(runs, found)

@@ -49,6 +49,7 @@ from torchzoo.measure.check.results import (
 )
 from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
+from torchzoo.measure.lending import Lending
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.quantization import is_quantized_tensor
@@ -70,6 +71,7 @@ class Runs:
     spec: ModelSpec
     model_class: type[Model]
     device: torch.device
+    lending: Lending  # of memory, while the case's backend compiles
     fake_quantizes: bool = True  # where the model does; otherwise it is switched off
     has_fake_quantization: bool = False  # known after the first run
     draws_random: bool = False  # whether eager's step does; known after the first run
@@ -173,7 +175,7 @@ class Runs:
             inspection = self.eager_inspected()[1]
         torch._dynamo.reset()
         watch = CompilationWatch()
-        with inductor_draws_as_eager(if_draws=self.draws_random):
+        with inductor_draws_as_eager(if_draws=self.draws_random), self.lending.while_compiling():
             results = self._run(self.case.precision, inspection=inspection)
         count_compiled(watch, self.case, None)
         return results

@@ -41,6 +41,7 @@ from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
     from torchzoo.measure.gang import Gang
+    from torchzoo.measure.lending import Lending
     from torchzoo.measure.passes.breakdown import DeviceWork
     from torchzoo.measure.passes.communication import Communication
 
@@ -126,11 +127,11 @@ def flops_and_api_of(step: Callable[[], Any], settings: Settings) -> tuple[Flops
     return flops, api
 
 
-def check_of(case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device) -> Check:
+def check_of(case: Case, spec: ModelSpec, model_class: type[Model], lending: Lending, device: torch.device) -> Check:
     """Whether the case, which was timed in this process, computes what eager computes."""
     from torchzoo.measure.check.check import check_case
 
-    return check_case(case, spec, model_class, device, was_timed=True)
+    return check_case(case, spec, model_class, device, was_timed=True, lending=lending)
 
 
 def check_ranks_of(gang: Gang, case: Case) -> Check:

@@ -1,0 +1,95 @@
+"""One variant of a case: its warm-up, and what is then measured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.compilation import CompilationWatch, count_compiled, packaged
+from torchzoo.measure.gang import Gang
+from torchzoo.measure.memory import watch_device_peak
+from torchzoo.measure.passes.breakdown import DeviceWork
+from torchzoo.measure.passes.communication import Communication, collectives
+from torchzoo.measure.variant import Variant
+from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
+from torchzoo.operators import OperatorShapes
+from torchzoo.record import BackToBack, Breakdown, Compilation, Energy, Growth, Memory, VariantResult
+from torchzoo.settings import Settings
+
+
+@dataclass(kw_only=True)
+class VariantRun:
+    """One variant, and what has been measured of it so far."""
+
+    variant: Variant
+    warm: WarmUp
+    memory: Memory
+    memories: list[Memory]  # of all ranks
+    watch: CompilationWatch | None = None
+    compilation: Compilation | None = None  # None unless Dynamo or AOTInductor compiled something
+    back_to_back: tuple[BackToBack, ...] = ()
+    energy: Energy | None = None
+    breakdown: Breakdown | None = None
+    operator_shapes: OperatorShapes | None = None
+    device_work: Callable[[], DeviceWork | None] = lambda: None
+    growth: Growth | None = None
+    communication: list[Communication] = field(default_factory=list)  # of all ranks, if there are several
+    steps: int  # that it has taken before its blocks were timed
+    step_s: float  # how long a steady step takes: at first as in the warm-up, then as in its window
+
+    def count_late_graphs(self, settings: Settings) -> None:
+        """Count again, to include graphs that were compiled after the warm-up: in the memory pass or later."""
+        if self.watch is not None and self.compilation is not None and self.compilation.package_bytes is None:
+            self.compilation = self.watch.counts(settings.cache, warm_graphs=self.compilation.graphs)
+
+    def result(self) -> VariantResult:
+        work = self.device_work()
+        return VariantResult(
+            first_step_s=self.warm.first_step_s,
+            first_step_cpu_s=self.warm.first_step_cpu_s,
+            first_step_peak_bytes=self.warm.first_step_peak_bytes,
+            warmup_s=self.warm.steps_s,
+            memory=self.memory,
+            back_to_back=self.back_to_back,
+            result_is_finite=self.warm.result_is_finite,
+            device_active_s=None if work is None else work.active_s,
+            device_kernels=None if work is None else work.kernels,
+            compilation=self.compilation,
+            breakdown=self.breakdown,
+            operator_shapes=self.operator_shapes,
+            energy=self.energy,
+            growth=self.growth,
+            collectives=collectives(self.communication) if self.communication else (),
+        )
+
+
+def warmed_up(
+    gang: Gang,
+    name: str,
+    clock: DeviceClock,
+    settings: Settings,
+    *,
+    watch: CompilationWatch | None = None,
+) -> VariantRun:
+    """Warm a variant up, count what was compiled for it (the watch is a candidate's), and read its memory."""
+    variant = gang.variant(name)
+    peak, graphs = watch_device_peak(gang.member.device), (lambda: 0) if watch is None else watch.graphs
+    warm = warm_up(variant, clock, settings, graphs, peak)
+    compilation = None
+    if watch is not None:
+        compilation = packaged(variant.packages, settings.cache) or count_compiled(
+            watch, gang.member.case, settings.cache
+        )
+    steps = memory_steps(settings, warm)
+    memories = gang.everywhere("memory", name, steps)
+    return VariantRun(
+        variant=variant,
+        warm=warm,
+        memory=memories[0],
+        memories=memories,
+        watch=watch,
+        compilation=compilation,
+        steps=warm.steps + steps,
+        step_s=warm.steady_s,
+    )
