@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from fake_workers import GOOD, LIMITS, FakeWorkers, Script, entries, outcomes, scheduler
@@ -10,8 +11,8 @@ from fake_workers import GOOD, LIMITS, FakeWorkers, Script, entries, outcomes, s
 from examples import measured
 from torchzoo.record import Failed, FailureKind, Record
 from torchzoo.run.lanes import Lane
-from torchzoo.run.room import CONTEXT_BYTES, DEVICE_SHARE, kind_of
-from torchzoo.run.workers import Asks, Exited, Lends, Message
+from torchzoo.run.room import CONTEXT_BYTES, DEVICE_SHARE, Room, kind_of
+from torchzoo.run.workers import Asks, Exited, Lends, Message, Running
 from torchzoo.settings import Stage
 
 GIB = 2**30
@@ -175,6 +176,29 @@ def test_a_peak_higher_than_expected_is_believed() -> None:
     both_step_s = 3  # until the first has lent: only that was unknown
     times = [when for when, name in device.did("go on") if name == "a@cuda:0"]
     assert min(times) > both_step_s
+
+
+@pytest.mark.parametrize(("peak_gib", "has_room"), [(40, True), (45, False)])
+def test_what_a_check_needs_is_what_it_had_at_its_peak(peak_gib: float, has_room: bool) -> None:  # noqa: FBT001
+    lane = Lane(device="cuda:0", memory_bytes=round(66 * GIB / DEVICE_SHARE))
+    checks, steps = (
+        Running(
+            planned=planned,
+            lane=lane,
+            log=Path(),
+            started_at="",
+            deadline_s=0.0,
+            device_bytes=20 * GIB,
+            host_bytes=0.0,
+            least_bytes=GIB,
+            stage=stage,
+        )
+        for planned, stage in zip(entries("a", "b", device="cuda"), (Stage.CHECK, Stage.COMPILE), strict=True)
+    )
+    room = Room(FakeWorkers({}), {1: checks, 2: steps}, jobs=2)
+    room.lent(checks, lends(5, peak_gib))
+    assert checks.least_bytes == 5 * GIB
+    assert room.to_grow(checks) is has_room  # 1.1 times its peak, and a context of 1 GiB, beside 20
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -14,7 +14,7 @@ from torchzoo.case import Case, Mode
 from torchzoo.record import Measured
 from torchzoo.run.lanes import CPU, Lane
 from torchzoo.run.plan import PlannedCase
-from torchzoo.run.workers import Running, Workers
+from torchzoo.run.workers import Lends, Running, Workers
 from torchzoo.settings import Stage
 
 HOST_RESERVE_BYTES = 2 * 2**30  # host memory that no worker is planned to use
@@ -22,6 +22,9 @@ WORKER_BYTES = 1.5 * 2**30  # host memory of a worker without its model
 DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to use together
 CHECK_FACTOR = 2.0  # so much more device memory does the check need than what is timed: it computes in fp64, too
 CONTEXT_BYTES = 2**30  # device memory of a worker that has given its model up
+PEAK_MARGIN = (
+    1.1  # so much more than at its peak so far may a worker need: compiled steps can need more than eager ones
+)
 CHECK_HOST_BYTES = 32  # host memory of a check in training, per parameter: what three runs leave behind
 USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
 MOST_ON_DEVICE = 16  # so many cases of unknown size share a device at most: a host's cores say nothing of its memory
@@ -70,6 +73,12 @@ class Room:
             self.host_bytes = self.workers.host_available_bytes()
         has_room = self._host_holds(self.running.values(), self.host_bytes_of(planned))
         return has_room and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
+
+    def lent(self, worker: Running, loan: Lends) -> None:
+        """Note that a worker lends, and that it needs more than was expected if its peak has shown that."""
+        worker.lends, worker.least_bytes = True, loan.held_bytes + CONTEXT_BYTES
+        factor = CHECK_FACTOR if worker.stage is Stage.CHECK else 1.0  # its peak is that of the check
+        worker.device_bytes = max(worker.device_bytes, (PEAK_MARGIN * loan.peak_bytes + CONTEXT_BYTES) / factor)
 
     def to_check(self, worker: Running) -> bool:
         """Whether there is memory for the check of a worker that waits for it. Others that wait hold no model."""

@@ -20,7 +20,7 @@ from torchzoo.record import Failed, FailureKind, Record
 from torchzoo.run.failures import died, log_tail
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
-from torchzoo.run.room import CONTEXT_BYTES, Room, least_bytes
+from torchzoo.run.room import Room, least_bytes
 from torchzoo.run.windows import ANSWER_TO_OPENING_S, Windows
 from torchzoo.run.workers import Asks, Exited, Garbled, Lends, Message, Running, Workers
 from torchzoo.settings import Settings, Stage
@@ -28,8 +28,6 @@ from torchzoo.settings import Settings, Stage
 ANSWER_TO_EXIT_S = 10.0
 #: A worker whose time is over has so long to write into its log what it does.
 STACKS_S = 1.0
-#: So much more device memory than at its peak so far does a worker need: what a compiler makes of a step can need more.
-PEAK_MARGIN = 1.1
 STOPPED_S = 5.0  # a turn of the loop that takes so much longer than planned: this process was stopped meanwhile
 READY_FACTOR = 2  # with those that wait for a window, so many times `jobs` workers may be alive
 #: Gangs that prepare at once on the same devices. Each compiles in few threads, and has its weights on the devices.
@@ -234,8 +232,7 @@ class Scheduler:
                     self.windows.measured(ticket)
                 self.on_stage(worker.planned.case, worker.lane, message)
             case Lends():
-                worker.lends, worker.least_bytes = True, message.held_bytes + CONTEXT_BYTES
-                worker.device_bytes = max(worker.device_bytes, PEAK_MARGIN * message.peak_bytes + CONTEXT_BYTES)
+                self.room.lent(worker, message)
             case Asks():
                 worker.left_s, worker.deadline_s = worker.deadline_s - self.now_s(), math.inf
             case Garbled():
