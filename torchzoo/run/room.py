@@ -22,9 +22,7 @@ WORKER_BYTES = 1.5 * 2**30  # host memory of a worker without its model
 DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to use together
 CHECK_FACTOR = 2.0  # so much more device memory does the check need than what is timed: it computes in fp64, too
 CONTEXT_BYTES = 2**30  # device memory of a worker that has given its model up
-PEAK_MARGIN = (
-    1.1  # so much more than at its peak so far may a worker need: compiled steps can need more than eager ones
-)
+PEAK_MARGIN = 1.1  # so much more than at its peak so far may a worker need: compiled steps can need more than eager
 CHECK_HOST_BYTES = 32  # host memory of a check in training, per parameter: what three runs leave behind
 USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
 MOST_ON_DEVICE = 16  # so many cases of unknown size share a device at most: a host's cores say nothing of its memory
