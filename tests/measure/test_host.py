@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -231,6 +233,28 @@ def test_threads_that_take_turns_keep_to_the_fastest_core_until_it_is_released()
     assert driving == {"python": 0, "autograd": 0}
     cores.gate.release()
     assert cores.kept == [{1, 2, 4, 5}] * 2 + [{0, 2, 4, 5}] * 2
+
+
+FORKS = """
+import os, time
+from torchzoo.cores import usable_cores
+from torchzoo.measure.host import HostGate
+
+gate = HostGate(1.0, time.perf_counter_ns, usable_cores(), one_core=True)
+os.register_at_fork(after_in_child=gate.release)
+gate.wait()
+print(len(os.sched_getaffinity(0)), flush=True)
+if os.fork() == 0:
+    print(sorted(os.sched_getaffinity(0)) == sorted(gate.fast_cores), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="there is one core only")
+def test_a_process_that_a_step_starts_has_all_the_cores() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "True"]
 
 
 @pytest.mark.gpu

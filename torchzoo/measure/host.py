@@ -115,7 +115,7 @@ class HostGate:
         return is_fast
 
     def release(self) -> None:
-        """Let the threads that drive a step use all the cores on which the process is kept."""
+        """Let the threads that drive a step, or the process that was forked from one, use all of `fast_cores`."""
         if self.one_core and self.fast_cores:
             self.pin_all(self.fast_cores)
 

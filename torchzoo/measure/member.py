@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import time
 from statistics import median
 from typing import Any
@@ -97,6 +98,7 @@ class Member(Participant):
         if self.case.mode is Mode.TRAIN and self.device.type != "cpu":
             self.gate.threads = (in_this_thread, AutogradThread(self.device))
             self.gate.one_core = not self.inspection.uses_cpu_threads
+            os.register_at_fork(after_in_child=self.gate.release)  # a step may start processes: those of a data loader
 
     def add_candidate(self) -> None:
         """Compile what the case's backend compiles. The first step of the variant will do it."""
