@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 import torch._dynamo
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 
 from examples import CASE
 from torchzoo.backends import NotRunnable
@@ -203,6 +205,27 @@ def test_what_is_compiled_when_a_size_is_met_once_more_is_counted_at_that_size()
     assert all(one.blocks for one in found.sizes)
 
 
+def test_what_is_compiled_for_one_size_alone_is_found_by_the_next_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code that is judged is compiled anew all the same: inductor's caches are as empty as they were."""
+    found = {}
+    for policy in ("static", "mark_dynamic"):
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / policy))
+        torch._dynamo.reset()
+        counters["inductor"].clear()
+        model = OnRows(Mode.EVAL, torch.device("cpu"), 4)
+        sized = batches_of(model, lambda size: OnRows(Mode.EVAL, torch.device("cpu"), size))
+        clock = DeviceClock(torch.device("cpu"))
+        result = sweep_sizes(sized, policy, clock, QUICK, lambda _: None, shared=tmp_path / "alone")
+        assert not any(one.problem for one in result.sizes)
+        found[policy] = [counters["inductor"][f"fxgraph_cache_{what}"] for what in ("miss", "hit")]
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / policy)
+    sizes, graphs = len(sized.batches), sum(one.graphs for one in result.sizes)
+    assert found == {"static": [2 * sizes, 0], "mark_dynamic": [graphs, sizes]}
+    assert graphs < sizes
+
+
 def test_a_process_uses_the_device_that_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_folder(tmp_path, "tiny")
     case = msgspec.structs.replace(CASE, model="tiny", device="cuda", batch_size=2)
@@ -223,7 +246,7 @@ def test_a_process_uses_the_device_that_it_was_given(tmp_path: Path, monkeypatch
         return torch.device("cpu")
 
     monkeypatch.setattr(size_sweep, "use_device", use_device)
-    monkeypatch.setattr(size_sweep, "sweep_sizes", lambda *_: SizeSweep(sizes=()))
+    monkeypatch.setattr(size_sweep, "sweep_sizes", lambda *_, **__: SizeSweep(sizes=()))
     for device in ("", "cuda:1"):
         sweep(Fresh(ask=msgspec.structs.replace(ask, device=device), began_ns=0, tell=lambda _: None))
     assert used == ["cuda", "cuda:1"]

@@ -6,10 +6,12 @@ What a process of its own runs (`torchzoo.run.fresh`): in it, Dynamo has seen no
 from __future__ import annotations
 
 import functools
+import os
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -100,7 +102,8 @@ def sweep(fresh: Fresh) -> SizeSweep:
     model = build(ask.case.batch_size)
     sized = batches_of(model, build) if ask.options["axis"] == "batch" else lengths_of(model)
     fresh.tell(Stage.WARM_UP)
-    return sweep_sizes(sized, ask.options["policy"], DeviceClock(device), ask.settings, fresh.tell)
+    shared = Path(ask.folder) / "alone"
+    return sweep_sizes(sized, ask.options["policy"], DeviceClock(device), ask.settings, fresh.tell, shared=shared)
 
 
 def batches_of(model: Model, build: Callable[[int], Model]) -> Sized:
@@ -153,8 +156,9 @@ def sweep_sizes(
     settings: Settings,
     tell: Callable[[Stage], None],
     backend: str = "inductor",
+    shared: Path | None = None,
 ) -> SizeSweep:
-    """See `sweep`."""
+    """See `sweep`. What is compiled for one size alone is kept in `shared`, for the processes of other policies."""
     dims = _try_in_eager(sized)
     dynamic, mark = POLICIES[policy]
     tell(Stage.COMPILE)
@@ -165,7 +169,9 @@ def sweep_sizes(
         problem = sized.problems.get(size)
         met.append(SizeResult(size=size, problem=problem) if problem else _met(sized, size, candidate, watch, clock))
     tell(Stage.MEASURE)
-    timed = [one if one.problem else _beside_its_own(sized, one, candidate, watch, clock, settings) for one in met]
+    timed = [
+        one if one.problem else _beside_its_own(sized, one, candidate, watch, clock, settings, shared) for one in met
+    ]
     marked = sum(len(numbers) for of_network in dims.values() for numbers in of_network.values())
     return SizeSweep(sizes=tuple(timed), marked_dims=marked if mark is not None else 0)
 
@@ -242,6 +248,7 @@ def _beside_its_own(
     watch: CompilationWatch,
     clock: DeviceClock,
     settings: Settings,
+    shared: Path | None,
 ) -> SizeResult:
     """Time the network that has met all sizes in turns with one that was compiled for this size alone.
 
@@ -256,7 +263,7 @@ def _beside_its_own(
     ]
 
     def time_both() -> SizeResult:
-        with alone.selected():
+        with _caches_in(shared), alone.selected():
             alone_s = _last_step_s(sized, clock)
         with candidate.selected():
             candidate_s, result = _settled(sized, met, watch, clock)
@@ -276,6 +283,23 @@ def _beside_its_own(
     with torch._dynamo.config.patch(_NO_LIMIT):
         found = attempt(time_both)
     return msgspec.structs.replace(met, problem=_words(found)) if isinstance(found, Exception) else found
+
+
+@contextmanager
+def _caches_in(folder: Path | None) -> Iterator[None]:
+    """Let compilers keep what they compile in this folder, and find there what another process has kept."""
+    if folder is None:
+        yield
+        return
+    names = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    os.environ.update({name: str(folder / part) for name, part in names.items()})
+    try:
+        yield
+    finally:
+        for name in names:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 # --- compiled networks ---

@@ -4,7 +4,8 @@ A network is compiled once and meets one size after another: the batches B, 2 B,
 also the lengths T, T / 2, 3 T / 4 and T / 2 - 1. `static` is compiled anew for each size (`dynamic=False`). `automatic`
 is torch.compile's default: a size that changes becomes a variable. `mark_dynamic` and `mark_unbacked` say so before,
 for all dimensions of the networks' inputs that differ between these sizes. Each of the four has a process of its own,
-with empty caches. Afterwards each size is timed in turns (A B B A) beside the same network compiled for it alone.
+with empty caches. Afterwards each size is timed in turns (A B B A) beside the same network compiled for it alone; what
+is compiled for that is kept for the other three processes.
 With `--devices`, processes of several cases run at once, each with a device and cores of its own.
 """
 
