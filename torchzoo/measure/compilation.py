@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from torch._dynamo import utils
@@ -107,6 +109,23 @@ def set_compile_processes(count: int) -> None:
     """
     inductor.compile_threads = count
     inductor.worker_start_method = "fork"
+
+
+@contextlib.contextmanager
+def caches_in(folder: Path | None) -> Iterator[None]:
+    """Let compilers keep what they compile in this folder, and find there what another process has kept."""
+    if folder is None:
+        yield
+        return
+    names = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    os.environ.update({name: str(folder / part) for name, part in names.items()})
+    try:
+        yield
+    finally:
+        for name in names:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def watch_compilation(waited_s: Callable[[], float] = lambda: 0.0) -> CompilationWatch:

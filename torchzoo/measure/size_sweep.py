@@ -6,7 +6,6 @@ What a process of its own runs (`torchzoo.run.fresh`): in it, Dynamo has seen no
 from __future__ import annotations
 
 import functools
-import os
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torchzoo.backends import NotRunnable
 from torchzoo.errors import attempt, one_line
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.compilation import CompilationWatch, watch_compilation
+from torchzoo.measure.compilation import CompilationWatch, caches_in, watch_compilation
 from torchzoo.measure.fresh import Fresh
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
@@ -263,7 +262,7 @@ def _beside_its_own(
     ]
 
     def time_both() -> SizeResult:
-        with _caches_in(shared), alone.selected():
+        with caches_in(shared), alone.selected():
             alone_s = _last_step_s(sized, clock)
         with candidate.selected():
             candidate_s, result = _settled(sized, met, watch, clock)
@@ -283,23 +282,6 @@ def _beside_its_own(
     with torch._dynamo.config.patch(_NO_LIMIT):
         found = attempt(time_both)
     return msgspec.structs.replace(met, problem=_words(found)) if isinstance(found, Exception) else found
-
-
-@contextmanager
-def _caches_in(folder: Path | None) -> Iterator[None]:
-    """Let compilers keep what they compile in this folder, and find there what another process has kept."""
-    if folder is None:
-        yield
-        return
-    names = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-    before = {name: os.environ[name] for name in names if name in os.environ}
-    os.environ.update({name: str(folder / part) for name, part in names.items()})
-    try:
-        yield
-    finally:
-        for name in names:
-            del os.environ[name]
-        os.environ.update(before)
 
 
 # --- compiled networks ---
