@@ -63,18 +63,19 @@ def script(record: Record, measured: Measured, planned: PlannedCase, *, lends: b
     peak_bytes = max(variant.memory.device_process_bytes or 0 for variant in measured.variants.values())
     lent = Lends(held_bytes=round(least_bytes(planned) - CONTEXT_BYTES), peak_bytes=max(0, peak_bytes - CONTEXT_BYTES))
     step_s = min(FIRST_STEP_S, 0.2 * seconds["compile"])
-    compiles: Script = [(0.0, lent), (0.0, Stage.WAIT)]
+    compiles: Script = [(seconds["warm_up"], lent)]
     if seconds["compile"]:
-        compiles = [
-            (0.0, Stage.COMPILE),
-            (0.0, lent),
-            (seconds["compile"] - step_s, Asks()),
-            (step_s, lent),
-            compiles[-1],
-        ]
-    measures = [(0.0, Stage.MEASURE), (seconds["measure"], lent), (0.0, Stage.EXAMINE), (0.0, Asks())]
+        compiled_s = seconds["compile"] - step_s
+        compiles = [(seconds["warm_up"], Stage.COMPILE), (0.0, lent), (compiled_s, Asks()), (step_s, lent)]
+    measures = [
+        (0.0, Stage.WAIT),
+        (0.0, Stage.MEASURE),
+        (seconds["measure"], lent),
+        (0.0, Stage.EXAMINE),
+        (0.0, Asks()),
+    ]
     check: Script = []
-    if "check" in seconds:
+    if measured.check is not None:
         check = [(seconds["examine"], Stage.HOLD), (0.0, Stage.CHECK)]
         seconds["examine"] = 0.0
     if seconds["check"] > seconds["compile"] / 2:  # it compiles once more
@@ -83,7 +84,6 @@ def script(record: Record, measured: Measured, planned: PlannedCase, *, lends: b
         seconds["check"] = step_s
     prepares = [(0.0, Stage.BUILD), (seconds["build"] + seconds["prepare"], Stage.WARM_UP)]
     ends = [(seconds["examine"] + seconds["check"], measured), (0.0, Exited(0))]
-    compiles[0] = (seconds["warm_up"], compiles[0][1])
     found: Script = [*prepares, *compiles, *measures, *check, *ends]
     return found if lends else without_loans(found)
 

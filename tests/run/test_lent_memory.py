@@ -51,7 +51,6 @@ class Device(FakeWorkers):
         self.peaks_gib = peaks_gib
         self.used_gib: dict[int, float] = {}
         self.most_used_gib = 0.0
-        self.lent_last: dict[int, Lends] = {}
 
     def start(self, ticket: int, *rest: object) -> None:
         super().start(ticket, *rest)  # type: ignore[arg-type]
@@ -97,7 +96,7 @@ def run(device: Device, jobs: int = 16) -> list[Record]:
 def test_others_start_in_what_a_compiling_worker_lends() -> None:
     device = Device({name: [script(5, 50)] for name in "ab"}, {"a": 50, "b": 50}, memory_gib=60)
     assert len(run(device)) == 2
-    started = dict(device.did("start")[::-1][i][::-1] for i in range(2))
+    started = {name: when for when, name in device.did("start")}
     assert started == {"a@cuda:0": 0.0, "b@cuda:0": 3.0}  # as soon as a compiles
     assert device.most_used_gib == 55
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from torchzoo.case import CompileScope, Mode
 
@@ -37,6 +38,11 @@ class BackendInfo:
 
 #: The environment variable with the folder for files of a worker's own. It is removed when the worker has ended.
 SCRATCH_VARIABLE = "TORCHZOO_SCRATCH"
+
+
+def cache_variables(folder: Path) -> dict[str, str]:
+    """Environment variables with which inductor and Triton keep what they compile below this folder."""
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
 
 
 class NotRunnable(Exception):

@@ -110,7 +110,7 @@ def _checked(gang: Gang, case: Case, spec: ModelSpec, device: torch.device, stag
         return passes.check_ranks_of(gang, case)
     stages.enter(Stage.HOLD)
     stages.enter(Stage.CHECK)
-    return passes.check_of(case, spec, gang.member.model_class, lending, device)
+    return passes.check_of(case, spec, gang.member.model_class, device, lending)
 
 
 def _measure_model(

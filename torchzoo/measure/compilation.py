@@ -117,9 +117,9 @@ def caches_in(folder: Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    names = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+    names = backends.cache_variables(folder)
     before = {name: os.environ[name] for name in names if name in os.environ}
-    os.environ.update({name: str(folder / part) for name, part in names.items()})
+    os.environ.update(names)
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ import msgspec
 
 import torchzoo
 from torchzoo import heap
-from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
+from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable, cache_variables
 from torchzoo.errors import attempt, written
 from torchzoo.files import to_json
 from torchzoo.measure.fresh import Ask, Fresh
@@ -72,8 +72,7 @@ def outcome_of(ask: Ask, limit_s: float, alive: Alive) -> Outcome:
         (own / "ask").write_bytes(to_json(ask))
         environment = {
             **os.environ,
-            "TORCHINDUCTOR_CACHE_DIR": str(Path(ask.caches) / "inductor"),
-            "TRITON_CACHE_DIR": str(Path(ask.caches) / "triton"),
+            **cache_variables(Path(ask.caches)),
             SCRATCH_VARIABLE: scratch,
         }
         root = str(Path(torchzoo.__file__).parent.parent)

@@ -92,7 +92,7 @@ class Room:
         others = [other for other in self.on(worker.lane) if other is not worker]
         beside = [other for other in others if other.stage is not Stage.HOLD]
         is_free = not beside if worker.stage is Stage.HOLD else all(other.lends for other in beside)
-        if is_free or not (worker.lends or worker.stage is Stage.HOLD):
+        if is_free or not worker.lends:
             return True
         left_free = 0.0 if in_window else _for_window(others)
         return _fits(sum(map(_held_bytes, others)) + _needed_bytes(worker) + left_free, worker.lane)
@@ -153,7 +153,7 @@ def _least_bytes(worker: Running) -> float:
 
 def _held_bytes(worker: Running) -> float:
     """Device memory that a worker may use now."""
-    return _least_bytes(worker) if worker.lends or worker.stage is Stage.HOLD else _needed_bytes(worker)
+    return _least_bytes(worker) if worker.lends else _needed_bytes(worker)
 
 
 def _expected_bytes(worker: Running) -> float:

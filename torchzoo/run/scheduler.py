@@ -169,7 +169,7 @@ class Scheduler:
         """
         for ticket, worker in self.running.items():
             if worker.stage is Stage.HOLD and worker.outcome is None and self.room.to_check(worker):
-                worker.stage = Stage.CHECK
+                worker.stage, worker.lends = Stage.CHECK, False
                 worker.deadline_s = self.now_s() + self.limits.of(Stage.CHECK)
                 self.workers.go_on(ticket)
 
@@ -230,6 +230,8 @@ class Scheduler:
                     self.windows.ask(ticket)
                 if message is Stage.EXAMINE:
                     self.windows.measured(ticket)
+                if message is Stage.HOLD:
+                    worker.lends = True  # its model is gone
                 self.on_stage(worker.planned.case, worker.lane, message)
             case Lends():
                 self.room.lent(worker, message)

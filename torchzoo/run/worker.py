@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from torchzoo import heap
-from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
+from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable, cache_variables
 from torchzoo.case import EAGER, Case
 from torchzoo.cores import physical_cores, pin
 from torchzoo.environment import MachineInfo
@@ -276,8 +276,7 @@ def _alone(request: Request) -> Alone | Skipped | Failed:
 
     def measure() -> Alone:
         if request.settings.cache is not CacheMode.WARM:
-            for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-                os.environ[name] = str(Path(request.scratch) / "alone" / name)
+            os.environ.update(cache_variables(Path(request.scratch) / "alone"))
         _limit_compile_processes(request)
         settings = msgspec.structs.replace(request.settings, threads=_threads(request))
         return measure_alone(request.case, request.spec, request.lane.device, settings)
@@ -360,9 +359,7 @@ def _listen(connection: Connection) -> threading.Semaphore:
 def _set_environment(request: Request) -> None:
     """Set the places of what is compiled, before torch compiles anything, and the length of PyTorch's own records."""
     os.environ[SCRATCH_VARIABLE] = request.scratch
-    caches = Path(request.settings.cache_dir or request.scratch)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(caches / "inductor")
-    os.environ["TRITON_CACHE_DIR"] = str(caches / "triton")
+    os.environ.update(cache_variables(Path(request.settings.cache_dir or request.scratch)))
     if request.case.world > 1 and Pass.LEAK_CHECK in request.settings.passes:
         os.environ.update(dict.fromkeys(FLIGHT_RECORDER_SIZES, str(COLLECTIVES_RECORDED)))
 

@@ -127,7 +127,7 @@ def flops_and_api_of(step: Callable[[], Any], settings: Settings) -> tuple[Flops
     return flops, api
 
 
-def check_of(case: Case, spec: ModelSpec, model_class: type[Model], lending: Lending, device: torch.device) -> Check:
+def check_of(case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device, lending: Lending) -> Check:
     """Whether the case, which was timed in this process, computes what eager computes."""
     from torchzoo.measure.check.check import check_case
 
