@@ -1,4 +1,7 @@
-"""Lending device memory: what a worker says of it to its runner."""
+"""Lending device memory: what a worker says of it to its runner.
+
+Cases that are checked lend. Where nothing is checked, it takes less time to keep the memory (`benchmarks/replay.py`).
+"""
 
 from __future__ import annotations
 

@@ -120,7 +120,8 @@ def work(request: Request, connection: Connection) -> None:
         died=lambda rank, code: _rank_died(rank, code, request.log),
         send=lambda why: messages.send(connection, _outcome_line(why, stage, request.log)),
     )
-    lending = None if ranks or request.case.device_type == "cpu" else partial(lending_to, connection, go)
+    shares = request.case.device_type != "cpu" and not ranks and Pass.CHECK in request.settings.passes
+    lending = partial(lending_to, connection, go) if shares else None
     result = attempt(lambda: _measure(request, tell, window=window, ranks=ranks, lending=lending))
     if isinstance(result, Measured) and alone is not None:
         result = _with_alone(result, alone)
