@@ -157,7 +157,7 @@ def without_repetition(events: list[object]) -> list[object]:
 def test_a_check_lends_while_it_compiles_once_more(
     tmp_path: Path, events: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check_module.Runs, "uses_timed_code", False)
+    monkeypatch.setattr(check_module.Runs, "can_reuse_code", False)
     measured = measure(tmp_path, events, "aot_eager", (Pass.CHECK,))
     assert measured.check is not None
     assert measured.check.status == "correct"

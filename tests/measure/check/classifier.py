@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from examples import CASE, SPEC
-from torchzoo.case import Backend, Mode
+from torchzoo.case import Backend, Case, Mode
 from torchzoo.measure.check.check import check_case
+from torchzoo.measure.precision import apply_precision, inspect_step
+from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
 from torchzoo.record import Check
 from torchzoo.tasks import Batch, SupervisedModel
@@ -39,6 +41,17 @@ class Classifier(SupervisedModel):
 
     def compute_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs, targets)
+
+
+class AlwaysDropping(nn.Module):
+    """Dropout that is never off, as in Tacotron 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, self.dropout, training=True)
 
 
 def check(model_class: type[Model], mode: Mode, backend: str = "eager", spec: Any = SPEC, **changes: Any) -> Check:
@@ -90,3 +103,33 @@ def raises_when_run(*_: Any) -> Callable[..., Any]:
         raise ArithmeticError("the candidate's own error")
 
     return run
+
+
+class Compilers:
+    """A backend that counts what it is given to compile."""
+
+    def __init__(self, register: Callable[..., str], compiler: Callable[..., Any]) -> None:
+        self.graphs = 0
+        self._compiler = compiler
+        self.name = register(self._counting())
+
+    def _counting(self) -> Callable[..., Any]:
+        def counting(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+            self.graphs += 1
+            return self._compiler(graph, inputs)
+
+        return counting
+
+
+def timed_and_checked(model_class: type[Model], mode: Mode, name: str, **changes: Any) -> Check:
+    case: Case = msgspec.structs.replace(CASE, mode=mode, backend=Backend(name, None), batch_size=8, **changes)
+    model = model_class(mode, CPU, 8)
+    apply_precision(model, case.precision)
+    candidate = candidate_variant(
+        model, model.measured_step, case, inspect_step(model, model.measured_step).take_calls()
+    )
+    candidate.select()
+    candidate.step()
+    candidate.step()
+    del model, candidate
+    return check_case(case, SPEC, model_class, CPU, was_timed=True)

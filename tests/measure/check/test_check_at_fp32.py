@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from classifier import Classifier, adds_a_half, check
+from classifier import AlwaysDropping, Classifier, Compilers, adds_a_half, check, timed_and_checked
 from torch import Tensor, nn
 
 from torchzoo.case import Mode, Precision
@@ -83,3 +83,35 @@ def test_where_two_runs_of_eager_agree_at_fp32_alone_the_backend_is_judged_there
 def test_other_precisions_than_tf32_are_not_judged_by_fp32(backend: Callable[..., str]) -> None:
     found = check(Chaotic, Mode.EVAL, backend(adds_a_half), precision=Precision.BF16)
     assert (found.status, found.judged_at) == (CheckStatus.REFERENCE_FAILED, None)
+
+
+def rounds_where_tf32_was_allowed(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    """As a kernel does that has TF32 built in."""
+    rounded = 0.5 * torch.backends.cudnn.allow_tf32
+    return lambda *args: tuple(out + rounded for out in graph(*args))
+
+
+@pytest.mark.usefixtures("_a_device_with_tf32")
+@pytest.mark.parametrize(
+    ("compiler", "graphs"), [(rounds_where_tf32_is_allowed, 1), (rounds_where_tf32_was_allowed, 2)]
+)
+def test_the_code_that_was_timed_at_tf32_runs_at_fp32_and_is_compiled_anew_where_it_looks_wrong(
+    backend: Callable[..., str], compiler: Callable[..., Any], graphs: int
+) -> None:
+    compilers = Compilers(backend, compiler)
+    found = timed_and_checked(Chaotic, Mode.EVAL, compilers.name)
+    assert (found.status, found.judged_at) == (CheckStatus.CORRECT, Precision.FP32), found
+    assert compilers.graphs == graphs
+
+
+class ChaoticWithDropout(Chaotic):
+    def build_network(self) -> nn.Module:
+        return nn.Sequential(super().build_network(), AlwaysDropping())
+
+
+@pytest.mark.usefixtures("_a_device_with_tf32")
+def test_what_the_check_compiled_at_tf32_runs_at_fp32(backend: Callable[..., str]) -> None:
+    compilers = Compilers(backend, rounds_where_tf32_is_allowed)
+    found = timed_and_checked(ChaoticWithDropout, Mode.EVAL, compilers.name)
+    assert (found.status, found.judged_at) == (CheckStatus.CORRECT, Precision.FP32), found
+    assert compilers.graphs == 2  # the one that was timed drops out

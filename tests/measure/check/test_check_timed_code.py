@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
-import torch
-from classifier import CPU, Classifier, drops_a_relu, is_right
+from classifier import CPU, AlwaysDropping, Classifier, Compilers, check, drops_a_relu, is_right, timed_and_checked
 from torch import Tensor, nn
 
 from examples import CASE, SPEC
-from torchzoo.case import Backend, Case, CompileScope, Mode, Precision
+from torchzoo.case import Backend, CompileScope, Mode, Precision
 from torchzoo.measure.check.check import check_case
-from torchzoo.measure.precision import apply_precision, inspect_step
-from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
-from torchzoo.record import Check, CheckStatus
+from torchzoo.record import CheckStatus
 
 
 class WithoutDropout(Classifier):
@@ -27,36 +24,6 @@ class WithoutDropout(Classifier):
         network = super().build_network()
         network[3].p = 0.0  # type: ignore[index]
         return network
-
-
-class Compilers:
-    """A backend that counts what it is given to compile."""
-
-    def __init__(self, register: Callable[..., str], compiler: Callable[..., Any]) -> None:
-        self.graphs = 0
-        self._compiler = compiler
-        self.name = register(self._counting())
-
-    def _counting(self) -> Callable[..., Any]:
-        def counting(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
-            self.graphs += 1
-            return self._compiler(graph, inputs)
-
-        return counting
-
-
-def timed_and_checked(model_class: type[Model], mode: Mode, name: str, **changes: Any) -> Check:
-    case: Case = msgspec.structs.replace(CASE, mode=mode, backend=Backend(name, None), batch_size=8, **changes)
-    model = model_class(mode, CPU, 8)
-    apply_precision(model, case.precision)
-    candidate = candidate_variant(
-        model, model.measured_step, case, inspect_step(model, model.measured_step).take_calls()
-    )
-    candidate.select()
-    candidate.step()
-    candidate.step()
-    del model, candidate
-    return check_case(case, SPEC, model_class, CPU, was_timed=True)
 
 
 @pytest.mark.parametrize("scope", [CompileScope.NETWORK, CompileScope.STEP])
@@ -85,20 +52,9 @@ def test_evaluation_keeps_its_dropout_modules_which_drop_nothing(backend: Callab
     assert (found.status, compilers.graphs) == (CheckStatus.CORRECT, 1), found
 
 
-class Always(nn.Module):
-    """Dropout that is never off, as in Tacotron 2."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dropout = 0.5
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.dropout(x, self.dropout, training=True)
-
-
 class AlwaysDrops(WithoutDropout):
     def build_network(self) -> nn.Module:
-        return nn.Sequential(super().build_network(), Always())
+        return nn.Sequential(super().build_network(), AlwaysDropping())
 
 
 @pytest.mark.parametrize(("mode", "model_class"), [(Mode.TRAIN, Classifier), (Mode.EVAL, AlwaysDrops)])
@@ -108,6 +64,26 @@ def test_without_its_dropout_a_model_is_compiled_anew(
     compilers = Compilers(backend, is_right)
     found = timed_and_checked(model_class, mode, compilers.name)
     assert (found.status, compilers.graphs) == (CheckStatus.CORRECT, 2), found
+
+
+class Permuted(nn.Module):
+    """Seeds NumPy in its forward pass, as BigBird does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        np.random.seed(3)  # noqa: NPY002  the global generator, which libraries use
+        return x[:, np.random.permutation(3).tolist()]  # noqa: NPY002
+
+
+class DrawsWithNumpy(WithoutDropout):
+    def build_network(self) -> nn.Module:
+        return nn.Sequential(super().build_network(), Permuted())
+
+
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
+def test_compiled_code_draws_what_eager_draws_with_numpy(mode: Mode) -> None:
+    """Left alone, Dynamo seeds PyTorch where the model seeds NumPy."""
+    found = check(DrawsWithNumpy, mode, "aot_eager")
+    assert found.status is CheckStatus.CORRECT, found
 
 
 def test_nothing_is_reused_that_was_not_timed(backend: Callable[..., str]) -> None:

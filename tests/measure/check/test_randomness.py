@@ -11,7 +11,7 @@ from torchzoo.case import Mode
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
     ReplayRandomDraws,
-    inductor_draws_as_eager,
+    compiled_draws_as_eager,
     without_dropout,
 )
 
@@ -58,7 +58,7 @@ def test_inductor_keeps_bernoulli_and_draws_what_eager_draws() -> None:
     _, code = run_and_get_code(torch.compile(draw), shares)
     assert "aten.bernoulli" not in _calls(code)
     torch._dynamo.reset()
-    with inductor_draws_as_eager(if_draws=True):
+    with compiled_draws_as_eager(if_draws=True):
         torch.manual_seed(1)
         drawn, code = run_and_get_code(torch.compile(draw), shares)
     assert "aten.bernoulli" in _calls(code)

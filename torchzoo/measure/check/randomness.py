@@ -35,9 +35,14 @@ def seed_everything(seed: int) -> None:
 
 
 def generator_states(device: torch.device) -> tuple[Tensor, ...]:
-    """The states of the generators that a step on this device draws from. Drawing changes them."""
+    """The states of the generators that a step on this device draws from. Drawing changes them.
+
+    Those of NumPy and Python are the words of a Mersenne Twister, and the position in them.
+    """
     on_device = () if device.type == "cpu" else (torch.get_device_module(device).get_rng_state(device),)
-    return (torch.get_rng_state(), *on_device)
+    _, words, position, *_ = np.random.get_state()  # noqa: NPY002  the global generator, which libraries use
+    of_numpy = torch.tensor([*map(int, words), position])
+    return (torch.get_rng_state(), *on_device, of_numpy, torch.tensor(random.getstate()[1]))
 
 
 def without_dropout(model: Model) -> None:
@@ -55,19 +60,23 @@ def without_dropout(model: Model) -> None:
 
 
 @contextlib.contextmanager
-def inductor_draws_as_eager(*, if_draws: bool) -> Iterator[None]:
+def compiled_draws_as_eager(*, if_draws: bool) -> Iterator[None]:
     """What inductor compiles in here draws the random numbers that eager draws from the same state of the generator.
 
     `fallback_random` does so for all operators but `bernoulli`: inductor makes `rand < p` of it, and the two kernels of
-    a GPU need not draw the same numbers. So it keeps the operator in here. A step that draws no random numbers
-    (`if_draws` is False) is compiled as the timed one.
+    a GPU need not draw the same numbers. So it keeps the operator in here.
+    Dynamo traces NumPy's functions as PyTorch's, so that numbers come from other generators than in eager, and
+    `np.random.seed` seeds PyTorch (BigBird seeds NumPy in each layer). In here Dynamo leaves them to NumPy.
+    A step that draws no random numbers (`if_draws` is False) is compiled as the timed one.
     """
+    import torch._dynamo.config
     from torch._inductor.decomposition import decompositions  # imports Dynamo, which takes a second
 
     bernoulli = torch.ops.aten.bernoulli.default
     decomposition = decompositions.pop(bernoulli, None) if if_draws else None
+    of_numpy = torch._dynamo.config.patch(use_numpy_random_stream=if_draws)
     try:
-        with torch._inductor.config.patch(fallback_random=if_draws):
+        with torch._inductor.config.patch(fallback_random=if_draws), of_numpy:
             yield
     finally:
         if decomposition is not None:

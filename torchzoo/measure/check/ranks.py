@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import EAGER, Case, Mode, Parallel, ResultKind
 from torchzoo.measure.check.randomness import (
+    compiled_draws_as_eager,
     generator_states,
-    inductor_draws_as_eager,
     seed_everything,
     without_dropout,
 )
@@ -99,7 +99,7 @@ def first_values(member: Member, kind: str, steps: int) -> list[float]:
     finally:
         member.mesh = mesh
     found = []
-    with inductor_draws_as_eager(if_draws=draws_random):
+    with compiled_draws_as_eager(if_draws=draws_random):
         if is_candidate:
             member.inspection = calls
             member.add_candidate()

@@ -3,13 +3,14 @@
 A run is one step, or three where the backend runs the code that is timed from the third step on.
 
 What is checked differs from what is timed in four ways: where dropout draws random numbers, nothing is dropped out
-(`randomness.without_dropout`), the generators are seeded before each step, inductor draws the random numbers that eager
-draws (`randomness.inductor_draws_as_eager`), and the run at fp64 is given those numbers, too. The kernels are the ones
-that are timed: deterministic algorithms are not asked for.
+(`randomness.without_dropout`), the generators are seeded before each step, compiled code draws the random numbers that
+eager draws (`randomness.compiled_draws_as_eager`), and the run at fp64 is given those numbers, too. The kernels are the
+ones that are timed: deterministic algorithms are not asked for.
 
 Where a step draws no random numbers, the candidate runs the very code that was timed. Dynamo keeps compiled code by the
 Python code that it came from, and a new model of the same class passes its guards. Dynamo is told to fail rather than
-to compile. If it fails, the candidate is compiled anew.
+to compile. If it fails, the candidate is compiled anew. What was compiled at TF32 can be run at fp32, too: libraries
+read the flag when they are called. Then Dynamo is told to skip its guards, since one of them may ask for that flag.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from torchzoo.measure.check.quantized import fake_quantizations, keep_fake_quant
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
     ReplayRandomDraws,
+    compiled_draws_as_eager,
     generator_states,
-    inductor_draws_as_eager,
     seed_everything,
     without_dropout,
 )
@@ -76,6 +77,8 @@ class Runs:
     has_fake_quantization: bool = False  # known after the first run
     draws_random: bool = False  # whether eager's step does; known after the first run
     was_timed: bool = False  # the case's code has been compiled in this process, and timed
+    was_checked: bool = False  # Dynamo holds the code that the candidate's run in here ran
+    skips_guards: bool = False  # the code that Dynamo holds runs whatever the flags are that it was compiled for
     drops_out: bool = True  # whether the model may drop out; not in training, nor where evaluation draws random numbers
     loss_scale: float = 2.0**16  # of a GradScaler, its own default; made smaller until eager's gradients are finite
 
@@ -98,10 +101,11 @@ class Runs:
         return torch.float32 if self.is_coarse else torch.float64
 
     @property
-    def uses_timed_code(self) -> bool:
-        """Whether a new model can run the code that was timed. It can't if its graphs hold addresses."""
+    def can_reuse_code(self) -> bool:
+        """Whether a new model can run code that Dynamo holds. It can't if its graphs hold addresses."""
         is_of_dynamo = backends.info(self.case.backend.name).uses_dynamo
-        return self.was_timed and is_of_dynamo and not changes_after_first_step(self.case.backend)
+        has_code = self.was_timed or self.was_checked
+        return has_code and is_of_dynamo and not changes_after_first_step(self.case.backend)
 
     @property
     def has_native(self) -> bool:
@@ -165,19 +169,22 @@ class Runs:
         Raises:
             LabelNotReached: the backend is behind Dynamo and compiled nothing: eager would be compared with eager.
         """
-        if self.uses_timed_code and not self.draws_random:
-            with torch.compiler.set_stance("fail_on_recompile"):
-                results = attempt(lambda: self._run(self.case.precision, inspection=inspection))
-            if not isinstance(results, Exception):
-                return results
-            del results  # its frames hold the model
-            free_memory(self.device)
-            inspection = self.eager_inspected()[1]
-        torch._dynamo.reset()
-        watch = CompilationWatch()
-        with inductor_draws_as_eager(if_draws=self.draws_random), self.lending.while_compiling():
-            results = self._run(self.case.precision, inspection=inspection)
+        with compiled_draws_as_eager(if_draws=self.draws_random):
+            if self.can_reuse_code and (self.was_checked or not self.draws_random):
+                with torch.compiler.set_stance("fail_on_recompile", skip_guard_eval_unsafe=self.skips_guards):
+                    results = attempt(lambda: self._run(self.case.precision, inspection=inspection))
+                if not isinstance(results, Exception):
+                    self.was_checked = True
+                    return results
+                del results  # its frames hold the model
+                free_memory(self.device)
+                inspection = self.eager_inspected()[1]
+            torch._dynamo.reset()
+            self.was_checked, watch = False, CompilationWatch()
+            with self.lending.while_compiling():
+                results = self._run(self.case.precision, inspection=inspection)
         count_compiled(watch, self.case, None)
+        self.was_checked = True
         return results
 
     def _switch_fake_quantization(self, model: Model) -> None:
