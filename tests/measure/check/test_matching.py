@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from torchzoo.measure.check.matching import Detections, from_rows, unmatched_share
+from torchzoo.measure.check.matching import Detections, from_dict, from_rows, unmatched_share
 
 
 def detections(count: int = 20) -> Detections:
@@ -43,12 +43,15 @@ def test_a_detection_that_is_missing_or_another_has_no_partner(
 
 
 def test_masks_of_matched_boxes_must_overlap() -> None:
-    box = torch.tensor([[0.0, 0, 8, 8]], dtype=torch.float64)
-    mask = torch.zeros(1, 10, 10)
-    mask[0, :8, :8] = 1
-    one = Detections(box, torch.ones(1), torch.ones(1), mask)
+    mask = torch.full((1, 1, 10, 10), 0.2)
+    mask[0, 0, :8, :8] = 0.7
+    found = {"boxes": torch.tensor([[0.0, 0, 8, 8]]), "scores": torch.ones(1), "labels": torch.ones(1), "masks": mask}
+    one = from_dict(found)
+    assert one.masks is not None
+    assert one.masks.sum() == 64
     assert unmatched_share(one, one) == 0
-    assert unmatched_share(one._replace(masks=mask.flip(1)), one) == 1
+    assert unmatched_share(from_dict({**found, "masks": mask.flip(2)}), one) == 1
+    assert unmatched_share(from_dict({**found, "masks": torch.zeros_like(mask)}), one) == 1
 
 
 def test_rows_of_score_zero_are_padding() -> None:
