@@ -39,10 +39,15 @@ class FailureKind(enum.StrEnum):
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
-    """Consecutive steps of one variant, each timed with the device synchronised before and after."""
+    """Consecutive steps of one variant, each timed with the device synchronised before and after.
+
+    `issued_s` is how long it takes until a step returns, the median of the block: after that, the host waits for the
+    device. It is None in records before 2026-11-26.
+    """
 
     variant: str
     samples_s: Annotated[tuple[PositiveSeconds, ...], Meta(min_length=1)]
+    issued_s: Seconds | None = None
 
 
 class BackToBack(msgspec.Struct, frozen=True, array_like=True):

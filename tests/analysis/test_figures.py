@@ -16,7 +16,7 @@ from torchzoo.stats import median_estimate
 def first_step(**changes: Any) -> FirstStep | None:
     rates = median_estimate([10.0] * 8)
     return VariantFigures(
-        latency_s=rates, outliers=0, steps_per_s=rates, device_share=None, raw=variant_result(**changes)
+        latency_s=rates, outliers=0, steps_per_s=rates, device_share=None, issued_s=None, raw=variant_result(**changes)
     ).cold_first_step
 
 

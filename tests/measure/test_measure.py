@@ -51,6 +51,20 @@ def test_a_sample_waits_for_the_device_before_and_after() -> None:
     assert timed_step_s(clock.variant("eager", lambda: 0.25).step, clock) == pytest.approx(0.25)
 
 
+def test_a_block_says_when_its_steps_returned() -> None:
+    clock = FakeClock()
+    host_s = itertools.cycle([0.004, 0.006, 0.020])
+
+    def step() -> None:
+        clock.time_ns += round(next(host_s) * 1e9)
+        clock.pending_ns += 30_000_000
+
+    variant = Variant(name="eager", step=step, select=lambda: None)
+    blocks, _ = measure([variant], clock, SETTINGS, steps_per_block={"eager": 3})
+    assert blocks[0].samples_s == pytest.approx((0.034, 0.036, 0.050))
+    assert {block.issued_s for block in blocks} == {0.006}
+
+
 def test_steps_are_taken_until_three_are_alike() -> None:
     clock, selected = FakeClock(), list[str]()
     steps_s = iter([0.09, 0.05, 0.03, 0.02, 0.0201, 0.02, 0.02])

@@ -12,8 +12,9 @@ import pytest
 
 from examples import CASE, INDUCTOR, compared, manifest, measured, record, rendered, results_of, run_of, variant_result
 from torchzoo.analysis.cases import ReportData, case_results
+from torchzoo.analysis.figures import case_figures
 from torchzoo.case import CompileScope, Domain, MemoryFormat, Mode, Parallel, Precision
-from torchzoo.record import Compilation, Failed, FailureKind, Record, Skipped, StopReason
+from torchzoo.record import Block, Compilation, Failed, FailureKind, Record, Skipped, StopReason
 from torchzoo.report import tables, units
 from torchzoo.report.progress import Progress
 from torchzoo.report.remarks import remarks
@@ -45,6 +46,20 @@ def test_an_interval_of_few_samples_says_so() -> None:
     assert units.latency(median_estimate([1.0, 1.1])) == "1.05 s [1.00, 1.10] (at 50%)"
     assert units.latency(median_estimate([1.0, 1.1, 1.3])) == "1.10 s [1.00, 1.30] (at 75%)"
     assert units.speedup(median_estimate([2.0] * 8)) == "2.000x [2.000, 2.000]"
+
+
+@pytest.mark.parametrize(
+    ("active_s", "issued_s", "cell"),
+    [(0.02, 0.07, "70.0 ms (70%)"), (0.02, None, None), (None, 0.1, None)],  # None: older records; the CPU
+)
+def test_figures_say_when_a_step_returns_to_the_host(
+    active_s: float | None, issued_s: float | None, cell: str | None
+) -> None:
+    blocks = tuple(Block("eager", (0.1, 0.1), issued_s) for _ in range(10))
+    outcome = measured(blocks=blocks, variants={"eager": variant_result(device_active_s=active_s)})
+    figures = case_figures([record(outcome)])
+    lines = dict(tables.figure_lines(figures, [figures.eager]))
+    assert lines.get("step returns after") == (None if cell is None else [cell])
 
 
 def around(value: float, low: float, high: float) -> Estimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +29,7 @@ class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
     outliers: int
     steps_per_s: Estimate
     device_share: float | None  # of a synchronised step's time in which the device works; None where not known
+    issued_s: float | None  # until a synchronised step returns to the host; None where not known
     raw: VariantResult
 
     @property
@@ -169,11 +171,13 @@ def _of_one(record: Record, measured: Measured) -> CaseFigures:
 def _variant_figures(measured: Measured, variant: str) -> VariantFigures:
     result = measured.variants[variant]
     blocks: list[Block] = [block for block in measured.blocks if block.variant == variant]
+    issued_s = [block.issued_s for block in blocks if block.issued_s is not None]
     return VariantFigures(
         latency_s=stats.latency_s(blocks, variant),
         outliers=stats.outlier_count([sample for block in blocks for sample in block.samples_s]),
         steps_per_s=stats.steps_per_s(result.back_to_back),
         device_share=device_share(measured, variant),
+        issued_s=median(issued_s) if issued_s else None,
         raw=result,
     )
 
@@ -186,5 +190,6 @@ def _over_all(each: Sequence[CaseFigures], variant: str, middle: VariantFigures)
         outliers=sum(_variant_figures(one, variant).outliers for one in measured),
         steps_per_s=stats.processes_estimate(rates),
         device_share=middle.device_share,
+        issued_s=middle.issued_s,
         raw=middle.raw,
     )

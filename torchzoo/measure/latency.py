@@ -31,13 +31,26 @@ def quiet_python() -> Iterator[None]:
         gc.unfreeze()
 
 
-def timed_step_s(step: Callable[[], Any], clock: Clock) -> float:
+class TimedStep(NamedTuple):
+    """How long it took until a step returned, and until the device had done its work, in seconds."""
+
+    issued_s: float
+    took_s: float
+
+
+def timed_step(step: Callable[[], Any], clock: Clock) -> TimedStep:
     """Wall time of one step, with the device synchronised before and after it."""
     clock.synchronize()
     start = clock.now_ns()
     step()
+    returned = clock.now_ns()
     clock.synchronize()
-    return (clock.now_ns() - start) / 1e9
+    return TimedStep((returned - start) / 1e9, (clock.now_ns() - start) / 1e9)
+
+
+def timed_step_s(step: Callable[[], Any], clock: Clock) -> float:
+    """How long one step took, until the device had done its work."""
+    return timed_step(step, clock).took_s
 
 
 class Steadied(NamedTuple):
@@ -90,12 +103,8 @@ def host_share(step: Callable[[], Any], clock: Clock) -> float:
     shares: list[float] = []
     began = clock.now_ns()
     while len(shares) < HOST_SHARE_STEPS and (not shares or clock.now_ns() - began < HOST_SHARE_S * 1e9):
-        clock.synchronize()
-        start = clock.now_ns()
-        step()
-        returned = clock.now_ns()
-        clock.synchronize()
-        shares.append((returned - start) / (clock.now_ns() - start))
+        issued_s, took_s = timed_step(step, clock)
+        shares.append(issued_s / took_s)
     return median(shares)
 
 
@@ -186,8 +195,9 @@ def _one_round(
     is_slow = gate.is_slow()
     for variant in turns:
         variant.select()
-        samples_s = tuple(timed_step_s(variant.step, clock) for _ in range(steps_per_block[variant.name]))
-        blocks.append(Block(variant.name, samples_s))
+        steps = [timed_step(variant.step, clock) for _ in range(steps_per_block[variant.name])]
+        issued_s = median(step.issued_s for step in steps)
+        blocks.append(Block(variant.name, tuple(step.took_s for step in steps), round(issued_s, 9)))
         is_slow = gate.is_slow() or is_slow
     return blocks, is_slow
 

@@ -101,6 +101,13 @@ def _check_lines(check: Check | None) -> list[str]:
     ]
 
 
+def _issued(variant: VariantFigures) -> str:
+    """`2.70 ms (69%)`: when a step returns, and the share of its time; nothing on the CPU, where it is over then."""
+    if variant.issued_s is None or variant.device_share is None:
+        return "-"
+    return f"{units.seconds(variant.issued_s)} ({variant.issued_s / variant.latency_s.value:.0%})"
+
+
 #: What the latency of a step is called where it has a name of its own.
 LATENCIES = {Mode.PREFILL: "time to the first token", Mode.DECODE: "time of a token"}
 
@@ -112,6 +119,7 @@ def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> lis
         (LATENCIES.get(figures.record.case.mode, "latency of a step"), [units.latency(c.latency_s) for c in columns]),
         ("throughput", [units.rate(figures.samples_per_s(c), measured.sample_unit) for c in columns]),
         ("device works", ["-" if c.device_share is None else f"{c.device_share:.0%}" for c in columns]),
+        ("step returns after", [_issued(c) for c in columns]),
         ("first step", [units.seconds(c.raw.first_step_s) for c in columns]),
         ("device memory, peak allocated", [units.size(c.raw.memory.device_peak_allocated_bytes) for c in columns]),
         ("device memory, peak reserved", [units.size(c.raw.memory.device_peak_reserved_bytes) for c in columns]),
