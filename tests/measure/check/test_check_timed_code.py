@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import msgspec
@@ -84,6 +85,23 @@ def test_compiled_code_draws_what_eager_draws_with_numpy(mode: Mode) -> None:
     """Left alone, Dynamo seeds PyTorch where the model seeds NumPy."""
     found = check(DrawsWithNumpy, mode, "aot_eager")
     assert found.status is CheckStatus.CORRECT, found
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * random.random()
+
+
+class DrawsWithPython(WithoutDropout):
+    def build_network(self) -> nn.Module:
+        return nn.Sequential(super().build_network(), Scaled())
+
+
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
+def test_code_that_was_timed_draws_what_eager_draws_with_python(backend: Callable[..., str], mode: Mode) -> None:
+    compilers = Compilers(backend, is_right)
+    found = timed_and_checked(DrawsWithPython, mode, compilers.name)
+    assert (found.status, compilers.graphs) == (CheckStatus.CORRECT, 1), found
 
 
 def test_nothing_is_reused_that_was_not_timed(backend: Callable[..., str]) -> None:

@@ -35,14 +35,19 @@ def seed_everything(seed: int) -> None:
 
 
 def generator_states(device: torch.device) -> tuple[Tensor, ...]:
-    """The states of the generators that a step on this device draws from. Drawing changes them.
+    """The states of PyTorch's generators for steps on this device, and of NumPy's. Drawing changes them.
 
-    Those of NumPy and Python are the words of a Mersenne Twister, and the position in them.
+    NumPy's is the words of a Mersenne Twister, and the position in them. Python's is left out: compiled code draws the
+    same numbers from it as eager.
     """
     on_device = () if device.type == "cpu" else (torch.get_device_module(device).get_rng_state(device),)
     _, words, position, *_ = np.random.get_state()  # noqa: NPY002  the global generator, which libraries use
-    of_numpy = torch.tensor([*map(int, words), position])
-    return (torch.get_rng_state(), *on_device, of_numpy, torch.tensor(random.getstate()[1]))
+    return (torch.get_rng_state(), *on_device, torch.tensor([*map(int, words), position]))
+
+
+def has_drawn(before: tuple[Tensor, ...], device: torch.device) -> bool:
+    """Whether a step has drawn random numbers since the generators' states were these."""
+    return not all(map(torch.equal, before, generator_states(device)))
 
 
 def without_dropout(model: Model) -> None:
@@ -61,7 +66,7 @@ def without_dropout(model: Model) -> None:
 
 @contextlib.contextmanager
 def compiled_draws_as_eager(*, if_draws: bool) -> Iterator[None]:
-    """What inductor compiles in here draws the random numbers that eager draws from the same state of the generator.
+    """What is compiled in here draws the random numbers that eager draws from the same state of the generator.
 
     `fallback_random` does so for all operators but `bernoulli`: inductor makes `rand < p` of it, and the two kernels of
     a GPU need not draw the same numbers. So it keeps the operator in here.

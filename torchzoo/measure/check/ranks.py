@@ -21,6 +21,7 @@ from torchzoo.case import EAGER, Case, Mode, Parallel, ResultKind
 from torchzoo.measure.check.randomness import (
     compiled_draws_as_eager,
     generator_states,
+    has_drawn,
     seed_everything,
     without_dropout,
 )
@@ -86,7 +87,7 @@ def first_values(member: Member, kind: str, steps: int) -> list[float]:
         member.prepare()
         before = generator_states(member.device)
         member.inspect()
-        draws_random = not all(map(torch.equal, before, generator_states(member.device)))
+        draws_random = has_drawn(before, member.device)
         calls = member.inspection
     _build(member)
     mesh = member.mesh

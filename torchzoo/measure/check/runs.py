@@ -36,6 +36,7 @@ from torchzoo.measure.check.randomness import (
     ReplayRandomDraws,
     compiled_draws_as_eager,
     generator_states,
+    has_drawn,
     seed_everything,
     without_dropout,
 )
@@ -180,7 +181,7 @@ class Runs:
                 free_memory(self.device)
                 inspection = self.eager_inspected()[1]
             torch._dynamo.reset()
-            self.was_checked, watch = False, CompilationWatch()
+            watch = CompilationWatch()
             with self.lending.while_compiling():
                 results = self._run(self.case.precision, inspection=inspection)
         count_compiled(watch, self.case, None)
@@ -260,7 +261,7 @@ class Runs:
                 seed_everything(case.seed + index)
                 before_draws = generator_states(device)
                 outputs = first_step(model, step) if first_step is not None and index == 0 else step()
-                self.draws_random |= not all(map(torch.equal, before_draws, generator_states(device)))
+                self.draws_random |= has_drawn(before_draws, device)
         if not trains:
             return Results(values=collect_outputs(outputs, rows=self.spec.detection_rows))
         return collect_training(model, outputs, before, gradient_magnitudes or {}, self.widest)
