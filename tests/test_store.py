@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from examples import CASE, INDUCTOR, compared, manifest, measured, record
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.settings import Stage
-from torchzoo.store import RunStore, StoreError, read_run, write_whole
+from torchzoo.store import RunStore, StoreError, append_line, read_run, write_whole
 
 FAILED = Failed(kind=FailureKind.TIMEOUT, stage=Stage.COMPILE, message="hung", log="x.log")
 
@@ -63,6 +64,47 @@ def test_a_resumed_run_keeps_the_latest_record_of_a_case(tmp_path: Path) -> None
     assert run.records == (record(),)
     assert run.damaged_lines == 1
     assert len((tmp_path / "records.jsonl").read_bytes().splitlines()) == 3  # nothing is lost
+
+
+def compress(path: Path) -> Path:
+    """Compress a file as `gzip FILE` does: it is replaced by one whose name ends in `.gz`."""
+    compressed = path.with_name(path.name + ".gz")
+    compressed.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return compressed
+
+
+def test_a_run_that_was_compressed_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as first:
+        first.begin(manifest())
+        first.append(record(FAILED))
+        first.append(record(model="b"))
+    before = read_run(tmp_path).records
+    compress(tmp_path / "records.jsonl")
+    assert read_run(tmp_path).records == before
+    with RunStore(tmp_path, resume=True) as second:
+        second.append(record())
+    assert read_run(tmp_path).records == (record(), record(model="b"))
+
+
+def test_a_line_of_a_compressed_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+    with RunStore(tmp_path) as store:
+        store.begin(manifest())
+        store.append(record())
+        append_line(tmp_path / "records.jsonl", b"{")
+    file = compress(tmp_path / "records.jsonl")
+    assert read_run(tmp_path).damage.startswith(f"{file}: line 2 could not be read and is left out (")
+
+
+@pytest.mark.parametrize("spoil", [lambda whole: whole[:-20], lambda whole: b"text"], ids=["cut short", "not gzip"])
+def test_a_damaged_compressed_file_is_one_line(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
+    with RunStore(tmp_path) as store:
+        store.begin(manifest())
+        store.append(record())
+    file = compress(tmp_path / "records.jsonl")
+    file.write_bytes(spoil(file.read_bytes()))
+    with pytest.raises(StoreError, match=f"{file}: not whole, or not compressed with gzip"):
+        read_run(tmp_path)
 
 
 def test_the_store_remembers_whether_a_case_failed(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 - `run.json`: the manifest.
 - `records.jsonl`: one record a line. A record is on disk before its case counts as done.
+- `records.jsonl.gz`: records from before, compressed with gzip. It is only read.
 - `logs/`: what the workers printed.
 - `.lock`: locked by the runner that writes here. The file stays when the runner has ended.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 #: The most that is read of a manifest. That of all models with some axes has a few MiB.
 MANIFEST_BYTES = 256 * 2**20
 
+#: The files of records, in the order in which they were written: a later record of a case replaces an earlier one.
+RECORDS, COMPRESSED_RECORDS = "records.jsonl", "records.jsonl.gz"
+RECORD_FILES = (COMPRESSED_RECORDS, RECORDS)
+
 
 class StoreError(TorchzooError):
     """A run's folder can't be written or read. The message is one line that says what to do."""
@@ -38,7 +45,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     manifest: Manifest
     records: tuple[Record, ...]  # the latest record of each case, in the plan's order
-    damaged: dict[int, str] = {}  # why a line of `records.jsonl` can't be read, by its number
+    damaged: dict[tuple[str, int], str] = {}  # why a line of records can't be read, by its file and number
     joined: tuple[Run, ...] = ()  # the runs that this one was put together from
 
     @property
@@ -48,7 +55,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def damaged_lines(self) -> int:
-        """How many lines of `records.jsonl` can't be read."""
+        """How many lines of records can't be read."""
         return len(self.damaged)
 
     @property
@@ -56,10 +63,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """One line on the lines that can't be read; empty if there are none."""
         if not self.damaged:
             return ""
-        (first, why), count = next(iter(self.damaged.items())), len(self.damaged)
+        ((name, first), why), count = next(iter(self.damaged.items())), len(self.damaged)
         lines = f"line {first} could not be read and is" if count == 1 else f"{count} lines could not be read and are"
         where = "" if count == 1 else f"the first is line {first}, "
-        return f"{self.path / 'records.jsonl'}: {lines} left out ({where}{why})"
+        return f"{self.path / name}: {lines} left out ({where}{why})"
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -161,7 +168,7 @@ class RunStore:
             The record as it will be read.
         """
         line, kept = _as_kept(record)
-        append_line(self.path / "records.jsonl", line)
+        append_line(self.path / RECORDS, line)
         self.has_failures = self.has_failures or isinstance(kept.outcome, Failed)
         return kept
 
@@ -208,27 +215,42 @@ def read_run(path: Path) -> Run:
     """Read a run's folder. Lines that can't be read, as where a runner was killed while it wrote, are noted.
 
     Raises:
-        StoreError: there is no run, one of its two files is no file, or it was written by a newer torchzoo.
+        StoreError: there is no run, one of its files is no file, or it was written by a newer torchzoo.
     """
-    manifest_path, records_path = path / "run.json", path / "records.jsonl"
+    manifest_path = path / "run.json"
     try:
         manifest = decode_manifest(read_file(manifest_path, MANIFEST_BYTES))
-        lines = read_file(records_path).split(b"\n") if os.path.lexists(records_path) else []
+        lines = {name: _lines(path / name) for name in RECORD_FILES if os.path.lexists(path / name)}
     except FileError as error:
         raise _no_run(path, str(error)) from error
     except DecodeError as error:
         raise StoreError(f"{manifest_path} is not a torchzoo run: {one_line(error)}") from error
     latest: dict[Case, Record] = {}
-    damaged: dict[int, str] = {}
-    for number, line in enumerate(lines, start=1):
+    damaged: dict[tuple[str, int], str] = {}
+    for name, number, line in ((name, *one) for name, some in lines.items() for one in enumerate(some, start=1)):
         if not line:  # as behind the last line
             continue
         try:
             record = decode_record(line)
         except DecodeError as error:
-            damaged[number] = one_line(error)
+            damaged[name, number] = one_line(error)
         else:
             latest[record.case] = record
     order = {case: number for number, case in enumerate(manifest.cases)}
     records = sorted(latest.values(), key=lambda record: order.get(record.case, len(order)))
     return Run(path=path, manifest=manifest, records=tuple(records), damaged=damaged)
+
+
+def _lines(path: Path) -> list[bytes]:
+    """The lines of a file of records.
+
+    Raises:
+        FileError: it can't be read, or its compressed content is damaged.
+    """
+    content = read_file(path)
+    if path.name == COMPRESSED_RECORDS:
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise FileError(f"{path}: not whole, or not compressed with gzip ({one_line(error)})") from error
+    return content.split(b"\n")

@@ -29,7 +29,7 @@ from torchzoo.history.schema import (
     refusal,
     version_of,
 )
-from torchzoo.store import read_run
+from torchzoo.store import RECORD_FILES, read_run
 
 #: The name of the index in the folder that it is about.
 INDEX_NAME = "history.sqlite"
@@ -274,7 +274,7 @@ def run_folders(root: Path, problems: dict[str, str]) -> Iterator[Path]:
 def files_stamp(path: Path) -> str:
     """Size and time of the files that a run is read from. It changes when they do."""
     parts = []
-    for name in ("records.jsonl", "run.json"):
+    for name in (*RECORD_FILES, "run.json"):
         try:
             about = (path / name).stat()
             parts.append(f"{about.st_size}:{about.st_mtime_ns}")
