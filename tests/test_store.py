@@ -96,7 +96,7 @@ def test_a_line_of_a_compressed_file_that_can_not_be_read_is_named(tmp_path: Pat
     assert read_run(tmp_path).damage.startswith(f"{file}: line 2 could not be read and is left out (")
 
 
-@pytest.mark.parametrize("spoil", [lambda whole: whole[:-20], lambda whole: b"text"], ids=["cut short", "not gzip"])
+@pytest.mark.parametrize("spoil", [lambda whole: whole[:-20], lambda _: b"text"], ids=["cut short", "not gzip"])
 def test_a_damaged_compressed_file_is_one_line(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
     with RunStore(tmp_path) as store:
         store.begin(manifest())
