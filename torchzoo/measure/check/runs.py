@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,7 @@ from torchzoo.measure.check.results import (
     on_host,
     parameters_before,
 )
+from torchzoo.measure.check.tf32 import RoundedProducts
 from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
 from torchzoo.measure.lending import Lending
@@ -160,9 +161,14 @@ class Runs:
             return self._run(precision, context=context, gradient_magnitudes=magnitudes, is_reference=True)
 
     def perturbed(self, random_draws: RecordRandomDraws, seed: int) -> Results:
-        """Eager at the case's precision, with weights changed as by rounding and the same random numbers."""
-        context = ReplayRandomDraws(random_draws.draws)
-        return self._run(self.case.precision, context=context, perturbation_seed=seed)
+        """Eager at the case's precision, with weights changed as by rounding and the same random numbers.
+
+        Where it may use TF32, it does so in every product.
+        """
+        modes: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws)]
+        if self.arithmetic is Precision.TF32:
+            modes.append(RoundedProducts())  # type: ignore[no-untyped-call]
+        return self._run(self.case.precision, context=_all(modes), perturbation_seed=seed)
 
     def candidate(self, inspection: Inspection) -> Results:
         """The case's backend, given the calls that the inspection saw.
@@ -275,6 +281,15 @@ def _gradients_are_finite(results: Results, device: torch.device) -> bool:
 def changes_after_first_step(backend: Backend) -> bool:
     """Whether later steps run other code than the first: CUDA graphs, TorchScript's profiling executor."""
     return backend.name in ("cudagraphs", "torchscript") or backend.option in ("reduce-overhead", "max-autotune")
+
+
+@contextlib.contextmanager
+def _all(contexts: Iterable[contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
+    """Enter all of them."""
+    with contextlib.ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
 
 
 @contextlib.contextmanager

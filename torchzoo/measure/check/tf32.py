@@ -1,0 +1,50 @@
+"""What TF32 may do to results: eager with the operands of every product rounded to it.
+
+Which products use TF32 is the library's choice: cuBLAS does not use it for each shape, and a compiler may pad a shape
+so that it does. So the error of eager's own step does not say how large the error of a right result can be. In the
+gradient of a bias that is the sum of terms which cancel, it can be twenty times as large.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+#: Bits of fp32's mantissa that TF32 does not have.
+_DROPPED_BITS = 13
+
+_aten = torch.ops.aten
+
+#: Operators that multiply matrices, by the places of their operands. What is added (a bias) is not rounded.
+_PRODUCTS = {
+    _aten.mm.default: (0, 1),
+    _aten.bmm.default: (0, 1),
+    _aten.addmm.default: (1, 2),
+    _aten.baddbmm.default: (1, 2),
+    _aten.convolution.default: (0, 1),
+    _aten.convolution_backward.default: (0, 1, 2),
+}
+
+
+def rounded_to_tf32(values: Tensor) -> Tensor:
+    """Fp32 numbers with ten bits of mantissa, rounded to the nearest. Other dtypes, infinities and NaN stay."""
+    if values.dtype is not torch.float32:
+        return values
+    bits = values.contiguous().view(torch.int32)
+    nearest = (bits + (1 << _DROPPED_BITS - 1)) & -(1 << _DROPPED_BITS)
+    return torch.where(values.isfinite(), nearest.view(torch.float32), values)
+
+
+class RoundedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Rounds the operands of all products to TF32, those of the backward pass included."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        places = _PRODUCTS.get(func, ())
+        rounded = [rounded_to_tf32(value) if place in places else value for place, value in enumerate(args)]
+        results = func(*rounded, **(kwargs or {}))
+        if func is _aten.convolution_backward.default and results[2] is not None:
+            return (*results[:2], args[0].sum([0, *range(2, args[0].ndim)]))  # the bias's is a sum, and no product
+        return results
