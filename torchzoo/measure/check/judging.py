@@ -42,12 +42,13 @@ class Judge:
         baseline: Results | None = None,
         eager: Results | None = None,
         perturbed: Iterable[Results] = (),
-    ) -> tuple[ResultComparison, ...]:
-        """A comparison for each kind of result; `judge_results` explains the arguments.
+        noise: Mapping[ResultKind, Mapping[str, float]] | None = None,
+    ) -> tuple[Judged, ...]:
+        """What is found of each kind of result; `judge_results` explains the arguments.
 
         An update is not known better than its gradient: it may be twice as far off (see `Reference`).
         """
-        comparisons: list[ResultComparison] = []
+        found_of_kinds: list[Judged] = []
         twice_gradients: dict[str, float] = {}
         for kind in self.reference.results.values:
             judged = judge_results(
@@ -58,12 +59,13 @@ class Judge:
                 baseline=baseline,
                 eager=eager,
                 perturbed=perturbed,
+                noise=(noise or {}).get(kind, {}),
                 always_allowed=twice_gradients if kind is ResultKind.PARAMETERS else {},
             )
             if kind is ResultKind.GRADIENTS:
                 twice_gradients = {name: 2 * allowed for name, allowed in judged.allowed.items()}
-            comparisons.append(judged.comparison)
-        return tuple(comparisons)
+            found_of_kinds.append(judged)
+        return tuple(found_of_kinds)
 
     def _tolerance(self, kind: ResultKind) -> float:
         cases = [self.case]
@@ -74,10 +76,12 @@ class Judge:
 
 
 class Judged(NamedTuple):
-    """A comparison, and how large the error of each tensor was allowed to be."""
+    """A comparison, the error of each tensor and how large it was allowed to be, and how many tensors are not close."""
 
     comparison: ResultComparison
+    errors: dict[str, float]
     allowed: dict[str, float]
+    not_close: int
 
 
 def judge_results(
@@ -89,6 +93,7 @@ def judge_results(
     baseline: Results | None = None,
     eager: Results | None = None,
     perturbed: Iterable[Results] = (),
+    noise: Mapping[str, float] | None = None,
     always_allowed: Mapping[str, float] | None = None,
 ) -> Judged:
     """Judge one kind of result, tensor by tensor. The comparison names the tensor that does worst.
@@ -102,18 +107,19 @@ def judge_results(
         eager: results that `found` should equal but for rounding. A tensor close to them is as good as eager's.
         perturbed: runs of eager whose weights were changed as by rounding. Their distance from `eager` (from `found`
             where there is no `eager`) counts as eager's own error, too.
+        noise: by tensor, how far two equal runs of eager are from each other. It counts as eager's own error, too.
         always_allowed: by tensor, another error that is always allowed.
     """
     errors = reference.errors(kind, found)
     own = reference.errors(kind, baseline) if baseline is not None else dict.fromkeys(errors, 0.0)
     from_eager = reference.errors(kind, found, eager) if eager is not None else dict.fromkeys(errors, math.inf)
-    by_rounding = [reference.errors(kind, run, eager or found) for run in perturbed]
+    by_rounding = [noise or {}, *(reference.errors(kind, run, eager or found) for run in perturbed)]
     resolution = reference.resolution(kind, found)
     usual = median(own.values())  # a tensor's own error may be small by chance
     verdicts: dict[str, tuple[int, float]] = {}
     allowed: dict[str, float] = {}
     for name, error in errors.items():
-        rounding = max([own[name], usual, *(run[name] for run in by_rounding)])
+        rounding = max([own[name], usual, *(run.get(name, 0.0) for run in by_rounding)])
         limits = (tolerance, EAGER_ERROR_MULTIPLE * rounding, (always_allowed or {}).get(name, 0.0))
         allowed[name] = max(limits) + resolution.get(name, 0.0)
         verdicts[name] = _verdict(error, from_eager[name], allowed[name], tolerance)
@@ -130,7 +136,8 @@ def judge_results(
         tensors=len(errors),
         tensors_not_judged=not_judged,
     )
-    return Judged(comparison, allowed)
+    not_close = sum(severity != _CLOSE for severity, _ in verdicts.values())
+    return Judged(comparison, errors, allowed, not_close)
 
 
 _CLOSE, _NOT_JUDGED, _OFF = range(3)
