@@ -17,6 +17,7 @@ import msgspec
 
 from torchzoo.case import Case
 from torchzoo.errors import attempt, one_line
+from torchzoo.frames import with_room
 from torchzoo.store import write_whole
 from torchzoo.zoo.catalog import find_models, load_model_class
 
@@ -49,6 +50,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""  # why there is no answer
 
 
+@with_room
 def main(task_file: str, answer_file: str) -> None:
     """Read the task, bisect, write the answer."""
     task = msgspec.json.decode(Path(task_file).read_bytes(), type=Task)

@@ -20,6 +20,7 @@ from torchzoo import heap
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable, cache_variables
 from torchzoo.errors import attempt, written
 from torchzoo.files import to_json
+from torchzoo.frames import with_room
 from torchzoo.measure.fresh import Ask, Fresh
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import prctl, reaper
@@ -108,6 +109,7 @@ def outcome_of(ask: Ask, limit_s: float, alive: Alive) -> Outcome:
         )
 
 
+@with_room
 def answer() -> None:
     """What the fresh process runs: its arguments are the folder with the question, and when it was started."""
     prctl.end_with_parent()

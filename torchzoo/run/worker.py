@@ -27,6 +27,7 @@ from torchzoo.case import EAGER, Case
 from torchzoo.cores import physical_cores, pin
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import attempt, written
+from torchzoo.frames import with_room
 from torchzoo.record import CANDIDATE_VARIANT, Alone, Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
 from torchzoo.run.alone import alone_in_process
@@ -73,6 +74,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str  # an empty folder, for packages of compiled code and for compile caches that start cold
 
 
+@with_room
 def work(request: Request, connection: Connection) -> None:
     """Send each stage as it begins, wait for the measuring window, then send the outcome."""
     os.setsid()  # a process group of its own, to be stopped and killed whole
