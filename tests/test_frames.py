@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import resource
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,11 @@ import pytest
 from in_this_process import torchzoo
 from torchzoo.frames import with_room
 from user_models import TINY, make_folder
+
+pytestmark = pytest.mark.skipif(
+    platform.python_implementation() != "CPython" or sys.platform != "linux",
+    reason="it is about CPython's frames; page faults of a thread are Linux's",
+)
 
 CALLS, DEPTHS = 200, range(700)
 
@@ -36,7 +42,6 @@ def most_faults() -> int:
     return max(at_depth(depth, faults_of_calls) for depth in DEPTHS)
 
 
-@pytest.mark.skipif(platform.python_implementation() != "CPython", reason="it is about CPython's frames")
 def test_with_room_no_depth_of_the_stack_costs_a_page_for_each_call() -> None:
     if most_faults() < CALLS:
         pytest.skip("this Python keeps its chunks")
@@ -59,6 +64,7 @@ def test_arguments_results_and_names_pass() -> None:
 CALLS_FUNCTIONS = """
     def eval_step(self):
         import resource
+import sys
 
         def does_nothing():
             pass

@@ -4,8 +4,8 @@ CPython keeps the frames of functions that run in chunks of 16 KiB. Where a fram
 chunk, the call gets a new one from the system, and gives it back when it returns. If a function that stands at the end
 of a chunk calls others, each of these calls costs 100 times as much: 6.5 microseconds instead of 0.06 on an AMD EPYC
 (Python 3.11 to 3.13), and more on a virtual machine. Which function that is depends on how deep the stack is below it:
-in some processes it is none that matters. The code that inductor generates for a GPU is hit most. Its frame is large,
-since it has a variable for each buffer, and it calls a Python function for each kernel.
+in some processes it is none that matters. The code that inductor generates for a GPU is most at risk. Its frame is
+large, since it has a variable for each buffer, and it calls a Python function for each kernel.
 
 So the processes that measure begin with one large chunk, into which the frames of a step fit. The backward pass on an
 accelerator runs in a thread of PyTorch's. There Python begins at the bottom of a chunk each time, as it does for users.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
-#: The entries of 8 bytes that the first frame asks for. A chunk is the next power of two: 1 MiB, 460 KiB of it free.
+#: The entries of 8 bytes that the first frame asks for. A chunk is the next power of two: 1 MiB, some 470 KiB of it free.
 _ENTRIES = 70_000
 
 _Arguments = ParamSpec("_Arguments")

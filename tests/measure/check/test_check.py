@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -122,45 +121,6 @@ def test_nan_and_another_shape_are_incorrect(backend: Callable[..., str]) -> Non
         assert found.status is CheckStatus.INCORRECT
         assert found.comparisons[0].error is None
         assert msgspec.json.decode(msgspec.json.encode(found), type=Check) == found
-
-
-class Moody(Classifier):
-    """No two of its runs agree, whatever is seeded."""
-
-    runs = 0
-
-    def forward(self) -> Tensor:
-        type(self).runs += 1
-        outputs: Tensor = super().forward()
-        return outputs * (1 + 0.1 * type(self).runs)
-
-
-@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
-@pytest.mark.parametrize("name", ["eager", "aot_eager"])
-def test_a_model_that_disagrees_with_itself_is_nondeterministic(name: str, mode: Mode) -> None:
-    found = check(Moody, mode, name)
-    assert found.status is CheckStatus.NONDETERMINISTIC
-    assert "two runs of eager" in found.reason
-
-
-class Restless(Classifier):
-    """The gradient of one bias is another each time: it is before a normalization, so that only rounding is left."""
-
-    steps = itertools.count(1)
-
-    def build_network(self) -> nn.Module:
-        network = super().build_network()
-        bias: Any = network[0].bias
-        bias.register_hook(lambda gradient: gradient + 0.01 * next(self.steps))
-        return network
-
-
-@pytest.mark.parametrize(("compiler", "status"), [(is_right, "correct"), (drops_a_relu, "incorrect")])
-def test_one_gradient_that_is_noise_does_not_keep_the_others_from_being_judged(
-    backend: Callable[..., str], compiler: Callable[..., Any], status: str
-) -> None:
-    found = check(Restless, Mode.TRAIN, backend(compiler))
-    assert found.status == status, found
 
 
 class Noisy(Classifier):

@@ -30,6 +30,21 @@ def test_numbers_become_the_nearest_that_tf32_has() -> None:
     assert ((rounded_to_tf32(random) - random).abs() <= UNIT / 2 * random.abs()).all()
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_operands_are_rounded_without_gradients_too(mode: Callable[[], Any]) -> None:
+    x, weight, bias = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5)
+    with mode(), RoundedProducts():
+        found = [F.linear(x, weight, bias), torch.einsum("bij,kj->bik", x, weight)]
+    x, weight = rounded_to_tf32(x), rounded_to_tf32(weight)
+    torch.testing.assert_close(found, [F.linear(x, weight, bias), F.linear(x, weight)])
+
+
+def test_sparse_operands_stay() -> None:
+    sparse, dense = torch.eye(3).to_sparse(), torch.randn(3, 2)
+    with RoundedProducts():
+        assert torch.equal(sparse @ dense, rounded_to_tf32(dense))
+
+
 def test_other_dtypes_stay() -> None:
     for dtype in (torch.float64, torch.bfloat16, torch.int64):
         values = torch.arange(5, dtype=dtype)

@@ -30,8 +30,11 @@ _PRODUCTS = {
 
 
 def rounded_to_tf32(values: Tensor) -> Tensor:
-    """Fp32 numbers with ten bits of mantissa, rounded to the nearest. Other dtypes, infinities and NaN stay."""
-    if values.dtype is not torch.float32:
+    """Fp32 numbers with ten bits of mantissa, rounded to the nearest.
+
+    Infinities and NaN stay, and so do other dtypes and sparse tensors, whose products never use TF32.
+    """
+    if values.dtype is not torch.float32 or values.layout is not torch.strided:
         return values
     bits = values.contiguous().view(torch.int32)
     nearest = (bits + (1 << _DROPPED_BITS - 1)) & -(1 << _DROPPED_BITS)
@@ -42,9 +45,14 @@ class RoundedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Rounds the operands of all products to TF32, those of the backward pass included."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        places = _PRODUCTS.get(func, ())
+        keywords = kwargs or {}
+        if func not in _PRODUCTS:
+            with self:  # in inference mode, operators that are made of others come here whole
+                made_of_others = func.decompose(*args, **keywords)
+            return func(*args, **keywords) if made_of_others is NotImplemented else made_of_others
+        places = _PRODUCTS[func]
         rounded = [rounded_to_tf32(value) if place in places else value for place, value in enumerate(args)]
-        results = func(*rounded, **(kwargs or {}))
+        results = func(*rounded, **keywords)
         if func is _aten.convolution_backward.default and results[2] is not None:
             return (*results[:2], args[0].sum([0, *range(2, args[0].ndim)]))  # the bias's is a sum, and no product
         return results
