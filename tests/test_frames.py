@@ -64,7 +64,6 @@ def test_arguments_results_and_names_pass() -> None:
 CALLS_FUNCTIONS = """
     def eval_step(self):
         import resource
-import sys
 
         def does_nothing():
             pass

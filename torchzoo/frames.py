@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
-#: The entries of 8 bytes that the first frame asks for. A chunk is the next power of two: 1 MiB, some 470 KiB of it free.
+#: The entries of 8 bytes that the first frame asks for. The chunk has 1 MiB, the next power of two: 470 KiB are free.
 _ENTRIES = 70_000
 
 _Arguments = ParamSpec("_Arguments")
