@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from torchzoo.case import Precision
+from torchzoo.measure.check.runs import Runs
+
 
 @pytest.fixture
 def backend() -> Any:
@@ -25,3 +28,10 @@ def backend() -> Any:
     for name in names:
         torch._dynamo.backends.registry._COMPILER_FNS.pop(name, None)
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def _a_device_with_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case at the default precision may use TF32."""
+    arithmetic = {Precision.DEFAULT: Precision.TF32, Precision.FP32: Precision.FP32}
+    monkeypatch.setattr(Runs, "arithmetic", property(lambda runs: arithmetic[runs.case.precision]))

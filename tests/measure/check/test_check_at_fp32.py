@@ -12,7 +12,6 @@ from classifier import AlwaysDropping, Classifier, Compilers, adds_a_half, check
 from torch import Tensor, nn
 
 from torchzoo.case import Mode, Precision
-from torchzoo.measure.check.runs import Runs
 from torchzoo.record import CheckStatus
 
 
@@ -31,12 +30,6 @@ class Chaotic(Classifier):
 def rounds_where_tf32_is_allowed(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
     """Changes results as a device with TF32 would, but not at fp32."""
     return lambda *args: tuple(out + 0.5 * torch.backends.cudnn.allow_tf32 for out in graph(*args))
-
-
-@pytest.fixture
-def _a_device_with_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    arithmetic = {Precision.DEFAULT: Precision.TF32, Precision.FP32: Precision.FP32}
-    monkeypatch.setattr(Runs, "arithmetic", property(lambda runs: arithmetic[runs.case.precision]))
 
 
 @pytest.mark.usefixtures("_a_device_with_tf32")

@@ -14,7 +14,6 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional as F
 
 from torchzoo.case import Mode, Precision
-from torchzoo.measure.check.runs import Runs
 from torchzoo.measure.check.tf32 import RoundedProducts, rounded_to_tf32
 from torchzoo.record import CheckStatus
 from torchzoo.tasks import Batch
@@ -119,12 +118,6 @@ def is_off_by_five_percent(graph: torch.fx.GraphModule, arguments: Any) -> Any:
     """More than TF32 explains."""
     results = lets_all_products_use_tf32(graph, arguments)
     return [one if one is None else 1.05 * one for one in results]
-
-
-@pytest.fixture
-def _a_device_with_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    arithmetic = {Precision.DEFAULT: Precision.TF32, Precision.FP32: Precision.FP32}
-    monkeypatch.setattr(Runs, "arithmetic", property(lambda runs: arithmetic[runs.case.precision]))
 
 
 @pytest.mark.usefixtures("_a_device_with_tf32")
