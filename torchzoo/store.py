@@ -220,20 +220,21 @@ def read_run(path: Path) -> Run:
     manifest_path = path / "run.json"
     try:
         manifest = decode_manifest(read_file(manifest_path, MANIFEST_BYTES))
-        lines = {name: _lines(path / name) for name in RECORD_FILES if os.path.lexists(path / name)}
+        names = [name for name in RECORD_FILES if os.path.lexists(path / name)]
+        lines = {(name, number): line for name in names for number, line in enumerate(_lines(path / name), start=1)}
     except FileError as error:
         raise _no_run(path, str(error)) from error
     except DecodeError as error:
         raise StoreError(f"{manifest_path} is not a torchzoo run: {one_line(error)}") from error
     latest: dict[Case, Record] = {}
     damaged: dict[tuple[str, int], str] = {}
-    for name, number, line in ((name, *one) for name, some in lines.items() for one in enumerate(some, start=1)):
+    for place, line in lines.items():
         if not line:  # as behind the last line
             continue
         try:
             record = decode_record(line)
         except DecodeError as error:
-            damaged[name, number] = one_line(error)
+            damaged[place] = one_line(error)
         else:
             latest[record.case] = record
     order = {case: number for number, case in enumerate(manifest.cases)}

@@ -127,7 +127,7 @@ class Runs:
         """Eager at the case's precision. `random_draws` keeps the random numbers of the step."""
         while True:
             random_draws.draws.clear()
-            results = self._run(self.case.precision, context=random_draws)
+            results = self._run(self.case.precision, contexts=[random_draws])
             if self.drops_out and self.draws_random:
                 self.drops_out = self.draws_random = False
                 continue
@@ -149,7 +149,7 @@ class Runs:
 
     def native(self, random_draws: RecordRandomDraws) -> Results:
         """Eager at the model's own precision, with the same random numbers."""
-        return self._run(Precision.DEFAULT, context=ReplayRandomDraws(random_draws.draws))
+        return self._run(Precision.DEFAULT, contexts=[ReplayRandomDraws(random_draws.draws)])
 
     def reference(self, precision: Precision, random_draws: RecordRandomDraws) -> Results:
         """Eager at fp64, tensors that the step makes included, with the same random numbers; or at fp32.
@@ -157,18 +157,18 @@ class Runs:
         Of a quantized precision, the reference that `torchzoo.measure.check.quantized` makes.
         """
         with _gradients_given_to_optimizers(self.widest) as magnitudes:
-            context = ReplayRandomDraws(random_draws.draws)
-            return self._run(precision, context=context, gradient_magnitudes=magnitudes, is_reference=True)
+            contexts = [ReplayRandomDraws(random_draws.draws)]
+            return self._run(precision, contexts=contexts, gradient_magnitudes=magnitudes, is_reference=True)
 
     def perturbed(self, random_draws: RecordRandomDraws, seed: int) -> Results:
         """Eager at the case's precision, with weights changed as by rounding and the same random numbers.
 
         Where it may use TF32, it does so in every product.
         """
-        modes: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws)]
+        contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws)]
         if self.arithmetic is Precision.TF32:
-            modes.append(RoundedProducts())  # type: ignore[no-untyped-call]
-        return self._run(self.case.precision, context=_all(modes), perturbation_seed=seed)
+            contexts.append(RoundedProducts())  # type: ignore[no-untyped-call]
+        return self._run(self.case.precision, contexts=contexts, perturbation_seed=seed)
 
     def candidate(self, inspection: Inspection) -> Results:
         """The case's backend, given the calls that the inspection saw.
@@ -210,7 +210,7 @@ class Runs:
         self,
         precision: Precision,
         *,
-        context: contextlib.AbstractContextManager[Any] | None = None,
+        contexts: Iterable[contextlib.AbstractContextManager[Any]] = (),
         first_step: Callable[[Model, _Step], Any] | None = None,
         inspection: Inspection | None = None,
         perturbation_seed: int | None = None,
@@ -221,7 +221,7 @@ class Runs:
 
         Args:
             precision: of the model.
-            context: is around the steps.
+            contexts: are around the steps.
             first_step: runs the first step in its own way, and returns what the step returns.
             inspection: if given, the step is the candidate's, compiled for the calls that were seen.
             perturbation_seed: if given, the weights are changed as by rounding.
@@ -258,10 +258,10 @@ class Runs:
             variant.select()
             step = variant.step
         outputs: Any = None
+        of_fp64 = [_default_dtype(torch.float64)] if precision is Precision.FP64 else []
         with contextlib.ExitStack() as stack:
-            stack.enter_context(context or contextlib.nullcontext())
-            if precision is Precision.FP64:
-                stack.enter_context(_default_dtype(torch.float64))
+            for context in (*contexts, *of_fp64):
+                stack.enter_context(context)
             for index in range(STEADY_STEPS if changes_after_first_step(case.backend) else 1):
                 outputs = None
                 seed_everything(case.seed + index)
@@ -281,15 +281,6 @@ def _gradients_are_finite(results: Results, device: torch.device) -> bool:
 def changes_after_first_step(backend: Backend) -> bool:
     """Whether later steps run other code than the first: CUDA graphs, TorchScript's profiling executor."""
     return backend.name in ("cudagraphs", "torchscript") or backend.option in ("reduce-overhead", "max-autotune")
-
-
-@contextlib.contextmanager
-def _all(contexts: Iterable[contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
-    """Enter all of them."""
-    with contextlib.ExitStack() as stack:
-        for context in contexts:
-            stack.enter_context(context)
-        yield
 
 
 @contextlib.contextmanager
