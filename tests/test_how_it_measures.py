@@ -68,7 +68,7 @@ def test_every_module_and_function_that_the_page_names_is_there() -> None:
         f"{100 * ASSUMED_SPREAD:g}% elsewhere, and the threshold is {100 * THRESHOLD:g}%",
         f"and at least {100 * LEAST_THRESHOLD:g}%",
         f"has waited for {PATIENCE_S:g} seconds",
-        f"has {'six' if READY_PER_LANE == 6 else READY_PER_LANE} cases ready",
+        f"has {'three' if READY_PER_LANE == 3 else READY_PER_LANE} cases ready",
     ],
 )
 def test_the_numbers_of_the_page_are_those_of_the_code(words: str) -> None:

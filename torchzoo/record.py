@@ -57,6 +57,7 @@ class BackToBack(msgspec.Struct, frozen=True, array_like=True):
     elapsed_s: PositiveSeconds
     device_s: Seconds | None = None  # between device events before the first step and after the last; None on the CPU
     host_s: Seconds | None = None  # until the first step returned: far below a step's time if the device is the limit
+    host_was_slow: bool = False  # after the run, and the time to make it again was used up
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):

@@ -97,3 +97,14 @@ def test_a_slow_host_and_what_was_timed_again_are_remarks() -> None:
     again = msgspec.structs.replace(host, was_slow=False, redone=one.blocks[:4])
     timed_again = remarks(msgspec.structs.replace(one, host=again))
     assert any("4 blocks were timed again" in remark for remark in timed_again)
+
+
+def test_throughput_that_a_slow_host_disturbed_is_a_remark_of_its_own() -> None:
+    one = case("a", 0.19, 0.095).outcome
+    assert isinstance(one, Measured)
+    runs = (BackToBack(3, 0.6, host_was_slow=True), BackToBack(3, 0.6))
+    variants = {**one.variants, "candidate": msgspec.structs.replace(one.variants["candidate"], back_to_back=runs)}
+    said = remarks(msgspec.structs.replace(one, variants=variants))
+    assert [remark for remark in said if "slow" in remark] == [
+        "candidate: throughput: the host was slow in 1 of 2 runs, and stayed so: they count"
+    ]

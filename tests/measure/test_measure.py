@@ -181,22 +181,42 @@ def test_back_to_back_of_slow_steps_stays_within_its_budget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slow_for", "expected_s"), [(0, [0.03] * 7), (3, [0.03] * 7), (100, [0.06] * 7)], ids=["never", "first", "always"]
+    ("slow_until_s", "run_s", "stays_slow"),
+    [(0.0, 0.03, False), (0.2, 0.03, False), (1e9, 0.06, True)],
+    ids=["never", "at first", "always"],
 )
-def test_back_to_back_runs_on_a_slow_host_are_made_again_as_often_as_there_are_runs(
-    slow_for: int, expected_s: list[float]
+def test_back_to_back_runs_on_a_slow_host_are_made_again_until_their_budget_is_over(
+    slow_until_s: float, run_s: float, stays_slow: bool
 ) -> None:
     clock = FakeClock()
-    made: list[float] = []
 
-    def step_s() -> float:
-        made.append(0.02 if len(made) // 3 < slow_for else 0.01)
-        return made[-1]
+    def is_slow() -> bool:
+        return clock.time_ns < slow_until_s * 1e9
 
-    gate = HostGate(1.0, clock.now_ns, look_s=lambda: 2.0 if len(made) // 3 <= slow_for else 1.0)
-    runs = back_to_back(clock.variant("eager", step_s), clock, gate, step_s=0.01)
-    assert [run.elapsed_s for run in runs] == [pytest.approx(each) for each in expected_s]
-    assert len(made) // 3 == 7 + min(slow_for, 7)
+    def look_s() -> float:
+        clock.time_ns += 1_000_000
+        return 2.0 if is_slow() else 1.0
+
+    gate = HostGate(1.0, clock.now_ns, look_s=look_s)
+    variant = clock.variant("eager", lambda: 0.02 if is_slow() else 0.01)
+    runs = back_to_back(variant, clock, gate, step_s=0.01, budget_s=0.5)
+    assert [run.elapsed_s for run in runs] == [pytest.approx(run_s)] * 7
+    assert [run.host_was_slow for run in runs] == [stays_slow] * 7
+    assert gate.waited_s <= 0.5
+    assert clock.time_ns / 1e9 < 0.5 + 8 * (run_s + 0.1)
+
+
+def test_back_to_back_runs_say_which_of_them_a_slow_host_disturbed() -> None:
+    clock = FakeClock()
+    looks = iter([2.0, 1.0])
+    runs = back_to_back(
+        clock.variant("eager", lambda: 0.01),
+        clock,
+        HostGate(1.0, clock.now_ns, look_s=lambda: next(looks)),
+        step_s=0.01,
+        budget_s=0.0,
+    )
+    assert [run.host_was_slow for run in runs] == [True, False]
 
 
 def test_warm_up_times_the_first_step_apart_and_goes_on_until_steady() -> None:

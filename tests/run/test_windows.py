@@ -24,14 +24,15 @@ def test_lanes_with_their_own_cores_measure_at_the_same_time() -> None:
 
 
 def test_nothing_prepares_on_any_lane_while_a_window_is_open() -> None:
-    # b compiles for 60 s on the other lane. a is ready after 31 s and waits for it as long as patience lasts.
-    long: Script = [(1, Stage.COMPILE), (60, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
+    # b compiles for long on the other lane. a is ready after 31 s and waits for it as long as patience lasts.
+    compiles_s = 40 + PATIENCE_S
+    long: Script = [(1, Stage.COMPILE), (compiles_s, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
     workers = FakeWorkers({"a": [GOOD], "b": [long]})
     list(scheduler(workers, jobs=2, lanes=two_lanes()).run(entries("a", "b", device="cuda")))
     assert [beside for _, beside, _ in workers.journal if beside.startswith("measure")] == ["measure beside []"] * 2
     ((a_s, _), (b_s, _)) = workers.did("measure")
     assert a_s == pytest.approx(31 + PATIENCE_S)
-    assert b_s == pytest.approx(61 + 5)  # it stood still while a was measured
+    assert b_s == pytest.approx(1 + compiles_s + 5)  # it stood still while a was measured
 
 
 def test_an_epoch_waits_until_each_lane_has_cases_ready_and_measures_as_many_on_each() -> None:
@@ -57,16 +58,18 @@ def test_what_was_measured_stands_still_until_the_epoch_is_over() -> None:
 
 
 def test_an_epoch_does_not_wait_for_who_was_measured() -> None:
-    # a is measured at 1 s and examines for 60 s. b on the other lane is ready at 40 s: nobody else will be measured.
+    # a is measured once its patience is over, and examines for long. b on the other lane is ready while it does.
     examines: Script = [
         (1, Stage.WAIT), (0, Stage.MEASURE), (5, Stage.EXAMINE), (60, measured()), (1, Exited(0))
     ]  # fmt: skip
-    later: Script = [(40, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))]
+    later: Script = [
+        (1, Stage.COMPILE), (19 + PATIENCE_S, Stage.WAIT), (0, Stage.MEASURE), (5, measured()), (1, Exited(0))
+    ]  # fmt: skip
     workers = FakeWorkers({"a": [examines], "b": [later]})
     list(scheduler(workers, jobs=2, lanes=two_lanes()).run(entries("a", "b", device="cuda")))
     ((a_s, _), (b_s, _)) = workers.did("measure")
     assert a_s == pytest.approx(1 + PATIENCE_S)  # b might have been ready soon
-    assert b_s == pytest.approx(40 + 5)  # it stood still while a was measured
+    assert b_s == pytest.approx(20 + PATIENCE_S + 5)  # it stood still while a was measured
 
 
 def test_who_waits_to_be_measured_takes_no_job_but_there_is_a_limit() -> None:

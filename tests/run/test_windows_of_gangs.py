@@ -68,9 +68,9 @@ def test_no_window_opens_while_a_gang_is_examined_on_the_same_devices() -> None:
 
 def test_gangs_on_other_devices_are_stopped_as_all_others_are() -> None:
     other = Lane(device="cuda:2", cores=(4, 5, 6, 7), devices=("cuda:2", "cuda:3"))
-    workers = FakeWorkers({"a": [gang(10)], "b": [gang(60)]})
+    workers = FakeWorkers({"a": [gang(10)], "b": [gang(30 + PATIENCE_S)]})
     run(workers, gangs("a", "b"), PAIR, other)
-    assert [when for when, _ in workers.did("measure")] == pytest.approx([10 + PATIENCE_S, 65])
+    assert [when for when, _ in workers.did("measure")] == pytest.approx([10 + PATIENCE_S, 30 + PATIENCE_S + 5])
     assert {what for _, what, _ in workers.journal if what.startswith("measure")} == {"measure beside []"}
 
 

@@ -243,13 +243,15 @@ def back_to_back(
     the device. There are from two to `runs` runs, as many as `budget_s` allows. Beside a run's wall time there is the
     device's own time for the same steps, and the host's time until the first step returned.
 
-    A run after which the gate finds the host slow is made again, as often as there are runs. After that all count.
+    A run after which the gate finds the host slow is set aside. The gate waits, steps are taken until they are steady on
+    the cores that it chose, and the run is made again. Runs that are set aside, and waits, may take as long as
+    `budget_s`. After that all runs count, and say that the host was slow.
     """
     variant.select()
     steps = max(3 if 6 * step_s <= budget_s else 2, steps_in(run_s, step_s))
     runs = max(2, min(runs, steps_in(budget_s, steps * step_s)))
     measured: list[BackToBack] = []
-    spare = runs
+    lost_s = 0.0
     while len(measured) < runs:
         clock.synchronize()
         start = clock.now_ns()
@@ -261,8 +263,12 @@ def back_to_back(
         ended = clock.mark()
         clock.synchronize()
         elapsed_s = (clock.now_ns() - start) / 1e9
-        if spare and gate.is_slow():
-            spare -= 1
+        is_slow = gate.is_slow()
+        if is_slow and lost_s < budget_s:
+            gate.wait(budget_s - lost_s)
+            step_until_steady(variant, clock)
+            lost_s += (clock.now_ns() - start) / 1e9
             continue
-        measured.append(BackToBack(steps, elapsed_s, clock.device_time_s(began, ended), (returned - start) / 1e9))
+        device_s, host_s = clock.device_time_s(began, ended), (returned - start) / 1e9
+        measured.append(BackToBack(steps, elapsed_s, device_s, host_s, is_slow))
     return tuple(measured)

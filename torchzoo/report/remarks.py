@@ -40,6 +40,7 @@ class Mark(enum.Enum):
     THROTTLED = ("t", "the device throttled")
     BUSY = ("d", "the device was used by other processes, too")
     REDONE = ("h", "the host was slow at times; what it disturbed was timed again")
+    SLOW_THROUGHPUT = ("o", "the host stayed slow while the throughput was timed; latency and speedup are timed apart")
     SYNC = ("s", "the step waits for the device by nature")
     GRAPH_BREAKS = ("b", "graph breaks")
     NO_CUDA_GRAPH = ("g", "CUDA graphs were skipped")
@@ -113,6 +114,9 @@ def _of_variant(result: VariantResult) -> list[Remark]:
         found.append(Remark(Mark.INCOMPLETE, f"no breakdown: {result.breakdown.problem}"))
     if result.why_not_alone:
         found.append(Remark(Mark.INCOMPLETE, f"no figure of a process of its own: {why_not_alone(result)}"))
+    if slow := sum(run.host_was_slow for run in result.back_to_back):
+        text = f"throughput: the host was slow in {slow} of {len(result.back_to_back)} runs, and stayed so: they count"
+        found.append(Remark(Mark.SLOW_THROUGHPUT, text))
     if not result.result_is_finite:
         found.append(Remark(Mark.NOT_FINITE, "the step's result is not finite (NaN or infinity)"))
     if result.compilation and result.compilation.cudagraph_skips:

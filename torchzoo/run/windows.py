@@ -22,10 +22,10 @@ from torchzoo.run.workers import Running, Workers
 
 #: With several lanes, an epoch waits until each of them has so many cases ready: cores rest while lanes measure, and
 #: a lane rests when it has measured its cases and another one has not.
-READY_PER_LANE = 6
-#: It waits no longer than this for the others when a case is ready. (Replayed with the times of the 163 cases of
-#: docs/studies/paper_breakdown, six cases and 20 s make a suite 8% shorter than two and 10 s; more gain little.)
-PATIENCE_S = 20.0
+READY_PER_LANE = 3
+#: It waits no longer than this for the others when a case is ready. (Replayed by `benchmarks/replay.py` with the times
+#: of four runs on two and four GPUs, three cases and 60 s make a run 1% to 9% shorter than six cases and 20 s.)
+PATIENCE_S = 60.0
 #: A worker that has not begun to measure so long after its window opened never will.
 ANSWER_TO_OPENING_S = 30.0
 
