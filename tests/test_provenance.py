@@ -15,6 +15,7 @@ from torchzoo.case import Backend
 from torchzoo.errors import UsageError
 from torchzoo.provenance import DifferenceKind, machine_differences, run_differences
 from torchzoo.record import Manifest, Record
+from torchzoo.report import markdown
 from torchzoo.run.session import check_same_machine
 from torchzoo.settings import CacheMode, Settings
 from torchzoo.store import Run, RunStore, StoreError, read_run
@@ -189,6 +190,50 @@ def test_a_report_over_two_runs_names_them_and_what_differs(tmp_path: Path, chan
     assert str(two) in message
     for _, name, base, candidate in found(of(), of(**change)):
         assert f"{name} is {base} and {candidate}" in message
+
+
+#: What may differ between the hosts of cases on a GPU: each has a GPU and cores of its own.
+OTHER_HOSTS: list[dict[str, Any]] = [{"gpus": [H200], "cpu_usable": 4}, {"cpu_usable": 64}]
+
+
+@pytest.mark.parametrize("change", OTHER_HOSTS, ids=str)
+def test_a_report_on_gpus_takes_hosts_with_more_or_fewer_of_the_same_kind_and_names_them(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    paths = []
+    for model, environment in {"a": {}, "b": change | {"torchzoo_commit": "fffffff"}}.items():
+        one = record(measured(device_name="NVIDIA H200"), model=model, device="cuda")
+        kept = msgspec.structs.replace(of(**environment), cases=(one.case,))
+        paths.append(keep(tmp_path / model, kept, one))
+    data = read_report_data(paths)
+    assert [result.case.model for result in data.cases] == ["a", "b"]
+    said = "\n".join(markdown.provenance(*(run.manifest for run in data.runs)))
+    assert "8 cores; 2 x NVIDIA H200 (driver 580.159.04); and a CPU, " in said
+    assert f"{change['cpu_usable']} cores" in said
+    assert "torchzoo 0.1.0 (2c6ebe8) and torchzoo 0.1.0 (fffffff)" in said
+    on_cpu = msgspec.structs.replace(of(**change), cases=(CASE,))
+    with pytest.raises(StoreError, match="usable cores is 8 and"):
+        read_report_data([paths[0], keep(tmp_path / "cpu", on_cpu, record())])
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"gpus": [MIG]}, "device"),
+        ({"gpus": []}, "device"),
+        ({"cpu": "another"}, "CPU"),
+        ({"torch": "2.16.0"}, "torch"),
+    ],
+    ids=str,
+)
+def test_a_report_on_gpus_takes_no_other_kind_of_machine_or_software(
+    tmp_path: Path, change: dict[str, Any], name: str
+) -> None:
+    one = record(measured(device_name="NVIDIA H200"), device="cuda")
+    first = keep(tmp_path / "one", msgspec.structs.replace(of(), cases=(one.case,)), one)
+    second = keep(tmp_path / "two", msgspec.structs.replace(of(**change), cases=(one.case,)), one)
+    with pytest.raises(StoreError, match=f"{name} is "):
+        read_report_data([first, second])
 
 
 @pytest.mark.parametrize("change", ACCEPTED, ids=str)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -46,15 +46,32 @@ def run_differences(base: Run, candidate: Run) -> tuple[Difference, ...]:
 
 
 def machine_differences(base: Manifest, candidate: Manifest) -> tuple[Difference, ...]:
-    """The differences that forbid records of two runs in one report, or in one run that is resumed.
+    """The differences that forbid records of two runs in one run that is resumed.
 
     These are another machine, other software, or other settings of the measurement.
     """
+    return _that_forbid(base, candidate, gpus=_gpus_present, cores_matter=True)
+
+
+def report_differences(base: Manifest, candidate: Manifest) -> tuple[Difference, ...]:
+    """The differences that forbid records of two runs in one report: those of `machine_differences`, but for hosts.
+
+    A case on an accelerator has a device of its own and cores of its own, and nothing else runs while it is timed. So
+    where all cases of both runs are on accelerators, their hosts may have more or fewer of them, of the same kind.
+    """
+    if any(case.device_type == "cpu" for manifest in (base, candidate) for case in manifest.cases):
+        return machine_differences(base, candidate)
+    return _that_forbid(base, candidate, gpus=_kinds_of_gpus, cores_matter=False)
+
+
+def _that_forbid(
+    base: Manifest, candidate: Manifest, *, gpus: Callable[[dict[str, Any]], str | None], cores_matter: bool
+) -> tuple[Difference, ...]:
     packages = {*_packages(base), *_packages(candidate)}
-    facts = [_facts(manifest, gpus=_gpus_present(manifest.environment)) for manifest in (base, candidate)]
+    facts = [_facts(manifest, gpus=gpus(manifest.environment)) for manifest in (base, candidate)]
     return tuple(
         difference
-        for difference in _differences(*facts, cores_matter=True)
+        for difference in _differences(*facts, cores_matter=cores_matter)
         if difference.kind is not DifferenceKind.OTHER or difference.name in {*_REQUIRED, *packages}
     )
 
@@ -152,8 +169,16 @@ def _gpus_used(run: Run) -> str | None:
 
 def _gpus_present(environment: dict[str, Any]) -> str | None:
     """All GPUs of the machine, as `2 x NVIDIA H200 (140.4 GiB)`; None if there are none."""
-    kinds = Counter(f"{gpu['name']} ({gpu.get('memory_bytes', 0) / 2**30:.1f} GiB)" for gpu in _gpus(environment))
-    return ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or None
+    return ", ".join(f"{count} x {kind}" for kind, count in _count_gpus(environment).items()) or None
+
+
+def _kinds_of_gpus(environment: dict[str, Any]) -> str | None:
+    """The kinds of GPU of the machine, as `NVIDIA H200 (140.4 GiB)`; None if there are none."""
+    return ", ".join(sorted(_count_gpus(environment))) or None
+
+
+def _count_gpus(environment: dict[str, Any]) -> Counter[str]:
+    return Counter(f"{gpu['name']} ({gpu.get('memory_bytes', 0) / 2**30:.1f} GiB)" for gpu in _gpus(environment))
 
 
 def _gpus(environment: dict[str, Any]) -> list[dict[str, Any]]:

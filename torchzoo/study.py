@@ -22,7 +22,7 @@ from torchzoo.analysis.reproduce import of_run, shell_line
 from torchzoo.case import EAGER, Case, CompileScope, Mode
 from torchzoo.files import FileError, read_yaml
 from torchzoo.provenance import DifferenceKind, machine_differences, machine_kind, machine_names
-from torchzoo.record import EAGER_VARIANT, Manifest, Measured, Skipped
+from torchzoo.record import EAGER_VARIANT, Measured, Skipped
 from torchzoo.report import beside, markdown
 from torchzoo.report.beside import Published, Reason, Row
 from torchzoo.report.remarks import not_measured_line
@@ -110,7 +110,7 @@ def at_home(study: Study, run: Run) -> Run:
 
 
 def joined(paths: Sequence[Path]) -> Run:
-    """Runs of one machine as one run. The first one's manifest stands for all, with the cases of all.
+    """Runs of like machines as one run. The first one's manifest stands for all, with the cases of all.
 
     Raises:
         StoreError: as `read_report_data`.
@@ -318,11 +318,12 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     lines += [*beside.tables(study.published, rows, reasons)]
     for name, some in by_kind.items():
         lines += [*([f"**{markdown.escape(name)}**", ""] if name else []), *map(str, study.report(*some)), ""]
-    hardware, versions = (_of_each(text, runs) for text in (markdown.machine, markdown.software))
+    of_parts = [[part.manifest for part in run.parts] for run in runs]
+    hardware = _of_each([markdown.machines(manifests) for manifests in of_parts])
+    versions = _of_each([markdown.software(*manifests) for manifests in of_parts])
     lines += ["## What differs", "", *beside.differences(study.published, hardware, versions), ""]
     lines += ["## Do it again", "", *markdown.code_block(_commands(study, runs)), "", "## Measured on", ""]
-    for name, run in zip(machines, runs, strict=True):
-        manifests = (part.manifest for part in run.parts)
+    for name, manifests in zip(machines, of_parts, strict=True):
         lines += [*([f"**{name}**", ""] if name else []), *markdown.provenance(*manifests), ""]
     return "\n".join(lines)
 
@@ -353,9 +354,8 @@ def _machines(study: Study, runs: Sequence[Run]) -> list[str]:
     return [f"Machine {number}, {markdown.escape(name)}" for number, name in names]
 
 
-def _of_each(text: Callable[[Manifest], str], runs: Sequence[Run]) -> str:
+def _of_each(texts: Sequence[str]) -> str:
     """What is the same for all runs once; else by machine."""
-    texts = [text(run.manifest) for run in runs]
     if len(set(texts)) == 1:
         return texts[0]
     return "; ".join(f"machine {number}: {one}" for number, one in enumerate(texts, start=1))

@@ -14,7 +14,7 @@ from torchzoo.analysis.figures import CaseFigures, case_figures
 from torchzoo.analysis.reproduce import command
 from torchzoo.analysis.throttling import foreign_processes
 from torchzoo.case import EAGER, Case, Domain
-from torchzoo.provenance import machine_differences
+from torchzoo.provenance import report_differences
 from torchzoo.record import Compilation, Failed, Manifest, Measured, Outcome, Record, Skipped
 from torchzoo.store import Run, StoreError, read_run
 
@@ -157,7 +157,7 @@ def read_report_data(paths: Sequence[Path]) -> ReportData:
     """Read runs. Where several have the same case, the run named last counts.
 
     Raises:
-        StoreError: there is no run, it holds no records, or the runs are not of the same machine and software.
+        StoreError: there is no run, it holds no records, or the runs are not of like machines and the same software.
     """
     runs = tuple(read_run(path) for path in dict.fromkeys(paths))
     for run in runs:
@@ -201,7 +201,7 @@ def by_case(records: Iterable[Record]) -> dict[Case, list[Record]]:
 def _check_stands_with(first: Run, other: Run) -> None:
     """Raises `StoreError` where two runs are of different machines, software or settings."""
     differences = [
-        f"{d.name} is {d.base} and {d.candidate}" for d in machine_differences(first.manifest, other.manifest)
+        f"{d.name} is {d.base} and {d.candidate}" for d in report_differences(first.manifest, other.manifest)
     ]
     if differences:
         raise StoreError(

@@ -23,7 +23,8 @@ def add_parser(commands: Any) -> None:
         "report",
         help="show runs that were kept with -o",
         description="Show a run, or several of the same machine, software and settings as one: every case, and totals "
-        "by domain, mode, backend and precision. `torchzoo show RUN CASE` shows one case in full.",
+        "by domain, mode, backend and precision. Hosts of runs on accelerators may have more or fewer of them, of one "
+        "kind. `torchzoo show RUN CASE` shows one case in full.",
     )
     report.add_argument(
         "paths", type=usable_path, nargs="+", metavar="RUN", help="a folder that `torchzoo run -o` wrote"

@@ -243,8 +243,8 @@ def back_to_back(
     the device. There are from two to `runs` runs, as many as `budget_s` allows. Beside a run's wall time there is the
     device's own time for the same steps, and the host's time until the first step returned.
 
-    A run after which the gate finds the host slow is set aside. The gate waits, steps are taken until they are steady on
-    the cores that it chose, and the run is made again. Runs that are set aside, and waits, may take as long as
+    A run after which the gate finds the host slow is set aside. The gate waits, steps are taken until they are steady
+    on the cores that it chose, and the run is made again. Runs that are set aside, and waits, may take as long as
     `budget_s`. After that all runs count, and say that the host was slow.
     """
     variant.select()

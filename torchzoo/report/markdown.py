@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
@@ -56,20 +57,20 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def provenance(manifest: Manifest, *others: Manifest) -> list[str]:
-    """Command, date, machine and software of a run, as a list. `others` were made on the same machine and software."""
+    """Command, date, machine and software of a run, as a list. `others` were made on like machines and software."""
     runs = (manifest, *others)
     return [
         *(f"- command: {code(' '.join(one.command))}" for one in runs),
         f"- date: {escape(', '.join(dict.fromkeys(one.created_at[:10] for one in runs)))}",
-        f"- machine: {escape(machine(manifest))}",
-        software_line(manifest),
+        f"- machine: {escape(machines(runs))}",
+        software_line(*runs),
     ]
 
 
-def software_line(manifest: Manifest) -> str:
-    """The software of a run with its libraries, as a line of a list."""
+def software_line(manifest: Manifest, *others: Manifest) -> str:
+    """The software of runs with their libraries, as a line of a list."""
     packages = ", ".join(f"{name} {version}" for name, version in manifest.environment.get("packages", {}).items())
-    return f"- software: {escape(f'{software(manifest)}, {packages}')}"
+    return f"- software: {escape(f'{software(manifest, *others)}, {packages}')}"
 
 
 def provenance_line(data: ReportData) -> str:
@@ -81,10 +82,16 @@ def provenance_line(data: ReportData) -> str:
     return " · ".join([*sorted(devices), *versions, *dates])
 
 
+def machines(manifests: Iterable[Manifest]) -> str:
+    """The machines on which runs were made, each once."""
+    return "; and ".join(dict.fromkeys(map(machine, manifests)))
+
+
 def machine(manifest: Manifest) -> str:
     """The processor, its cores and the GPUs on which a run was made."""
     environment = manifest.environment
-    gpus = ", ".join(f"{gpu['name']} (driver {gpu['driver']})" for gpu in environment.get("gpus", []))
+    counted = Counter(f"{gpu['name']} (driver {gpu['driver']})" for gpu in environment.get("gpus", []))
+    gpus = ", ".join(f"{count} x {gpu}" if count > 1 else gpu for gpu, count in counted.items())
     one = f"{environment.get('cpu')}, {environment.get('cpu_usable')} cores; {gpus or 'no GPU'}"
     return f"{one}; {hosts(manifest)}" if manifest.hosts else one
 
@@ -103,10 +110,15 @@ def hosts(manifest: Manifest) -> str:
     return f"hosts of {len(kinds)} kinds, mixed as asked: {told}"
 
 
-def software(manifest: Manifest) -> str:
-    """Torchzoo, torch, CUDA and Python of a run."""
+def software(manifest: Manifest, *others: Manifest) -> str:
+    """Torchzoo, torch, CUDA and Python of runs, which may be of several versions of torchzoo."""
     environment = manifest.environment
+    own = " and ".join(dict.fromkeys(_own_version(one) for one in (manifest, *others)))
     return (
-        f"torchzoo {environment.get('torchzoo')} ({environment.get('torchzoo_commit') or 'no checkout'}), "
-        f"torch {environment.get('torch')}, CUDA {environment.get('cuda')}, Python {environment.get('python')}"
+        f"{own}, torch {environment.get('torch')}, CUDA {environment.get('cuda')}, Python {environment.get('python')}"
     )
+
+
+def _own_version(manifest: Manifest) -> str:
+    environment = manifest.environment
+    return f"torchzoo {environment.get('torchzoo')} ({environment.get('torchzoo_commit') or 'no checkout'})"

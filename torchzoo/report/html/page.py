@@ -20,7 +20,7 @@ from torchzoo.report.document import about_run
 from torchzoo.report.html.case_table import Heading, capital, case_columns, filters
 from torchzoo.report.html.charts import chart_data, figures
 from torchzoo.report.html.offline import inert_json, policy, read_asset, template
-from torchzoo.report.markdown import machine, provenance_line, software
+from torchzoo.report.markdown import machines, provenance_line, software
 from torchzoo.report.overview import TOTAL_HEADINGS, TOTALS_NOTE, notes, percent, speed_word, total_cells
 from torchzoo.report.sections import generation, graph_breaks, scaling
 from torchzoo.report.summary import where_time_went
@@ -102,8 +102,8 @@ def _title(data: ReportData) -> str:
 
 def _method(data: ReportData) -> list[str]:
     lines = [
-        f"Machine: {machine(data.manifest)}.",
-        f"Software: {software(data.manifest)}.",
+        f"Machine: {machines(run.manifest for run in data.runs)}.",
+        f"Software: {software(*(run.manifest for run in data.runs))}.",
         "Latency: wall time of one step, the device synchronised before and after. The median of blocks of about "
         "20 ms, with an interval from order statistics.",
         "Speedup: eager time over candidate time. Both take turns (A B B A) in one process, and the speedup is the "
