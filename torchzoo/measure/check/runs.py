@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torchzoo import backends
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
 from torchzoo.errors import attempt
+from torchzoo.measure.check.milder import raisable_biases, raise_biases
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.quantized import fake_quantizations, keep_fake_quantization_single, quantize_reference
 from torchzoo.measure.check.randomness import (
@@ -77,6 +78,8 @@ class Runs:
     lending: Lending  # of memory, while the case's backend compiles
     fake_quantizes: bool = True  # where the model does; otherwise it is switched off
     has_fake_quantization: bool = False  # known after the first run
+    raises_biases: bool = False  # of normalizations, so that the network amplifies rounding less
+    has_raisable_biases: bool = False  # known after the first run
     draws_random: bool = False  # whether eager's step does; known after the first run
     was_timed: bool = False  # the case's code has been compiled in this process, and timed
     was_checked: bool = False  # Dynamo holds the code that the candidate's run in here ran
@@ -194,7 +197,13 @@ class Runs:
         self.was_checked = True
         return results
 
-    def _switch_fake_quantization(self, model: Model) -> None:
+    def _change_for_check(self, model: Model) -> None:
+        """Take out what can't be checked: dropout, rounding to steps, biases that make the network amplify rounding."""
+        if not self.drops_out:
+            without_dropout(model)
+        self.has_raisable_biases = any(True for _ in raisable_biases(model))
+        if self.raises_biases:
+            raise_biases(model)
         found = fake_quantizations(model)
         self.has_fake_quantization |= bool(found)
         for one in found if not self.fake_quantizes else ():
@@ -234,9 +243,7 @@ class Runs:
         _use_default_flags()
         model_class = self.model_class.reference() if is_reference else self.model_class
         model = model_class(case.mode, device, case.batch_size, seed=case.seed)
-        if not self.drops_out:
-            without_dropout(model)
-        self._switch_fake_quantization(model)
+        self._change_for_check(model)
         if is_reference and case.precision.is_quantized:
             apply_precision(model, Precision.BF16)  # the same weights and data, before they are quantized
             quantize_reference(model, case.precision)

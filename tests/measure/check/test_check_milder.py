@@ -1,0 +1,183 @@
+"""Where a network amplifies rounding so much that little is left to judge by, it is judged with milder weights."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from classifier import CPU, Classifier, Compilers, check, timed_and_checked
+from torch import Tensor, nn
+
+from torchzoo.case import Mode, Precision
+from torchzoo.measure.check.milder import RAISED_BY, raise_biases
+from torchzoo.record import CheckStatus, ResultKind
+from torchzoo.tasks import Batch
+
+WIDTH, EXPANDED = 8, 32
+IN_OTHER_WORDS = (
+    f"judged with the biases of its normalizations raised by {RAISED_BY:g}, since with its own nothing to judge by"
+)
+
+
+class Block(nn.Module):
+    """An inverted residual of MobileNetV2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(WIDTH, EXPANDED, 1, bias=False),
+            nn.BatchNorm2d(EXPANDED),
+            nn.ReLU(),
+            nn.Conv2d(EXPANDED, EXPANDED, 3, padding=1, groups=EXPANDED, bias=False),
+            nn.BatchNorm2d(EXPANDED),
+            nn.ReLU(),
+            nn.Conv2d(EXPANDED, WIDTH, 1, bias=False),
+            nn.BatchNorm2d(WIDTH),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.body(x)
+        return out
+
+
+class Amplifying(Classifier):
+    """Its many layers amplify rounding: of half of the gradients in bf16, nobody can say whether they are right."""
+
+    blocks = 8
+
+    def build_network(self) -> nn.Module:
+        stem = [nn.Conv2d(3, WIDTH, 3, padding=1, bias=False), nn.BatchNorm2d(WIDTH), nn.ReLU()]
+        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTH, 3)]
+        return nn.Sequential(*stem, *(Block() for _ in range(self.blocks)), *head)
+
+    def build_batch(self) -> Batch:
+        return Batch((self.data.uniform(16, 3, 8, 8),), self.data.labels(16, 3))
+
+
+class AmplifyingMore(Amplifying):
+    """Of most of them."""
+
+    blocks = 12
+
+
+def rounds_otherwise(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    """As right as eager, but its weights differ by a rounding to bf16."""
+
+    def rounded(x: Any) -> Any:
+        if not (isinstance(x, Tensor) and x.requires_grad):
+            return x
+        signs = torch.randint(-1, 2, x.shape, generator=torch.Generator().manual_seed(7))
+        return x * (1 + 2**-9 * signs)
+
+    return lambda *args: graph(*map(rounded, args))
+
+
+class _Stretched(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return 1.5 * gradient
+
+
+def stretches_gradients(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    """Those of all convolutions."""
+    run = rounds_otherwise(graph, _)
+
+    def stretched(x: Any) -> Any:
+        return _Stretched.apply(x) if isinstance(x, Tensor) and x.requires_grad and x.ndim == 4 else x
+
+    return lambda *args: run(*map(stretched, args))
+
+
+@pytest.mark.parametrize("model_class", [Amplifying, AmplifyingMore])
+@pytest.mark.parametrize(
+    ("compiler", "status"), [(rounds_otherwise, CheckStatus.CORRECT), (stretches_gradients, CheckStatus.INCORRECT)]
+)
+def test_where_rounding_is_amplified_the_timed_code_is_judged_with_milder_weights(
+    backend: Callable[..., str],
+    compiler: Callable[..., Any],
+    status: CheckStatus,
+    model_class: type[Amplifying],
+) -> None:
+    compilers = Compilers(backend, compiler)
+    found = timed_and_checked(model_class, Mode.TRAIN, compilers.name, precision=Precision.AMP)
+    assert found.status is status, found
+    assert found.reason.startswith(f"{IN_OTHER_WORDS}: gradients: for ")
+    assert compilers.graphs == 1  # weights are inputs: nothing is compiled anew
+    (gradients,) = [one for one in found.comparisons if one.what is ResultKind.GRADIENTS]
+    assert gradients.tensors_not_judged < gradients.tensors / 4
+
+
+def test_without_a_backend_nothing_is_judged_with_other_weights() -> None:
+    assert "raised" not in check(Amplifying, Mode.TRAIN, precision=Precision.AMP).reason
+
+
+class Deep(Classifier):
+    """Rounding to TF32 is enough for it."""
+
+    def build_network(self) -> nn.Module:
+        layers = [[nn.Linear(EXPANDED, EXPANDED, bias=False), nn.BatchNorm1d(EXPANDED), nn.ReLU()] for _ in range(24)]
+        return nn.Sequential(nn.Linear(6, EXPANDED), *itertools.chain(*layers), nn.Linear(EXPANDED, 3))
+
+
+def scales_inside_where_tf32_is_allowed(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    def stretched(x: Any) -> Any:
+        return _Stretched.apply(x) if isinstance(x, Tensor) and x.shape == (EXPANDED, EXPANDED) else x
+
+    return lambda *args: graph(*(map(stretched, args) if torch.backends.cudnn.allow_tf32 else args))
+
+
+@pytest.mark.usefixtures("_a_device_with_tf32")
+def test_at_tf32_fp32_decides_what_looks_wrong_with_milder_weights(backend: Callable[..., str]) -> None:
+    found = check(Deep, Mode.TRAIN, backend(scales_inside_where_tf32_is_allowed))
+    assert (found.status, found.judged_at) == (CheckStatus.CORRECT, Precision.FP32), found
+
+
+class Normalized(Classifier):
+    """A normalization of each kind, and one layer that stands in two places."""
+
+    def build_network(self) -> nn.Module:
+        shared = nn.BatchNorm1d(6)
+        return nn.Sequential(
+            shared, shared, nn.BatchNorm1d(6, affine=False), nn.GroupNorm(2, 6), nn.LayerNorm(6), nn.Linear(6, 3)
+        )
+
+
+def test_each_bias_of_a_batch_instance_or_group_normalization_is_raised_once() -> None:
+    model = Normalized(Mode.TRAIN, CPU, 4)
+    (network,) = model.networks().values()
+    before = {name: parameter.clone() for name, parameter in network.named_parameters()}
+    raise_biases(model)
+    raised = {name for name, parameter in network.named_parameters() if not torch.equal(parameter, before[name])}
+    assert raised == {"0.bias", "3.bias"}
+    assert torch.equal(network.state_dict()["0.bias"], torch.full((6,), RAISED_BY))
+
+
+class _Branches(nn.Module):
+    """One that is easy to judge, and a small part of one in which rounding decides everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calm = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3))
+        self.wild = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.calm(x) + 1e-3 * torch.sin(1000 * self.wild(x))
+        return out
+
+
+class Partly(Classifier):
+    def build_network(self) -> nn.Module:
+        return _Branches()
+
+
+def test_a_correct_result_says_what_could_not_be_judged(backend: Callable[..., str]) -> None:
+    found = check(Partly, Mode.TRAIN, backend(rounds_otherwise), precision=Precision.AMP)
+    assert found.status is CheckStatus.CORRECT, found
+    assert found.reason.startswith("nothing to judge by: gradients: for 2 of 8 tensors, network.wild.")
