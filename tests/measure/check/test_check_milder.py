@@ -12,8 +12,10 @@ from classifier import CPU, Classifier, Compilers, check, timed_and_checked
 from torch import Tensor, nn
 
 from torchzoo.case import Mode, Precision
+from torchzoo.measure.check.check import _amplifies_rounding
+from torchzoo.measure.check.judging import Judged
 from torchzoo.measure.check.milder import RAISED_BY, raise_biases
-from torchzoo.record import CheckStatus, ResultKind
+from torchzoo.record import CheckStatus, ResultComparison, ResultKind
 from torchzoo.tasks import Batch
 
 WIDTH, EXPANDED = 8, 32
@@ -112,6 +114,29 @@ def test_where_rounding_is_amplified_the_timed_code_is_judged_with_milder_weight
     assert compilers.graphs == 1  # weights are inputs: nothing is compiled anew
     (gradients,) = [one for one in found.comparisons if one.what is ResultKind.GRADIENTS]
     assert gradients.tensors_not_judged < gradients.tensors / 4
+
+
+def judged(what: ResultKind, allowed: list[float]) -> Judged:
+    comparison = ResultComparison(
+        what=what, worst="0", error=0.1, eager_error=0.1, tolerance=0.05, is_close=True, tensors=len(allowed)
+    )
+    errors = dict.fromkeys(map(str, range(len(allowed))), 0.1)
+    return Judged(comparison, errors, dict(zip(errors, allowed, strict=True)), not_close=0)
+
+
+def test_rounding_is_amplified_where_it_makes_more_than_a_tenth_of_the_gradients_useless() -> None:
+    assert not _amplifies_rounding(judged(ResultKind.GRADIENTS, [0.8] * 9 + [1.0]))
+    assert _amplifies_rounding(judged(ResultKind.GRADIENTS, [0.1] * 8 + [1.0] * 2))
+    assert not _amplifies_rounding(judged(ResultKind.PARAMETERS, [1.0] * 10))  # may be twice as far off
+
+
+def test_what_looks_wrong_with_milder_weights_stays_open_while_rounding_is_still_amplified(
+    backend: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchzoo.measure.check.check._amplifies_rounding", lambda _: True)
+    found = timed_and_checked(Amplifying, Mode.TRAIN, backend(stretches_gradients), precision=Precision.AMP)
+    assert found.status is not CheckStatus.INCORRECT
+    assert found.reason.startswith("nothing to judge by: gradients: for ")
 
 
 def test_without_a_backend_nothing_is_judged_with_other_weights() -> None:

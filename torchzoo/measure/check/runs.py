@@ -80,6 +80,7 @@ class Runs:
     has_fake_quantization: bool = False  # known after the first run
     raises_biases: bool = False  # of normalizations, so that the network amplifies rounding less
     has_raisable_biases: bool = False  # known after the first run
+    amplifies_rounding: bool = False  # so much that many gradients are useless; known after results were judged
     draws_random: bool = False  # whether eager's step does; known after the first run
     was_timed: bool = False  # the case's code has been compiled in this process, and timed
     was_checked: bool = False  # Dynamo holds the code that the candidate's run in here ran
