@@ -10,7 +10,10 @@ ones that are timed: deterministic algorithms are not asked for.
 Where a step draws no random numbers, the candidate runs the very code that was timed. Dynamo keeps compiled code by the
 Python code that it came from, and a new model of the same class passes its guards. Dynamo is told to fail rather than
 to compile. If it fails, the candidate is compiled anew. What was compiled at TF32 can be run at fp32, too: libraries
-read the flag when they are called. Then Dynamo is told to skip its guards, since one of them may ask for that flag.
+read the flag when they are called. Then Dynamo is told to skip its guards, since one of them may ask for that flag. The
+guard on the precision of matrix products is never skipped, so what was compiled at `--precision tf32` is compiled anew.
+
+Where a network amplifies rounding, its weights are changed, too (`milder`).
 """
 
 from __future__ import annotations
