@@ -228,6 +228,17 @@ def test_the_table_says_totals_outliers_and_what_to_do_next(full: Path, capsys: 
     assert MESSAGE.split(" | ")[0] in " ".join(text.split())
 
 
+def test_of_several_runs_those_that_have_failures_are_run_again(
+    full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = record(measured(), model="model_of_its_own")
+    there = read_run(full).manifest
+    other = keep(tmp_path / "other", [good], environment=there.environment, settings=there.settings)
+    *_, page, again = report(capsys, str(other), str(full)).splitlines()
+    assert page == f"all in a browser: torchzoo report {other} {full} --format html -o report.html"
+    assert again == f"what failed, again: torchzoo run --resume {full} --retry-failed"
+
+
 def test_json_is_one_document_and_jsonl_the_records(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(report(capsys, str(full), "--format", "json"))
     assert len(document["rows"]) == len(read_run(full).records)

@@ -91,12 +91,13 @@ def next_steps(results: Sequence[CaseResult]) -> list[str]:
     if not results:
         return []
     shown = next((result for result in results if result.failures or result.measured), results[0])
-    run = str(shown.run)
-    again = f"what failed, again: {shell_line(['torchzoo', 'run', '--resume', run, '--retry-failed'])}"
+    runs = dict.fromkeys(str(result.run) for result in results)
+    failed_in = dict.fromkeys(str(result.run) for result in results if result.failures)
+    again = (shell_line(["torchzoo", "run", "--resume", run, "--retry-failed"]) for run in failed_in)
     return [
-        f"one case in full: {shell_line(['torchzoo', 'show', run, *shown.case.label().split()])}",
-        f"all in a browser: {shell_line(['torchzoo', 'report', run, '--format', 'html', '-o', 'report.html'])}",
-        *([again] if any(result.failures for result in results) else []),
+        f"one case in full: {shell_line(['torchzoo', 'show', str(shown.run), *shown.case.label().split()])}",
+        f"all in a browser: {shell_line(['torchzoo', 'report', *runs, '--format', 'html', '-o', 'report.html'])}",
+        *(f"what failed, again: {line}" for line in again),
     ]
 
 
