@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from classifier import CPU, Classifier, Compilers, check, timed_and_checked
+from classifier import CPU, Classifier, Compilers, check, timed_and_checked, with_scaled_gradient
 from torch import Tensor, nn
 
 from torchzoo.case import Mode, Precision
@@ -77,22 +77,13 @@ def rounds_otherwise(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
     return lambda *args: graph(*map(rounded, args))
 
 
-class _Stretched(torch.autograd.Function):
-    @staticmethod
-    def forward(_: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(_: Any, gradient: Tensor) -> Tensor:
-        return 1.5 * gradient
-
-
 def stretches_gradients(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
     """Those of all convolutions."""
     run = rounds_otherwise(graph, _)
 
     def stretched(x: Any) -> Any:
-        return _Stretched.apply(x) if isinstance(x, Tensor) and x.requires_grad and x.ndim == 4 else x
+        is_weight = isinstance(x, Tensor) and x.requires_grad and x.ndim == 4
+        return with_scaled_gradient(x, 1.5) if is_weight else x
 
     return lambda *args: run(*map(stretched, args))
 
@@ -153,7 +144,8 @@ class Deep(Classifier):
 
 def scales_inside_where_tf32_is_allowed(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
     def stretched(x: Any) -> Any:
-        return _Stretched.apply(x) if isinstance(x, Tensor) and x.shape == (EXPANDED, EXPANDED) else x
+        is_inside = isinstance(x, Tensor) and x.shape == (EXPANDED, EXPANDED)
+        return with_scaled_gradient(x, 1.5) if is_inside else x
 
     return lambda *args: graph(*(map(stretched, args) if torch.backends.cudnn.allow_tf32 else args))
 

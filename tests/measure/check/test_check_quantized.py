@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from classifier import check, drops_a_relu, is_right
+from classifier import check, drops_a_relu, is_right, with_scaled_gradient
 from torch import Tensor, nn
 
 from examples import CASE, SPEC
@@ -136,18 +136,8 @@ def test_a_backend_that_is_wrong_for_a_quantized_model_is_found(mode: Mode, back
     assert found.status is CheckStatus.INCORRECT
 
 
-class _Halved(torch.autograd.Function):
-    @staticmethod
-    def forward(_: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(_: Any, gradient: Tensor) -> Tensor:
-        return gradient / 2
-
-
 def has_wrong_gradients(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
-    return lambda *args: tuple(_Halved.apply(one) if one.requires_grad else one for one in graph(*args))
+    return lambda *args: tuple(with_scaled_gradient(one, 0.5) if one.requires_grad else one for one in graph(*args))
 
 
 class Deeper(InEightBits):
