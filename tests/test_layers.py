@@ -18,7 +18,7 @@ from torchzoo import tasks
 #: (`errors`, `bounds`, `case` and `settings` come first: they import nothing but what stands before them.)
 LAYERS = (
     ("errors", "bounds"),
-    ("case", "container", "cores", "frames", "heap", "host", "settings", "files", "operators", "peaks"),
+    ("case", "container", "cores", "frames", "heap", "host", "settings", "files", "operators", "peaks", "verdict"),
     ("record",),
     ("decoding",),
     ("store", "stats", "environment", "data"),

@@ -26,8 +26,8 @@ from torchzoo.measure.precision import (
 )
 from torchzoo.measure.quantization import layers_to_quantize, refusals_are_skips
 from torchzoo.model import stored_bytes
-from torchzoo.record import CheckStatus
 from torchzoo.settings import Pass
+from torchzoo.verdict import CheckStatus
 from torchzoo.zoo.catalog import find_models, load_model_class
 from user_models import TINY
 

@@ -22,8 +22,6 @@ from torchzoo.record import (
     ApiSurface,
     Block,
     Breakdown,
-    Check,
-    CheckStatus,
     Compilation,
     Failed,
     FailureKind,
@@ -36,6 +34,7 @@ from torchzoo.record import (
 from torchzoo.report.formats import FORMATS
 from torchzoo.settings import Stage
 from torchzoo.store import RunStore
+from torchzoo.verdict import Check, CheckStatus
 
 
 def broken_down(active_s: float, movement_s: float, **changes: Any) -> Measured:

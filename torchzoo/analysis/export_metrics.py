@@ -11,7 +11,8 @@ from statistics import median
 from torchzoo import backends, stats
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.case import EAGER, Case
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, CheckStatus, Compilation, Measured, Memory
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Compilation, Measured, Memory
+from torchzoo.verdict import CheckStatus
 
 Metrics = dict[str, list[float]]  # name: a value for each process
 

@@ -96,7 +96,7 @@ def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
     import torch
 
     from torchzoo.measure.check.check import check_case
-    from torchzoo.record import CheckStatus
+    from torchzoo.verdict import CheckStatus
 
     case, device = task.case, torch.device(task.case.device)
     if task.slow_from is not None:

@@ -37,16 +37,9 @@ from torchzoo.measure.quantization import refusals_are_skips
 from torchzoo.measure.stages import Stages, Tell
 from torchzoo.measure.variant_run import VariantRun, warmed_up
 from torchzoo.model import Model
-from torchzoo.record import (
-    CANDIDATE_VARIANT,
-    EAGER_VARIANT,
-    Check,
-    DeviceState,
-    HostWatch,
-    Measured,
-    RankResult,
-)
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, DeviceState, HostWatch, Measured, RankResult
 from torchzoo.settings import Pass, Settings, Stage
+from torchzoo.verdict import Check
 from torchzoo.zoo.spec import ModelSpec
 
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 from torchzoo.analysis.cases import CaseResult, unsteady_words
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.throttling import foreign_processes, throttled
-from torchzoo.record import CheckStatus, Failed, HostWatch, Measured, Record, Skipped, StopReason, VariantResult
+from torchzoo.record import Failed, HostWatch, Measured, Record, Skipped, StopReason, VariantResult
 from torchzoo.report import units
 from torchzoo.report.sections import growth
 from torchzoo.stats import STATED_CONFIDENCE
+from torchzoo.verdict import CheckStatus
 
 #: The status of a check, for people.
 CHECK_WORDS = {

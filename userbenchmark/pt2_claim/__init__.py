@@ -15,7 +15,6 @@ from torchzoo.analysis.bootstrap import mean
 from torchzoo.analysis.cases import CaseResult, Status, case_results
 from torchzoo.analysis.totals import RatioSamples, Total, total
 from torchzoo.case import EAGER, Backend, Mode, Precision
-from torchzoo.record import CheckStatus
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, scaled
 from torchzoo.run.plan import Axes
@@ -24,6 +23,7 @@ from torchzoo.settings import Pass, Settings, Stage, StageLimits
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
 from torchzoo.userbenchmark import Choice, counted, percent
+from torchzoo.verdict import CheckStatus
 
 #: How much AMP counts in the claim's mean of both precisions.
 AMP_WEIGHT = 0.75

@@ -16,8 +16,8 @@ from torchzoo.measure.check.check import check_case
 from torchzoo.measure.precision import apply_precision, inspect_step
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
-from torchzoo.record import Check
 from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.verdict import Check
 
 CPU = torch.device("cpu")
 

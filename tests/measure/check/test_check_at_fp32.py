@@ -12,7 +12,7 @@ from classifier import AlwaysDropping, Classifier, Compilers, adds_a_half, check
 from torch import Tensor, nn
 
 from torchzoo.case import Mode, Precision
-from torchzoo.record import CheckStatus
+from torchzoo.verdict import CheckStatus
 
 
 class Steep(nn.Module):

@@ -15,8 +15,9 @@ from torchzoo.case import Mode, Precision
 from torchzoo.measure.check.check import _amplifies_rounding
 from torchzoo.measure.check.judging import Judged
 from torchzoo.measure.check.milder import RAISED_BY, raise_biases
-from torchzoo.record import CheckStatus, ResultComparison, ResultKind
+from torchzoo.record import ResultKind
 from torchzoo.tasks import Batch
+from torchzoo.verdict import CheckStatus, ResultComparison
 
 WIDTH, EXPANDED = 8, 32
 IN_OTHER_WORDS = (

@@ -37,7 +37,7 @@ from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLO
 from torchzoo.measure.lending import Lending
 from torchzoo.measure.memory import free_memory
 from torchzoo.model import Model
-from torchzoo.record import Check, CheckStatus, ResultComparison
+from torchzoo.verdict import Check, CheckStatus, ResultComparison
 from torchzoo.zoo.spec import ModelSpec
 
 #: Host memory of the runs after eager's first, in units of what that one left: another one, the reference with the

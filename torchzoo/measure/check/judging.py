@@ -19,7 +19,7 @@ from torchzoo.case import Case, Precision, ResultKind
 from torchzoo.measure.check.reference import Reference
 from torchzoo.measure.check.results import Results
 from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED, tolerance_of
-from torchzoo.record import ResultComparison
+from torchzoo.verdict import ResultComparison
 from torchzoo.zoo.rules import ToleranceRule
 
 

@@ -35,8 +35,9 @@ from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.operators import ApiSurface, OperatorShapes
-from torchzoo.record import Breakdown, Check, Energy, Flops, Growth
+from torchzoo.record import Breakdown, Energy, Flops, Growth
 from torchzoo.settings import Pass, Settings
+from torchzoo.verdict import Check
 from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
