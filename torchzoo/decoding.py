@@ -12,7 +12,7 @@ import msgspec
 from torchzoo.bounds import Count, PositiveCount
 from torchzoo.case import EAGER
 from torchzoo.errors import TorchzooError
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, SCHEMA_VERSION, Manifest, Measured, Record
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, SCHEMA_VERSION, Checked, Manifest, Measured, Record
 
 
 class DecodeError(TorchzooError):
@@ -69,6 +69,8 @@ def decode_record(line: bytes) -> Record:
         _check_times(record.started_at, record.finished_at)
         if isinstance(record.outcome, Measured):
             _check_measured(record, record.outcome)
+        if isinstance(record.outcome, Checked) and record.case.batch_size is None:
+            raise DecodeError("it was checked without a batch size")
     except _UNREADABLE as error:
         raise DecodeError(str(error)) from error
     return record

@@ -33,7 +33,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Facts of kind `other` that must be equal for records to stand in one report or one run; the packages too.
-_REQUIRED = frozenset({"python", "threads", "compile caches"})
+_REQUIRED = frozenset({"python", "threads", "compile caches", "timing"})
 
 _Facts = dict[tuple[DifferenceKind, str], str]
 
@@ -201,6 +201,7 @@ def _facts(manifest: Manifest, *, gpus: str | None) -> _Facts:
     facts[kind.OTHER, "threads"] = settings.threads
     facts[kind.OTHER, "compile caches"] = settings.cache
     facts[kind.OTHER, "workers"] = settings.jobs
+    facts[kind.OTHER, "timing"] = "yes" if settings.is_timed else "no"
     if any(case.backend != EAGER for case in manifest.cases):
         facts[kind.OTHER, "compile threads"] = settings.compile_threads or "PyTorch's own choice"
     return {key: str(value) for key, value in facts.items() if value not in (None, "")}

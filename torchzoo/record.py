@@ -314,6 +314,25 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
         return self.check is not None and self.check.status is CheckStatus.INCORRECT
 
 
+class Checked(msgspec.Struct, frozen=True, kw_only=True, tag="checked"):
+    """The results of a case were checked, and nothing was timed. The fields are those of `Measured`."""
+
+    check: Check
+    graphs: Count | None  # that Dynamo captured meanwhile; None for eager
+    parameters: Count
+    operator_dtypes: dict[str, Count]
+    precision_flags: dict[str, str]
+    threads: PositiveCount
+    device_name: str
+    put_back: tuple[str, ...] = ()
+    stage_seconds: dict[str, Seconds] = {}
+    stage_cpu_seconds: dict[str, Seconds] = {}
+
+    @property
+    def is_incorrect(self) -> bool:
+        return self.check.status is CheckStatus.INCORRECT
+
+
 class Skipped(msgspec.Struct, frozen=True, kw_only=True, tag="skipped"):
     reason: str
 
@@ -326,7 +345,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     log: str = ""  # path of the worker's output
 
 
-Outcome = Measured | Skipped | Failed
+Outcome = Measured | Checked | Skipped | Failed
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ class Pass(enum.StrEnum):
     MEMORY_ALONE = "memory_alone"
     LEAK_CHECK = "leak_check"
     CHECK = "check"
+    CHECK_ONLY = "check_only"  # the check without what all others come after: nothing is timed
 
 
 #: The worker itself ends the process in which the candidate is alone. It has so long to do it.
@@ -101,3 +102,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     passes: tuple[Pass, ...] = ()
     trace_dir: str | None = None  # where the breakdown's Chrome traces are kept
     debug_dir: str | None = None  # where structured traces of compiling are kept, and scripts that reproduce failures
+
+    @property
+    def is_timed(self) -> bool:
+        return Pass.CHECK_ONLY not in self.passes
+
+    @property
+    def checks(self) -> bool:
+        """Whether results are checked, after the timing or without it."""
+        return Pass.CHECK in self.passes or not self.is_timed

@@ -40,7 +40,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ("--bs 32", "--batch-size 32"),
         ("--amp", "--precision amp"),
         ("--precision fp16 --channels-last", "--precision fp16 --memory-format channels_last"),
-        ("--accuracy", "--check"),
+        ("--accuracy", "--check-only"),
         ("--cold-start", "--cache cold"),
     ],
 )
@@ -51,7 +51,7 @@ def test_options_that_are_understood(theirs: str, ours: str) -> None:
 def test_an_understood_option_changes_the_request() -> None:
     """The test above would pass if both sides were ignored."""
     assert request("--torchdynamo", "inductor") != request()
-    assert request("--accuracy").settings.passes == ("check",)
+    assert request("--accuracy").settings.passes == ("check_only",)
     assert len({str(request(*words.split())) for words in ("", "--amp", "--channels-last", "--test train")}) == 4
 
 

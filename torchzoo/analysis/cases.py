@@ -15,17 +15,19 @@ from torchzoo.analysis.reproduce import command
 from torchzoo.analysis.throttling import foreign_processes
 from torchzoo.case import EAGER, Case, Domain
 from torchzoo.provenance import report_differences
-from torchzoo.record import Compilation, Failed, Manifest, Measured, Outcome, Record, Skipped
+from torchzoo.record import Checked, Compilation, Failed, Manifest, Measured, Outcome, Record, Skipped
 from torchzoo.store import Run, StoreError, read_run
+from torchzoo.verdict import Check, CheckStatus
 
 
 class Status(enum.StrEnum):
     """What became of a case; of several repeats, the first of these that one of them has."""
 
     FAILED = "failed"
-    INCORRECT = "incorrect"  # measured, and its results are not eager's
+    INCORRECT = "incorrect"  # measured or checked, and its results are not eager's
     UNSTEADY = "unsteady"  # measured, and compiled again while it was
     PASSED = "passed"
+    CHECKED = "checked"  # not found incorrect; nothing was timed
     SKIPPED = "skipped"
 
 
@@ -44,6 +46,21 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(record.outcome for record in self.records if isinstance(record.outcome, Measured))
 
     @cached_property
+    def checked(self) -> tuple[Checked, ...]:
+        """The outcomes of the repeats that were checked without being timed."""
+        return tuple(record.outcome for record in self.records if isinstance(record.outcome, Checked))
+
+    @property
+    def checks(self) -> tuple[Check | None, ...]:
+        """The check of each repeat that was measured or checked; None where results were not checked."""
+        return (*(one.check for one in self.measured), *(one.check for one in self.checked))
+
+    @property
+    def wrong_checks(self) -> tuple[Check, ...]:
+        """Of the repeats whose results are not eager's."""
+        return tuple(one for one in self.checks if one is not None and one.status is CheckStatus.INCORRECT)
+
+    @cached_property
     def failures(self) -> tuple[Failed, ...]:
         """The outcomes of the repeats that failed."""
         return tuple(record.outcome for record in self.records if isinstance(record.outcome, Failed))
@@ -52,11 +69,13 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def status(self) -> Status:
         if self.failures:
             return Status.FAILED
-        if any(measured.is_incorrect for measured in self.measured):
+        if self.wrong_checks:
             return Status.INCORRECT
         if any(measured.is_unsteady for measured in self.measured):
             return Status.UNSTEADY
-        return Status.PASSED if self.measured else Status.SKIPPED
+        if self.measured:
+            return Status.PASSED
+        return Status.CHECKED if self.checked else Status.SKIPPED
 
     @property
     def passed(self) -> bool:
@@ -66,6 +85,11 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def could_run(self) -> bool:
         return self.status is not Status.SKIPPED
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its run measures times. If not, the case has a verdict on its results at best, and no figure."""
+        return self.manifest.settings.is_timed
 
     @property
     def host_was_slow(self) -> bool:
@@ -84,8 +108,8 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def shown(self) -> Record:
-        """The record that stands for the case: of a repeat that failed, else was measured, else was skipped."""
-        return min(self.records, key=lambda record: (Failed, Measured, Skipped).index(type(record.outcome)))
+        """The record that stands for the case: of a repeat that failed; else of one that ran; else of one skipped."""
+        return min(self.records, key=lambda record: (Failed, Measured, Checked, Skipped).index(type(record.outcome)))
 
     @property
     def outcome(self) -> Outcome:
@@ -120,9 +144,8 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if isinstance(outcome, Failed):
             repeats = f" (in {len(self.failures)} of {len(self.records)} repeats)" if len(self.records) > 1 else ""
             return f"{outcome.kind} in {outcome.stage}: {outcome.message}{repeats}"
-        wrong = next((measured.check for measured in self.measured if measured.is_incorrect), None)
-        if wrong is not None:
-            return f"its results are not eager's: {wrong.reason}"
+        if self.wrong_checks:
+            return f"its results are not eager's: {self.wrong_checks[0].reason}"
         late = [one for measured in self.measured for one in measured.late_compilations.values()]
         return unsteady_words(late[0]) if late else ""
 

@@ -184,24 +184,24 @@ def _processes(old: CaseResult, new: CaseResult, *, in_turns: bool) -> tuple[Seq
 
 #: A case that could run, and gave no result to trust.
 BAD = (Status.FAILED, Status.INCORRECT)
+#: One without anything wrong.
+GOOD = (Status.PASSED, Status.CHECKED)
 
 
 def _status_text(result: CaseResult) -> str:
     """`failed, timeout in build: took longer than 9 s (in 1 of 5 processes)`."""
-    if result.status is Status.PASSED:
-        return "measured"
+    if result.status in GOOD:
+        return "measured" if result.measured else "checked"
     if result.status is Status.UNSTEADY:
         return f"unsteady: {result.reason}"
     if result.status is Status.SKIPPED:
         return f"skipped: {result.reason}"
-    wrong = [measured.check for measured in result.measured if measured.is_incorrect]
-    count = len(result.failures) + len(wrong)
+    count = len(result.failures) + len(result.wrong_checks)
     several = f" (in {count} of {len(result.records)} processes)" if len(result.records) > 1 else ""
     if result.failures:
         failure = result.failures[0]
         return f"failed, {failure.kind} in {failure.stage}: {failure.message}{several}"
-    assert wrong[0] is not None
-    return f"incorrect: {wrong[0].reason}{several}"
+    return f"incorrect: {result.wrong_checks[0].reason}{several}"
 
 
 def status_change(old: Status | None, new: Status | None) -> Change | None:
@@ -210,11 +210,11 @@ def status_change(old: Status | None, new: Status | None) -> Change | None:
         return Change.NEW if old is None else Change.GONE
     if new in BAD:
         return None if old in BAD else Change.NEWLY_FAILING
-    if new is old:
+    if new is old or (new in GOOD and old in GOOD):
         return None
     if new is Status.UNSTEADY:
         return Change.NEWLY_UNSTEADY
-    return Change.NEWLY_PASSING if new is Status.PASSED else Change.NEWLY_SKIPPED
+    return Change.NEWLY_PASSING if new in GOOD else Change.NEWLY_SKIPPED
 
 
 def _changes(old: _Results, new: _Results) -> list[StatusChange]:

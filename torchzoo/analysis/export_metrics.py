@@ -12,7 +12,7 @@ from torchzoo import backends, stats
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.case import EAGER, Case
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Compilation, Measured, Memory
-from torchzoo.verdict import CheckStatus
+from torchzoo.verdict import Check, CheckStatus
 
 Metrics = dict[str, list[float]]  # name: a value for each process
 
@@ -54,9 +54,9 @@ def most_used_dtype(measured: Sequence[Measured]) -> str | None:
     return max(counts, key=lambda dtype: counts[dtype]) if counts else None
 
 
-def worst_check(measured: Iterable[Measured]) -> CheckStatus | None:
+def worst_check(checks: Iterable[Check | None]) -> CheckStatus | None:
     """The worst status of a case's checks; None without checks, or if one had no reference to judge by."""
-    found = {one.check.status for one in measured if one.check is not None}
+    found = {one.status for one in checks if one is not None}
     for status in (CheckStatus.INCORRECT, CheckStatus.NONDETERMINISTIC):
         if status in found:
             return status

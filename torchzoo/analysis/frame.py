@@ -12,7 +12,7 @@ import msgspec
 from torchzoo import stats
 from torchzoo.analysis import leaks
 from torchzoo.analysis.cases import CaseResult, case_results
-from torchzoo.record import Failed, Measured, Skipped, VariantResult
+from torchzoo.record import Checked, Failed, Measured, Skipped, VariantResult
 from torchzoo.stats import Estimate
 from torchzoo.store import read_run
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TEXT, WHOLE, NUMBER, FLAG = "string", "Int64", "Float64", "boolean"
 LATENCY = "seconds of a step, the device synchronised before and after; median"
-MEASURED, SKIPPED, FAILED = "measured", "skipped", "failed"
+MEASURED, CHECKED, SKIPPED, FAILED = "measured", "checked", "skipped", "failed"
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("parallel", TEXT, "what ranks share: none, ddp, fsdp2 or tp"),
     Column("seed", WHOLE, "of weights and data"),
     Column("repeats", WHOLE, "processes that were to measure the case and have a record"),
-    Column("outcome", TEXT, "measured, skipped or failed; of repeats, failed where one failed"),
+    Column("outcome", TEXT, "measured, checked, skipped or failed; of repeats, failed where one failed"),
     Column("reason", TEXT, "why it was skipped, failed, or is incorrect"),
     Column("failure_kind", TEXT, "oom_device, oom_host, timeout, crashed or error"),
     Column("failure_stage", TEXT, "stage in which it failed"),
@@ -167,12 +167,21 @@ def values(result: CaseResult) -> dict[str, Any]:
         found.update(failure_kind=str(outcome.kind), failure_stage=str(outcome.stage), failure_message=outcome.message)
     if result.figures is not None:
         found.update(_measured(result))
+    if isinstance(outcome, Checked):
+        found.update(
+            device_name=outcome.device_name,
+            parameters=outcome.parameters,
+            threads=outcome.threads,
+            graphs=outcome.graphs,
+            check_status=str(outcome.check.status),
+            check_reason=outcome.check.reason or None,
+        )
     return found
 
 
 def outcome_name(result: CaseResult) -> str:
-    """`measured`, `skipped` or `failed`."""
-    return {Measured: MEASURED, Skipped: SKIPPED, Failed: FAILED}[type(result.outcome)]
+    """`measured`, `checked`, `skipped` or `failed`."""
+    return {Measured: MEASURED, Checked: CHECKED, Skipped: SKIPPED, Failed: FAILED}[type(result.outcome)]
 
 
 def _measured(result: CaseResult) -> dict[str, Any]:

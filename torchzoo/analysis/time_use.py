@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from torchzoo.record import Measured, Record
+from torchzoo.record import Checked, Measured, Record
 from torchzoo.settings import Stage
 
 
@@ -18,7 +18,7 @@ class TimeUse(msgspec.Struct, frozen=True, kw_only=True):
     processes: int
     wall_s: float  # from the first worker's start to the last worker's end
     windows_s: dict[str, float]  # time inside measuring windows, by lane
-    cpu_s: dict[str, float]  # CPU time of measured cases, by stage
+    cpu_s: dict[str, float]  # CPU time of the cases that were measured or checked, by stage
 
 
 def time_use(records: Sequence[Record]) -> TimeUse | None:
@@ -34,6 +34,7 @@ def time_use(records: Sequence[Record]) -> TimeUse | None:
         assert record.lane is not None
         if isinstance(record.outcome, Measured):
             windows_s[record.lane] += record.outcome.stage_seconds.get(Stage.MEASURE, 0.0)
+        if isinstance(record.outcome, Measured | Checked):
             for stage, spent_s in record.outcome.stage_cpu_seconds.items():
                 cpu_s[stage] += spent_s
     return TimeUse(processes=len(ran), wall_s=(ended - began).total_seconds(), windows_s=windows_s, cpu_s=cpu_s)

@@ -64,7 +64,8 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
     axis: str  # what the group has in common: all, mode, domain, backend, precision, device, bound
     name: str
     measured: int
-    incorrect: int  # among the measured: their results are not eager's
+    checked: int  # and not timed
+    incorrect: int  # among the measured and the checked: their results are not eager's
     failed: int
     skipped: int
     compared: int  # cases with a candidate that passed
@@ -78,15 +79,15 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> int:
-        return self.measured - self.incorrect
+        return self.measured + self.checked - self.incorrect
 
     @property
     def could_run(self) -> int:
-        return self.measured + self.failed
+        return self.measured + self.checked + self.failed
 
     @property
     def pass_rate(self) -> float | None:
-        """Of the cases that could run (not skipped), the share that was measured and not found incorrect."""
+        """Of the cases that could run (were not skipped), the share that passed."""
         return self.passed / self.could_run if self.could_run else None
 
 
@@ -171,14 +172,15 @@ def _by_axes(
 
 def total(axis: str, name: str, results: Sequence[CaseResult], samples: RatioSamples) -> Total:
     """What one group of cases comes to; `samples` must hold all of them."""
-    candidates = [result for result in results if result.has_candidate and result.could_run]
+    candidates = [result for result in results if result.has_candidate and result.is_timed and result.could_run]
     compared = [result for result in candidates if result.passed]
     steady = [result for result in candidates if result.status is not Status.UNSTEADY]
     statuses = [result.status for result in results]
     return Total(
         axis=axis,
         name=name,
-        measured=sum(status in (Status.PASSED, Status.INCORRECT, Status.UNSTEADY) for status in statuses),
+        measured=sum(bool(result.measured) and not result.failures for result in results),
+        checked=sum(bool(result.checked) and not result.failures for result in results),
         incorrect=statuses.count(Status.INCORRECT),
         failed=statuses.count(Status.FAILED),
         skipped=statuses.count(Status.SKIPPED),
@@ -210,7 +212,7 @@ class RatioSamples:
             )
         }
         for result in results:
-            if not result.has_candidate or result.status is Status.UNSTEADY:
+            if not result.has_candidate or not result.is_timed or result.status is Status.UNSTEADY:
                 continue
             if not result.passed:
                 self._of["speedup_or_1"][id(result)] = bootstrap_case(result.case, [[1.0]])

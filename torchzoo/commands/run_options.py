@@ -171,13 +171,16 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
 
 
 def _add_passes(parser: argparse.ArgumentParser) -> None:
-    passes = parser.add_argument_group("passes", "more about each case, in steps of their own after the timing")
+    passes = parser.add_argument_group(
+        "passes", "more about each case, in steps of their own after the timing (--check-only: instead of it)"
+    )
     for one, text in {
         Pass.BREAKDOWN: "where a step's wall time goes: the device computes, moves data, idles; the longest kernels",
         Pass.OP_SHAPES: "operators by the shapes and dtypes that they take, with their calls and times; "
         "`torchzoo export RUN --format op-shapes` writes them",
         Pass.FLOPS: "operations of a step, what the device achieved of its peak, and what bounds it",
         Pass.CHECK: "results compared with eager's, judged by an fp64 reference",
+        Pass.CHECK_ONLY: "the same, and nothing is timed: many cases are checked at once",
         Pass.MEMORY_ALONE: "peaks of a compiled candidate in a process of its own, in which eager never ran",
         Pass.LEAK_CHECK: "growth of device and host memory over many steps",
         Pass.ENERGY: "joules per step and per sample, by NVML's counter",
@@ -231,7 +234,10 @@ def _passes(arguments: argparse.Namespace) -> tuple[Pass, ...]:
     asked = set(arguments.passes or ())
     if arguments.trace is not None:
         asked.add(Pass.BREAKDOWN)
-    return tuple(one for one in Pass if one in asked)
+    if Pass.CHECK_ONLY in asked and (others := asked - {Pass.CHECK, Pass.CHECK_ONLY}):
+        names = ", ".join(f"--{one.replace('_', '-')}" for one in Pass if one in others)
+        raise UsageError(f"--check-only times nothing: leave it out, or what comes after the timing ({names})")
+    return (Pass.CHECK_ONLY,) if Pass.CHECK_ONLY in asked else tuple(one for one in Pass if one in asked)
 
 
 def _cache_word(text: str) -> str:

@@ -27,7 +27,7 @@ UNDERSTOOD: dict[str, Meaning] = {
     "--inductor": Meaning("backend", "inductor"),
     "--amp": Meaning("precision", "amp"),
     "--channels-last": Meaning("memory_format", "channels_last"),
-    "--accuracy": Meaning("passes", (Pass.CHECK,)),
+    "--accuracy": Meaning("passes", (Pass.CHECK_ONLY,)),
     "--cold-start": Meaning("cache", CacheMode.COLD.value),
 }
 

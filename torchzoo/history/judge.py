@@ -219,7 +219,7 @@ def _why_not_judged(kind: Kind, run: Run) -> str:
     (result,) = case_results(run)
     if result.status in _SAYS_NOTHING.get(kind, {Status.SKIPPED, Status.FAILED}):
         return f"{result.status}: {result.reason}"
-    checks = [one.check for one in result.measured if one.check is not None]
+    checks = [one for one in result.checks if one is not None]
     if kind is Kind.INCORRECT and not any(check.status in _VERDICTS_OF_CHECKS for check in checks):
         reason = next((f": {check.status}, {check.reason}" for check in checks), "")
         return f"there is no verdict on its results{reason}"

@@ -84,7 +84,7 @@ def measure_case(
         raise why_not_measured(not_finite, case, partial(prepared_model, model_class, case, device))
     check = None
     if Pass.CHECK in settings.passes:
-        check = _checked(gang, case, spec, device, stages, lending)
+        check = check_results(gang, case, spec, device, stages, lending)
     stages.close()
     return msgspec.structs.replace(
         measured,
@@ -95,15 +95,24 @@ def measure_case(
     )
 
 
-def _checked(gang: Gang, case: Case, spec: ModelSpec, device: torch.device, stages: Stages, lending: Lending) -> Check:
-    """The check, which builds models of its own: the measured one is gone."""
+def check_results(
+    gang: Gang,
+    case: Case,
+    spec: ModelSpec,
+    device: torch.device,
+    stages: Stages,
+    lending: Lending,
+    *,
+    was_timed: bool = True,
+) -> Check:
+    """The check, which builds models of its own: the one before is gone, which was timed or not."""
     free_memory(device)
     if gang.size > 1:
         stages.enter(Stage.CHECK)
         return passes.check_ranks_of(gang, case)
     stages.enter(Stage.HOLD)
     stages.enter(Stage.CHECK)
-    return passes.check_of(case, spec, gang.member.model_class, device, lending)
+    return passes.check_of(case, spec, gang.member.model_class, device, lending, was_timed=was_timed)
 
 
 def _measure_model(

@@ -17,8 +17,10 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import Case, CompileScope, MemoryFormat, Precision
 from torchzoo.record import Failed
 from torchzoo.report import terminal, units
-from torchzoo.report.remarks import Mark, marks_of
+from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of
+from torchzoo.report.sections.checks import check_of
 from torchzoo.report.text import visible
+from torchzoo.verdict import CheckStatus
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -50,6 +52,7 @@ NAMED = {"seed": "seed", BATCH: "batch"}  # a number alone does not tell which a
 LEFT = {*AXES, MARKS} - {BATCH}  # beside the figures that say so; all other columns are aligned to the right
 LEAST_MODEL_WIDTH, MOST_MODEL_WIDTH = 8, 40
 MOST_MODEL_SHARE = 0.3  # of a wide terminal
+FAILED = "FAILED"
 MOST_NAMES = 10  # of models whose names are too long for their column
 
 
@@ -266,15 +269,22 @@ def _processes(result: CaseResult) -> int:
 
 def _row(result: CaseResult, marks: Sequence[Mark], *, has_processes: bool) -> Row:
     figures = result.measured_figures
-    outcome = result.outcome
-    words = f"FAILED: {outcome.kind} in {outcome.stage}" if isinstance(outcome, Failed) else "skipped"
     axes = {name: visible(text(result.case)) for name, text in AXES.items()}
     return Row(
         axes=axes | ({PROCESSES: str(_processes(result))} if has_processes else {}),
         figures=tuple({one.heading: one.cell(figures) for one in layout} for layout in LAYOUTS) if figures else (),
-        words="" if figures else words,
+        words="" if figures else _words(result),
         marks="".join(mark.letter for mark in marks),
     )
+
+
+def _words(result: CaseResult) -> str:
+    """What became of a case that has no figures."""
+    outcome = result.outcome
+    if isinstance(outcome, Failed):
+        return f"{FAILED}: {outcome.kind} in {outcome.stage}"
+    found = check_of(result)
+    return "skipped" if found is None else CHECK_WORDS[found.status]
 
 
 def _line(row: Row, fit: Fit) -> Any:
@@ -282,7 +292,8 @@ def _line(row: Row, fit: Fit) -> Any:
     axes = {name: row.axes[name] for name in fit.widths if name in row.axes}
     if not row.figures:
         line = f"{_joined(axes, fit)}{' ' * fit.gap}{row.words}"
-        return terminal.text(line, no_wrap=True, overflow="ellipsis", style="red" if row.words != "skipped" else "")
+        is_bad = row.words.startswith((FAILED, CHECK_WORDS[CheckStatus.INCORRECT]))
+        return terminal.text(line, no_wrap=True, overflow="ellipsis", style="red" if is_bad else "")
     doubted = any(letter.isupper() for letter in row.marks)
     line = _joined({**axes, **row.figures[fit.layout], MARKS: row.marks}, fit)
     return terminal.text(line.rstrip(), no_wrap=True, style="red" if doubted else "")

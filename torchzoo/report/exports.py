@@ -64,16 +64,17 @@ def dynamo_csv(run: Run) -> dict[str, str]:
     results = case_results(run)
     for result in results:
         case = result.case
-        if case.backend == EAGER or not (result.measured or result.failures):
+        if case.backend == EAGER or not (result.measured or result.checked or result.failures):
             continue
         stem = _stem(case)
         if case.model in names.setdefault(stem, set()):  # the readers look a model up by its name
             stem += f"_bs{case.batch_size}"
         names.setdefault(stem, set()).add(case.model)
-        tables.setdefault(f"{stem}_performance.csv", [PERFORMANCE]).append(_performance(result))
-        if result.failures or any(one.check is not None for one in result.measured):
+        if result.is_timed:
+            tables.setdefault(f"{stem}_performance.csv", [PERFORMANCE]).append(_performance(result))
+        if result.failures or any(result.checks):
             tables.setdefault(f"{stem}_accuracy.csv", [ACCURACY]).append(_accuracy(result))
-    has_checks = any(one.check is not None for result in results for one in result.measured)
+    has_checks = any(any(result.checks) for result in results)
     return {
         name: csv_text(rows, decimals=6)
         for name, rows in tables.items()
@@ -120,5 +121,5 @@ def accuracy_status(result: CaseResult) -> str:
     """The worst status of the processes, in the harness's words; empty if there was no reference to judge by."""
     if result.failures:
         return _FAILURES.get(result.failures[0].kind, "fail_to_run")
-    worst = worst_check(result.measured)
+    worst = worst_check(result.checks)
     return "" if worst is None else _STATUSES[worst]

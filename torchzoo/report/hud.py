@@ -38,7 +38,7 @@ def hud_v3(run: Run) -> str:
 def _records(run: Run) -> Iterator[dict[str, Any]]:
     dependencies = _dependencies(run.manifest)
     results = case_results(run)
-    has_checks = any(one.check is not None for result in results for one in result.measured)
+    has_checks = any(any(result.checks) for result in results)
     for result in results:
         found = list(_metrics(result, has_checks=has_checks))
         if not found:

@@ -14,6 +14,7 @@ from torchzoo.report.text import csv_text
 
 STATUS_WORDS = {
     Status.PASSED: "measured",
+    Status.CHECKED: "checked, and not timed",
     Status.INCORRECT: "measured, and INCORRECT",
     Status.UNSTEADY: "measured, and UNSTEADY: it is in no mean",
     Status.FAILED: "FAILED",
@@ -33,7 +34,8 @@ def in_full(result: CaseResult) -> Any:
     from rich.console import Group
 
     axes = [(name, text(result.case)) for name, text in AXES.items() if text(result.case)]
-    status = STATUS_WORDS[result.status] + (f": {result.reason}" if result.reason else "")
+    words = "checked, and INCORRECT" if result.checked and result.wrong_checks else STATUS_WORDS[result.status]
+    status = words + (f": {result.reason}" if result.reason else "")
     parts: list[Any] = [
         terminal.text(result.case.label(), style="bold"),
         terminal.hanging(status),
@@ -47,6 +49,8 @@ def in_full(result: CaseResult) -> Any:
             *_samples(result),
             "",
         ]
+    for checked in result.checked:
+        parts += [*map(terminal.hanging, tables.checked_lines(checked)), ""]
     parts += _not_measured(result)
     parts += map(terminal.hanging, _provenance(result))
     return Group(*parts)

@@ -31,7 +31,8 @@ NARROW_HEADINGS = ("group", "passed", "speedup", "all", "cover", "T", "CM", "GM"
 MOST_BREAKS = 5
 #: How to read the totals. It is shown wherever they are.
 TOTALS_NOTE = (
-    "passed: cases that were measured and not found incorrect, of those that could run (skipped ones could not). "
+    "passed: cases that were measured or checked, and not found incorrect, of those that could run (skipped ones "
+    "could not). "
     "Speedups: geometric means over cases with a backend beside eager, with a 95% bootstrap interval over models and "
     "samples; over all cases, one that failed or is incorrect counts as 1.0x. Unsteady cases, which were compiled "
     "again while they were measured, are in no mean. Coverage: cases with a backend beside "

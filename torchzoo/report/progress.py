@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from torchzoo.case import Case
-from torchzoo.record import Failed, Measured, Record, Skipped
+from torchzoo.record import Checked, Failed, Measured, Record, Skipped
 from torchzoo.report import terminal, units
 from torchzoo.report.remarks import one_line
 from torchzoo.run.lanes import Lane
@@ -75,7 +75,7 @@ class Progress:
         self._total = total
         self._before = done
         self._done = done
-        self._counts = {Measured: 0, Skipped: 0, Failed: 0}
+        self._counts = {Measured: 0, Checked: 0, Skipped: 0, Failed: 0}
         self._quiet = quiet
         self._is_live = not quiet and (sys.stderr.isatty() if is_terminal is None else is_terminal)
         self._notebook = notebook or (NotebookDisplay() if in_notebook() else None)
@@ -143,7 +143,8 @@ class Progress:
     def _counted(self) -> str:
         counts = ", ".join(
             f"{self._counts[kind]} {word}"
-            for kind, word in ((Measured, "measured"), (Skipped, "skipped"), (Failed, "failed"))
+            for kind, word in ((Measured, "measured"), (Checked, "checked"), (Skipped, "skipped"), (Failed, "failed"))
+            if self._counts[kind] or kind is not Checked
         )
         return f"{self._done}/{self._total} cases: {counts}"
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torchzoo.analysis.cases import CaseResult, unsteady_words
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.throttling import foreign_processes, throttled
-from torchzoo.record import Failed, HostWatch, Measured, Record, Skipped, StopReason, VariantResult
+from torchzoo.record import Checked, Failed, HostWatch, Measured, Record, Skipped, StopReason, VariantResult
 from torchzoo.report import units
 from torchzoo.report.sections import growth
 from torchzoo.stats import STATED_CONFIDENCE
@@ -235,8 +235,10 @@ def one_line(record: Record) -> str:
     return not_measured_line(outcome)
 
 
-def not_measured_line(outcome: Skipped | Failed) -> str:
-    """`skipped: reason`, or `FAILED (kind in stage): message`."""
+def not_measured_line(outcome: Checked | Skipped | Failed) -> str:
+    """`checked: correct`, `skipped: reason`, or `FAILED (kind in stage): message`."""
+    if isinstance(outcome, Checked):
+        return "; ".join(filter(None, [f"checked: {CHECK_WORDS[outcome.check.status]}", outcome.check.reason]))
     if isinstance(outcome, Skipped):
         return f"skipped: {outcome.reason}"
     return f"FAILED ({outcome.kind} in {outcome.stage}): {outcome.message}"

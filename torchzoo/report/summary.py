@@ -90,7 +90,7 @@ def next_steps(results: Sequence[CaseResult]) -> list[str]:
     """Where more is, as commands that can be copied."""
     if not results:
         return []
-    shown = next((result for result in results if result.failures or result.measured), results[0])
+    shown = next((result for result in results if result.could_run), results[0])
     runs = dict.fromkeys(str(result.run) for result in results)
     failed_in = dict.fromkeys(str(result.run) for result in results if result.failures)
     again = (shell_line(["torchzoo", "run", "--resume", run, "--retry-failed"]) for run in failed_in)
@@ -111,7 +111,10 @@ def counts(run: Run) -> str:
     counted = run_counts(run)
     found, repeats = counted.found, counted.repeats
     wrong = f" ({found.incorrect} of them incorrect)" if found.incorrect else ""
-    parts = [f"{found.measured} measured{wrong}", f"{found.skipped} skipped with a reason", f"{found.failed} failed"]
+    ran = f"{found.measured} measured"
+    if found.checked:
+        ran = f"{ran}, {found.checked} checked" if found.measured else f"{found.checked} checked"
+    parts = [f"{ran}{wrong}", f"{found.skipped} skipped with a reason", f"{found.failed} failed"]
     if counted.missing:
         parts.append(f"{counted.missing} {'processes ' if repeats > 1 else ''}not run")
     rate = "" if found.pass_rate is None else f"; {percent(found.pass_rate)} of those that could run passed"
@@ -178,7 +181,8 @@ def where_time_went(run: Run) -> list[str]:
     ]
     if stages:
         cpu = _share(sum(used.cpu_s.values()), used.wall_s * cores)
-        lines.append(f"CPU time of measured cases: {cpu} of {cores} cores ({stages})")
+        which = "measured" if lanes else "checked"
+        lines.append(f"CPU time of {which} cases: {cpu} of {cores} cores ({stages})")
     return lines
 
 

@@ -10,7 +10,7 @@ import msgspec
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
 from torchzoo.case import Mode, Precision
-from torchzoo.record import Failed, Measured, Record
+from torchzoo.record import Checked, Failed, Measured, Record
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.case_lines import CaseLines, bound, memory
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks_of, what_failed
@@ -34,6 +34,8 @@ def case_detail(record: Record) -> Any:
     lines = [f"{record.case.label()}: {one_line(record)}"]
     if isinstance(record.outcome, Failed):
         lines += record.outcome.traceback.rstrip().split("\n")
+    if isinstance(record.outcome, Checked):
+        return Group(*map(terminal.hanging, [*lines, *checked_lines(record.outcome)]))
     return Group(*terminal.texts(lines))
 
 
@@ -80,6 +82,16 @@ def figures_table(
         *map(terminal.hanging, below),
         *breakdown.kernel_tables(measured, is_cpu=case.device == "cpu"),
     )
+
+
+def checked_lines(checked: Checked) -> list[str]:
+    """What there is to say of a case that was not timed."""
+    threads = "1 thread" if checked.threads == 1 else f"{checked.threads} threads"
+    graphs = "" if checked.graphs is None else f"; {checked.graphs} graphs captured"
+    return [
+        f"{checked.device_name}, {threads}; {checked.parameters:,} parameters{graphs}; nothing was timed",
+        *_check_lines(checked.check),
+    ]
 
 
 def _check_lines(check: Check | None) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torchzoo
 from torchzoo.case import Case
 from torchzoo.files import safe_name
-from torchzoo.record import Failed, FailureKind, Manifest, Measured, Record
+from torchzoo.record import Checked, Failed, FailureKind, Manifest, Measured, Record
 from torchzoo.store import RunStore, write_whole
 
 SCRIPT = "reproduce.py"
@@ -82,7 +82,7 @@ def _what_happened(record: Record) -> str | None:
     outcome = record.outcome
     if isinstance(outcome, Failed):
         return f"torchzoo: {record.case.label()} failed ({outcome.kind} in {outcome.stage}): {outcome.message}"
-    if isinstance(outcome, Measured) and outcome.is_incorrect:
+    if isinstance(outcome, Measured | Checked) and outcome.is_incorrect:
         assert outcome.check is not None
         return f"torchzoo: {record.case.label()} gives wrong results: {outcome.check.reason}"
     return None
@@ -91,7 +91,7 @@ def _what_happened(record: Record) -> str | None:
 def script(record: Record, manifest: Manifest, about: str) -> str:
     """The text of the script. Words of others are in it as literals that can't end where they should not."""
     case, outcome, settings = record.case, record.outcome, manifest.settings
-    is_wrong = isinstance(outcome, Measured)
+    is_wrong = isinstance(outcome, Measured | Checked)
     arguments: dict[str, object] = {}
     if case.world > 1:
         arguments = {

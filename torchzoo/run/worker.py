@@ -28,7 +28,7 @@ from torchzoo.cores import physical_cores, pin
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import attempt, written
 from torchzoo.frames import with_room
-from torchzoo.record import CANDIDATE_VARIANT, Alone, Failed, FailureKind, Measured, Outcome, Skipped
+from torchzoo.record import CANDIDATE_VARIANT, Alone, Checked, Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
 from torchzoo.run.alone import alone_in_process
 from torchzoo.run.debugging import case_folder
@@ -122,7 +122,7 @@ def work(request: Request, connection: Connection) -> None:
         died=lambda rank, code: _rank_died(rank, code, request.log),
         send=lambda why: messages.send(connection, _outcome_line(why, stage, request.log)),
     )
-    shares = request.case.device_type != "cpu" and not ranks and Pass.CHECK in request.settings.passes
+    shares = request.case.device_type != "cpu" and not ranks and request.settings.checks
     lending = partial(lending_to, connection, go) if shares else None
     result = attempt(lambda: _measure(request, tell, window=window, ranks=ranks, lending=lending))
     if isinstance(result, Measured) and alone is not None:
@@ -233,19 +233,21 @@ def _measure(
     window: Callable[[], object],
     ranks: Sequence[Rank] = (),
     lending: Callable[[], Lending] | None = None,
-) -> Measured:
+) -> Measured | Checked:
     from torchzoo.measure.case import measure_case
+    from torchzoo.measure.checked import check_alone
     from torchzoo.measure.gang import Line
 
     _limit_compile_processes(request)
-    return measure_case(
+    measure: Callable[..., Measured | Checked] = check_alone
+    if request.settings.is_timed:
+        measure = partial(measure_case, window=window, gate=_gate(request))
+    return measure(
         request.case,
         request.spec,
         request.lane.device,
         msgspec.structs.replace(request.settings, threads=_threads(request)),
         tell,
-        window=window,
-        gate=_gate(request),
         lending=lending() if lending else None,
         lines=[Line(rank.line) for rank in ranks],
     )

@@ -11,11 +11,10 @@ import torch
 from classifier import CPU, Classifier, Compilers, check, timed_and_checked, with_scaled_gradient
 from torch import Tensor, nn
 
-from torchzoo.case import Mode, Precision
+from torchzoo.case import Mode, Precision, ResultKind
 from torchzoo.measure.check.check import _amplifies_rounding
 from torchzoo.measure.check.judging import Judged
 from torchzoo.measure.check.milder import RAISED_BY, raise_biases
-from torchzoo.record import ResultKind
 from torchzoo.tasks import Batch
 from torchzoo.verdict import CheckStatus, ResultComparison
 

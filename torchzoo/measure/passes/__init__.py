@@ -128,11 +128,13 @@ def flops_and_api_of(step: Callable[[], Any], settings: Settings) -> tuple[Flops
     return flops, api
 
 
-def check_of(case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device, lending: Lending) -> Check:
-    """Whether the case, which was timed in this process, computes what eager computes."""
+def check_of(
+    case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device, lending: Lending, *, was_timed: bool
+) -> Check:
+    """Whether the case, which was timed in this process or not, computes what eager computes."""
     from torchzoo.measure.check.check import check_case
 
-    return check_case(case, spec, model_class, device, was_timed=True, lending=lending)
+    return check_case(case, spec, model_class, device, was_timed=was_timed, lending=lending)
 
 
 def check_ranks_of(gang: Gang, case: Case) -> Check:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult, Status
+from torchzoo.analysis.frame import CHECKED
 from torchzoo.report import units
 from torchzoo.report.remarks import remarks_of
 
@@ -22,6 +23,8 @@ _FILTERS = {
     "precision": "Precision",
     "outcome": "Outcome",
 }
+#: What can have become of a case, the best first. Few runs only check.
+OUTCOMES = (Status.PASSED, Status.CHECKED, Status.INCORRECT, Status.UNSTEADY, Status.FAILED, Status.SKIPPED)
 _AXES = ("mode", "device", "backend", "precision", "memory_format", "compile_scope", "world", "parallel")
 
 
@@ -50,7 +53,8 @@ def filters(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The axes along which a reader can choose cases, with their values."""
     found = []
     for name, label in _FILTERS.items():
-        options = [Status.PASSED, Status.INCORRECT, Status.UNSTEADY, Status.FAILED, Status.SKIPPED]
+        has_checks = any(row["outcome"] == CHECKED for row in rows)
+        options = [one for one in OUTCOMES if one is not Status.CHECKED or has_checks]
         if name != "outcome":
             options = sorted({row[name] for row in rows if row[name] is not None})
         if len(options) > 1:

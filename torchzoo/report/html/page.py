@@ -22,7 +22,7 @@ from torchzoo.report.html.charts import chart_data, figures
 from torchzoo.report.html.offline import inert_json, policy, read_asset, template
 from torchzoo.report.markdown import machines, provenance_line, software
 from torchzoo.report.overview import TOTAL_HEADINGS, TOTALS_NOTE, notes, percent, speed_word, total_cells
-from torchzoo.report.sections import generation, graph_breaks, scaling
+from torchzoo.report.sections import checks, generation, graph_breaks, scaling
 from torchzoo.report.summary import where_time_went
 from torchzoo.report.tables import used_columns
 
@@ -30,6 +30,7 @@ from torchzoo.report.tables import used_columns
 _SPECIAL = (
     ("Generation", generation, ""),
     ("Scaling over ranks", scaling, ""),
+    ("Results checked", checks, checks.EXPLAINED),
     ("Graph breaks by reason", graph_breaks, graph_breaks.EXPLAINED),
 )
 
@@ -119,6 +120,8 @@ def _method(data: ReportData) -> list[str]:
 def _cards(data: ReportData, found: Overview) -> list[dict[str, Any]]:
     everything = found.sections[0].totals[0]
     parts = [f"{everything.measured} measured", f"{everything.failed} failed", f"{everything.skipped} skipped"]
+    if everything.checked:
+        parts[0] = f"{everything.measured} measured, {everything.checked} checked"
     if everything.incorrect:
         parts[0] += f" ({everything.incorrect} incorrect)"
     if data.not_run:

@@ -21,8 +21,8 @@ HEADINGS = ("results checked", *reversed(WORDS.values()), NOT_CHECKED)
 REASON_HEADINGS = ("case", "", "reason")
 EXPLAINED = (
     "Results are compared with a reference, in fp64 where the row says nothing else. Nondeterministic: eager's own "
-    "results differ from run to run. No reference: there is nothing to compare with, for the reason given. Measured "
-    "cases only."
+    "results differ from run to run. No reference: there is nothing to compare with, for the reason given. Cases that "
+    "failed or were skipped are not counted."
 )
 
 
@@ -30,7 +30,7 @@ def rows(results: Sequence[CaseResult]) -> list[tuple[str, ...]]:
     """The cells under `HEADINGS`, for each kind of case; none where nothing was checked."""
     counts: dict[str, Counter[str]] = {}
     for result in results:
-        if result.measured:
+        if result.checks:
             name = f"{comparison_group(result.case)}, {result.case.mode}"
             found = check_of(result)
             counts.setdefault(name, Counter())[NOT_CHECKED if found is None else WORDS[found.status]] += 1
@@ -49,8 +49,7 @@ def reasons(results: Sequence[CaseResult]) -> Iterator[tuple[str, str, str]]:
 
 def check_of(result: CaseResult) -> Check | None:
     """The check of a case: of several processes the worst one. None if one was not checked and no other is worse."""
-    checks = [measured.check for measured in result.measured]
-    present = [one for one in checks if one is not None]
+    present = [one for one in result.checks if one is not None]
     worst = min(present, key=lambda one: list(WORDS).index(one.status), default=None)
-    is_whole = len(present) == len(checks)
+    is_whole = len(present) == len(result.checks)
     return None if worst is not None and worst.status is CheckStatus.CORRECT and not is_whole else worst

@@ -1,0 +1,69 @@
+"""`--check-only`: a case whose results are checked, and whose steps are not timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from classifier import has_a_wrong_gradient, is_right
+
+from torchzoo.backends import NotRunnable
+from torchzoo.case import Backend, Case, Mode, Precision
+from torchzoo.measure.checked import check_alone
+from torchzoo.record import Checked
+from torchzoo.settings import Pass, Settings, Stage
+from torchzoo.verdict import CheckStatus
+from torchzoo.zoo.catalog import find_models
+from user_models import TINY, make_folder
+
+
+def check(
+    zoo: Path,
+    backend: str = "eager",
+    code: str = TINY,
+    *,
+    mode: Mode = Mode.TRAIN,
+    precision: Precision = Precision.DEFAULT,
+    tell: Callable[[Stage], None] = lambda _: None,
+) -> Checked:
+    make_folder(zoo, "tiny", code)
+    case = Case(model="tiny", mode=mode, device="cpu", backend=Backend(backend), precision=precision, batch_size=4)
+    return check_alone(case, find_models([zoo]).spec("tiny"), "cpu", Settings(passes=(Pass.CHECK_ONLY,)), tell)
+
+
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
+def test_a_right_backend_is_correct_and_asks_for_no_window(
+    tmp_path: Path, backend: Callable[..., str], mode: Mode
+) -> None:
+    stages: list[Stage] = []
+    found = check(tmp_path, backend(is_right), mode=mode, tell=stages.append)
+    assert found.check.status is CheckStatus.CORRECT
+    assert found.graphs == 1
+    assert found.parameters == 74
+    assert set(found.operator_dtypes) == {"float32"}
+    assert stages == [Stage.IMPORT, Stage.BUILD, Stage.PREPARE, Stage.WARM_UP, Stage.HOLD, Stage.CHECK]
+    assert set(found.stage_seconds) == set(stages)
+
+
+def test_a_wrong_backend_is_incorrect(tmp_path: Path, backend: Callable[..., str]) -> None:
+    found = check(tmp_path, backend(has_a_wrong_gradient))
+    assert found.is_incorrect
+    assert "gradients" in found.check.reason
+
+
+def test_eager_compiles_nothing(tmp_path: Path) -> None:
+    found = check(tmp_path)
+    assert (found.check.status, found.graphs) == (CheckStatus.CORRECT, None)
+
+
+def test_a_step_that_is_not_what_its_label_says_is_not_checked(tmp_path: Path) -> None:
+    without_autocast = "\n    def eval_step(self):\n        return self.network(*self.batch.inputs)\n"
+    with pytest.raises(NotRunnable, match="changes none of this model's operators"):
+        check(tmp_path, code=TINY + without_autocast, mode=Mode.EVAL, precision=Precision.AMP)
+
+
+def test_training_that_is_not_finite_in_eager_is_not_checked(tmp_path: Path, backend: Callable[..., str]) -> None:
+    code = TINY.replace("cross_entropy(outputs, targets)", "cross_entropy(outputs, targets) * float('nan')")
+    with pytest.raises(NotRunnable, match="not finite after 1 training step: the loss"):
+        check(tmp_path, backend(is_right), code)

@@ -1,0 +1,188 @@
+"""What is shown of a run with `--check-only`: verdicts, and no figure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from examples import INDUCTOR, record, run_of
+from in_this_process import torchzoo
+from kept_runs import against_eager, failed, incorrect, keep
+from torchzoo.analysis.cases import Status, read_report_data
+from torchzoo.analysis.compare import Change, compare_runs
+from torchzoo.analysis.counts import run_counts
+from torchzoo.analysis.frame import load
+from torchzoo.analysis.time_use import time_use
+from torchzoo.cli import main
+from torchzoo.commands.run import has_failures
+from torchzoo.decoding import DecodeError, decode_record
+from torchzoo.files import to_json
+from torchzoo.record import Checked, Record, Skipped
+from torchzoo.report import exports
+from torchzoo.report.hud import hud_v3
+from torchzoo.report.summary import counts
+from torchzoo.settings import Pass, Settings
+from torchzoo.store import StoreError, read_run
+from torchzoo.verdict import Check, CheckStatus
+from user_models import make_folder
+
+MODELS = ("right", "wrong", "dice", "skips", "fails")
+ONLY = Settings(passes=(Pass.CHECK_ONLY,))
+
+
+def checked(status: CheckStatus, reason: str = "") -> Checked:
+    return Checked(
+        check=Check(status=status, reason=reason),
+        graphs=3,
+        parameters=74,
+        operator_dtypes={"float32": 9},
+        precision_flags={},
+        threads=2,
+        device_name="a GPU",
+        stage_seconds={"check": 4.0},
+        stage_cpu_seconds={"check": 3.0},
+    )
+
+
+RECORDS = [
+    record(checked(CheckStatus.CORRECT), backend=INDUCTOR, model="right"),
+    record(checked(CheckStatus.INCORRECT, "loss is off by 40%"), backend=INDUCTOR, model="wrong"),
+    record(checked(CheckStatus.NONDETERMINISTIC, "eager differs"), backend=INDUCTOR, model="dice"),
+    record(Skipped(reason="no way"), backend=INDUCTOR, model="skips"),
+    record(failed("no memory"), backend=INDUCTOR, model="fails"),
+]
+
+
+def kept(path: Path, records: list[Record] = RECORDS) -> Path:
+    return keep(path, records, settings=ONLY)
+
+
+def test_each_case_has_its_verdict_and_no_mean_has_it(tmp_path: Path) -> None:
+    path = kept(tmp_path / "run")
+    cases = {result.case.model: result for result in read_report_data([path]).cases}
+    assert {model: result.status for model, result in cases.items()} == {
+        "right": Status.CHECKED,
+        "wrong": Status.INCORRECT,
+        "dice": Status.CHECKED,
+        "skips": Status.SKIPPED,
+        "fails": Status.FAILED,
+    }
+    assert not any(result.passed for result in cases.values())
+    run = read_run(path)
+    found = run_counts(run).found
+    assert (found.measured, found.checked, found.incorrect, found.passed, found.could_run) == (0, 3, 1, 2, 4)
+    assert (found.comparable, found.passing, found.over_all) == (0, None, None)
+    assert counts(run) == (
+        "5 cases: 3 checked (1 of them incorrect), 1 skipped with a reason, 1 failed; "
+        "50% of those that could run passed"
+    )
+    assert has_failures(run)
+
+
+def test_the_terminal_has_verdicts_for_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = kept(tmp_path / "run")
+    assert main(["report", str(path)]) == 0
+    text = capsys.readouterr().out
+    lines = [re.split(r"  +", line) for line in text.splitlines() if line.startswith(MODELS)]
+    assert {line[0]: line[-1] for line in lines} == {
+        "right": "correct",
+        "wrong": "INCORRECT",
+        "dice": "nondeterministic, not checked",
+        "skips": "skipped",
+        "fails": "FAILED: oom_device in compile",
+    }
+    assert "checked: INCORRECT; loss is off by 40% (1): wrong eval cpu inductor bs4" in " ".join(text.split())
+    assert main(["show", str(path), "wrong"]) == 0
+    text = capsys.readouterr().out
+    assert "\nchecked, and INCORRECT: its results are not eager's: loss is off by 40%\n" in text
+    assert "a GPU, 2 threads; 74 parameters; 3 graphs captured; nothing was timed" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("form", ["md", "html"])
+def test_documents_count_the_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
+    main(["report", str(kept(tmp_path / "run")), "--format", form])
+    text = capsys.readouterr().out
+    assert "Results checked" in text
+    assert "nondeterministic" in text.lower()
+    assert "--check-only" in text  # in the commands
+
+
+def test_the_frame_has_verdicts_and_no_times(tmp_path: Path) -> None:
+    frame = load(kept(tmp_path / "run")).set_index("model")
+    assert dict(frame["outcome"]) == {
+        "right": "checked",
+        "wrong": "checked",
+        "dice": "checked",
+        "skips": "skipped",
+        "fails": "failed",
+    }
+    assert frame.loc["wrong", "check_status"] == "incorrect"
+    assert frame.loc["wrong", "graphs"] == 3
+    assert frame[["latency_s", "speedup", "eager_latency_s"]].isna().all().all()
+
+
+def test_exports_have_accuracy_alone() -> None:
+    run = run_of(RECORDS, settings=ONLY)
+    ((name, text),) = exports.dynamo_csv(run).items()
+    assert name.endswith("_accuracy.csv")
+    assert {row["name"]: row["accuracy"] for row in csv.DictReader(io.StringIO(text))} == {
+        "right": "pass",
+        "wrong": "fail_accuracy",
+        "dice": "eager_two_runs_differ",
+        "fails": "OOM",
+    }
+    assert hud_v3(run).count('"accuracy"') == 4
+    assert "latency" not in hud_v3(run)
+
+
+def test_a_comparison_finds_what_is_newly_wrong() -> None:
+    fine = [record(checked(CheckStatus.CORRECT), backend=INDUCTOR, model=model) for model in ("right", "wrong", "dice")]
+    comparison = compare_runs(run_of(fine), run_of(RECORDS[:3]))
+    assert {one.case.model: one.change for one in comparison.changes} == {"wrong": Change.NEWLY_FAILING}
+    assert comparison.changes[0].base == "checked"
+    timed = [record(against_eager(2.0), backend=INDUCTOR, model=model) for model in ("right", "wrong", "dice")]
+    assert [one.case.model for one in compare_runs(run_of(timed), run_of(RECORDS[:3])).changes] == ["wrong"]
+
+
+def test_it_does_not_stand_in_one_report_with_figures(tmp_path: Path) -> None:
+    timed = keep(tmp_path / "timed", [record(incorrect(2.0), backend=INDUCTOR, model="wrong")])
+    with pytest.raises(StoreError, match="timing is yes and no"):
+        read_report_data([timed, kept(tmp_path / "run")])
+
+
+def test_its_time_has_no_windows() -> None:
+    used = time_use([record_on_lane(one) for one in RECORDS[:2]])
+    assert used is not None
+    assert (dict(used.windows_s), dict(used.cpu_s)) == ({}, {"check": 6.0})
+
+
+def record_on_lane(one: Record) -> Record:
+    import msgspec
+
+    return msgspec.structs.replace(one, lane="cpu")
+
+
+def test_a_record_without_a_batch_is_refused() -> None:
+    with pytest.raises(DecodeError, match="checked without a batch size"):
+        decode_record(to_json(record(checked(CheckStatus.CORRECT), batch_size=None)))
+
+
+def test_the_command_times_nothing(tmp_path: Path) -> None:
+    make_folder(tmp_path / "zoo", "tiny")
+    words = ["tiny", "--models-dir", str(tmp_path / "zoo"), "-t", "train,eval", "-d", "cpu", "--backend", "aot_eager"]
+    done = torchzoo("run", *words, "--check-only", "-o", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert "2 cases: 2 checked, 0 skipped with a reason, 0 failed; 100%" in " ".join(done.stdout.split())
+    records = read_run(tmp_path / "run").records
+    assert [type(one.outcome) for one in records] == [Checked, Checked]
+    assert all(isinstance(one.outcome, Checked) and one.outcome.graphs for one in records)
+    refused = torchzoo("run", *words, "--check-only", "--energy", "--trace", str(tmp_path / "traces"))
+    assert refused.returncode == 2
+    assert (
+        "--check-only times nothing: leave it out, or what comes after the timing (--breakdown, --energy)"
+        in refused.stderr
+    )
