@@ -1,7 +1,8 @@
 """How far runs of the same cases agree: speedups, device time ratios, eager's medians, and means, for each two runs.
 
-    python benchmarks/same_answer.py RUN RUN [RUN ...]
+    python benchmarks/same_answer.py RUN[,RUN] RUN[,RUN] ...
 
+A run that was measured in parts is named by all of its folders, with commas between.
 Compared are cases with the same model, mode, precision, backend and batch that passed in both runs and stayed steady.
 A case is *device-bound* where both runs say so of it. Runs may be of different code and libraries: `torchzoo compare`
 lists what differs.
@@ -28,10 +29,10 @@ WITHIN = (0.02, 0.05, 0.10)
 SHOWN = 12  # the cases that differ most
 
 
-def passed_cases(folder: Path) -> dict[Case, CaseResult]:
+def passed_cases(folders: str) -> dict[Case, CaseResult]:
     """The cases of a run that passed, without the device's number, so that runs can be matched."""
     found = {}
-    for result in case_results(read_run(folder)):
+    for result in (result for folder in folders.split(",") for result in case_results(read_run(Path(folder)))):
         if result.passed and result.figures is not None and result.figures.speedup is not None:
             found[msgspec.structs.replace(result.case, device=result.case.device_type)] = result
     return found
@@ -94,7 +95,7 @@ def show(first: dict[Case, CaseResult], second: dict[Case, CaseResult]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("runs", nargs="+", metavar="RUN[,RUN]")
     folders = parser.parse_args().runs
     if len(folders) < 2:
         parser.error("name two runs or more")
@@ -103,7 +104,7 @@ def main() -> None:
         slow = sum(result.host_was_slow for result in cases.values())
         print(f"{folder}: {len(cases)} cases passed; the host stayed slow in {slow} of them")
     for first, second in combinations(folders, 2):
-        print(f"\n## {first.name} and {second.name}\n")
+        print(f"\n## {first} and {second}\n")
         show(found[first], found[second])
 
 
