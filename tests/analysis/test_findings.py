@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import CASE, INDUCTOR, measured, record, run_of, variant_result
+from examples import CASE, INDUCTOR, compared, measured, record, run_of, variant_result
 from repeated_runs import LOOP_S, STEADY, process, records, times
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.analysis.findings import Metric, Verdict
@@ -304,6 +304,27 @@ def test_host_memory_of_runs_of_other_models_is_inconclusive() -> None:
     base, candidate = [with_memory(None, 300)], [with_memory(None, 400)]
     assert verdict(base, candidate, metric=Metric.HOST_MEMORY) is Verdict.MORE
     assert verdict(base, [*candidate, record(model="b")], metric=Metric.HOST_MEMORY) is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("cache", "misses", "found"),
+    [
+        (CacheMode.SHARED, (9, 0), Verdict.INCONCLUSIVE),
+        (CacheMode.SHARED, (9, 4), Verdict.INCONCLUSIVE),
+        (CacheMode.SHARED, (9, 9), Verdict.LESS),
+        (CacheMode.COLD, (9, 4), Verdict.LESS),  # the code of the model or the compiler is another one
+    ],
+)
+def test_host_memory_of_runs_that_found_other_code_in_shared_caches_is_inconclusive(
+    cache: CacheMode, misses: tuple[int, int], found: Verdict
+) -> None:
+    def compiling(host_mib: int, misses: int) -> Record:
+        memory = Memory(host_peak_rss_bytes=host_mib * 2**20)
+        compilation = Compilation(graphs=9, cache=cache, cache_misses=misses)
+        variants = {"eager": variant_result(), "candidate": variant_result(memory=memory, compilation=compilation)}
+        return record(msgspec.structs.replace(compared(), variants=variants), backend=INDUCTOR)
+
+    assert verdict([compiling(400, misses[0])], [compiling(300, misses[1])], metric=Metric.HOST_MEMORY) is found
 
 
 def test_a_metric_that_one_run_lacks_is_left_out() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import random
+import weakref
 from collections.abc import Sequence
 
 import pytest
@@ -21,6 +22,7 @@ from torchzoo.measure.latency import (
     steps_in,
     timed_step_s,
 )
+from torchzoo.measure.memory import measure_memory
 from torchzoo.measure.stopping import stop_reason
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
@@ -278,6 +280,25 @@ def test_warm_up_says_whether_the_last_result_was_finite() -> None:
 def test_the_memory_pass_of_slow_steps_is_short(step_s: float, steps: int) -> None:
     warm = WarmUp(first_step_s=step_s, first_step_cpu_s=step_s, steps_s=(step_s,), result_is_finite=True)
     assert memory_steps(SETTINGS, warm) == steps
+
+
+def test_garbage_of_what_came_before_is_not_in_the_peak() -> None:
+    """Compiling leaves cycles of references that hold tensors."""
+
+    class Node:
+        def __init__(self) -> None:
+            self.itself, self.tensor = self, torch.ones(2)
+
+    node, alive = Node(), []
+    tensor = weakref.ref(node.tensor)
+    gc.disable()
+    try:
+        del node
+        assert tensor() is not None
+        measure_memory(lambda: alive.append(tensor() is not None), 1, torch.device("cpu"))
+    finally:
+        gc.enable()
+    assert alive == [False]
 
 
 def test_warm_up_that_never_steadies_ends() -> None:

@@ -37,6 +37,7 @@ from torchzoo.analysis.moderation import moderated
 from torchzoo.analysis.process_values import (
     compares_compile_time,
     compile_times_s,
+    found_other_code,
     host_loops_s,
     is_device_bound,
     memory_bytes,
@@ -324,7 +325,12 @@ def _memory(pair: Pair, metric: Metric, threshold: float | None, *, same_models:
         return None
     if metric is Metric.HOST_MEMORY and len({peak_is_of_pass(m) for side in sides for m in side}) > 1:
         return None  # one is the peak of the memory pass, the other the peak of the whole process
-    return judge_memory(case, metric, values[0], values[1], threshold, same_models=same_models)
+    doubt = ""
+    if metric is Metric.HOST_MEMORY and found_other_code(*sides):
+        doubt = "one run found more compiled code in its caches, and compiling itself takes host memory"
+    elif metric is Metric.HOST_MEMORY and not same_models:
+        doubt = "the runs' models differ, and so do the libraries loaded for all"
+    return judge_memory(case, metric, values[0], values[1], threshold, doubt=doubt)
 
 
 def judge_memory(
@@ -334,9 +340,12 @@ def judge_memory(
     candidate_bytes: Sequence[float],
     threshold: float | None,
     *,
-    same_models: bool,
+    doubt: str = "",
 ) -> Finding:
-    """The finding on a memory of one case, from the bytes of each process (or run) of both sides."""
+    """The finding on a memory of one case, from the bytes of each process (or run) of both sides.
+
+    With a `doubt`, a difference is inconclusive, and that is the reason.
+    """
     values = (base_bytes, candidate_bytes)
     threshold = THRESHOLD if threshold is None else threshold
     base, candidate = (float(median(side)) for side in values)
@@ -346,11 +355,8 @@ def judge_memory(
         verdict = Verdict.SAME
     elif not is_apart:
         verdict, remark = Verdict.INCONCLUSIVE, "the repeats' ranges overlap"
-    elif metric is Metric.HOST_MEMORY and not same_models:
-        verdict, remark = (
-            Verdict.INCONCLUSIVE,
-            "the runs' models differ, and so do the libraries loaded for all",
-        )
+    elif doubt:
+        verdict, remark = Verdict.INCONCLUSIVE, doubt
     else:
         verdict = Verdict.MORE if ratio > 1 else Verdict.LESS
     return Finding(

@@ -68,6 +68,20 @@ def compile_cache(processes: Iterable[Measured]) -> CacheMode | None:
     return caches.pop()
 
 
+def found_other_code(base: Sequence[Measured], candidate: Sequence[Measured]) -> bool:
+    """Whether the processes of one side found more of their compiled code in shared caches than those of the other.
+
+    What compiles holds more of the host's memory afterwards than what only loads.
+    """
+    compiled = [
+        [one.variants[CANDIDATE_VARIANT].compilation for one in side if len(one.variants) > 1]
+        for side in (base, candidate)
+    ]
+    of_sides = [{(one.cache, one.cache_misses) for one in side if one is not None} for side in compiled]
+    is_shared = any(cache is CacheMode.SHARED for side in of_sides for cache, _ in side)
+    return is_shared and of_sides[0] != of_sides[1]
+
+
 def compile_times_s(processes: Iterable[Measured]) -> list[float]:
     """CPU seconds of the candidate's first step in each process; nothing where one of them could not be read."""
     found = [one.variants[CANDIDATE_VARIANT].first_step_cpu_s for one in processes]

@@ -191,9 +191,7 @@ def judge_figures(pairs: Sequence[FigurePair], threshold: float | None = None) -
     tested = [_tested(*pair) for pair in pairs if pair[1] not in _MEMORY]
     times = iter(judge_times(tested, threshold))
     return [
-        judge_memory(case, metric, *_values(base, candidate), threshold, same_models=True)
-        if metric in _MEMORY
-        else next(times)
+        judge_memory(case, metric, *_values(base, candidate), threshold) if metric in _MEMORY else next(times)
         for case, metric, base, candidate in pairs
     ]
 

@@ -19,8 +19,13 @@ from torchzoo.record import Memory
 
 
 def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) -> Memory:
-    """Run `steps` steps and read the peaks. Before, what earlier work freed is given back, by device and host."""
+    """Run `steps` steps and read the peaks. Before, what earlier work freed is given back, by device and host.
+
+    Garbage is collected before that: compiling leaves cycles of references that may hold tensors, and Python frees them
+    whenever its own count of objects says so. Meanwhile Python collects as it does for users.
+    """
     clock = DeviceClock(device)
+    gc.collect()
     heap.give_back()
     on_device = device.type != "cpu"
     if on_device:
