@@ -318,7 +318,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, tag="checked"):
     """The results of a case were checked, and nothing was timed. The fields are those of `Measured`."""
 
     check: Check
-    graphs: Count | None  # that Dynamo captured meanwhile; None for eager
+    graphs: Count | None  # that Dynamo captured meanwhile; None for a backend that is not behind it
     parameters: Count
     operator_dtypes: dict[str, Count]
     precision_flags: dict[str, str]

@@ -7,8 +7,8 @@ from functools import partial
 
 import torch
 
-from torchzoo import environment
-from torchzoo.case import EAGER, Case
+from torchzoo import backends, environment
+from torchzoo.case import Case
 from torchzoo.measure.case import check_results, prepared_model
 from torchzoo.measure.compilation import CompilationWatch
 from torchzoo.measure.finite import NotFinite, why_not_measured
@@ -40,7 +40,8 @@ def check_alone(
     The arguments are those of `torchzoo.measure.case.measure_case`.
 
     Raises:
-        NotRunnable: the case can't run as its label says, or its training is not finite after one step of eager.
+        NotRunnable: the case can't run as its label says, its training is not finite after one step of eager, or
+            its backend was given nothing to compile.
     """
     stages = Stages(tell)
     device = use_device(device_name, settings.threads)
@@ -64,7 +65,7 @@ def check_alone(
     stages.close()
     return Checked(
         check=check,
-        graphs=None if case.backend == EAGER else watch.graphs(),
+        graphs=watch.graphs() if backends.info(case.backend.name).uses_dynamo else None,
         parameters=parameters,
         operator_dtypes=operator_dtypes,
         precision_flags=flags,

@@ -63,6 +63,13 @@ def test_a_step_that_is_not_what_its_label_says_is_not_checked(tmp_path: Path) -
         check(tmp_path, code=TINY + without_autocast, mode=Mode.EVAL, precision=Precision.AMP)
 
 
+def test_a_backend_that_compiles_nothing_has_no_verdict(tmp_path: Path, backend: Callable[..., str]) -> None:
+    hidden = "torch.compiler.disable(lambda x: x.flatten(1)[:, :2] * self.network[0].bias)"
+    code = TINY + f"\n    def forward(self):\n        return {hidden}(*self.batch.inputs)\n"
+    with pytest.raises(NotRunnable, match="nothing to compile"):
+        check(tmp_path, backend(is_right), code, mode=Mode.EVAL)
+
+
 def test_training_that_is_not_finite_in_eager_is_not_checked(tmp_path: Path, backend: Callable[..., str]) -> None:
     code = TINY.replace("cross_entropy(outputs, targets)", "cross_entropy(outputs, targets) * float('nan')")
     with pytest.raises(NotRunnable, match="not finite after 1 training step: the loss"):
