@@ -40,8 +40,8 @@ def check_alone(
     The arguments are those of `torchzoo.measure.case.measure_case`.
 
     Raises:
-        NotRunnable: the case can't run as its label says, its training is not finite after one step of eager, or
-            its backend was given nothing to compile.
+        NotRunnable: the case can't run as its label says, or its training is not finite after one step of eager.
+        LabelNotReached: the step is not what its label says, or its backend was given nothing to compile.
     """
     stages = Stages(tell)
     device = use_device(device_name, settings.threads)
@@ -81,7 +81,7 @@ def _take_a_step(gang: Gang, case: Case, spec: ModelSpec, stages: Stages) -> dic
     """Build and prepare the model, and look at one eager step. Returns PyTorch's flags of precision.
 
     Raises:
-        NotRunnable: the step does not compute as the label says.
+        NotRunnable, LabelNotReached: the step does not compute as the label says.
         NotFinite: training is not finite after it.
     """
     member = gang.member

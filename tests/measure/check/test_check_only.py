@@ -11,6 +11,7 @@ from classifier import has_a_wrong_gradient, is_right
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Backend, Case, Mode, Precision
 from torchzoo.measure.checked import check_alone
+from torchzoo.measure.precision import LabelNotReached
 from torchzoo.record import Checked
 from torchzoo.settings import Pass, Settings, Stage
 from torchzoo.verdict import CheckStatus
@@ -66,7 +67,7 @@ def test_a_step_that_is_not_what_its_label_says_is_not_checked(tmp_path: Path) -
 def test_a_backend_that_compiles_nothing_has_no_verdict(tmp_path: Path, backend: Callable[..., str]) -> None:
     hidden = "torch.compiler.disable(lambda x: x.flatten(1)[:, :2] * self.network[0].bias)"
     code = TINY + f"\n    def forward(self):\n        return {hidden}(*self.batch.inputs)\n"
-    with pytest.raises(NotRunnable, match="nothing to compile"):
+    with pytest.raises(LabelNotReached, match="nothing to compile"):
         check(tmp_path, backend(is_right), code, mode=Mode.EVAL)
 
 
