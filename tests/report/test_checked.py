@@ -96,6 +96,7 @@ def test_the_terminal_has_verdicts_for_figures(tmp_path: Path, capsys: pytest.Ca
         "fails": "FAILED: oom_device in compile",
     }
     assert "checked: INCORRECT; loss is off by 40% (1): wrong eval cpu inductor bs4" in " ".join(text.split())
+    assert "checked: correct" not in text  # the case's own line says so
     assert main(["show", str(path), "wrong"]) == 0
     text = capsys.readouterr().out
     assert "\nchecked, and INCORRECT: its results are not eager's: loss is off by 40%\n" in text

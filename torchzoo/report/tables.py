@@ -15,7 +15,8 @@ from torchzoo.report import markdown, terminal, units
 from torchzoo.report.case_lines import CaseLines, bound, memory
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks_of, what_failed
 from torchzoo.report.sections import breakdown, compilation, generation, growth, scaling, sweep, work
-from torchzoo.verdict import Check
+from torchzoo.report.sections.checks import check_of
+from torchzoo.verdict import Check, CheckStatus
 
 MOST_LABELS = 4  # of cases that have a reason in common
 FIGURES = ("eager", "candidate", "speedup", "bound by", "memory")
@@ -189,9 +190,15 @@ def terminal_table(results: Sequence[CaseResult]) -> Any:
 
 
 def not_measured(results: Sequence[CaseResult]) -> list[str]:
-    """Why cases have no figures. Cases with the same reason are in one line, the first few of them by name."""
+    """Why cases have no figures. Cases with the same reason are in one line, the first few of them by name.
+
+    Those that were checked and are correct are left out: their own line says so.
+    """
     cases_by_reason: dict[str, list[str]] = {}
     for result in results:
+        found = None if result.is_timed else check_of(result)
+        if found is not None and found.status is CheckStatus.CORRECT and not result.failures:
+            continue
         for reason in what_failed(result):
             cases_by_reason.setdefault(reason, []).append(result.case.label())
     return [
