@@ -13,6 +13,7 @@ from torchzoo.case import Domain, Mode
 from torchzoo.record import (
     Block,
     Breakdown,
+    Checked,
     Compilation,
     Energy,
     EnergyWindow,
@@ -74,6 +75,21 @@ def against_eager(speedup: float, *, eager_s: float = 0.2, quads: int = 8, **cha
 
 def incorrect(speedup: float) -> Measured:
     return against_eager(speedup, check=Check(status=CheckStatus.INCORRECT, reason="loss is off by 40%"))
+
+
+def checked(status: CheckStatus, reason: str = "") -> Checked:
+    """What `--check-only` leaves of a case."""
+    return Checked(
+        check=Check(status=status, reason=reason),
+        graphs=3,
+        parameters=74,
+        operator_dtypes={"float32": 9},
+        precision_flags={},
+        threads=2,
+        device_name="a GPU",
+        stage_seconds={"check": 4.0},
+        stage_cpu_seconds={"check": 3.0},
+    )
 
 
 def failed(message: str = "out") -> Failed:

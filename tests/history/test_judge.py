@@ -12,7 +12,7 @@ import pytest
 
 from examples import CASE, INDUCTOR, record
 from kept_nights import eager_s
-from kept_runs import against_eager, failed, incorrect, keep
+from kept_runs import against_eager, checked, failed, incorrect, keep
 from torchzoo.case import EAGER
 from torchzoo.history import judge as judging
 from torchzoo.history import turns
@@ -23,15 +23,15 @@ from torchzoo.history.environments import Environment, EnvironmentNotMade, NotMa
 from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import Place
-from torchzoo.record import Compilation, Growth, Measured
+from torchzoo.record import Checked, Compilation, Growth, Measured
 from torchzoo.run.agents import AgentError, AgentRefused
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.verdict import CheckStatus
 
 #: The step of each version in seconds; or a word: what is wrong with it; or what becomes of the case.
-STEPS: dict[str, float | str | Measured] = {
+STEPS: dict[str, float | str | Measured | Checked] = {
     "lib==1": 0.0100,
     "lib==2": 0.0101,
     "lib==3": 0.0119,
@@ -70,7 +70,7 @@ class Measuring:
         step_s = STEPS[name]
         if isinstance(step_s, str):
             return record(failed("no such operator"), repeat=repeat, backend=self.backend)
-        if isinstance(step_s, Measured):
+        if isinstance(step_s, Measured | Checked):
             return record(step_s, repeat=repeat, backend=self.backend)
         is_like_good = self.drifts or name == "lib==1"  # a process of another version has other noise
         place = repeat if is_like_good else 2 * repeat
@@ -228,12 +228,12 @@ UNSTEADY = of_candidate(compilation=Compilation(graphs=2, late_graphs=3))
 @pytest.mark.parametrize(
     ("kind", "good", "bad", "silent", "reason"),
     [
-        (Kind.INCORRECT, against_eager(1.1), incorrect(1.1), "fails", "failed: "),
+        (Kind.INCORRECT, checked(CheckStatus.CORRECT), checked(CheckStatus.INCORRECT), "fails", "failed: "),
         (
             Kind.INCORRECT,
-            against_eager(1.1),
-            incorrect(1.1),
-            against_eager(1.1, check=Check(status=CheckStatus.NONDETERMINISTIC, reason="eager differs")),
+            checked(CheckStatus.CORRECT),
+            checked(CheckStatus.INCORRECT),
+            checked(CheckStatus.NONDETERMINISTIC, "eager differs"),
             "no verdict on its results: nondeterministic, eager differs",
         ),
         (
@@ -261,9 +261,9 @@ def test_a_version_that_says_nothing_of_the_change_is_skipped(
     measuring: Measuring,
     monkeypatch: pytest.MonkeyPatch,
     kind: Kind,
-    good: Measured,
-    bad: Measured,
-    silent: str | Measured,
+    good: Measured | Checked,
+    bad: Measured | Checked,
+    silent: str | Measured | Checked,
     reason: str,
 ) -> None:
     measuring.backend = INDUCTOR

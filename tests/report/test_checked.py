@@ -11,7 +11,7 @@ import pytest
 
 from examples import INDUCTOR, record, run_of
 from in_this_process import torchzoo
-from kept_runs import against_eager, failed, incorrect, keep
+from kept_runs import against_eager, checked, failed, incorrect, keep
 from torchzoo.analysis.cases import Status, read_report_data
 from torchzoo.analysis.compare import Change, compare_runs
 from torchzoo.analysis.counts import run_counts
@@ -27,25 +27,11 @@ from torchzoo.report.hud import hud_v3
 from torchzoo.report.summary import counts
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import StoreError, read_run
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.verdict import CheckStatus
 from user_models import make_folder
 
 MODELS = ("right", "wrong", "dice", "skips", "fails")
 ONLY = Settings(passes=(Pass.CHECK_ONLY,))
-
-
-def checked(status: CheckStatus, reason: str = "") -> Checked:
-    return Checked(
-        check=Check(status=status, reason=reason),
-        graphs=3,
-        parameters=74,
-        operator_dtypes={"float32": 9},
-        precision_flags={},
-        threads=2,
-        device_name="a GPU",
-        stage_seconds={"check": 4.0},
-        stage_cpu_seconds={"check": 3.0},
-    )
 
 
 RECORDS = [

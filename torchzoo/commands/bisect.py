@@ -37,7 +37,7 @@ COPIES = (
     "With uv they share its files and take seconds: pip install uv"
 )
 #: What a run must do to see these changes.
-PASS_OF = {Kind.INCORRECT: Pass.CHECK, Kind.LEAKING: Pass.LEAK_CHECK}
+PASS_OF = {Kind.INCORRECT: Pass.CHECK_ONLY, Kind.LEAKING: Pass.LEAK_CHECK}
 
 #: The options of `torchzoo run` that choose and limit one case, by their destinations.
 OF_RUN = (
