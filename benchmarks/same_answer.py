@@ -32,7 +32,8 @@ SHOWN = 12  # the cases that differ most
 def passed_cases(folders: str) -> dict[Case, CaseResult]:
     """The cases of a run that passed, without the device's number, so that runs can be matched."""
     found = {}
-    for result in (result for folder in folders.split(",") for result in case_results(read_run(Path(folder)))):
+    results = [result for folder in folders.split(",") for result in case_results(read_run(Path(folder)))]
+    for result in results:
         if result.passed and result.figures is not None and result.figures.speedup is not None:
             found[msgspec.structs.replace(result.case, device=result.case.device_type)] = result
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -42,6 +42,8 @@ from torchzoo.settings import Pass, Settings, Stage
 from torchzoo.verdict import Check
 from torchzoo.zoo.spec import ModelSpec
 
+_Found = TypeVar("_Found")
+
 
 def measure_case(
     case: Case,
@@ -72,16 +74,7 @@ def measure_case(
     stages.enter(Stage.IMPORT)
     gang = Gang(Member(case, spec, device, gate=gate), lines)
     put_back: tuple[str, ...] = gang.everywhere("load")[0]
-    model_class = gang.member.model_class
-    not_finite: NotFinite | None = None
-    try:
-        measured = _measure_model(gang, case, spec, device, settings, stages, window, lending)
-    except NotFinite as error:
-        not_finite = error.with_traceback(None)  # its frames hold the model
-    gang.everywhere("release")
-    if not_finite is not None:
-        free_memory(device)
-        raise why_not_measured(not_finite, case, partial(prepared_model, model_class, case, device))
+    measured = with_model(gang, partial(_measure_model, gang, case, spec, device, settings, stages, window, lending))
     check = None
     if Pass.CHECK in settings.passes:
         check = check_results(gang, case, spec, device, stages, lending)
@@ -93,6 +86,26 @@ def measure_case(
         stage_seconds=stages.seconds,
         stage_cpu_seconds=stages.cpu_seconds,
     )
+
+
+def with_model(gang: Gang, action: Callable[[], _Found]) -> _Found:
+    """What `action` finds with the model that it builds. The model is given up then.
+
+    Raises:
+        NotRunnable, NotFiniteByBackend: training was not finite, and why.
+    """
+    not_finite: NotFinite | None = None
+    try:
+        found = action()
+    except NotFinite as error:
+        not_finite = error.with_traceback(None)  # its frames hold the model
+    gang.everywhere("release")
+    if not_finite is not None:
+        member = gang.member
+        free_memory(member.device)
+        build = partial(prepared_model, member.model_class, member.case, member.device)
+        raise why_not_measured(not_finite, member.case, build)
+    return found
 
 
 def check_results(
@@ -132,16 +145,9 @@ def _measure_model(
     Raises:
         NotFinite: training is not finite after a variant's warm-up, or after the window.
     """
-    stages.enter(Stage.BUILD)
+    flags = build_everywhere(gang, stages)
     member = gang.member
-    if gang.size > 1:
-        gang.meet()
-    gang.everywhere("build")
-    model = member.model
-
-    stages.enter(Stage.PREPARE)
-    flags = gang.everywhere("prepare")[0]
-    finite = member.finite
+    model, finite = member.model, member.finite
 
     stages.enter(Stage.WARM_UP)
     clock, gate = gang.clock(DeviceClock(device)), gang.gate()
@@ -204,7 +210,7 @@ def _measure_model(
         samples_per_step=model.samples_per_step * (1 if case.parallel is Parallel.TP else case.world),
         sample_unit=model.sample_unit,
         bytes_read_per_step=None if case.parallel is Parallel.TP else model.bytes_read_per_step,  # a rank reads a part
-        parameters=sum(p.numel() for network in model.networks().values() for p in network.parameters()),
+        parameters=count_parameters(model),
         operator_dtypes=inspection.operator_dtypes,
         precision_flags=flags,
         host_syncs=spec.syncs.get(case.mode) if device.type != "cpu" else None,  # the CPU is its own host
@@ -238,6 +244,22 @@ def _measure_model(
         if gang.size > 1
         else (),
     )
+
+
+def build_everywhere(gang: Gang, stages: Stages) -> dict[str, str]:
+    """Build and prepare the model in all ranks. Returns PyTorch's flags of precision as they are then."""
+    stages.enter(Stage.BUILD)
+    if gang.size > 1:
+        gang.meet()
+    gang.everywhere("build")
+    stages.enter(Stage.PREPARE)
+    flags: dict[str, str] = gang.everywhere("prepare")[0]
+    return flags
+
+
+def count_parameters(model: Model) -> int:
+    """How many numbers the parameters of its networks have."""
+    return sum(p.numel() for network in model.networks().values() for p in network.parameters())
 
 
 def _model(model_class: type[Model], case: Case, device: torch.device) -> Model:

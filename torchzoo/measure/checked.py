@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
 from torchzoo import backends, environment
 from torchzoo.case import Case
-from torchzoo.measure.case import check_results, prepared_model
+from torchzoo.measure.case import build_everywhere, check_results, count_parameters, with_model
 from torchzoo.measure.compilation import CompilationWatch
-from torchzoo.measure.finite import NotFinite, why_not_measured
 from torchzoo.measure.gang import Gang, Line
 from torchzoo.measure.lending import Lending
 from torchzoo.measure.member import Member
-from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import check_precision
 from torchzoo.measure.process_group import use_device
 from torchzoo.measure.quantization import refusals_are_skips
@@ -47,28 +46,17 @@ def check_alone(
     device = use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
     gang = Gang(Member(case, spec, device), lines)
-    member = gang.member
     put_back: tuple[str, ...] = gang.everywhere("load")[0]
-    not_finite: NotFinite | None = None
-    try:
-        flags = _take_a_step(gang, case, spec, stages)
-        parameters = sum(p.numel() for network in member.model.networks().values() for p in network.parameters())
-        operator_dtypes = member.inspection.operator_dtypes
-    except NotFinite as error:
-        not_finite = error.with_traceback(None)  # its frames hold the model
-    gang.everywhere("release")
-    if not_finite is not None:
-        free_memory(device)
-        raise why_not_measured(not_finite, case, partial(prepared_model, member.model_class, case, device))
+    step = with_model(gang, partial(_take_a_step, gang, stages))
     watch = CompilationWatch()
     check = check_results(gang, case, spec, device, stages, lending or Lending(), was_timed=False)
     stages.close()
     return Checked(
         check=check,
         graphs=watch.graphs() if backends.info(case.backend.name).uses_dynamo else None,
-        parameters=parameters,
-        operator_dtypes=operator_dtypes,
-        precision_flags=flags,
+        parameters=step.parameters,
+        operator_dtypes=step.operator_dtypes,
+        precision_flags=step.flags,
         threads=torch.get_num_threads(),
         device_name=environment.device_name(device),
         put_back=put_back,
@@ -77,23 +65,27 @@ def check_alone(
     )
 
 
-def _take_a_step(gang: Gang, case: Case, spec: ModelSpec, stages: Stages) -> dict[str, str]:
-    """Build and prepare the model, and look at one eager step. Returns PyTorch's flags of precision.
+class _Step(NamedTuple):
+    """What one eager step shows; see the fields of `Checked`."""
+
+    flags: dict[str, str]
+    parameters: int
+    operator_dtypes: dict[str, int]
+
+
+def _take_a_step(gang: Gang, stages: Stages) -> _Step:
+    """Build and prepare the model, and look at one eager step.
 
     Raises:
         NotRunnable, LabelNotReached: the step does not compute as the label says.
         NotFinite: training is not finite after it.
     """
+    flags = build_everywhere(gang, stages)
     member = gang.member
-    stages.enter(Stage.BUILD)
-    if gang.size > 1:
-        gang.meet()
-    gang.everywhere("build")
-    stages.enter(Stage.PREPARE)
-    flags: dict[str, str] = gang.everywhere("prepare")[0]
+    case = member.case
     stages.enter(Stage.WARM_UP)
     with refusals_are_skips(case.precision):
         gang.everywhere("inspect")
     member.finite.require(1, loss_is_finite=True, candidate_stepped=False)
-    check_precision(member.model, case.precision, spec.native_dtype, member.inspection)
-    return flags
+    check_precision(member.model, case.precision, member.spec.native_dtype, member.inspection)
+    return _Step(flags, count_parameters(member.model), member.inspection.operator_dtypes)

@@ -13,6 +13,7 @@ import msgspec
 
 from torchzoo.analysis.bound import case_bound
 from torchzoo.analysis.cases import CaseResult
+from torchzoo.analysis.compare import BAD
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import Case, CompileScope, MemoryFormat, Precision
 from torchzoo.record import Failed
@@ -20,7 +21,6 @@ from torchzoo.report import terminal, units
 from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of
 from torchzoo.report.sections.checks import check_of
 from torchzoo.report.text import visible
-from torchzoo.verdict import CheckStatus
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -52,7 +52,6 @@ NAMED = {"seed": "seed", BATCH: "batch"}  # a number alone does not tell which a
 LEFT = {*AXES, MARKS} - {BATCH}  # beside the figures that say so; all other columns are aligned to the right
 LEAST_MODEL_WIDTH, MOST_MODEL_WIDTH = 8, 40
 MOST_MODEL_SHARE = 0.3  # of a wide terminal
-FAILED = "FAILED"
 MOST_NAMES = 10  # of models whose names are too long for their column
 
 
@@ -136,6 +135,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     axes: dict[str, str]
     figures: tuple[dict[str, str], ...]  # for each layout, cells by heading; empty for a case that was not measured
     words: str  # of a case that was not measured: what became of it
+    is_bad: bool = False  # it failed, or its results are wrong
     marks: str
 
 
@@ -274,6 +274,7 @@ def _row(result: CaseResult, marks: Sequence[Mark], *, has_processes: bool) -> R
         axes=axes | ({PROCESSES: str(_processes(result))} if has_processes else {}),
         figures=tuple({one.heading: one.cell(figures) for one in layout} for layout in LAYOUTS) if figures else (),
         words="" if figures else _words(result),
+        is_bad=result.status in BAD,
         marks="".join(mark.letter for mark in marks),
     )
 
@@ -282,7 +283,7 @@ def _words(result: CaseResult) -> str:
     """What became of a case that has no figures."""
     outcome = result.outcome
     if isinstance(outcome, Failed):
-        return f"{FAILED}: {outcome.kind} in {outcome.stage}"
+        return f"FAILED: {outcome.kind} in {outcome.stage}"
     found = check_of(result)
     return "skipped" if found is None else CHECK_WORDS[found.status]
 
@@ -292,8 +293,7 @@ def _line(row: Row, fit: Fit) -> Any:
     axes = {name: row.axes[name] for name in fit.widths if name in row.axes}
     if not row.figures:
         line = f"{_joined(axes, fit)}{' ' * fit.gap}{row.words}"
-        is_bad = row.words.startswith((FAILED, CHECK_WORDS[CheckStatus.INCORRECT]))
-        return terminal.text(line, no_wrap=True, overflow="ellipsis", style="red" if is_bad else "")
+        return terminal.text(line, no_wrap=True, overflow="ellipsis", style="red" if row.is_bad else "")
     doubted = any(letter.isupper() for letter in row.marks)
     line = _joined({**axes, **row.figures[fit.layout], MARKS: row.marks}, fit)
     return terminal.text(line.rstrip(), no_wrap=True, style="red" if doubted else "")

@@ -111,9 +111,7 @@ def counts(run: Run) -> str:
     counted = run_counts(run)
     found, repeats = counted.found, counted.repeats
     wrong = f" ({found.incorrect} of them incorrect)" if found.incorrect else ""
-    ran = f"{found.measured} measured"
-    if found.checked:
-        ran = f"{ran}, {found.checked} checked" if found.measured else f"{found.checked} checked"
+    ran = f"{found.checked} checked" if found.checked else f"{found.measured} measured"  # a run does one of both
     parts = [f"{ran}{wrong}", f"{found.skipped} skipped with a reason", f"{found.failed} failed"]
     if counted.missing:
         parts.append(f"{counted.missing} {'processes ' if repeats > 1 else ''}not run")

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 import msgspec
 
-from torchzoo.analysis.cases import CaseResult, ReportData
+from torchzoo.analysis.cases import CaseResult, ReportData, Status
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
 from torchzoo.case import Mode, Precision
 from torchzoo.record import Checked, Failed, Measured, Record
@@ -68,11 +68,9 @@ def figures_table(
     if figures.speedup is not None:
         rows.append(("speedup over eager", "", units.speedup(figures.speedup)))
     several = [f"over {figures.processes} processes; what has no interval is of the middle one"]
-    threads = "1 thread" if measured.threads == 1 else f"{measured.threads} threads"
     below = [
         *(several if figures.processes > 1 else []),
-        f"{measured.device_name}, {threads}; {measured.parameters:,} parameters; "
-        f"{figures.timed_steps} steps timed, {measured.stop_reason}",
+        f"{_device_and_size(measured)}; {figures.timed_steps} steps timed, {measured.stop_reason}",
         *sweep.curve_line(record),
         *(f"note: {remark}" for remark in remarks_of(processes)),
         *compilation.reasons(measured, limit=most_reasons),
@@ -87,12 +85,16 @@ def figures_table(
 
 def checked_lines(checked: Checked) -> list[str]:
     """What there is to say of a case that was not timed."""
-    threads = "1 thread" if checked.threads == 1 else f"{checked.threads} threads"
     graphs = "" if checked.graphs is None else f"; {checked.graphs} graphs captured"
     return [
-        f"{checked.device_name}, {threads}; {checked.parameters:,} parameters{graphs}; nothing was timed",
+        f"{_device_and_size(checked)}{graphs}; nothing was timed",
         *_check_lines(checked.check),
     ]
+
+
+def _device_and_size(one: Measured | Checked) -> str:
+    threads = "1 thread" if one.threads == 1 else f"{one.threads} threads"
+    return f"{one.device_name}, {threads}; {one.parameters:,} parameters"
 
 
 def _check_lines(check: Check | None) -> list[str]:
@@ -196,8 +198,8 @@ def not_measured(results: Sequence[CaseResult]) -> list[str]:
     """
     cases_by_reason: dict[str, list[str]] = {}
     for result in results:
-        found = None if result.is_timed else check_of(result)
-        if found is not None and found.status is CheckStatus.CORRECT and not result.failures:
+        found = check_of(result) if result.status is Status.CHECKED else None
+        if found is not None and found.status is CheckStatus.CORRECT:
             continue
         for reason in what_failed(result):
             cases_by_reason.setdefault(reason, []).append(result.case.label())
