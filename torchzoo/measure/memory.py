@@ -60,6 +60,14 @@ def free_memory(device: torch.device) -> None:
         torch.accelerator.empty_cache()
 
 
+def held_by_others(device: torch.device) -> int:
+    """Device memory that other processes hold, in bytes, with what this one's context takes (some hundred MB)."""
+    if device.type == "cpu":
+        return 0
+    free, total = torch.accelerator.get_memory_info(device)
+    return total - free - torch.accelerator.memory_reserved(device)
+
+
 def _reset_host_peak() -> bool:
     """Set the kernel's high-water mark to what is resident now (proc(5), clear_refs). False if that is not possible."""
     try:

@@ -358,3 +358,27 @@ def test_a_wrong_result_is_found_by_fp32_too(backend: Callable[..., str]) -> Non
     found = check(OnlySingle, Mode.EVAL, backend(adds_a_half), precision=Precision.BF16)
     assert found.status is CheckStatus.INCORRECT
     assert found.reason.startswith("judged by fp32")
+
+
+class Large(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.float64:
+            raise torch.OutOfMemoryError("no GiB free")
+        return super().forward(x)
+
+
+class NeedsMemory(Classifier):
+    def build_network(self) -> nn.Module:
+        return Large(6, 3)
+
+
+def test_a_reference_that_has_no_memory_beside_other_cases_ends_the_case_and_alone_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = 3 * 2**30
+    monkeypatch.setattr("torchzoo.measure.check.check.held_by_others", lambda _: held)
+    with pytest.raises(torch.OutOfMemoryError, match="no GiB free"):
+        check(NeedsMemory, Mode.EVAL, "aot_eager", precision=Precision.BF16)
+    held = 2**30
+    found = check(NeedsMemory, Mode.EVAL, "aot_eager", precision=Precision.BF16)
+    assert found.reason.startswith("judged by fp32, since in fp64 it raises OutOfMemoryError: no GiB free")

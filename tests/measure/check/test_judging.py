@@ -35,6 +35,34 @@ def test_noise_in_a_gradient_that_should_be_zero_is_no_error() -> None:
     assert (comparison.is_close, comparison.worst) == (False, "bias")
 
 
+def test_a_gradient_that_is_zero_at_fp64_may_be_rounding_of_half_precision_and_a_small_one_may_not() -> None:
+    big = torch.randn(1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for true_bias, off_by, is_close in ((1e-15, 2e-4, True), (1e-15, 1e-3, False), (1e-5, 2e-4, False)):
+        reference = Reference(results(weight=big, bias=torch.full((10,), true_bias, dtype=torch.float64)))
+        found = results(weight=big, bias=torch.full((10,), true_bias + off_by))
+        assert judged(ResultKind.GRADIENTS, reference, found, tolerance=5e-2).is_close is is_close
+
+
+def test_no_result_is_wrong_by_a_rule_that_calls_a_run_of_eager_wrong() -> None:
+    ones = torch.ones(100, dtype=torch.float64)
+    reference = Reference(results(a=ones, b=ones, c=ones))
+
+    def is_close(error: float, *, of_perturbed: dict[str, float]) -> bool | None:
+        runs = [results(a=ones, b=ones, c=ones) for _ in range(3)]
+        runs[1] = results(**{name: ones * (1 + of_perturbed.get(name, 0.0)) for name in "abc"})
+        found = results(a=ones * (1 + error), b=ones, c=ones)
+        eager = results(a=ones, b=ones, c=ones)
+        return judged(
+            ResultKind.GRADIENTS, reference, found, tolerance=1e-3, baseline=eager, eager=eager, perturbed=runs
+        ).is_close
+
+    assert is_close(0.005, of_perturbed={}) is False
+    assert is_close(0.005, of_perturbed={"b": 1e-3}) is False  # within what is allowed, so no reason to allow more
+    assert is_close(0.005, of_perturbed={"b": 6e-3}) is True  # an input of a ReLU was cut, in another tensor
+    assert is_close(0.05, of_perturbed={"b": 6e-3}) is False
+    assert is_close(0.005, of_perturbed={"b": math.inf}) is False
+
+
 def test_errors_may_be_a_small_multiple_of_eagers_but_never_most_of_the_result() -> None:
     reference = torch.ones(100, dtype=torch.float64)
 

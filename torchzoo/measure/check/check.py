@@ -35,7 +35,7 @@ from torchzoo.measure.check.results import CanNotCompare, Results
 from torchzoo.measure.check.runs import Runs, flags_kept
 from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED
 from torchzoo.measure.lending import Lending
-from torchzoo.measure.memory import free_memory
+from torchzoo.measure.memory import free_memory, held_by_others
 from torchzoo.model import Model
 from torchzoo.verdict import Check, CheckStatus, ResultComparison
 from torchzoo.zoo.spec import ModelSpec
@@ -46,6 +46,9 @@ MEMORY_OF_RUNS = {torch.float64: 5.0, torch.float32: 3.0}
 
 #: If more of the tensors of a kind are not judged, the result says so: an error can hide in them.
 MOST_NOT_JUDGED = 0.1
+
+#: Where other processes hold this much of the device's memory, a reference may find room without them.
+OTHERS_BYTES = 2 * 2**30
 
 #: Runs of eager with weights changed as by rounding, made where the first comparison finds something wrong.
 PERTURBED_RUNS = 3
@@ -270,9 +273,13 @@ def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> R
 
     Raises:
         CanNotCompare: the results are of a kind that can't be compared.
+        torch.OutOfMemoryError: the device has too little memory, but other cases hold some of it. Then the case has
+            failed, and the scheduler runs it once more, alone.
     """
     results = attempt(lambda: runs.reference(precision, random_draws))
     if isinstance(results, CanNotCompare):
+        raise results
+    if isinstance(results, torch.OutOfMemoryError) and held_by_others(runs.device) > OTHERS_BYTES:
         raise results
     if isinstance(results, Exception):
         text = " ".join(str(results).split())
