@@ -23,7 +23,9 @@ class Model(SupervisedModel):
 
     def build_batch(self) -> Batch:
         count = round(self.known * self.config.items)
-        items = self.data.integers(0, self.config.items, self.batch_size, count)
+        spacing = self.config.items // count
+        # One item of each stretch, so that none is there twice: which of two ratings a GPU keeps is up to chance.
+        items = spacing * torch.arange(count) + self.data.integers(0, spacing, self.batch_size, count)
         ratings = self.data.integers(1, 6, self.batch_size, count).to(torch.float32)
         vectors = torch.zeros(self.batch_size, self.config.items).scatter_(1, items, ratings)
         return Batch((vectors,), vectors)

@@ -50,6 +50,9 @@ MOST_NOT_JUDGED = 0.1
 #: Where other processes hold this much of the device's memory, a reference may find room without them.
 OTHERS_BYTES = 2 * 2**30
 
+#: The loss is scaled by this much less where gradients overflow that eager's do not.
+SMALLER_SCALE = 16
+
 #: Runs of eager with weights changed as by rounding, made where the first comparison finds something wrong.
 PERTURBED_RUNS = 3
 
@@ -80,6 +83,8 @@ def check_case(
                 lending=lending or Lending(),
             )
             found = _check(runs)
+            if _may_overflow_by_scaling(runs, found):
+                runs, found = _check_with_smaller_scale(runs, found)
             if _is_hidden_by_its_weights(runs, found):
                 found = _check_with_milder_weights(runs, found)
             if _is_hidden_by_tf32(runs, found):
@@ -89,6 +94,26 @@ def check_case(
             return Check(status=CheckStatus.REFERENCE_FAILED, reason=f"the results can't be compared: {reason}")
         finally:
             torch._dynamo.reset()
+
+
+def _may_overflow_by_scaling(runs: Runs, found: Check) -> bool:
+    """Whether gradients are not finite that were scaled to be near the largest number of float16."""
+    overflows = any(
+        one.what is ResultKind.GRADIENTS and one.is_close is False and one.error is None for one in found.comparisons
+    )
+    return found.status is CheckStatus.INCORRECT and runs.scales_loss and overflows
+
+
+def _check_with_smaller_scale(runs: Runs, found: Check) -> tuple[Runs, Check]:
+    """Check the same program with a smaller scale of the loss, where gradients overflow and eager's do not.
+
+    A GradScaler begins with a scale so large that steps are skipped, and finds its own. Near the limit, rounding
+    decides whether a gradient overflows. What is not finite for another reason is not finite here, either.
+    """
+    smaller = dataclasses.replace(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)
+    again = _check(smaller)
+    reason = f"judged with a loss scale of {smaller.loss_scale:g}, since with {runs.loss_scale:g} {found.reason}"
+    return smaller, msgspec.structs.replace(again, reason="; ".join(filter(None, [reason, again.reason])))
 
 
 def _is_hidden_by_its_weights(runs: Runs, found: Check) -> bool:

@@ -2,8 +2,8 @@
 
 An error is a norm: ||x - reference|| / max(||reference||, floor) for each tensor. (`torch._dynamo.utils.same` compares
 root mean squares in the same way.) The floor is a small part of the norm that a tensor of that size has on average
-among its kind. So noise in a gradient that should be zero does not count as an error. The floor is higher if the gradient is
-zero at fp64, but for rounding.
+among its kind. So noise in a gradient that should be zero does not count as an error. Where it is zero at fp64, but for
+rounding, the floor is higher.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ class Runs:
     skips_guards: bool = False  # the code that Dynamo holds runs whatever the flags are that it was compiled for
     drops_out: bool = True  # whether the model may drop out; not in training, nor where evaluation draws random numbers
     loss_scale: float = 2.0**16  # of a GradScaler, its own default; made smaller until eager's gradients are finite
+    scales_loss: bool = False  # whether there is a GradScaler; known after the first run
 
     def __post_init__(self) -> None:
         self.drops_out &= self.case.mode is not Mode.TRAIN
@@ -135,6 +136,7 @@ class Runs:
         while True:
             random_draws.draws.clear()
             results = self._run(self.case.precision, contexts=[random_draws])
+            self.scales_loss = results.has_loss_scale
             if self.drops_out and self.draws_random:
                 self.drops_out = self.draws_random = False
                 continue
