@@ -325,7 +325,7 @@ def test_a_detector_is_checked_as_a_set(backend: Callable[..., str]) -> None:
 
 
 def test_results_that_would_fill_the_hosts_memory_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchzoo.measure.check.check.available_bytes", lambda: 1000)
+    monkeypatch.setattr("torchzoo.measure.check.verdicts.available_bytes", lambda: 1000)
     found = check(Classifier, Mode.TRAIN, "aot_eager")
     assert found.status is CheckStatus.REFERENCE_FAILED
     assert found.reason.startswith("the results can't be compared: they take 0.0 GiB of the host's memory, and 0.0 GiB")
@@ -376,7 +376,7 @@ def test_a_reference_that_has_no_memory_beside_other_cases_ends_the_case_and_alo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = 3 * 2**30
-    monkeypatch.setattr("torchzoo.measure.check.check.held_by_others", lambda _: held)
+    monkeypatch.setattr("torchzoo.measure.check.verdicts.held_by_others", lambda _: held)
     with pytest.raises(torch.OutOfMemoryError, match="no GiB free"):
         check(NeedsMemory, Mode.EVAL, "aot_eager", precision=Precision.BF16)
     held = 2**30

@@ -12,9 +12,9 @@ from classifier import CPU, Classifier, Compilers, check, timed_and_checked, wit
 from torch import Tensor, nn
 
 from torchzoo.case import Mode, Precision, ResultKind
-from torchzoo.measure.check.check import _amplifies_rounding
 from torchzoo.measure.check.judging import Judged
 from torchzoo.measure.check.milder import RAISED_BY, raise_biases
+from torchzoo.measure.check.verdicts import _amplifies_rounding
 from torchzoo.tasks import Batch
 from torchzoo.verdict import CheckStatus, ResultComparison
 
@@ -124,7 +124,7 @@ def test_rounding_is_amplified_where_it_makes_more_than_a_tenth_of_the_gradients
 def test_what_looks_wrong_with_milder_weights_stays_open_while_rounding_is_still_amplified(
     backend: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchzoo.measure.check.check._amplifies_rounding", lambda _: True)
+    monkeypatch.setattr("torchzoo.measure.check.verdicts._amplifies_rounding", lambda _: True)
     found = timed_and_checked(Amplifying, Mode.TRAIN, backend(stretches_gradients), precision=Precision.AMP)
     assert found.status is not CheckStatus.INCORRECT
     assert found.reason.startswith("nothing to judge by: gradients: for ")

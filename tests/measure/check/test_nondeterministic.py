@@ -53,6 +53,42 @@ def test_one_gradient_that_is_noise_does_not_keep_the_others_from_being_judged(
     assert found.status == status, found
 
 
+class Restless(Classifier):
+    """All gradients of every second build are larger by a percent."""
+
+    by = 0.01
+    builds = itertools.count()
+
+    def build_network(self) -> nn.Module:
+        network = super().build_network()
+        factor = 1 + self.by * (next(self.builds) % 2)
+        for parameter in network.parameters():
+            parameter.register_hook(lambda gradient: gradient * factor)
+        return network
+
+
+class MoreRestless(Restless):
+    by = 0.2
+
+
+@pytest.mark.parametrize(
+    ("model_class", "compiler", "status"),
+    [
+        (Restless, is_right, CheckStatus.CORRECT),
+        (Restless, drops_a_relu, CheckStatus.INCORRECT),
+        (MoreRestless, is_right, CheckStatus.NONDETERMINISTIC),
+    ],
+)
+def test_gradients_that_differ_a_little_each_time_are_judged_beside_that_and_the_row_says_so(
+    backend: Callable[..., str], model_class: type[Restless], compiler: Callable[..., Any], status: CheckStatus
+) -> None:
+    model_class.builds = itertools.count()
+    found = check(model_class, Mode.TRAIN, backend(compiler))
+    assert found.status is status, found
+    assert found.reason.startswith("two runs of eager from the same seed differ in gradients, most in network.")
+    assert ("which counts as rounding" in found.reason) == (model_class is Restless)
+
+
 class HalfMoody(Classifier):
     """One of three outputs is another each time."""
 

@@ -1,60 +1,29 @@
-"""The check: results of a case's backend and precision against eager's, with results at fp64 to judge by.
+"""The check of a case: whether its backend and precision compute what eager computes.
 
-Where a model has none at fp64 (no memory for it, or operators without it), those at fp32 judge coarser precisions.
-
-In evaluation the outputs are compared. In training these are: the loss, the gradients that the step leaves in `.grad`
-(if any), what the step added to the parameters, and the buffers.
-
-Eager runs twice, since some kernels are not deterministic. What its two runs differ by counts as rounding: a gradient
-that is zero but for rounding is another each time. Where they differ in the loss or the outputs, or in most of the
-gradients, nothing is judged.
+What the runs of the case leave open, or can't tell from rounding, is judged otherwise, by the same program: with a
+smaller scale of the loss, with weights that amplify rounding less, at fp32, or without fake quantization.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterable
-from functools import partial
 
 import msgspec
 import torch
 import torch._dynamo
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
-from torchzoo.container import available_bytes
-from torchzoo.errors import attempt
-from torchzoo.measure.check.judging import Judge, Judged
 from torchzoo.measure.check.milder import RAISED_BY
-from torchzoo.measure.check.norms import l2_norm
-from torchzoo.measure.check.randomness import RecordRandomDraws
-from torchzoo.measure.check.reference import Reference
-from torchzoo.measure.check.results import CanNotCompare, Results
+from torchzoo.measure.check.results import CanNotCompare
 from torchzoo.measure.check.runs import Runs, flags_kept
-from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED
+from torchzoo.measure.check.verdicts import is_open, judge_runs
 from torchzoo.measure.lending import Lending
-from torchzoo.measure.memory import free_memory, held_by_others
 from torchzoo.model import Model
-from torchzoo.verdict import Check, CheckStatus, ResultComparison
+from torchzoo.verdict import Check, CheckStatus
 from torchzoo.zoo.spec import ModelSpec
-
-#: Host memory of the runs after eager's first, in units of what that one left: another one, the reference with the
-#: weights of its updates, and the parameters while a step runs. The reference is kept in fp64, or (coarse cases) fp32.
-MEMORY_OF_RUNS = {torch.float64: 5.0, torch.float32: 3.0}
-
-#: If more of the tensors of a kind are not judged, the result says so: an error can hide in them.
-MOST_NOT_JUDGED = 0.1
-
-#: Where other processes hold this much of the device's memory, a reference may find room without them.
-OTHERS_BYTES = 2 * 2**30
 
 #: The loss is scaled by this much less where gradients overflow that eager's do not.
 SMALLER_SCALE = 16
-
-#: Runs of eager with weights changed as by rounding, made where the first comparison finds something wrong.
-PERTURBED_RUNS = 3
 
 
 def check_case(
@@ -82,7 +51,7 @@ def check_case(
                 was_timed=was_timed,
                 lending=lending or Lending(),
             )
-            found = _check(runs)
+            found = judge_runs(runs)
             if _may_overflow_by_scaling(runs, found):
                 runs, found = _check_with_smaller_scale(runs, found)
             if _is_hidden_by_its_weights(runs, found):
@@ -111,7 +80,7 @@ def _check_with_smaller_scale(runs: Runs, found: Check) -> tuple[Runs, Check]:
     decides whether a gradient overflows. What is not finite for another reason is not finite here, either.
     """
     smaller = dataclasses.replace(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)
-    again = _check(smaller)
+    again = judge_runs(smaller)
     reason = f"judged with a loss scale of {smaller.loss_scale:g}, since with {runs.loss_scale:g} {found.reason}"
     return smaller, msgspec.structs.replace(again, reason="; ".join(filter(None, [reason, again.reason])))
 
@@ -119,7 +88,7 @@ def _check_with_smaller_scale(runs: Runs, found: Check) -> tuple[Runs, Check]:
 def _is_hidden_by_its_weights(runs: Runs, found: Check) -> bool:
     """Whether there is nothing to judge many results by, in a training step that may amplify rounding."""
     has_no_verdict = found.status in (CheckStatus.REFERENCE_FAILED, CheckStatus.NONDETERMINISTIC)
-    is_partly_open = found.status is CheckStatus.CORRECT and any(map(_is_open, found.comparisons))
+    is_partly_open = found.status is CheckStatus.CORRECT and any(map(is_open, found.comparisons))
     loss_is_close = any(one.what is ResultKind.LOSS and one.is_close is True for one in found.comparisons)
     may_amplify = runs.case.mode is Mode.TRAIN and runs.has_raisable_biases and not runs.has_fake_quantization
     return (has_no_verdict or is_partly_open) and loss_is_close and may_amplify and runs.case.backend != EAGER
@@ -132,12 +101,12 @@ def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
     does not count where rounding is still amplified.
     """
     with_raised = dataclasses.replace(runs, raises_biases=True)
-    milder = _check(with_raised)
+    milder = judge_runs(with_raised)
     raised = f"with the biases of its normalizations raised by {RAISED_BY:g}"
     if milder.status is CheckStatus.INCORRECT and runs.arithmetic is Precision.TF32:
         reason = f"{found.reason}; {raised}, {milder.reason}"
         return msgspec.structs.replace(found, status=CheckStatus.REFERENCE_FAILED, reason=reason)
-    is_right = milder.status is CheckStatus.CORRECT and not any(map(_is_open, milder.comparisons))
+    is_right = milder.status is CheckStatus.CORRECT and not any(map(is_open, milder.comparisons))
     is_wrong = milder.status is CheckStatus.INCORRECT and not with_raised.amplifies_rounding
     if not is_right and not is_wrong:
         return found
@@ -166,9 +135,9 @@ def _check_at_fp32(runs: Runs, found: Check) -> Check:
     at_fp32 = dataclasses.replace(
         runs, case=msgspec.structs.replace(runs.case, precision=Precision.FP32), skips_guards=True
     )
-    finer = _check(at_fp32) if at_fp32.can_reuse_code else None
+    finer = judge_runs(at_fp32) if at_fp32.can_reuse_code else None
     if finer is None or finer.status is CheckStatus.INCORRECT:
-        finer = _check(dataclasses.replace(at_fp32, was_timed=False, was_checked=False))
+        finer = judge_runs(dataclasses.replace(at_fp32, was_timed=False, was_checked=False))
     if finer.status not in (CheckStatus.CORRECT, CheckStatus.INCORRECT):
         return found
     reason = "; ".join(filter(None, [f"judged at fp32, since at TF32 {found.reason}", finer.reason]))
@@ -194,194 +163,8 @@ def _check_without_rounding(runs: Runs, found: Check) -> Check:
     each fake quantization turns it into whole steps. The switch is a tensor that the operator reads. So it is the same
     program, and compiled code is the same. The loss with fake quantization was compared before.
     """
-    smooth = _check(dataclasses.replace(runs, fake_quantizes=False))
+    smooth = judge_runs(dataclasses.replace(runs, fake_quantizes=False))
     if smooth.status not in (CheckStatus.CORRECT, CheckStatus.INCORRECT):
         return found
     reason = f"judged with fake quantization switched off, since with it {found.reason}"
     return msgspec.structs.replace(smooth, reason="; ".join(filter(None, [reason, smooth.reason])))
-
-
-def _check(runs: Runs) -> Check:
-    if not runs.can_reuse_code:
-        torch._dynamo.reset()
-    is_eager = runs.case.backend == EAGER
-    random_draws = RecordRandomDraws()
-    eager = runs.eager(random_draws)
-    _require_host_memory(runs, eager)
-    eager_again, inspection = runs.eager_inspected()
-    finest, why_not_fp64 = _reference_results(runs, random_draws)
-    of_eager = dataclasses.replace(eager, update_weights=finest.update_weights if finest else {})
-    eager_reference = Reference(of_eager, runs.device)
-    repeated = _judge(runs, eager_reference).judge(eager_again)
-    if any(map(_is_random, repeated)):
-        differences = _comparisons(repeated)
-        return Check(
-            status=CheckStatus.NONDETERMINISTIC, reason=_nondeterministic(differences), comparisons=differences
-        )
-    noise = {judged.comparison.what: judged.errors for judged in repeated}
-
-    del eager_again  # as large as the model
-    reference = Reference(finest, runs.device) if finest else eager_reference
-    if is_eager:
-        found = eager
-        baseline = runs.native(random_draws) if runs.has_native else None
-        if finest is None and baseline is not None:
-            reference = Reference(baseline, runs.device)
-    else:
-        found = runs.candidate(inspection)
-        baseline = eager if finest else None
-    judge = partial(
-        _judge(runs, reference).judge, found, baseline=baseline, eager=None if is_eager else eager, noise=noise
-    )
-    judged = judge()
-    if any(one.comparison.is_close is False for one in judged):
-        judged = judge(perturbed=[runs.perturbed(random_draws, seed) for seed in range(PERTURBED_RUNS)])
-    runs.amplifies_rounding = any(map(_amplifies_rounding, judged))
-    comparisons = _comparisons(judged)
-    if finest is None:
-        return _without_fp64(runs.case, why_not_fp64, comparisons, is_judged=not is_eager or runs.has_native)
-    verdict = _verdict(runs.case, comparisons, is_native_eager=is_eager and not runs.is_cast)
-    return msgspec.structs.replace(verdict, reason="; ".join(filter(None, [why_not_fp64, verdict.reason])))
-
-
-def _is_open(comparison: ResultComparison) -> bool:
-    """Whether there is nothing to judge many tensors of a kind by."""
-    return comparison.tensors_not_judged > MOST_NOT_JUDGED * comparison.tensors
-
-
-def _amplifies_rounding(judged: Judged) -> bool:
-    """Whether rounding alone makes many gradients useless. Then another one may look right, or wrong, by chance."""
-    useless = sum(allowed > EAGER_ERROR_MULTIPLE * LARGEST_ALLOWED for allowed in judged.allowed.values())
-    return judged.comparison.what is ResultKind.GRADIENTS and useless > MOST_NOT_JUDGED * judged.comparison.tensors
-
-
-def _is_random(repeated: Judged) -> bool:
-    """Whether a kind of result is another in each run of eager: any loss or output, or most of the others."""
-    has_many = repeated.comparison.what in (ResultKind.GRADIENTS, ResultKind.PARAMETERS, ResultKind.BUFFERS)
-    return repeated.not_close > (repeated.comparison.tensors // 2 if has_many else 0)
-
-
-def _comparisons(judged: Iterable[Judged]) -> tuple[ResultComparison, ...]:
-    return tuple(one.comparison for one in judged)
-
-
-def _require_host_memory(runs: Runs, eager: Results) -> None:
-    """Raise where the results of the runs that follow would fill the host's memory: the kernel would end the process.
-
-    Raises:
-        CanNotCompare: they would.
-    """
-    tensors = [tensor for tensor in tree_leaves(list(eager.values.values())) if isinstance(tensor, Tensor)]
-    held = sum(tensor.numel() * tensor.itemsize for tensor in tensors)
-    needed, available = MEMORY_OF_RUNS[runs.widest] * held, available_bytes()
-    if needed > available:
-        raise CanNotCompare(
-            f"they take {needed / 2**30:.1f} GiB of the host's memory, and {available / 2**30:.1f} GiB are free"
-        )
-
-
-def _judge(runs: Runs, reference: Reference) -> Judge:
-    return Judge(case=runs.case, precision=runs.arithmetic, rules=runs.spec.tolerances, reference=reference)
-
-
-def _reference_results(runs: Runs, random_draws: RecordRandomDraws) -> tuple[Results | None, str]:
-    """The results at fp64. Where there are none: those at fp32 if the case is coarser, else None; and the reason."""
-    results = _try(Precision.FP64, runs, random_draws)
-    if not isinstance(results, str):
-        return results, ""
-    finer = _try(Precision.FP32, runs, random_draws) if runs.is_coarse else results
-    return (None, results) if isinstance(finer, str) else (finer, f"judged by fp32, since {results}")
-
-
-def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> Results | str:
-    """The results at a precision, or why there are none: a model may raise anything in a dtype it was not written for.
-
-    Raises:
-        CanNotCompare: the results are of a kind that can't be compared.
-        torch.OutOfMemoryError: the device has too little memory, but other cases hold some of it. Then the case has
-            failed, and the scheduler runs it once more, alone.
-    """
-    results = attempt(lambda: runs.reference(precision, random_draws))
-    if isinstance(results, CanNotCompare):
-        raise results
-    if isinstance(results, torch.OutOfMemoryError) and held_by_others(runs.device) > OTHERS_BYTES:
-        raise results
-    if isinstance(results, Exception):
-        text = " ".join(str(results).split())
-        text = text if len(text) <= 250 else f"{text[:100]} ... {text[-150:]}"  # TorchScript says what at the end
-        reason = f"in {precision} it raises {type(results).__name__}: {text}"
-        del results  # its frames hold the model
-        free_memory(runs.device)
-        return reason
-    leaves = tree_leaves(list(results.values.values()))
-    floating = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    return (
-        f"in {precision} it gives NaN" if any(math.isnan(l2_norm(leaf, runs.device)) for leaf in floating) else results
-    )
-
-
-def _verdict(case: Case, comparisons: tuple[ResultComparison, ...], *, is_native_eager: bool) -> Check:
-    """The verdict where there are results at fp64.
-
-    Others are judged by eager at the model's own precision. Where that is not what fp64 gives, nothing can be said.
-    """
-    wrong = [c for c in comparisons if c.is_close is False]
-    if wrong:
-        reason = _say_wrong(wrong)
-        if is_native_eager:
-            reason = f"eager and the fp64 reference differ by more than rounding: {reason}"
-            return Check(status=CheckStatus.REFERENCE_FAILED, reason=reason, comparisons=comparisons)
-        return Check(status=CheckStatus.INCORRECT, reason=reason, comparisons=comparisons)
-    not_judged = [c for c in comparisons if c.is_close is None]
-    if not any(map(_is_open, comparisons)):
-        return Check(status=CheckStatus.CORRECT, comparisons=comparisons)
-    kinds = {c.what for c in comparisons}
-    essential = kinds
-    if case.mode is Mode.TRAIN:
-        essential = {ResultKind.LOSS, ResultKind.GRADIENTS if ResultKind.GRADIENTS in kinds else ResultKind.PARAMETERS}
-    is_judged = not essential & {c.what for c in not_judged}
-    status = CheckStatus.CORRECT if is_judged else CheckStatus.REFERENCE_FAILED
-    reason = f"nothing to judge by: {_say_not_judged(filter(_is_open, comparisons))}"
-    return Check(status=status, reason=reason, comparisons=comparisons)
-
-
-def _without_fp64(case: Case, why: str, comparisons: tuple[ResultComparison, ...], *, is_judged: bool) -> Check:
-    """The verdict where there are none: beside eager alone a backend may be called wrong, but nothing correct."""
-    wrong = [c for c in comparisons if c.is_close is False]
-    not_judged = [c for c in comparisons if c.is_close is None]
-    beside = "eager" if case.backend != EAGER else "its native precision"
-    if case.backend != EAGER and wrong:
-        reason = f"against eager, without a reference ({why}): {_say_wrong(wrong)}"
-        return Check(status=CheckStatus.INCORRECT, reason=reason, comparisons=comparisons)
-    if wrong:
-        said = f"beside {beside}: {_say_wrong(wrong)}"
-    elif not_judged:
-        said = f"nothing to judge by beside {beside}: {_say_not_judged(not_judged)}"
-    else:
-        said = f"it agrees with {beside}" if is_judged else "eager agrees with itself"
-    return Check(status=CheckStatus.REFERENCE_FAILED, reason=f"{why}; {said}", comparisons=comparisons)
-
-
-def _say_wrong(comparisons: Iterable[ResultComparison]) -> str:
-    said = []
-    for c in comparisons:
-        unlike = "not finite where it should be, missing or of another shape"
-        limits = [f"eager by {c.eager_error:.2g}"] if c.eager_error is not None else []
-        limits += [f"allowed {c.allowed:.2g}"] if c.allowed is not None else []
-        error = unlike if c.error is None else f"off by {c.error:.2g}"
-        said.append(f"{c.what}: {c.worst} is {error}" + (f" ({', '.join(limits)})" if limits else ""))
-    return "; ".join(said)
-
-
-def _say_not_judged(comparisons: Iterable[ResultComparison]) -> str:
-    return "; ".join(
-        f"{c.what}: for {c.tensors_not_judged} of {c.tensors} tensors, {c.worst} for one, rounding alone would allow "
-        + ("anything" if c.allowed is None else f"an error of {c.allowed:.2g}")
-        for c in comparisons
-    )
-
-
-def _nondeterministic(comparisons: Iterable[ResultComparison]) -> str:
-    worst = next(c for c in comparisons if c.is_close is not True)
-    difference = "" if worst.error is None else f" by {worst.error:.2g} (allowed {worst.tolerance:.2g})"
-    return f"two runs of eager from the same seed differ in {worst.what}, most in {worst.worst},{difference}"
