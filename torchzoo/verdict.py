@@ -34,6 +34,7 @@ class ResultComparison(msgspec.Struct, frozen=True, kw_only=True):
     allowed: float | None = None  # how large the error may be: the tolerance, or a multiple of eager's own error
     tensors: Count = 1
     tensors_not_judged: Count = 0
+    tensors_wrong: Count = 0  # of those that were judged; not counted in records of before 2026-11-26
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

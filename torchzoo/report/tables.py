@@ -16,7 +16,7 @@ from torchzoo.report.case_lines import CaseLines, bound, memory
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks_of, what_failed
 from torchzoo.report.sections import breakdown, compilation, generation, growth, scaling, sweep, work
 from torchzoo.report.sections.checks import check_of
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.verdict import Check, CheckStatus, ResultComparison
 
 MOST_LABELS = 4  # of cases that have a reason in common
 FIGURES = ("eager", "candidate", "speedup", "bound by", "memory")
@@ -110,11 +110,18 @@ def _check_lines(check: Check | None) -> list[str]:
         f"check: {CHECK_WORDS[check.status]}" + (f", judged at {check.judged_at}" if check.judged_at else ""),
         *(
             f"  {c.what}: error {shown(c.error)}, eager's {shown(c.eager_error)}, allowed {shown(c.allowed)}, "
-            f"at {c.worst}{verdicts[c.is_close]}"
-            + (f" ({c.tensors_not_judged} of {c.tensors} tensors not judged)" if c.tensors_not_judged else "")
+            f"at {c.worst}{verdicts[c.is_close]}" + _counted(c)
             for c in check.comparisons
         ),
     ]
+
+
+def _counted(comparison: ResultComparison) -> str:
+    """How many tensors are wrong, if not just one of one, and how many could not be judged."""
+    tensors, wrong, open_ = comparison.tensors, comparison.tensors_wrong, comparison.tensors_not_judged
+    said = [f"{wrong} wrong"] if wrong and tensors > 1 else []
+    said += [f"{open_} not judged"] if open_ else []
+    return f" (of {tensors} tensors {', '.join(said)})" if said else ""
 
 
 def _issued(variant: VariantFigures) -> str:

@@ -112,7 +112,7 @@ def judged(what: ResultKind, allowed: list[float]) -> Judged:
         what=what, worst="0", error=0.1, eager_error=0.1, tolerance=0.05, is_close=True, tensors=len(allowed)
     )
     errors = dict.fromkeys(map(str, range(len(allowed))), 0.1)
-    return Judged(comparison, errors, dict(zip(errors, allowed, strict=True)), not_close=0)
+    return Judged(comparison, errors, dict(zip(errors, allowed, strict=True)))
 
 
 def test_rounding_is_amplified_where_it_makes_more_than_a_tenth_of_the_gradients_useless() -> None:

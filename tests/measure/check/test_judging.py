@@ -35,6 +35,14 @@ def test_noise_in_a_gradient_that_should_be_zero_is_no_error() -> None:
     assert (comparison.is_close, comparison.worst) == (False, "bias")
 
 
+def test_a_comparison_counts_the_tensors_that_are_wrong() -> None:
+    names = "abcdef"
+    reference = Reference(results(**{name: torch.ones(10, dtype=torch.float64) for name in names}))
+    found = results(**{name: torch.ones(10) * (1.1 if name in "bd" else 1.3 if name == "e" else 1) for name in names})
+    comparison = judged(ResultKind.GRADIENTS, reference, found, tolerance=1e-3)
+    assert (comparison.worst, comparison.tensors_wrong, comparison.tensors, comparison.is_close) == ("e", 3, 6, False)
+
+
 def test_a_gradient_that_is_zero_at_fp64_may_be_rounding_of_half_precision_and_a_small_one_may_not() -> None:
     big = torch.randn(1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for true_bias, off_by, is_close in ((1e-15, 2e-4, True), (1e-15, 1e-3, False), (1e-5, 2e-4, False)):

@@ -22,6 +22,9 @@ def checked(status: CheckStatus, model: str = "tiny") -> Record:
         eager_error=1e-5,
         tolerance=1e-3,
         is_close=False,
+        tensors=62,
+        tensors_wrong=3,
+        tensors_not_judged=1,
     )
     verdict = Check(status=status, reason="gradients: network.fc.weight is off by 0.25", comparisons=(comparison,))
     outcome = msgspec.structs.replace(examples.compared(), check=verdict)
@@ -38,6 +41,7 @@ def test_reports_say_what_a_check_found(status: CheckStatus) -> None:
     table = examples.rendered(tables.case_table(record))
     assert "network.fc.weight" in table
     assert "0.25" in table
+    assert "(of 62 tensors 3 wrong, 1 not judged)" in " ".join(table.split())
 
 
 def test_a_wrong_results_speedup_is_shown_but_not_counted() -> None:

@@ -8,6 +8,7 @@ that multiple would allow nearly anything, only a result close to eager's says s
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -79,12 +80,16 @@ class Judge:
 
 
 class Judged(NamedTuple):
-    """A comparison, the error of each tensor and how large it was allowed to be, and how many tensors are not close."""
+    """A comparison, the error of each tensor and how large it was allowed to be."""
 
     comparison: ResultComparison
     errors: dict[str, float]
     allowed: dict[str, float]
-    not_close: int
+
+    @property
+    def not_close(self) -> int:
+        """How many tensors are wrong, or can't be judged."""
+        return self.comparison.tensors_wrong + self.comparison.tensors_not_judged
 
 
 def judge_results(
@@ -143,7 +148,8 @@ def judge_results(
         allowed = {name: slack * limit for name, limit in allowed.items()}
         verdicts = verdicts_by(allowed)
     worst = max(verdicts, key=lambda name: verdicts[name])
-    not_judged = sum(severity == _NOT_JUDGED for severity, _ in verdicts.values())
+    found_so = Counter(severity for severity, _ in verdicts.values())
+    not_judged = found_so[_NOT_JUDGED]
     comparison = ResultComparison(
         what=kind,
         worst=worst,
@@ -154,9 +160,9 @@ def judge_results(
         is_close=False if verdicts[worst][0] == _OFF else None if 2 * not_judged > len(errors) else True,
         tensors=len(errors),
         tensors_not_judged=not_judged,
+        tensors_wrong=found_so[_OFF],
     )
-    not_close = sum(severity != _CLOSE for severity, _ in verdicts.values())
-    return Judged(comparison, errors, allowed, not_close)
+    return Judged(comparison, errors, allowed)
 
 
 def _each_beside_others(runs: Sequence[_Errors]) -> Iterator[tuple[_Errors, list[_Errors]]]:
