@@ -96,9 +96,11 @@ def judge_runs(runs: Runs) -> Check:
     runs.amplifies_rounding = any(map(_amplifies_rounding, judged))
     comparisons = _comparisons(judged)
     if finest is None:
-        return _without_fp64(runs.case, why_not_fp64, comparisons, is_judged=not is_eager or runs.has_native)
-    verdict = _verdict(runs.case, comparisons, is_native_eager=is_eager and not runs.is_cast)
-    return msgspec.structs.replace(verdict, reason="; ".join(filter(None, [said, why_not_fp64, verdict.reason])))
+        verdict = _without_fp64(runs.case, why_not_fp64, comparisons, is_judged=not is_eager or runs.has_native)
+    else:
+        verdict = _verdict(runs.case, comparisons, is_native_eager=is_eager and not runs.is_cast)
+        said = "; ".join(filter(None, [said, why_not_fp64]))
+    return msgspec.structs.replace(verdict, reason="; ".join(filter(None, [said, verdict.reason])))
 
 
 def is_open(comparison: ResultComparison) -> bool:
