@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
@@ -124,27 +124,21 @@ def judge_results(
     own = reference.errors(kind, baseline) if baseline is not None else dict.fromkeys(errors, 0.0)
     from_eager = reference.errors(kind, found, eager) if eager is not None else dict.fromkeys(errors, math.inf)
     runs = [reference.errors(kind, run, eager or found) for run in perturbed]
-    resolution = reference.resolution(kind, found)
-    usual = median(own.values())  # a tensor's own error may be small by chance
-
-    def limits(by_rounding: Iterable[_Errors]) -> dict[str, float]:
-        largest = {
-            name: max([own[name], usual, (noise or {}).get(name, 0.0), *(run[name] for run in by_rounding)])
-            for name in errors
-        }
-        return {
-            name: max(tolerance, EAGER_ERROR_MULTIPLE * rounding, (always_allowed or {}).get(name, 0.0))
-            + resolution.get(name, 0.0)
-            for name, rounding in largest.items()
-        }
+    limits = _Limits(
+        tolerance=tolerance,
+        own=own,
+        noise=noise or {},
+        always_allowed=always_allowed or {},
+        resolution=reference.resolution(kind, found),
+    )
 
     def verdicts_by(allowed: _Errors) -> dict[str, tuple[int, float]]:
         return {name: _verdict(error, from_eager[name], allowed[name], tolerance) for name, error in errors.items()}
 
-    allowed = limits(runs)
+    allowed = limits.beside(runs)
     verdicts = verdicts_by(allowed)
     if any(severity == _OFF for severity, _ in verdicts.values()):
-        slack = max([1.0, *(_times_allowed(run, limits(others)) for run, others in _each_beside_others(runs))])
+        slack = limits.slack(runs)
         allowed = {name: slack * limit for name, limit in allowed.items()}
         verdicts = verdicts_by(allowed)
     worst = max(verdicts, key=lambda name: verdicts[name])
@@ -165,16 +159,36 @@ def judge_results(
     return Judged(comparison, errors, allowed)
 
 
-def _each_beside_others(runs: Sequence[_Errors]) -> Iterator[tuple[_Errors, list[_Errors]]]:
-    for number, run in enumerate(runs):
-        yield run, [other for at, other in enumerate(runs) if at != number]
+@dataclass(frozen=True, kw_only=True)
+class _Limits:
+    """How large the error of each tensor may be. `own` is eager's; the rest are arguments of `judge_results`."""
 
+    tolerance: float
+    own: _Errors
+    noise: _Errors
+    always_allowed: _Errors
+    resolution: _Errors
 
-def _times_allowed(run: _Errors, allowed: _Errors) -> float:
-    """How many times the allowed error the worst tensor of a run has, of those that are finite."""
-    return max(
-        (error / allowed[name] for name, error in run.items() if allowed[name] and math.isfinite(error)), default=0
-    )
+    def beside(self, runs: Sequence[_Errors]) -> dict[str, float]:
+        """The limits, where these runs show what rounding does."""
+        usual = median(self.own.values())  # a tensor's own error may be small by chance
+        allowed = {}
+        for name, own in self.own.items():
+            rounding = max([own, usual, self.noise.get(name, 0.0), *(run[name] for run in runs)])
+            limit = max(self.tolerance, EAGER_ERROR_MULTIPLE * rounding, self.always_allowed.get(name, 0.0))
+            allowed[name] = limit + self.resolution.get(name, 0.0)
+        return allowed
+
+    def slack(self, runs: Sequence[_Errors]) -> float:
+        """How many times its limit beside the other runs the worst tensor of a run has; at least 1.
+
+        Infinite errors are left out.
+        """
+        found = [1.0]
+        for number, run in enumerate(runs):
+            allowed = self.beside([*runs[:number], *runs[number + 1 :]])
+            found += [error / allowed[name] for name, error in run.items() if allowed[name] and math.isfinite(error)]
+        return max(found)
 
 
 _CLOSE, _NOT_JUDGED, _OFF = range(3)
