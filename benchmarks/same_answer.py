@@ -2,7 +2,8 @@
 
     python benchmarks/same_answer.py RUN[,RUN] RUN[,RUN] ...
 
-A run that was measured in parts is named by all of its folders, with commas between.
+A run that was measured in parts is named by all of its folders, with commas between; of a case that several have, the
+last one counts.
 Compared are cases with the same model, mode, precision, backend and batch that passed in both runs and stayed steady.
 A case is *device-bound* where both runs say so of it. Runs may be of different code and libraries: `torchzoo compare`
 lists what differs.

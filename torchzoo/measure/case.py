@@ -77,7 +77,7 @@ def measure_case(
     measured = with_model(gang, partial(_measure_model, gang, case, spec, device, settings, stages, window, lending))
     check = None
     if Pass.CHECK in settings.passes:
-        check = check_results(gang, case, spec, device, stages, lending)
+        check = check_results(gang, stages, lending)
     stages.close()
     return msgspec.structs.replace(
         measured,
@@ -108,24 +108,16 @@ def with_model(gang: Gang, action: Callable[[], _Found]) -> _Found:
     return found
 
 
-def check_results(
-    gang: Gang,
-    case: Case,
-    spec: ModelSpec,
-    device: torch.device,
-    stages: Stages,
-    lending: Lending,
-    *,
-    was_timed: bool = True,
-) -> Check:
+def check_results(gang: Gang, stages: Stages, lending: Lending, *, was_timed: bool = True) -> Check:
     """The check, which builds models of its own: the one before is gone, which was timed or not."""
-    free_memory(device)
+    member = gang.member
+    free_memory(member.device)
     if gang.size > 1:
         stages.enter(Stage.CHECK)
-        return passes.check_ranks_of(gang, case)
+        return passes.check_ranks_of(gang, member.case)
     stages.enter(Stage.HOLD)
     stages.enter(Stage.CHECK)
-    return passes.check_of(case, spec, gang.member.model_class, device, lending, was_timed=was_timed)
+    return passes.check_of(member.case, member.spec, member.model_class, member.device, lending, was_timed=was_timed)
 
 
 def _measure_model(

@@ -49,7 +49,7 @@ def check_alone(
     put_back: tuple[str, ...] = gang.everywhere("load")[0]
     step = with_model(gang, partial(_take_a_step, gang, stages))
     watch = CompilationWatch()
-    check = check_results(gang, case, spec, device, stages, lending or Lending(), was_timed=False)
+    check = check_results(gang, stages, lending or Lending(), was_timed=False)
     stages.close()
     return Checked(
         check=check,

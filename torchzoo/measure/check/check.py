@@ -16,7 +16,7 @@ from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
 from torchzoo.measure.check.milder import RAISED_BY
 from torchzoo.measure.check.results import CanNotCompare
 from torchzoo.measure.check.runs import Runs, flags_kept
-from torchzoo.measure.check.verdicts import is_open, judge_runs
+from torchzoo.measure.check.verdicts import is_open, judge_runs, said_before
 from torchzoo.measure.lending import Lending
 from torchzoo.model import Model
 from torchzoo.verdict import Check, CheckStatus
@@ -54,7 +54,7 @@ def check_case(
                 was_timed=was_timed,
                 lending=lending or Lending(),
             )
-            found = _judge(runs)
+            found = _judge_by_seeds(runs)
             if _may_overflow_by_scaling(runs, found):
                 runs, found = _check_with_smaller_scale(runs, found)
             if _is_hidden_by_its_weights(runs, found):
@@ -68,7 +68,7 @@ def check_case(
             torch._dynamo.reset()
 
 
-def _judge(runs: Runs) -> Check:
+def _judge_by_seeds(runs: Runs) -> Check:
     """Judge the runs. What is off by little counts as wrong only if it is off with another seed, too.
 
     Rounding decides on which side of zero an input of a ReLU lies, and a single one can be a percent of a gradient. A
@@ -81,8 +81,8 @@ def _judge(runs: Runs) -> Check:
     others = [judge_runs(dataclasses.replace(runs, case=msgspec.structs.replace(runs.case, seed=s))) for s in seeds]
     if any(other.status is not CheckStatus.CORRECT or any(map(is_open, other.comparisons)) for other in others):
         return found
-    reason = f"judged with the seeds {' and '.join(map(str, seeds))}, since with {runs.case.seed} {found.reason}"
-    return msgspec.structs.replace(others[-1], reason=reason)
+    words = f"judged with the seeds {' and '.join(map(str, seeds))}, since with {runs.case.seed} {found.reason}"
+    return said_before(words, others[-1])
 
 
 def _is_off_by_little(found: Check) -> bool:
@@ -112,9 +112,9 @@ def _check_with_smaller_scale(runs: Runs, found: Check) -> tuple[Runs, Check]:
     decides whether a gradient overflows. What is not finite for another reason is not finite here, either.
     """
     smaller = dataclasses.replace(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)
-    again = _judge(smaller)
-    reason = f"judged with a loss scale of {smaller.loss_scale:g}, since with {runs.loss_scale:g} {found.reason}"
-    return smaller, msgspec.structs.replace(again, reason="; ".join(filter(None, [reason, again.reason])))
+    again = _judge_by_seeds(smaller)
+    words = f"judged with a loss scale of {smaller.loss_scale:g}, since with {runs.loss_scale:g} {found.reason}"
+    return smaller, said_before(words, again)
 
 
 def _is_hidden_by_its_weights(runs: Runs, found: Check) -> bool:
@@ -133,7 +133,7 @@ def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
     does not count where rounding is still amplified.
     """
     with_raised = dataclasses.replace(runs, raises_biases=True)
-    milder = _judge(with_raised)
+    milder = _judge_by_seeds(with_raised)
     raised = f"with the biases of its normalizations raised by {RAISED_BY:g}"
     if milder.status is CheckStatus.INCORRECT and runs.arithmetic is Precision.TF32:
         reason = f"{found.reason}; {raised}, {milder.reason}"
@@ -142,8 +142,7 @@ def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
     is_wrong = milder.status is CheckStatus.INCORRECT and not with_raised.amplifies_rounding
     if not is_right and not is_wrong:
         return found
-    reason = f"judged {raised}, since with its own {found.reason}"
-    return msgspec.structs.replace(milder, reason="; ".join(filter(None, [reason, milder.reason])))
+    return said_before(f"judged {raised}, since with its own {found.reason}", milder)
 
 
 def _is_hidden_by_tf32(runs: Runs, found: Check) -> bool:
@@ -167,13 +166,13 @@ def _check_at_fp32(runs: Runs, found: Check) -> Check:
     at_fp32 = dataclasses.replace(
         runs, case=msgspec.structs.replace(runs.case, precision=Precision.FP32), skips_guards=True
     )
-    finer = _judge(at_fp32) if at_fp32.can_reuse_code else None
+    finer = _judge_by_seeds(at_fp32) if at_fp32.can_reuse_code else None
     if finer is None or finer.status is CheckStatus.INCORRECT:
-        finer = _judge(dataclasses.replace(at_fp32, was_timed=False, was_checked=False))
+        finer = _judge_by_seeds(dataclasses.replace(at_fp32, was_timed=False, was_checked=False))
     if finer.status not in (CheckStatus.CORRECT, CheckStatus.INCORRECT):
         return found
-    reason = "; ".join(filter(None, [f"judged at fp32, since at TF32 {found.reason}", finer.reason]))
-    return msgspec.structs.replace(finer, reason=reason, judged_at=Precision.FP32)
+    finer = said_before(f"judged at fp32, since at TF32 {found.reason}", finer)
+    return msgspec.structs.replace(finer, judged_at=Precision.FP32)
 
 
 def _is_hidden_by_fake_quantization(runs: Runs, found: Check) -> bool:
@@ -195,8 +194,7 @@ def _check_without_rounding(runs: Runs, found: Check) -> Check:
     each fake quantization turns it into whole steps. The switch is a tensor that the operator reads. So it is the same
     program, and compiled code is the same. The loss with fake quantization was compared before.
     """
-    smooth = _judge(dataclasses.replace(runs, fake_quantizes=False))
+    smooth = _judge_by_seeds(dataclasses.replace(runs, fake_quantizes=False))
     if smooth.status not in (CheckStatus.CORRECT, CheckStatus.INCORRECT):
         return found
-    reason = f"judged with fake quantization switched off, since with it {found.reason}"
-    return msgspec.structs.replace(smooth, reason="; ".join(filter(None, [reason, smooth.reason])))
+    return said_before(f"judged with fake quantization switched off, since with it {found.reason}", smooth)

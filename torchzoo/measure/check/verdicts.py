@@ -99,8 +99,13 @@ def judge_runs(runs: Runs) -> Check:
         verdict = _without_fp64(runs.case, why_not_fp64, comparisons, is_judged=not is_eager or runs.has_native)
     else:
         verdict = _verdict(runs.case, comparisons, is_native_eager=is_eager and not runs.is_cast)
-        said = "; ".join(filter(None, [said, why_not_fp64]))
-    return msgspec.structs.replace(verdict, reason="; ".join(filter(None, [said, verdict.reason])))
+        verdict = said_before(why_not_fp64, verdict)
+    return said_before(said, verdict)
+
+
+def said_before(words: str, check: Check) -> Check:
+    """The check with these words before its own reason."""
+    return msgspec.structs.replace(check, reason="; ".join(filter(None, [words, check.reason])))
 
 
 def is_open(comparison: ResultComparison) -> bool:
