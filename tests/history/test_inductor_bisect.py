@@ -1,4 +1,4 @@
-"""Going on into inductor: a planted wrong lowering is found by its number, on the CPU."""
+"""Going on into inductor: a planted wrong lowering is found by its number, and a fault of fusion, on the CPU."""
 
 from __future__ import annotations
 
@@ -42,6 +42,13 @@ class Model(SupervisedModel):
     def compute_loss(self, outputs, targets):
         return nn.functional.cross_entropy(outputs, targets)
 '''
+#: The same bug, where kernels are fused.
+WRONG_IF_FUSED = WRONG.replace(
+    'torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"',
+    """from torch._inductor.codegen.cpp import CppVecOverrides
+relu = CppVecOverrides.relu
+CppVecOverrides.relu = staticmethod(lambda x: x if torch._inductor.config.max_fusion_size > 1 else relu(x))""",
+)
 COMPILED = msgspec.structs.replace(CASE, backend=INDUCTOR)
 
 
@@ -57,10 +64,20 @@ def test_a_wrong_lowering_is_found(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
+def test_a_fault_that_only_a_setting_takes_away_is_found(tmp_path: Path) -> None:
+    make_folder(tmp_path, "wrong", WRONG_IF_FUSED)
+    case = msgspec.structs.replace(COMPILED, model="wrong")
+    answer = bisect_inductor(case, models_dirs=(str(tmp_path),), variables={"TORCH_BISECT_BACKEND": "inductor"})
+    assert answer.setting == "max_fusion_size=1"
+    assert in_words(answer) == "backend inductor, the problem is gone with the setting max_fusion_size=1"
+
+
 def test_answers_in_words() -> None:
     assert in_words(Answer(backend="aot_eager")) == "backend aot_eager; which part of it is not known"
-    setting = Answer(backend="inductor", subsystem="inductor_comprehensive_padding", number=0)
-    assert in_words(setting).endswith("gone with another value of the setting inductor_comprehensive_padding")
+    padding = "inductor_comprehensive_padding"
+    setting = Answer(backend="inductor", subsystem=padding, number=0, setting="comprehensive_padding=False")
+    assert in_words(setting).endswith("the problem is gone with the setting comprehensive_padding=False")
     assert reproduce_in_words(setting) == ""
     lowering = Answer(backend="inductor", subsystem="lowerings", number=3)
     assert reproduce_in_words(lowering).endswith("TORCH_BISECT_SUBSYSTEM=lowerings TORCH_BISECT_MAX=2")

@@ -2,8 +2,9 @@
 
 PyTorch's own `torch._inductor.compiler_bisector` does the search: first over the backends (eager, aot_eager,
 aot_eager_decomp_partition, inductor), then over the subsystems of that backend (passes before the gradients, joint
-passes, passes after the gradients, lowerings and some settings), then over the applications of a subsystem. We answer
-one question each time: is the result wrong, or is the step slow? `inductor_script` does, in a process of its own.
+passes, passes after the gradients, lowerings and some settings), then over the applications of a subsystem. We give it
+more settings, such as one without fusion, and answer one question each time: is the result wrong, or is the step slow?
+`inductor_script` does, in a process of its own.
 
 Where it does not apply:
 
@@ -11,8 +12,9 @@ Where it does not apply:
 - the problem is a crash or a hang: those end the process, and the search with it;
 - wrong random numbers: the check gives inductor eager's;
 - slow code that no single subsystem is to blame for. A pass is found only if the code is fast without it. Without
-  lowerings nothing is fused, so a slow lowering is found only if it is slower than that. Fusion, tiling and generated
-  code are no subsystems;
+  lowerings nothing is fused, so a slow lowering is found only if it is slower than that. Tiling and generated code are
+  no subsystems;
+- which kernel it is, where a setting such as `max_fusion_size` makes the problem go;
 - slow host code, guards and recompilations.
 """
 
@@ -106,7 +108,7 @@ def in_words(answer: Answer) -> str:
     if answer.subsystem in _SUBSYSTEMS:
         parts.append(f"{_SUBSYSTEMS[answer.subsystem]} ({answer.subsystem}), number {answer.number}")
     else:
-        parts.append(f"the problem is gone with another value of the setting {answer.subsystem}")
+        parts.append(f"the problem is gone with the setting {answer.setting}")
     about = f": {one_line(answer.about)}" if answer.about and answer.about != answer.subsystem else ""
     return ", ".join(parts) + about
 

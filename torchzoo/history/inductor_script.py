@@ -29,6 +29,19 @@ if TYPE_CHECKING:
 #: Pairs of steps (eager, compiled) that are timed for one answer to "is it slow?", after the warm-up of both.
 PAIRS, WARM_UP_STEPS = 11, 3
 
+#: Settings of inductor that the search tries, too, before it looks for a lowering. Each value leaves something out that
+#: PyTorch's bisector does not know: the pass that removes what does nothing, the reuse of buffers, fusion.
+MORE_SETTINGS: dict[str, object] = {
+    "disabled_passes": "remove_noop_ops",
+    "shape_padding": False,
+    "allow_buffer_reuse": False,
+    "inplace_buffers": False,
+    "online_softmax": False,
+    "split_reductions": False,
+    "triton.mix_order_reduction": False,
+    "max_fusion_size": 1,
+}
+
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """A case whose results are wrong, or whose compiled step is too slow."""
@@ -46,6 +59,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     subsystem: str | None = None
     number: int | None = None  # counted from 0: which application of the subsystem is at fault
     about: str | None = None  # what that application worked on: a node of the graph, a pass
+    setting: str = ""  # if the subsystem is a setting: with which value the problem is gone, as in `max_fusion_size=1`
     tries: int = 0
     problem: str = ""  # why there is no answer
 
@@ -79,6 +93,7 @@ def bisected(task: Task) -> Answer:
         tries += 1
         return not has_symptom()
 
+    settings = _with_more_settings()
     found = CompilerBisector.do_bisect(is_good)
     if found is None:
         return Answer(problem="the problem was not there again in any backend", tries=tries)
@@ -87,8 +102,27 @@ def bisected(task: Task) -> Answer:
         subsystem=found.subsystem,
         number=found.bisect_number,
         about=found.debug_info,
+        setting=settings.get(found.subsystem or "", ""),
         tries=tries,
     )
+
+
+def _with_more_settings() -> dict[str, str]:
+    """Let PyTorch's bisector try our settings, too. Returns all settings that it tries, by their names there."""
+    from torch._inductor import config
+    from torch._inductor.compiler_bisector import BACKENDS, ConfigChange
+
+    known = config.get_config_copy()
+    more = [
+        ConfigChange("inductor", name, repr(value) if isinstance(value, str) else value)  # it evaluates what is text
+        for name, value in MORE_SETTINGS.items()
+        if name in known
+    ]
+    of_inductor = BACKENDS["inductor"]
+    before = next((n for n, subsystem in enumerate(of_inductor) if subsystem.name == "lowerings"), len(of_inductor))
+    of_inductor[before:before] = more
+    all_of_them = [one for subsystems in BACKENDS.values() for one in subsystems if isinstance(one, ConfigChange)]
+    return {one.name: f"{one.config_field}={one.config_value}" for one in all_of_them}
 
 
 def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
