@@ -1,8 +1,8 @@
 """Inductor pads the strides of a buffer that the next kernel reads as if they were others, with torch 2.11.
 
 One kernel writes a buffer whose innermost dimension is that of 900; another reads it as if that were the one of 30.
-With padded strides one gradient is wrong, by another amount in each process. Gradients of `pytorch_struct` are off by up
-to 490 times their norm so, on a GPU, where padding is on by default. It looks like
+With padded strides one gradient is wrong, by another amount in each process. On a GPU, where padding is on by default,
+gradients of `pytorch_struct` are off by up to 490 times their norm for that. It looks like
 https://github.com/pytorch/pytorch/issues/179931. With torch 2.15 it is right. This shows the fault on a CPU.
 
     python benchmarks/faults/padded_strides.py
