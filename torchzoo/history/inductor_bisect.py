@@ -108,7 +108,7 @@ def in_words(answer: Answer) -> str:
     if answer.subsystem in _SUBSYSTEMS:
         parts.append(f"{_SUBSYSTEMS[answer.subsystem]} ({answer.subsystem}), number {answer.number}")
     else:
-        parts.append(f"the problem is gone with the setting {answer.setting}")
+        parts.append(f"the problem is gone with the setting {answer.setting or answer.subsystem}")
     about = f": {one_line(answer.about)}" if answer.about and answer.about != answer.subsystem else ""
     return ", ".join(parts) + about
 
