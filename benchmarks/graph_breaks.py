@@ -33,14 +33,12 @@ def main() -> None:
     """Print the ranking as Markdown."""
     results = compiled(sys.argv[1:])
     models = {result.case.model for result in results}
-    broken = {model for one in break_causes(results) for model in one.models}
-    print(f"{len(results)} cases of {len(models)} models; {len(broken)} models have breaks\n")
-    for words, wanted in (("with", True), ("without", False)):
-        ratios = [
-            1 / result.figures.time_ratio.value
-            for result in results
-            if bool(break_causes([result])) is wanted and result.figures and result.figures.time_ratio
-        ]
+    broken = [result for result in results if break_causes([result])]
+    broken_models = {result.case.model for result in broken}
+    print(f"{len(results)} cases of {len(models)} models; {len(broken_models)} models have breaks\n")
+    whole = [result for result in results if result not in broken]
+    for words, some in (("with", broken), ("without", whole)):
+        ratios = [1 / one.figures.time_ratio.value for one in some if one.figures and one.figures.time_ratio]
         print(f"{len(ratios)} cases {words} breaks: {geometric_mean(ratios):.2f}x as fast as eager")
     print("", *markdown.table(graph_breaks.HEADINGS, graph_breaks.rows(results)), sep="\n")
 

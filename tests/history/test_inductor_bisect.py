@@ -50,14 +50,14 @@ relu = CppVecOverrides.relu
 CppVecOverrides.relu = staticmethod(lambda x: x if torch._inductor.config.max_fusion_size > 1 else relu(x))""",
 )
 COMPILED = msgspec.structs.replace(CASE, backend=INDUCTOR)
+ONLY_INDUCTOR = {"TORCH_BISECT_BACKEND": "inductor"}  # four other backends would be tried before
 
 
 @pytest.mark.slow
 def test_a_wrong_lowering_is_found(tmp_path: Path) -> None:
     make_folder(tmp_path, "wrong", WRONG)
     case = msgspec.structs.replace(COMPILED, model="wrong")
-    only_inductor = {"TORCH_BISECT_BACKEND": "inductor"}  # four other backends would be tried before
-    answer = bisect_inductor(case, models_dirs=(str(tmp_path),), variables=only_inductor)
+    answer = bisect_inductor(case, models_dirs=(str(tmp_path),), variables=ONLY_INDUCTOR)
     assert (answer.backend, answer.subsystem, answer.about) == ("inductor", "lowerings", "relu")
     assert (
         in_words(answer) == f"backend inductor, the lowering of an operator (lowerings), number {answer.number}: relu"
@@ -68,7 +68,7 @@ def test_a_wrong_lowering_is_found(tmp_path: Path) -> None:
 def test_a_fault_that_only_a_setting_takes_away_is_found(tmp_path: Path) -> None:
     make_folder(tmp_path, "wrong", WRONG_IF_FUSED)
     case = msgspec.structs.replace(COMPILED, model="wrong")
-    answer = bisect_inductor(case, models_dirs=(str(tmp_path),), variables={"TORCH_BISECT_BACKEND": "inductor"})
+    answer = bisect_inductor(case, models_dirs=(str(tmp_path),), variables=ONLY_INDUCTOR)
     assert answer.setting == "max_fusion_size=1"
     assert in_words(answer) == "backend inductor, the problem is gone with the setting max_fusion_size=1"
 
