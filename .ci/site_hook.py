@@ -1,10 +1,9 @@
-"""What MkDocs does not do by itself for our site: links that leave docs/, folders of results, and their list.
+"""What MkDocs does not do by itself for our site: links that leave docs/, and folders of results.
 
 - A link to a file of the checkout outside docs/ must exist. On the site it leads to the repository (TORCHZOO_REPO_URL).
   Without one it becomes text that names the file.
 - A folder of results that a document links to has a page with what is in it, and how to show it again.
 - A page with a wide table has no table of contents beside it.
-- `<!-- results -->` in results/index.md becomes a list of the documents there, from their titles.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ LINK_OR_CODE = re.compile(
     r"^```.*?^```$|`[^`\n]*`|(?<!\!)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)", re.MULTILINE | re.DOTALL
 )
 WIDE_TABLE = re.compile(r"^\|(?:[^|\n]+\|){7,}$", re.MULTILINE)
-RESULTS = "<!-- results -->"
-TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 log = logging.getLogger("mkdocs.hooks.site")
 
 
@@ -42,12 +39,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Write the list of results, and the links that MkDocs can't follow."""
+    """Write the links that MkDocs can't follow."""
     docs = Path(config["docs_dir"])
     if WIDE_TABLE.search(markdown):
         page.meta.setdefault("hide", ["toc"])
-    if RESULTS in markdown:
-        markdown = markdown.replace(RESULTS, "\n".join(result_list(docs)))
     return with_links(markdown, page.file.src_uri, docs, config["extra"]["repository"].rstrip("/"))
 
 
@@ -84,17 +79,6 @@ def about_run(manifest: dict[str, Any], place: str) -> Iterator[str]:
     yield f"torchzoo report {place} --format html -o report.html"
     yield "```"
     yield ""
-
-
-def result_list(docs: Path) -> Iterator[str]:
-    """A line for each document of docs/results and docs/studies: its title, the newest first."""
-    for name in ("results", "studies"):
-        for path in sorted((docs / name).glob("*.md"), reverse=True):
-            if path.name != "index.md":
-                found = TITLE.search(path.read_text(encoding="utf-8"))
-                title, date = found[1].rstrip(".") if found else path.stem, path.name[:10]
-                dated = title if date in title or not date.startswith("20") else f"{title}, {date}"
-                yield f"- [{dated}]({posixpath.relpath(f'{name}/{path.name}', 'results')})"
 
 
 def with_links(markdown: str, source: str, docs: Path, repository: str) -> str:

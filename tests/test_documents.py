@@ -172,7 +172,7 @@ def test_the_userbenchmark_of_its_page_works(tmp_path: Path, monkeypatch: pytest
 
 
 @cache
-def site_hook(name: str = "site_hook") -> ModuleType:
+def ci_script(name: str = "site_hook") -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / f".ci/{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -206,7 +206,7 @@ def test_the_site_links_to_files_outside_docs_only_if_they_exist(
     (tmp_path / "LICENSE").write_text("")
 
     def shown(text: str, repository: str = "") -> str:
-        return str(site_hook().with_links(text, "results/a.md", docs, repository))
+        return str(ci_script().with_links(text, "results/a.md", docs, repository))
 
     assert shown("[a](b.md#c) [d](https://e.org) [f](#g) `[h](../../no)`") == (
         "[a](b.md#c) [d](https://e.org) [f](#g) `[h](../../no)`"
@@ -222,14 +222,20 @@ def test_the_site_links_to_files_outside_docs_only_if_they_exist(
     assert len(caplog.records) == 2
 
 
-def test_the_site_lists_each_document_of_results_and_shows_what_is_in_a_folder(tmp_path: Path) -> None:
+def test_the_list_of_results_has_each_document() -> None:
+    result_list = ci_script("result_list")
+    index = (ROOT / "docs" / result_list.INDEX).read_text(encoding="utf-8")
+    assert index == result_list.with_list(index, ROOT / "docs"), "run `python .ci/result_list.py`, and commit the page"
+    documents = [page for page in PAGES if re.match(r"docs/(results|studies)/(?!index)[^/]*$", page)]
+    assert index.count("\n- [") == len(documents)
+    assert "- [The whole zoo on an H200, eager and inductor, 2026-11-21](2026-11-21-h200-zoo.md)" in index
+
+
+def test_the_site_shows_what_is_in_a_folder_of_results(tmp_path: Path) -> None:
     docs = ROOT / "docs"
-    lines = list(site_hook().result_list(docs))
-    assert len(lines) == len([page for page in PAGES if re.match(r"docs/(results|studies)/(?!index)[^/]*$", page)])
-    assert "- [The whole zoo on an H200, eager and inductor, 2026-11-21](2026-11-21-h200-zoo.md)" in lines
     folder = docs / "results/2026-11-21-h200-zoo-inductor"
-    assert folder in site_hook().result_folders(docs)
-    page = site_hook().folder_page(folder, docs)
+    assert folder in ci_script().result_folders(docs)
+    page = ci_script().folder_page(folder, docs)
     assert "a run of 184 cases, 2026-11-21" in page
     assert "NVIDIA H200" in page
     (tmp_path / "a.md").write_text(page)
@@ -239,7 +245,7 @@ def test_the_site_lists_each_document_of_results_and_shows_what_is_in_a_folder(t
 
 def test_the_site_reads_lists_as_github_does() -> None:
     markdown = pytest.importorskip("markdown", reason="the extra `docs` is not installed")
-    extension = site_hook("site_markdown").LikeGitHub()
+    extension = ci_script("site_markdown").LikeGitHub()
 
     def read(text: str) -> str:
         return str(markdown.markdown(text, extensions=[extension]))
@@ -251,7 +257,7 @@ def test_the_site_reads_lists_as_github_does() -> None:
 
 def test_the_reference_has_the_comments_of_fields() -> None:
     pytest.importorskip("griffe", reason="the extra `docs` is not installed")
-    said = site_hook("site_fields").comment_of
+    said = ci_script("site_fields").comment_of
     lines = ["class A:", "    #: Above,", "    #: in two lines.", '    a: str = "#"  # and behind', "    b: int = 1"]
     lines += ["    c: int = 2  # noqa: A001", "    d: dict[str, int]  # by name  # noqa: A001"]
     assert said(lines, 4, 4) == "Above, in two lines. and behind"
