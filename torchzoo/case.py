@@ -96,6 +96,7 @@ class ResultKind(enum.StrEnum):
     GRADIENTS = "gradients"
     PARAMETERS = "parameters"  # what the step added to the parameters
     BUFFERS = "buffers"  # running statistics
+    STATE = "state"  # what a step that does not train changed in buffers and caches
 
 
 class Backend(msgspec.Struct, frozen=True):

@@ -9,8 +9,10 @@ import pytest
 
 from examples import CASE, INDUCTOR
 from torchzoo.errors import UsageError
+from torchzoo.history import inductor_script
 from torchzoo.history.inductor_bisect import BisectionFailed, bisect_inductor, in_words, reproduce_in_words
-from torchzoo.history.inductor_script import Answer
+from torchzoo.history.inductor_script import Answer, Task
+from torchzoo.verdict import Check, CheckStatus
 from user_models import make_folder
 
 WRONG = '''"""One linear layer and a relu, with PyTorch's own planted bug of relu (torchzoo's tests, 2026)."""
@@ -71,6 +73,29 @@ def test_a_fault_that_only_a_setting_takes_away_is_found(tmp_path: Path) -> None
     answer = bisect_inductor(case, models_dirs=(str(tmp_path),), variables=ONLY_INDUCTOR)
     assert answer.setting == "max_fusion_size=1"
     assert in_words(answer) == "backend inductor, the problem is gone with the setting max_fusion_size=1"
+
+
+def test_where_no_part_is_at_fault_each_is_left_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's bisector alone would begin again behind each part: 158 tries with 17 of them."""
+    from torch._inductor.compiler_bisector import BACKENDS, CompilerBisector
+
+    monkeypatch.setitem(BACKENDS, "inductor", list(BACKENDS["inductor"]))
+    monkeypatch.setattr(inductor_script, "load_model_class", lambda _: None)
+    monkeypatch.setattr(
+        inductor_script, "_symptom", lambda *_: lambda: CompilerBisector.get_backend() in (None, "inductor")
+    )
+    before = len(BACKENDS["inductor"])
+    answer = inductor_script.bisected(Task(case=msgspec.structs.replace(COMPILED, model="resnet18")))
+    parts = len(BACKENDS["inductor"])
+    assert parts > before
+    assert answer == Answer(backend="inductor", tries=1 + len(BACKENDS) + parts)
+
+
+def test_a_try_without_a_verdict_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_verdict = Check(status=CheckStatus.REFERENCE_FAILED, reason="nothing to judge by")
+    monkeypatch.setattr("torchzoo.measure.check.check.check_case", lambda *_: no_verdict)
+    with pytest.raises(ValueError, match="a try has no verdict: reference_failed, nothing to judge by"):
+        inductor_script.bisected(Task(case=msgspec.structs.replace(COMPILED, model="resnet18")))
 
 
 def test_answers_in_words() -> None:

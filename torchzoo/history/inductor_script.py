@@ -52,6 +52,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     slow_from: float | None = None
 
 
+class _NoPart(Exception):
+    """Each part of a backend was left out once, and the problem stayed. Its argument is the backend."""
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What `CompilerBisector` found. The first three are None if nothing was found."""
 
@@ -91,10 +95,16 @@ def bisected(task: Task) -> Answer:
     def is_good() -> bool:
         nonlocal tries
         tries += 1
-        return not has_symptom()
+        is_there = has_symptom()
+        if is_there and _is_last_part():
+            raise _NoPart(CompilerBisector.get_backend())
+        return not is_there
 
     settings = _with_more_settings()
-    found = CompilerBisector.do_bisect(is_good)
+    try:
+        found = CompilerBisector.do_bisect(is_good)
+    except _NoPart as stayed:
+        return Answer(backend=stayed.args[0], tries=tries)
     if found is None:
         return Answer(problem="the problem was not there again in any backend", tries=tries)
     return Answer(
@@ -105,6 +115,16 @@ def bisected(task: Task) -> Answer:
         setting=settings.get(found.subsystem or "", ""),
         tries=tries,
     )
+
+
+def _is_last_part() -> bool:
+    """Whether PyTorch's bisector leaves out the last part of a backend now. It would try all but the first again."""
+    from torch._inductor.compiler_bisector import BACKENDS, CompilerBisector
+
+    backend, part = CompilerBisector.get_backend(), CompilerBisector.get_subsystem()
+    if backend is None or part is None or part != BACKENDS[backend][-1].name:
+        return False
+    return CompilerBisector.get_run_state(backend, part) == "test_disable"
 
 
 def _with_more_settings() -> dict[str, str]:
@@ -137,7 +157,14 @@ def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
         limit = task.slow_from
         return lambda: compiled_over_eager(case, model_class, device) > limit
     spec = find_models(map(Path, task.models_dirs)).spec(case.model)
-    return lambda: check_case(case, spec, model_class, device).status is CheckStatus.INCORRECT
+
+    def is_wrong() -> bool:
+        found = check_case(case, spec, model_class, device)
+        if found.status not in (CheckStatus.CORRECT, CheckStatus.INCORRECT):
+            raise ValueError(f"a try has no verdict: {found.status}, {found.reason}")
+        return found.status is CheckStatus.INCORRECT
+
+    return is_wrong
 
 
 def compiled_over_eager(case: Case, model_class: type[Model], device: torch.device) -> float:

@@ -86,6 +86,6 @@ def _take_a_step(gang: Gang, stages: Stages) -> _Step:
     stages.enter(Stage.WARM_UP)
     with refusals_are_skips(case.precision):
         gang.everywhere("inspect")
-    member.finite.require(1, loss_is_finite=True, candidate_stepped=False)
+    member.finite.require(1, loss_is_finite=member.inspection.result_is_finite, candidate_stepped=False)
     check_precision(member.model, case.precision, member.spec.native_dtype, member.inspection)
     return _Step(flags, count_parameters(member.model), member.inspection.operator_dtypes)

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.call import Call
 from torchzoo.case import MemoryFormat, Mode, NativeDtype, Precision
+from torchzoo.measure.finite import is_finite
 from torchzoo.measure.quantization import (
     QUANTIZED_DTYPES,
     is_quantized_tensor,
@@ -137,6 +138,7 @@ class Inspection:
     operator_dtypes: dict[str, int]  # how many floating results the operators have, by dtype
     quantized_operators: dict[str, int] = field(default_factory=dict)  # those with a quantized operand, by name
     uses_cpu_threads: bool = False  # an operator has an operand on the CPU that is large enough for several threads
+    result_is_finite: bool = True  # loss (train) or outputs (eval)
 
     def take_calls(self) -> dict[str, Call]:
         """Give the calls away. They hold tensors, which must not be alive when a variant's memory is read."""
@@ -179,12 +181,13 @@ def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
         for name, network in model.networks().items():
             stack.enter_context(_recording(network, partial(calls.setdefault, name)))
         dtypes = stack.enter_context(_OperatorDtypes())
-        step()
+        result_is_finite = is_finite(step())
     return Inspection(
         calls=calls,
         operator_dtypes={_name(dtype): n for dtype, n in dtypes.counts.items()},
         quantized_operators=dict(dtypes.quantized),
         uses_cpu_threads=dtypes.uses_cpu_threads,
+        result_is_finite=result_is_finite,
     )
 
 

@@ -81,6 +81,10 @@ class CachedNetwork(nn.Module):
         """The size of the cache."""
         return sum(tensor.nbytes for *_, tensor in self._held())
 
+    def cache_tensors(self) -> dict[str, Tensor]:
+        """All tensors of the cache, by names that are the same in each network of this kind."""
+        return {f"cache.{number}.{key}": tensor for number, (_, key, tensor) in enumerate(self._held())}
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CachedNetwork:  # noqa: FBT001, FBT002  nn.Module's
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for holder, key, tensor in list(self._held()):

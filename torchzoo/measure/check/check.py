@@ -1,7 +1,8 @@
 """The check of a case: whether its backend and precision compute what eager computes.
 
 What the runs of the case leave open, or can't tell from rounding, is judged otherwise, by the same program: with a
-smaller scale of the loss, with weights that amplify rounding less, at fp32, or without fake quantization.
+smaller scale of the loss, with weights that amplify rounding less, at fp32, or without fake quantization. What that
+finds replaces what was found before only if it is a verdict: correct or incorrect.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
 from torchzoo.measure.check.milder import RAISED_BY
 from torchzoo.measure.check.results import CanNotCompare
 from torchzoo.measure.check.runs import Runs, flags_kept
+from torchzoo.measure.check.tolerances import MOST_TIMES
 from torchzoo.measure.check.verdicts import is_open, judge_runs, said_before
 from torchzoo.measure.lending import Lending
 from torchzoo.model import Model
 from torchzoo.verdict import Check, CheckStatus
 from torchzoo.zoo.spec import ModelSpec
 
-#: How many other seeds decide where a few gradients are off by at most so many times what is allowed.
-OTHER_SEEDS, FEW_TIMES = 2, 10
+#: How many other seeds decide where a few gradients are off by at most MOST_TIMES what is allowed.
+OTHER_SEEDS = 2
+
+_VERDICTS = (CheckStatus.CORRECT, CheckStatus.INCORRECT)
 
 #: The loss is scaled by this much less where gradients overflow that eager's do not.
 SMALLER_SCALE = 16
@@ -56,16 +60,30 @@ def check_case(
             )
             found = _judge_by_seeds(runs)
             if _may_overflow_by_scaling(runs, found):
-                runs, found = _check_with_smaller_scale(runs, found)
-            if _is_hidden_by_its_weights(runs, found):
-                found = _check_with_milder_weights(runs, found)
-            if _is_hidden_by_tf32(runs, found):
-                return _check_at_fp32(runs, found)
-            return _check_without_rounding(runs, found) if _is_hidden_by_fake_quantization(runs, found) else found
+                return _check_with_smaller_scale(runs, found)
+            return _check_what_is_hidden(runs, found)
         except CanNotCompare as reason:
             return Check(status=CheckStatus.REFERENCE_FAILED, reason=f"the results can't be compared: {reason}")
         finally:
             torch._dynamo.reset()
+
+
+def _check_what_is_hidden(runs: Runs, found: Check) -> Check:
+    """Check the same program otherwise, where what was found leaves something open."""
+    if _is_hidden_by_its_weights(runs, found):
+        found = _check_with_milder_weights(runs, found)
+    if _is_hidden_by_tf32(runs, found):
+        return _check_at_fp32(runs, found)
+    return _check_without_rounding(runs, found) if _is_hidden_by_fake_quantization(runs, found) else found
+
+
+def _judged_again(runs: Runs) -> Check | None:
+    """What these runs show of a program that was judged before. None if it is no verdict, or can't be compared."""
+    try:
+        found = _judge_by_seeds(runs)
+    except CanNotCompare:  # the host's memory is short now; what was found before holds
+        return None
+    return found if found.status in _VERDICTS else None
 
 
 def _judge_by_seeds(runs: Runs) -> Check:
@@ -78,7 +96,10 @@ def _judge_by_seeds(runs: Runs) -> Check:
     if not _is_off_by_little(found):
         return found
     seeds = range(runs.case.seed + 1, runs.case.seed + 1 + OTHER_SEEDS)
-    others = [judge_runs(dataclasses.replace(runs, case=msgspec.structs.replace(runs.case, seed=s))) for s in seeds]
+    try:
+        others = [judge_runs(dataclasses.replace(runs, case=msgspec.structs.replace(runs.case, seed=s))) for s in seeds]
+    except CanNotCompare:
+        return found
     if any(other.status is not CheckStatus.CORRECT or any(map(is_open, other.comparisons)) for other in others):
         return found
     words = f"judged with the seeds {' and '.join(map(str, seeds))}, since with {runs.case.seed} {found.reason}"
@@ -92,7 +113,7 @@ def _is_off_by_little(found: Check) -> bool:
         one.what in (ResultKind.GRADIENTS, ResultKind.PARAMETERS)
         and one.tensors_wrong <= max(1, one.tensors // 10)
         and one.error is not None
-        and one.error <= FEW_TIMES * (one.allowed or 0.0)
+        and one.error <= MOST_TIMES * (one.allowed or 0.0)
         for one in wrong
     )
 
@@ -105,21 +126,24 @@ def _may_overflow_by_scaling(runs: Runs, found: Check) -> bool:
     return found.status is CheckStatus.INCORRECT and runs.scales_loss and overflows
 
 
-def _check_with_smaller_scale(runs: Runs, found: Check) -> tuple[Runs, Check]:
+def _check_with_smaller_scale(runs: Runs, found: Check) -> Check:
     """Check the same program with a smaller scale of the loss, where gradients overflow and eager's do not.
 
     A GradScaler begins with a scale so large that steps are skipped, and finds its own. Near the limit, rounding
     decides whether a gradient overflows. What is not finite for another reason is not finite here, either.
     """
     smaller = dataclasses.replace(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)
-    again = _judge_by_seeds(smaller)
+    try:
+        again = _check_what_is_hidden(smaller, _judge_by_seeds(smaller))
+    except CanNotCompare:
+        return found
     words = f"judged with a loss scale of {smaller.loss_scale:g}, since with {runs.loss_scale:g} {found.reason}"
-    return smaller, said_before(words, again)
+    return said_before(words, again) if again.status in _VERDICTS else found
 
 
 def _is_hidden_by_its_weights(runs: Runs, found: Check) -> bool:
     """Whether there is nothing to judge many results by, in a training step that may amplify rounding."""
-    has_no_verdict = found.status in (CheckStatus.REFERENCE_FAILED, CheckStatus.NONDETERMINISTIC)
+    has_no_verdict = found.status not in _VERDICTS
     is_partly_open = found.status is CheckStatus.CORRECT and any(map(is_open, found.comparisons))
     loss_is_close = any(one.what is ResultKind.LOSS and one.is_close is True for one in found.comparisons)
     may_amplify = runs.case.mode is Mode.TRAIN and runs.has_raisable_biases and not runs.has_fake_quantization
@@ -133,7 +157,9 @@ def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
     does not count where rounding is still amplified.
     """
     with_raised = dataclasses.replace(runs, raises_biases=True)
-    milder = _judge_by_seeds(with_raised)
+    milder = _judged_again(with_raised)
+    if milder is None:
+        return found
     raised = f"with the biases of its normalizations raised by {RAISED_BY:g}"
     if milder.status is CheckStatus.INCORRECT and runs.arithmetic is Precision.TF32:
         reason = f"{found.reason}; {raised}, {milder.reason}"
@@ -146,10 +172,10 @@ def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
 
 
 def _is_hidden_by_tf32(runs: Runs, found: Check) -> bool:
-    """Whether there are results but nothing to judge them by, in a backend's case that may use TF32."""
-    has_no_verdict = found.status in (CheckStatus.REFERENCE_FAILED, CheckStatus.NONDETERMINISTIC)
-    is_tf32 = runs.arithmetic is Precision.TF32 and runs.case.backend != EAGER
-    return has_no_verdict and bool(found.comparisons) and is_tf32
+    """Whether there are results but little or nothing to judge them by, in a backend's case that may use TF32."""
+    has_no_verdict = found.status not in _VERDICTS and bool(found.comparisons)
+    is_partly_open = found.status is CheckStatus.CORRECT and any(map(is_open, found.comparisons))
+    return (has_no_verdict or is_partly_open) and runs.arithmetic is Precision.TF32 and runs.case.backend != EAGER
 
 
 def _check_at_fp32(runs: Runs, found: Check) -> Check:
@@ -166,10 +192,10 @@ def _check_at_fp32(runs: Runs, found: Check) -> Check:
     at_fp32 = dataclasses.replace(
         runs, case=msgspec.structs.replace(runs.case, precision=Precision.FP32), skips_guards=True
     )
-    finer = _judge_by_seeds(at_fp32) if at_fp32.can_reuse_code else None
+    finer = _judged_again(at_fp32) if at_fp32.can_reuse_code else None
     if finer is None or finer.status is CheckStatus.INCORRECT:
-        finer = _judge_by_seeds(dataclasses.replace(at_fp32, was_timed=False, was_checked=False))
-    if finer.status not in (CheckStatus.CORRECT, CheckStatus.INCORRECT):
+        finer = _judged_again(dataclasses.replace(at_fp32, was_timed=False, was_checked=False))
+    if finer is None:
         return found
     finer = said_before(f"judged at fp32, since at TF32 {found.reason}", finer)
     return msgspec.structs.replace(finer, judged_at=Precision.FP32)
@@ -194,7 +220,7 @@ def _check_without_rounding(runs: Runs, found: Check) -> Check:
     each fake quantization turns it into whole steps. The switch is a tensor that the operator reads. So it is the same
     program, and compiled code is the same. The loss with fake quantization was compared before.
     """
-    smooth = _judge_by_seeds(dataclasses.replace(runs, fake_quantizes=False))
-    if smooth.status not in (CheckStatus.CORRECT, CheckStatus.INCORRECT):
+    smooth = _judged_again(dataclasses.replace(runs, fake_quantizes=False))
+    if smooth is None:
         return found
     return said_before(f"judged with fake quantization switched off, since with it {found.reason}", smooth)

@@ -2,14 +2,15 @@
 
 A tensor is close if its error is within the precision's tolerance, or within a small multiple of the error that eager
 makes itself: the computation amplifies rounding (batch normalisation of two images does), whoever computes it. Where
-that multiple would allow nearly anything, only a result close to eager's says something. Other tensors are not judged.
+that multiple would allow nearly anything, only a result close to eager's says something. Other tensors are not judged,
+unless they are off by many times as much.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
@@ -19,12 +20,12 @@ import msgspec
 from torchzoo.case import Case, Precision, ResultKind
 from torchzoo.measure.check.reference import Reference
 from torchzoo.measure.check.results import Results
-from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED, tolerance_of
+from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED, MOST_TIMES, tolerance_of
 from torchzoo.verdict import ResultComparison
 from torchzoo.zoo.rules import ToleranceRule
 
 #: Errors by tensor, or how large they may be.
-_Errors = Mapping[str, float]
+Errors = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +46,8 @@ class Judge:
         *,
         baseline: Results | None = None,
         eager: Results | None = None,
-        perturbed: Iterable[Results] = (),
-        noise: Mapping[ResultKind, Mapping[str, float]] | None = None,
+        perturbed: Sequence[Mapping[ResultKind, Errors]] = (),
+        noise: Mapping[ResultKind, Errors] | None = None,
     ) -> tuple[Judged, ...]:
         """What is found of each kind of result; `judge_results` explains the arguments.
 
@@ -62,7 +63,7 @@ class Judge:
                 tolerance=self._tolerance(kind),
                 baseline=baseline,
                 eager=eager,
-                perturbed=perturbed,
+                perturbed=[errors[kind] for errors in perturbed],
                 noise=(noise or {}).get(kind, {}),
                 always_allowed=twice_gradients if kind is ResultKind.PARAMETERS else {},
             )
@@ -70,6 +71,10 @@ class Judge:
                 twice_gradients = {name: 2 * allowed for name, allowed in judged.allowed.items()}
             found_of_kinds.append(judged)
         return tuple(found_of_kinds)
+
+    def distances(self, run: Results, expected: Results) -> dict[ResultKind, Errors]:
+        """How far a run is from another one, by kind and tensor, in the reference's units."""
+        return {kind: self.reference.errors(kind, run, expected) for kind in self.reference.results.values}
 
     def _tolerance(self, kind: ResultKind) -> float:
         cases = [self.case]
@@ -100,9 +105,9 @@ def judge_results(
     tolerance: float,
     baseline: Results | None = None,
     eager: Results | None = None,
-    perturbed: Iterable[Results] = (),
-    noise: Mapping[str, float] | None = None,
-    always_allowed: Mapping[str, float] | None = None,
+    perturbed: Sequence[Errors] = (),
+    noise: Errors | None = None,
+    always_allowed: Errors | None = None,
 ) -> Judged:
     """Judge one kind of result, tensor by tensor. The comparison names the tensor that does worst.
 
@@ -112,18 +117,19 @@ def judge_results(
         found: the results to judge.
         tolerance: an error up to this is always allowed.
         baseline: an error up to EAGER_ERROR_MULTIPLE times that of these results is allowed, too.
-        eager: results that `found` should equal but for rounding. A tensor close to them is as good as eager's.
-        perturbed: runs of eager whose weights were changed as by rounding. Their distance from `eager` (from `found`
-            where there is no `eager`) counts as eager's own error, too. Rounding may matter seldom, but then much: it
-            decides on which side of zero one input of a ReLU lies. Then each run is off in other tensors. So if
-            something still looks wrong, and one of these runs looks wrong beside the others, as much is allowed to all.
+        eager: results that `found` should equal but for rounding. A tensor close to them is as good as eager's, if
+            eager's own is finite where it should be.
+        perturbed: the distances of runs of eager whose weights were changed as by rounding, from `eager` (from `found`
+            where there is no `eager`). They count as eager's own error, too. Rounding may matter seldom, but then much:
+            it decides on which side of zero one input of a ReLU lies. Then each run is off in other tensors. So if
+            something still looks wrong, and one of these runs looks wrong beside the others, more is allowed to all
+            (`_Limits.slack`).
         noise: by tensor, how far two equal runs of eager are from each other. It counts as eager's own error, too.
         always_allowed: by tensor, another error that is always allowed.
     """
     errors = reference.errors(kind, found)
     own = reference.errors(kind, baseline) if baseline is not None else dict.fromkeys(errors, 0.0)
     from_eager = reference.errors(kind, found, eager) if eager is not None else dict.fromkeys(errors, math.inf)
-    runs = [reference.errors(kind, run, eager or found) for run in perturbed]
     limits = _Limits(
         tolerance=tolerance,
         own=own,
@@ -132,13 +138,18 @@ def judge_results(
         resolution=reference.resolution(kind, found),
     )
 
-    def verdicts_by(allowed: _Errors) -> dict[str, tuple[int, float]]:
-        return {name: _verdict(error, from_eager[name], allowed[name], tolerance) for name, error in errors.items()}
+    is_like_eager = {name: from_eager[name] <= tolerance and math.isfinite(own[name]) for name in errors}
 
-    allowed = limits.beside(runs)
+    def verdicts_by(allowed: Errors) -> dict[str, tuple[int, float]]:
+        return {
+            name: _verdict(error, allowed[name], tolerance, is_like_eager=is_like_eager[name])
+            for name, error in errors.items()
+        }
+
+    allowed = limits.beside(perturbed)
     verdicts = verdicts_by(allowed)
-    if any(severity == _OFF for severity, _ in verdicts.values()):
-        slack = limits.slack(runs)
+    if wrong := sum(severity == _OFF for severity, _ in verdicts.values()):
+        slack = limits.slack(perturbed, wrong)
         allowed = {name: slack * limit for name, limit in allowed.items()}
         verdicts = verdicts_by(allowed)
     worst = max(verdicts, key=lambda name: verdicts[name])
@@ -164,12 +175,12 @@ class _Limits:
     """How large the error of each tensor may be. `own` is eager's; the rest are arguments of `judge_results`."""
 
     tolerance: float
-    own: _Errors
-    noise: _Errors
-    always_allowed: _Errors
-    resolution: _Errors
+    own: Errors
+    noise: Errors
+    always_allowed: Errors
+    resolution: Errors
 
-    def beside(self, runs: Sequence[_Errors]) -> dict[str, float]:
+    def beside(self, runs: Sequence[Errors]) -> dict[str, float]:
         """The limits, where these runs show what rounding does."""
         usual = median(self.own.values())  # a tensor's own error may be small by chance
         allowed = {}
@@ -179,26 +190,34 @@ class _Limits:
             allowed[name] = limit + self.resolution.get(name, 0.0)
         return allowed
 
-    def slack(self, runs: Sequence[_Errors]) -> float:
-        """How many times its limit beside the other runs the worst tensor of a run has; at least 1.
+    def slack(self, runs: Sequence[Errors], wrong: int) -> float:
+        """By how much all limits are raised, where so many tensors look wrong; at least 1.
 
-        Infinite errors are left out.
+        It is how many times its limit beside the other runs the worst tensor of a run has. Where more tensors look
+        wrong than in that run (and more than a few), it is MOST_TIMES at most: one tensor that rounding decides does
+        not excuse all others. Infinite errors are left out.
         """
-        found = [1.0]
+        found = 1.0
+        few = max(1, len(self.own) // 10)
         for number, run in enumerate(runs):
             allowed = self.beside([*runs[:number], *runs[number + 1 :]])
-            found += [error / allowed[name] for name, error in run.items() if allowed[name] and math.isfinite(error)]
-        return max(found)
+            times = [error / allowed[name] for name, error in run.items() if allowed[name] and math.isfinite(error)]
+            above = [one for one in times if one > 1]
+            worst = max(above, default=1.0)
+            found = max(found, worst if wrong <= max(few, len(above)) else min(worst, MOST_TIMES))
+        return found
 
 
 _CLOSE, _NOT_JUDGED, _OFF = range(3)
 
 
-def _verdict(error: float, from_eager: float, allowed: float, tolerance: float) -> tuple[int, float]:
+def _verdict(error: float, allowed: float, tolerance: float, *, is_like_eager: bool) -> tuple[int, float]:
     """How bad a tensor is, and how far its error is from what is allowed. The worst tensor has the largest pair."""
-    if from_eager <= tolerance or error <= min(allowed, max(LARGEST_ALLOWED, tolerance)):
+    is_within = error <= min(allowed, max(LARGEST_ALLOWED, tolerance))
+    if is_like_eager or is_within:
         return _CLOSE, error / allowed if allowed and math.isfinite(error) else 0.0
-    if allowed > LARGEST_ALLOWED and (math.isfinite(error) or not math.isfinite(allowed)):
+    allows_nearly_anything = allowed > LARGEST_ALLOWED
+    if allows_nearly_anything and error <= MOST_TIMES * allowed:
         return _NOT_JUDGED, error
     return _OFF, error / allowed if allowed and math.isfinite(allowed) else math.inf
 

@@ -34,6 +34,10 @@ from torchzoo.verdict import Check, CheckStatus
 
 #: So many steps are compared.
 STEPS = 4
+#: An output is compared by so many numbers, each of which sees all of its elements, their signs and their order.
+NUMBERS = 3
+#: Where a GradScaler scales the loss, by so much: gradients must not overflow, since then there is nothing to compare.
+LOSS_SCALE = 2.0**10
 #: What is compared together, in training or not: its name, its part of what `first_values` finds, and the kind of
 #: result whose tolerance it has. Losses after the first one depend on gradients.
 PARTS = {
@@ -58,7 +62,7 @@ def check_ranks(gang: Gang, case: Case) -> Check:
         found = gang.everywhere("values", kind, STEPS)
         for name, part, result in PARTS[case.mode is Mode.TRAIN]:
             ours, theirs = ([value for rank in ranks for value in rank[part]] for ranks in (found, reference))
-            difference, allowed = _largest_difference(ours, theirs), tolerance_of(result, precision)
+            difference, allowed = largest_difference(ours, theirs), tolerance_of(result, precision)
             is_correct &= difference <= allowed
             told.append(f"{kind} {difference:.2g} in {name} (allowed {allowed:g})")
     return Check(
@@ -67,7 +71,7 @@ def check_ranks(gang: Gang, case: Case) -> Check:
     )
 
 
-def _largest_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
+def largest_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Relative to the reference; infinity if something is not finite."""
     differences = [abs(our - their) / max(abs(their), 1e-12) for our, their in zip(ours, theirs, strict=True)]
     return max((one if one == one else float("inf")) for one in differences)
@@ -109,7 +113,7 @@ def first_values(member: Member, kind: str, steps: int) -> list[float]:
         variant.select()
         for index in range(steps):
             seed_everything(case.seed + steps * member.model.shard + index)
-            found.append(value_of(variant.step()))
+            found += numbers_of(variant.step())
             if case.mode is Mode.TRAIN:
                 networks = member.model.networks().values()
                 found.append(float(gradient_norm(p for network in networks for p in network.parameters())))
@@ -120,15 +124,28 @@ def first_values(member: Member, kind: str, steps: int) -> list[float]:
 def _build(member: Member) -> None:
     member.build()
     without_dropout(member.model)
+    if member.model.scaler is not None:
+        member.model.scaler = torch.amp.GradScaler(member.device.type, init_scale=LOSS_SCALE)
 
 
-def value_of(result: Any) -> float:
-    """One number of a step's result: the loss, or the mean magnitude of the outputs."""
-    leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    whole = [leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf for leaf in leaves]
-    if len(whole) == 1 and whole[0].numel() == 1:
-        return float(whole[0])
-    return float(torch.stack([leaf.detach().double().abs().mean() for leaf in whole]).mean())
+def numbers_of(result: Any) -> list[float]:
+    """Numbers of a step's result: the loss, or some of each output.
+
+    A number of an output is four times its norm, plus the sum of its elements with random signs, which is about as
+    large as its norm. So it is not near zero, and another sign or another order of the elements changes it.
+    """
+    whole = [leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf for leaf in tree_leaves(result)]
+    outputs = [leaf.detach().double() for leaf in whole if isinstance(leaf, Tensor)]
+    if len(outputs) == 1 and outputs[0].numel() == 1:
+        return [float(outputs[0])]
+    generator = torch.Generator().manual_seed(0)
+    numbers = []
+    for output in outputs:
+        flat = output.reshape(-1)
+        for _ in range(NUMBERS):
+            signs = torch.randint(0, 2, flat.shape, generator=generator, dtype=torch.int8, device="cpu")
+            numbers.append(float(4 * flat.norm() + (flat * (2 * signs.to(flat.device) - 1)).sum()))
+    return numbers
 
 
 def average_gradients(parameters: Sequence[nn.Parameter]) -> None:

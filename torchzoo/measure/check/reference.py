@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 import torch
@@ -92,6 +93,8 @@ class Reference:
         }
         sizes = {name: values[name].numel() for name in norms}  # type: ignore[union-attr]
         usual = math.sqrt(sum(norm**2 for norm in norms.values()) / max(1, sum(sizes.values())))
+        if kind is ResultKind.BUFFERS and norms:  # one may be a mask of -1e38, beside which others are nothing
+            usual = median(norm / math.sqrt(max(1, sizes[name])) for name, norm in norms.items())
         usual_norms = {name: usual * math.sqrt(size) for name, size in sizes.items()}
         return {name: max(norm, _floor(kind, norm, usual_norms[name])) for name, norm in norms.items()}
 

@@ -1,10 +1,10 @@
-"""What one run of a step leaves behind, copied to the host: outputs, or loss, gradients, updates and buffers."""
+"""What one run of a step leaves behind, copied to the host: outputs and caches, or loss, gradients and updates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,15 @@ class Results:
     update_weights: dict[str, Tensor] = field(default_factory=dict)
     resolution: dict[str, float] = field(default_factory=dict)
     has_loss_scale: bool = False
+
+
+@runtime_checkable
+class HoldsCache(Protocol):
+    """A module with a cache that steps write, whose tensors are no buffers."""
+
+    def cache_tensors(self) -> dict[str, Tensor]:
+        """All tensors of the cache, by name."""
+        ...
 
 
 def named_parameters(model: Model) -> Iterator[tuple[str, nn.Parameter]]:
@@ -79,9 +88,54 @@ def _as_tensor(leaf: Any, name: str) -> tuple[ResultKind, Tensor]:
     if tensor.is_quantized:
         tensor = tensor.dequantize()
     if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
+        tensor = torch.view_as_real(tensor.resolve_conj())
     kind = ResultKind.OUTPUTS if tensor.is_floating_point() else ResultKind.INTEGERS
     return kind, tensor.to("cpu", copy=True)
+
+
+def state_of(model: Model) -> Iterator[tuple[str, Tensor]]:
+    """Buffers, and the tensors of caches that are no buffers, by `network.name`."""
+    for network_name, network in model.networks().items():
+        derived = derived_buffers(network)
+        for name, buffer in network.named_buffers():
+            if name not in derived:
+                yield f"{network_name}.{name}", buffer
+        for path, module in network.named_modules():
+            if isinstance(module, HoldsCache):
+                for name, tensor in module.cache_tensors().items():
+                    yield ".".join(filter(None, (network_name, path, name))), tensor
+
+
+def state_before(model: Model) -> dict[str, Tensor]:
+    """All that is floating of `state_of`, kept on the host while the model steps."""
+    return {name: tensor.to("cpu", copy=True) for name, tensor in state_of(model) if tensor.is_floating_point()}
+
+
+def collect_evaluation(
+    model: Model, outputs: Any, before: dict[str, Tensor], *, rows: bool
+) -> dict[ResultKind, dict[str, Tensor | Detections]]:
+    """What a step that does not train leaves behind: its outputs, and what it changed in buffers and caches.
+
+    Args:
+        model: after the step.
+        outputs: what the step returned.
+        before: what `state_before` gave; each is removed once its change is known.
+        rows: tensors (..., N, 6) are detections.
+
+    Raises:
+        CanNotCompare: an output is neither a tensor nor a number, or there is none.
+    """
+    values = collect_outputs(outputs, rows=rows)
+    if not values:
+        raise CanNotCompare("the step returns nothing")
+    for name, tensor in state_of(model):
+        if not tensor.is_floating_point():
+            values.setdefault(ResultKind.INTEGERS, {})[name] = tensor.to("cpu", copy=True)
+        elif (old := before.pop(name, None)) is not None:
+            wide = torch.promote_types(tensor.dtype, torch.float32)
+            change = tensor.detach().to(wide) - old.to(tensor.device)
+            values.setdefault(ResultKind.STATE, {})[name] = on_host(change, is_new=True)
+    return values
 
 
 class Before(NamedTuple):
@@ -92,7 +146,15 @@ class Before(NamedTuple):
 
 
 def parameters_before(model: Model) -> dict[str, Before]:
-    """All parameters by name, kept on the host while the model steps."""
+    """All parameters by name, kept on the host while the model steps.
+
+    Raises:
+        CanNotCompare: a parameter is complex.
+    """
+    for network_name, network in model.networks().items():
+        for name, parameter in network.named_parameters():
+            if parameter.is_complex():
+                raise CanNotCompare(f"{network_name}.{name} is complex")
     return {name: Before(p.detach().to("cpu", copy=True), l2_norm(p)) for name, p in named_parameters(model)}
 
 
@@ -127,13 +189,9 @@ def collect_training(
         updates[name] = on_host(narrowed(update, widest), is_new=True)
     values |= {ResultKind.GRADIENTS: gradients} if gradients else {}
     values |= {ResultKind.PARAMETERS: updates} if updates else {}
-    for network_name, network in model.networks().items():
-        derived = derived_buffers(network)
-        for name, buffer in network.named_buffers():
-            if name in derived:
-                continue
-            kind = ResultKind.BUFFERS if buffer.is_floating_point() else ResultKind.INTEGERS
-            values.setdefault(kind, {})[f"{network_name}.{name}"] = buffer.detach().to("cpu", copy=True)
+    for name, buffer in state_of(model):
+        kind = ResultKind.BUFFERS if buffer.is_floating_point() else ResultKind.INTEGERS
+        values.setdefault(kind, {})[name] = buffer.detach().to("cpu", copy=True)
     names = {id(parameter): name for name, parameter in named_parameters(model)}
     update_weights = {names[key]: magnitude for key, magnitude in gradient_magnitudes.items() if key in names}
     return Results(

@@ -46,12 +46,13 @@ from torchzoo.measure.check.randomness import (
 )
 from torchzoo.measure.check.results import (
     Results,
-    collect_outputs,
+    collect_evaluation,
     collect_training,
     named_parameters,
     narrowed,
     on_host,
     parameters_before,
+    state_before,
 )
 from torchzoo.measure.check.tf32 import RoundedProducts
 from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision
@@ -63,6 +64,9 @@ from torchzoo.measure.quantization import is_quantized_tensor
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
 from torchzoo.zoo.spec import ModelSpec
+
+#: What Dynamo's exception says where code that it holds does not fit a call.
+_RECOMPILES = "Detected recompile"
 
 #: Steps of every run where the backend records CUDA graphs (a warm-up, the recording, a replay) or a profile.
 STEADY_STEPS = 3
@@ -192,6 +196,8 @@ class Runs:
                 if not isinstance(results, Exception):
                     self.was_checked = True
                     return results
+                if not self.skips_guards and _RECOMPILES not in str(results):
+                    raise results  # the timed code fails
                 del results  # its frames hold the model
                 free_memory(self.device)
                 inspection = self.eager_inspected()[1]
@@ -264,6 +270,7 @@ class Runs:
             _perturb_weights(model, PERTURBATIONS[self.arithmetic], perturbation_seed)
         trains = case.mode is Mode.TRAIN
         before = parameters_before(model) if trains else {}
+        state = {} if trains else state_before(model)
         step: _Step = model.measured_step
         if inspection is not None:
             with _buffers_kept(model):
@@ -282,7 +289,7 @@ class Runs:
                 outputs = first_step(model, step) if first_step is not None and index == 0 else step()
                 self.draws_random |= has_drawn(before_draws, device)
         if not trains:
-            return Results(values=collect_outputs(outputs, rows=self.spec.detection_rows))
+            return Results(values=collect_evaluation(model, outputs, state, rows=self.spec.detection_rows))
         return collect_training(model, outputs, before, gradient_magnitudes or {}, self.widest)
 
 

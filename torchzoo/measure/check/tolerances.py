@@ -41,6 +41,10 @@ EAGER_ERROR_MULTIPLE = 3.0
 #: No error above this is accepted because eager's own is large. Where the limit would be higher, nothing is judged.
 LARGEST_ALLOWED = 0.3
 
+#: A tensor that is off by more than this many times what rounding explains is wrong, also where rounding explains so
+#: much that nothing less can be judged.
+MOST_TIMES = 10.0
+
 #: The relative change of the weights that stands for rounding. Where sums are kept in fp32 (TF32, fp16, bf16) it is one
 #: unit in the last place. At fp32 and fp64 it is sixteen: sums of thousands of terms are rounded like the terms there.
 #: (Eager's batch normalisation on the CPU adds in fp64, inductor's in fp32. In resnet18 their statistics are off by
@@ -56,7 +60,7 @@ PERTURBATIONS = {
     Precision.FP8: 2.0**-7,
 }
 
-_FORWARD = (ResultKind.LOSS, ResultKind.OUTPUTS, ResultKind.BUFFERS)
+_FORWARD = (ResultKind.LOSS, ResultKind.OUTPUTS, ResultKind.BUFFERS, ResultKind.STATE)
 
 
 def coarsest_precision(precision: Precision, native_dtype: NativeDtype, device: torch.device) -> Precision:

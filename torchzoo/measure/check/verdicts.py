@@ -2,8 +2,8 @@
 
 Where a model has none at fp64 (no memory for it, or operators without it), those at fp32 judge coarser precisions.
 
-In evaluation the outputs are compared. In training these are: the loss, the gradients that the step leaves in `.grad`
-(if any), what the step added to the parameters, and the buffers.
+In evaluation the outputs are compared, and what the step changed in buffers and caches. In training these are: the
+loss, the gradients that the step leaves in `.grad` (if any), what the step added to the parameters, and the buffers.
 
 Eager runs twice, since some kernels are not deterministic. What its two runs differ by counts as rounding: a gradient
 that is zero but for rounding is another each time. Where they differ in the loss or the outputs, or in most of the
@@ -46,8 +46,9 @@ MOST_NOT_JUDGED = 0.1
 #: Where other processes hold this much of the device's memory, a reference may find room without them.
 OTHERS_BYTES = 2 * 2**30
 
-#: Runs of eager with weights changed as by rounding, made where the first comparison finds something wrong.
-PERTURBED_RUNS = 3
+#: Runs of eager with weights changed as by rounding, made where the first comparison finds something wrong. Each is
+#: given up before the next. It and its parameters while it steps take so many times the memory of eager's first run.
+PERTURBED_RUNS, MEMORY_OF_PERTURBED = 3, 2.0
 
 
 def judge_runs(runs: Runs) -> Check:
@@ -62,7 +63,7 @@ def judge_runs(runs: Runs) -> Check:
     is_eager = runs.case.backend == EAGER
     random_draws = RecordRandomDraws()
     eager = runs.eager(random_draws)
-    _require_host_memory(runs, eager)
+    _require_host_memory(eager, MEMORY_OF_RUNS[runs.widest])
     eager_again, inspection = runs.eager_inspected()
     finest, why_not_fp64 = _reference_results(runs, random_draws)
     of_eager = dataclasses.replace(eager, update_weights=finest.update_weights if finest else {})
@@ -87,12 +88,13 @@ def judge_runs(runs: Runs) -> Check:
     else:
         found = runs.candidate(inspection)
         baseline = eager if finest else None
-    judge = partial(
-        _judge(runs, reference).judge, found, baseline=baseline, eager=None if is_eager else eager, noise=noise
-    )
+    by_reference = _judge(runs, reference)
+    judge = partial(by_reference.judge, found, baseline=baseline, eager=None if is_eager else eager, noise=noise)
     judged = judge()
     if any(one.comparison.is_close is False for one in judged):
-        judged = judge(perturbed=[runs.perturbed(random_draws, seed) for seed in range(PERTURBED_RUNS)])
+        _require_host_memory(eager, MEMORY_OF_PERTURBED)
+        seeds = range(PERTURBED_RUNS)
+        judged = judge(perturbed=[by_reference.distances(runs.perturbed(random_draws, seed), eager) for seed in seeds])
     runs.amplifies_rounding = any(map(_amplifies_rounding, judged))
     comparisons = _comparisons(judged)
     if finest is None:
@@ -124,7 +126,7 @@ def _is_random(repeated: Judged) -> bool:
 
     Others, such as gradients, may differ by what can still be judged beside: it counts as eager's own error.
     """
-    if repeated.comparison.what not in (ResultKind.GRADIENTS, ResultKind.PARAMETERS, ResultKind.BUFFERS):
+    if repeated.comparison.what in (ResultKind.LOSS, ResultKind.OUTPUTS, ResultKind.INTEGERS, ResultKind.DETECTIONS):
         return repeated.not_close > 0
     useless = sum(EAGER_ERROR_MULTIPLE * error > LARGEST_ALLOWED for error in repeated.errors.values())
     return 2 * useless > repeated.comparison.tensors
@@ -139,15 +141,15 @@ def _comparisons(judged: Iterable[Judged]) -> tuple[ResultComparison, ...]:
     return tuple(one.comparison for one in judged)
 
 
-def _require_host_memory(runs: Runs, eager: Results) -> None:
-    """Raise where the results of the runs that follow would fill the host's memory: the kernel would end the process.
+def _require_host_memory(eager: Results, times: float) -> None:
+    """Raise where so many times these results would fill the host's memory: the kernel would end the process.
 
     Raises:
         CanNotCompare: they would.
     """
     tensors = [tensor for tensor in tree_leaves(list(eager.values.values())) if isinstance(tensor, Tensor)]
     held = sum(tensor.numel() * tensor.itemsize for tensor in tensors)
-    needed, available = MEMORY_OF_RUNS[runs.widest] * held, available_bytes()
+    needed, available = times * held, available_bytes()
     if needed > available:
         raise CanNotCompare(
             f"they take {needed / 2**30:.1f} GiB of the host's memory, and {available / 2**30:.1f} GiB are free"
