@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 import torch
 from compiled_once import assert_compiled_once
 from torch import Tensor, nn
+from torch._dynamo.backends.registry import _COMPILER_FNS, register_backend
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
@@ -22,10 +25,13 @@ from transformers import (
     Qwen3_5TextConfig,
 )
 
-from torchzoo.case import Mode, Precision
+from examples import CASE, SPEC
+from torchzoo.case import Backend, Mode, Precision, ResultKind
+from torchzoo.measure.check.check import check_case
 from torchzoo.measure.precision import apply_precision
 from torchzoo.networks.causal_lm import CausalLM
 from torchzoo.networks.generation import CachedNetwork, weight_bytes_read
+from torchzoo.verdict import Check, CheckStatus
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,
@@ -163,3 +169,32 @@ def test_a_table_of_embeddings_is_read_whole_only_where_it_is_the_output_layer()
 
 def test_a_compiled_step_gives_the_same_without_compiling_again() -> None:
     assert_compiled_once(Tiny(Mode.DECODE, "cpu", BATCH))
+
+
+def loses_what_is_written(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    """Computes the right outputs from copies of its inputs, so that nothing is written into a cache."""
+    return lambda *args: graph(*(one.clone() if isinstance(one, Tensor) else one for one in args))
+
+
+@pytest.mark.parametrize(
+    ("make", "mode"),
+    [(llama, Mode.PREFILL), (llama, Mode.DECODE), (gemma, Mode.DECODE), (qwen, Mode.DECODE), (mamba, Mode.PREFILL)],
+)
+def test_the_check_compares_what_a_step_writes_into_the_cache(
+    make: Any, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tiny, "make", staticmethod(make))
+    register_backend(loses_what_is_written, name="loses_writes")
+
+    def checked(backend: str) -> Check:
+        case = msgspec.structs.replace(CASE, mode=mode, backend=Backend(backend), batch_size=BATCH)
+        return check_case(case, SPEC, Tiny, torch.device("cpu"))
+
+    found = checked("aot_eager")
+    assert found.status is CheckStatus.CORRECT, found
+    (state,) = [one for one in found.comparisons if one.what is ResultKind.STATE]
+    assert state.tensors >= 2 * SIZES["num_hidden_layers"]
+    found = checked("loses_writes")
+    _COMPILER_FNS.pop("loses_writes")
+    assert found.status is CheckStatus.INCORRECT, found
+    assert "state: network.cache." in found.reason
