@@ -137,6 +137,14 @@ def test_several_runs_stand_below_one_another_whatever_their_machines(tmp_path: 
     assert list(frame["run"]) == [str(here), str(there)]
 
 
+def test_lines_that_cannot_be_read_are_named_in_a_warning(tmp_path: Path) -> None:
+    path = keep(tmp_path / "run", [record(), record(model="b")])
+    lines = (path / "records.jsonl").read_text().splitlines(keepends=True)
+    (path / "records.jsonl").write_text("garbage\n" + lines[1])
+    with pytest.warns(UserWarning, match="records.jsonl: line 1 could not be read and is left out"):
+        assert list(torchzoo.load(path)["model"]) == ["b"]
+
+
 def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no run in"):
         torchzoo.load(tmp_path)

@@ -164,7 +164,7 @@ def test_a_candidate_that_fails_alone_costs_the_case_no_other_figure(tmp_path: P
 def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
         make_folder(tmp_path / "zoo", name)
-    words = ["one", "two", "three", "--models-dir", str(tmp_path / "zoo"), "-t", "eval", "-d", "cpu"]
+    words = ["one,two", "three", "--models-dir", str(tmp_path / "zoo"), "-t", "eval", "-d", "cpu"]
     words += ["--time-limit", "0.1", "-q"]
     for number in (1, 2):
         done = run(*words, "--part", f"{number}/2", "-o", str(tmp_path / str(number)))

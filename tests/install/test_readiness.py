@@ -13,6 +13,7 @@ from fake_pip import FakePip, add_model, rows
 
 from examples import ROOT, SPEC
 from torchzoo import install
+from torchzoo.case import Backend
 from torchzoo.run.resources import missing
 
 
@@ -136,6 +137,15 @@ def test_check_of_a_real_model_by_the_real_script() -> None:
     found = rows(done.stdout)
     assert list(found) == ["torchzoo", "resnet18"], done.stderr
     assert done.returncode == (0 if set(found.values()) == {"ready"} else 1)
+
+
+@pytest.mark.parametrize(("name", "package"), [("tvm", "tvm"), ("openxla", "torch_xla"), ("openvino", "openvino")])
+def test_a_run_skips_a_backend_whose_library_is_not_there(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    reason = missing([], [Backend(name)])[package]
+    assert reason.startswith(f"{name} needs {package}, which is not installed: pip install ")
 
 
 def test_a_run_skips_a_model_whose_library_is_too_old_and_says_what_to_do(pip: FakePip) -> None:

@@ -7,6 +7,7 @@ import io
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from examples import INDUCTOR, record, run_of
@@ -135,6 +136,14 @@ def test_a_comparison_finds_what_is_newly_wrong() -> None:
     assert [one.case.model for one in compare_runs(run_of(timed), run_of(RECORDS[:3])).changes] == ["wrong"]
 
 
+@pytest.mark.parametrize("form", ["table", "md"])
+def test_it_has_no_noise(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["noise", str(kept(tmp_path / "run")), "--format", form]) == 0
+    shown = capsys.readouterr().out
+    assert "no case of this run was timed, so that nothing is known of noise" in shown
+    assert "Between processes" not in shown
+
+
 def test_it_does_not_stand_in_one_report_with_figures(tmp_path: Path) -> None:
     timed = keep(tmp_path / "timed", [record(incorrect(2.0), backend=INDUCTOR, model="wrong")])
     with pytest.raises(StoreError, match="timing is yes and no"):
@@ -147,9 +156,21 @@ def test_its_time_has_no_windows() -> None:
     assert (dict(used.windows_s), dict(used.cpu_s)) == ({}, {"check": 6.0})
 
 
-def record_on_lane(one: Record) -> Record:
-    import msgspec
+def test_pauses_of_a_run_that_was_resumed_are_not_its_time() -> None:
+    spans = [("10:00:00", "10:00:20"), ("10:00:05", "10:00:30"), ("10:00:40", "10:01:00"), ("11:30:00", "11:30:10")]
+    records = [
+        msgspec.structs.replace(
+            record_on_lane(one), started_at=f"2026-11-26T{began}", finished_at=f"2026-11-26T{ended}"
+        )
+        for one, (began, ended) in zip(RECORDS, spans, strict=False)
+    ]
+    used = time_use(records)
+    assert used is not None
+    assert len(records) == 4
+    assert used.wall_s == 70.0
 
+
+def record_on_lane(one: Record) -> Record:
     return msgspec.structs.replace(one, lane="cpu")
 
 

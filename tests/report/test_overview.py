@@ -257,6 +257,9 @@ def test_a_file_is_written_whole_or_refused_in_a_line(full: Path, capsys: pytest
     target = full / "report.md"
     assert report(capsys, str(full), "--format", "md", "-o", str(target)) == ""
     assert "## Summary" in target.read_text()
+    named = full / "other.md"
+    assert report(capsys, str(full), "-o", str(named)) == ""
+    assert named.read_text() == target.read_text()  # the suffix says which format
     assert cli.main(["report", str(full), "-o", str(full / "no" / "such.txt")]) == 2
     shown = capsys.readouterr().err
     assert "can't write" in shown

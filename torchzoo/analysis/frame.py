@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -118,13 +119,18 @@ COLUMNS: tuple[Column, ...] = (
 def load(runs: str | PathLike[str] | Sequence[str | PathLike[str]]) -> pd.DataFrame:
     """Runs kept with `-o` as one pandas frame: a row per case, the columns of `COLUMNS`, missing values as `<NA>`.
 
-    Several runs stand below one another, also of different machines: the column `run` tells them apart.
+    Several runs stand below one another, also of different machines: the column `run` tells them apart. A warning says
+    which lines of a run can't be read, and are left out.
 
     Raises:
         StoreError: no run there, or one of a newer schema.
     """
     paths = [runs] if isinstance(runs, str | PathLike) else list(runs)
-    return to_frame([result for path in paths for result in case_results(read_run(Path(path)))])
+    read = [read_run(Path(path)) for path in paths]
+    for run in read:
+        if run.damage:
+            warnings.warn(run.damage, stacklevel=2)
+    return to_frame([result for run in read for result in case_results(run)])
 
 
 def to_frame(results: Sequence[CaseResult]) -> pd.DataFrame:

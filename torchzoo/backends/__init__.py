@@ -169,8 +169,13 @@ BACKENDS: dict[str, BackendInfo] = {
 
 #: Any other backend that is registered with Dynamo.
 REGISTERED_WITH_DYNAMO = BackendInfo(module="dynamo", uses_dynamo=True, scopes=_DYNAMO_SCOPES)
+#: What such a backend needs beside torch. Dynamo registers these wherever it is installed.
+LIBRARIES = {"tvm": ("tvm", "pip install apache-tvm"), "openxla": ("torch_xla", "pip install torch_xla")}
 
 
 def info(name: str) -> BackendInfo:
     """What is known of a backend. A name that is not in BACKENDS is one of Dynamo's."""
+    if name in LIBRARIES:
+        package, install = LIBRARIES[name]
+        return dataclasses.replace(REGISTERED_WITH_DYNAMO, package=package, install=install)
     return BACKENDS.get(name, REGISTERED_WITH_DYNAMO)

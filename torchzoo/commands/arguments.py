@@ -51,7 +51,7 @@ def chosen_models(arguments: argparse.Namespace) -> tuple[tuple[str, ...], tuple
     suites = words(arguments.suite)
     if not arguments.models and not suites:
         raise UsageError("name at least one MODEL, a glob, a domain, all or a --suite; see `torchzoo list`")
-    return tuple(arguments.models), suites
+    return tuple(word for one in arguments.models for word in words(one)), suites
 
 
 def whole_number(text: str, least: int, most: int) -> int | None:

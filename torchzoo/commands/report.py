@@ -32,8 +32,8 @@ def add_parser(commands: Any) -> None:
     report.add_argument(
         "--format",
         choices=list(FORMATS),
-        default=DEFAULT,
-        help=f"{'; '.join(f'{name}: {one.text}' for name, one in FORMATS.items())} (default: {DEFAULT})",
+        help=f"{'; '.join(f'{name}: {one.text}' for name, one in FORMATS.items())} (default: that of FILE's suffix, or "
+        f"{DEFAULT})",
     )
     report.add_argument(
         "-o", "--output", type=usable_path, metavar="FILE", help="write there instead of to the terminal"
@@ -60,8 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     view = View(
         sort=None if arguments.sort is None else SortKey(arguments.sort), worst=arguments.worst, best=arguments.best
     )
-    report_format = FORMATS[arguments.format]
-    if view != View() and arguments.format != DEFAULT:
+    suffix = "" if arguments.output is None else arguments.output.suffix.removeprefix(".")
+    name = arguments.format or (suffix if suffix in FORMATS else DEFAULT)
+    report_format = FORMATS[name]
+    if view != View() and name != DEFAULT:
         raise UsageError(f"--sort, --worst and --best go with --format {DEFAULT}: the page sorts where it is clicked")
     data = read_report_data(arguments.paths)
     for note in notes(data):

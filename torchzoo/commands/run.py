@@ -36,6 +36,7 @@ from torchzoo.run.spread.executor import Engine, Executor, open_nodes
 from torchzoo.run.spread.mailbox import recovered
 from torchzoo.run.spread.session import SpreadSession, new_spread_run, resumed_spread_run
 from torchzoo.run.tuning import ignore_tried
+from torchzoo.settings import Pass
 from torchzoo.store import Run, RunStore, read_run
 
 
@@ -81,12 +82,18 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Resume a run, or plan a new one; then run it, show its results and sum up."""
     with started(arguments) as (session, run_store, is_kept):
+        if Pass.ENERGY in session.manifest.settings.passes and not any(map(_is_on_cuda, session.manifest.cases)):
+            terminal.say("no energy will be known: --energy reads NVML's counter, which NVIDIA's GPUs have")
         finished = finish(session, run_store, is_kept=is_kept, quiet=arguments.quiet)
         _show(finished, as_json=arguments.json, quiet=arguments.quiet)
         if arguments.compile_stats:
             _show_compilation(finished.records, file=sys.stderr if arguments.json else sys.stdout)
         _say_where(finished, is_kept=is_kept, quiet=arguments.quiet)
     return 1 if has_failures(finished) else 0
+
+
+def _is_on_cuda(case: Case) -> bool:
+    return case.device_type == "cuda"
 
 
 @contextlib.contextmanager
@@ -199,7 +206,7 @@ def _say_where(finished: Run, *, is_kept: bool, quiet: bool) -> None:
     if is_kept or has_failed:
         for line in next_steps(results):
             terminal.say(line)
-    if not is_kept:
+    else:
         terminal.say("not kept: with -o DIR, torchzoo report, show and compare can read the run later")
 
 

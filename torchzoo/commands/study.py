@@ -24,7 +24,8 @@ from torchzoo.run.session import Session, new_run, resumed_run
 from torchzoo.store import RunStore, StoreError, read_run
 from torchzoo.study import Study
 
-DOCUMENTS = Path("docs") / "studies"
+#: Not docs/studies, which has the documents of the runs that are kept with torchzoo: `-o` writes those anew.
+DOCUMENTS = Path("studies")
 WRITTEN = {"source": "--from"}
 
 

@@ -32,6 +32,7 @@ EXPLAINED = (
     "Within a process: half of the width of the 95% interval of its median. Bound by: what a step waits for, the "
     "device, the host (then the host's own speed counts) or both."
 )
+NOTHING = "no case of this run was timed, so that nothing is known of noise"
 ADVICE = "no repeats, so that noise between processes is not known: measure again with `torchzoo run --repeats 5`"
 
 
@@ -66,6 +67,8 @@ def on_terminal(run: Run) -> Any:
     from rich.console import Group
 
     noises = _noisiest_first(noise_of(run))
+    if not noises:
+        return terminal.text(NOTHING)
     figures = terminal.CaseTable(NARROW_HEADINGS, map(_cells, noises), right=NARROW_HEADINGS)
     return Group(figures, *terminal.texts(["", EXPLAINED, *_missing(noises)]))
 
@@ -73,6 +76,8 @@ def on_terminal(run: Run) -> Any:
 def markdown(run: Run) -> str:
     """The same in Markdown, under the machine, versions and date."""
     noises = _noisiest_first(noise_of(run))
+    if not noises:
+        return "\n".join([*provenance(run.manifest), "", NOTHING]) + "\n"
     lines = [*provenance(run.manifest), "", *table(HEADINGS, map(_cells, noises)), "", EXPLAINED]
     for line in _missing(noises):
         lines += ["", escape(line)]

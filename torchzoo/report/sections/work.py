@@ -11,13 +11,22 @@ from torchzoo.report import units
 
 def lines(case: Case, measured: Measured) -> list[tuple[str, list[str]]]:
     """A label and a cell for each variant; no lines if neither operations nor bytes were counted."""
+    api = _api_lines(measured)
     if measured.flops is None and measured.bytes_read_per_step is None:
-        return []
+        return api
     try:
         peaks = known_peaks(case, measured)
     except PeaksFileError as error:
-        return [("share of peak (MFU)", [str(error), *[""] * (len(measured.variants) - 1)])]
-    return [*_read_lines(measured, peaks), *_operation_lines(measured, peaks)]
+        return [("share of peak (MFU)", [str(error), *[""] * (len(measured.variants) - 1)]), *api]
+    return [*_read_lines(measured, peaks), *_operation_lines(measured, peaks), *api]
+
+
+def _api_lines(measured: Measured) -> list[tuple[str, list[str]]]:
+    """How many functions and operators the eager step uses; the records have their names."""
+    if measured.api is None:
+        return []
+    found = f"{len(measured.api.functions)}, {len(measured.api.operators)}"
+    return [("functions, operators of PyTorch", [found, *["-"] * (len(measured.variants) - 1)])]
 
 
 def _read_lines(measured: Measured, peaks: Peaks) -> list[tuple[str, list[str]]]:
