@@ -112,14 +112,14 @@ def state_before(model: Model) -> dict[str, Tensor]:
 
 
 def collect_evaluation(
-    model: Model, outputs: Any, before: dict[str, Tensor], *, rows: bool
+    model: Model, outputs: Any, before: dict[str, Tensor] | None, *, rows: bool
 ) -> dict[ResultKind, dict[str, Tensor | Detections]]:
     """What a step that does not train leaves behind: its outputs, and what it changed in buffers and caches.
 
     Args:
         model: after the step.
         outputs: what the step returned.
-        before: what `state_before` gave; each is removed once its change is known.
+        before: what `state_before` gave; each is removed once its change is known. None: only outputs are compared.
         rows: tensors (..., N, 6) are detections.
 
     Raises:
@@ -128,10 +128,10 @@ def collect_evaluation(
     values = collect_outputs(outputs, rows=rows)
     if not values:
         raise CanNotCompare("the step returns nothing")
-    for name, tensor in state_of(model):
+    for name, tensor in state_of(model) if before is not None else ():
         if not tensor.is_floating_point():
             values.setdefault(ResultKind.INTEGERS, {})[name] = tensor.to("cpu", copy=True)
-        elif (old := before.pop(name, None)) is not None:
+        elif before is not None and (old := before.pop(name, None)) is not None:
             wide = torch.promote_types(tensor.dtype, torch.float32)
             change = tensor.detach().to(wide) - old.to(tensor.device)
             values.setdefault(ResultKind.STATE, {})[name] = on_host(change, is_new=True)

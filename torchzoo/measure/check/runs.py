@@ -122,6 +122,11 @@ class Runs:
         return has_code and is_of_dynamo and not changes_after_first_step(self.case.backend)
 
     @property
+    def compares_state(self) -> bool:
+        """Whether buffers and caches are compared beside outputs: not where the reference is another network."""
+        return self.case.mode is not Mode.TRAIN and self.model_class.reference() is self.model_class
+
+    @property
     def has_native(self) -> bool:
         """Whether eager at the model's own precision says how far off the case may be.
 
@@ -270,7 +275,7 @@ class Runs:
             _perturb_weights(model, PERTURBATIONS[self.arithmetic], perturbation_seed)
         trains = case.mode is Mode.TRAIN
         before = parameters_before(model) if trains else {}
-        state = {} if trains else state_before(model)
+        state = state_before(model) if self.compares_state else None
         step: _Step = model.measured_step
         if inspection is not None:
             with _buffers_kept(model):
