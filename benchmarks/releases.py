@@ -23,9 +23,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from torchzoo.analysis.bootstrap import geomean
 from torchzoo.analysis.compare import Change, RunComparison
 from torchzoo.analysis.findings import Finding, Metric, Verdict
+from torchzoo.analysis.means import geomean
 from torchzoo.analysis.significance import PAIRS_FROM
 from torchzoo.case import Case, Mode
 from torchzoo.commands.arguments import backends_of, choices, seconds
@@ -217,7 +217,7 @@ def _totals(compared: Comparisons) -> list[str]:
     table = markdown.table(headings, [tuple(map(str, row)) for row in rows])
     words = (
         "Ratios are the newer release over the older one: below 1 is faster or less. "
-        "A mean's interval (95%, bootstrap) is over the models: what other models could have given."
+        "A mean's interval (95%, Student's t) is over the models: what other models could have given."
     )
     return ["", words, "", *table]
 

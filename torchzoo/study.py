@@ -342,7 +342,7 @@ def _named(published: Published, rows: Sequence[Row], kind: str) -> list[Row]:
     ]
 
 
-READING = """An interval [low, high] holds at 95% unless it says otherwise. That of a mean is a bootstrap over what is
+READING = """An interval [low, high] holds at 95% unless it says otherwise. That of a mean is Student's t over what is
 averaged: models, or the steps of one model. A difference has a reason only where a measurement found one."""
 
 

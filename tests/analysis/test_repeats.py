@@ -11,14 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from examples import CASE, INDUCTOR, compared, measured, record, rendered, results_of, run_of, variant_result
 from torchzoo import stats
-from torchzoo.analysis.bootstrap import bootstrap, bootstrap_processes, geomean_of
 from torchzoo.analysis.cases import ReportData, case_results
 from torchzoo.analysis.figures import case_figures
+from torchzoo.analysis.means import case_ratio, geomean_of
 from torchzoo.analysis.noise import noise_of
 from torchzoo.analysis.significance import holm
 from torchzoo.analysis.totals import speedups_by_group
@@ -181,18 +180,16 @@ def test_the_summary_counts_cases_and_means_do_not_count_repeats_as_models() -> 
 
 
 def test_a_mean_over_one_case_is_as_wide_as_its_processes_differ() -> None:
-    generator = np.random.default_rng(0)
     ratios = [[1.9] * 9, [2.1] * 9]
-    alone = geomean_of([bootstrap_processes(ratios, cluster="a", generator=generator)])
+    alone = geomean_of([case_ratio(ratios, cluster="a")])
     assert alone == stats.processes_estimate(ratios)
     assert alone.low < 1.5
     assert alone.high > 2.5
 
 
 def test_a_case_counts_once_in_a_mean_however_many_processes_measured_it() -> None:
-    generator = np.random.default_rng(0)
-    many = bootstrap_processes([[4.0] * 5] * 9, cluster="a", generator=generator)
-    one = bootstrap([1.0] * 5, cluster="b", generator=generator)
+    many = case_ratio([[4.0] * 5] * 9, cluster="a")
+    one = case_ratio([[1.0] * 5], cluster="b")
     assert geomean_of([many, one]).value == pytest.approx(2.0)
 
 

@@ -51,7 +51,7 @@ def test_failed_and_incorrect_cases_count_as_1_over_all_and_not_at_all_among_the
     assert everything.passing.value == pytest.approx(4.0, rel=0.01)
     assert everything.over_all is not None
     assert everything.over_all.value == pytest.approx(2.0, rel=0.01)  # (4 * 4 * 1 * 1) ** (1 / 4)
-    assert everything.over_all.low == pytest.approx(1.0)
+    assert everything.over_all.low < 1.0
     assert everything.time_ratio is not None
     assert everything.time_ratio.value == pytest.approx(0.25, rel=0.01)
     assert everything.host_memory_ratio is not None

@@ -41,7 +41,7 @@ def test_devices_are_compared_by_precision_mode_and_domain() -> None:
     ratio = "GPU one's time over GPU two's"
     assert list(rows) == [f"{ratio}: eager tf32, train, {domain}" for domain in ("computer_vision", "all")]
     assert rows[f"{ratio}: eager tf32, train, all"][1].startswith("3.00 times [")
-    assert rows[f"{ratio}: eager tf32, train, all"][1].endswith("]; 1 case")
+    assert rows[f"{ratio}: eager tf32, train, all"][1].endswith("] (at 90%); 1 case")
     why = text.partition("## Not measured on machine 2, GPU two\n")[2]
     assert "no such lowering" in why  # why alexnet is not in it
     assert "## Not measured on machine 1" not in text

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from torchzoo.analysis.cases import case_results
-from torchzoo.analysis.totals import ALL, RatioSamples, Total, total
+from torchzoo.analysis.totals import ALL, CaseRatios, Total, total
 from torchzoo.case import Case
 from torchzoo.record import Failed, FailureKind, Record
 from torchzoo.settings import Stage
@@ -30,7 +30,7 @@ def run_counts(run: Run) -> RunCounts:
         cases=sum(case.repeat == 0 for case in planned),
         repeats=max((case.repeat for case in planned), default=0) + 1,
         missing=len(planned - {record.case for record in run.records}),
-        found=total(ALL, ALL, case_results(run), RatioSamples(())),
+        found=total(ALL, ALL, case_results(run), CaseRatios(())),
     )
 
 

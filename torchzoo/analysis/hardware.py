@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.bootstrap import BootstrapSamples, bootstrap_ratio, geomean_of
 from torchzoo.analysis.findings import Pair
+from torchzoo.analysis.means import CaseRatio, geomean_of, quotient
 from torchzoo.analysis.process_values import times_s
-from torchzoo.analysis.totals import ALL, bootstrap_case
+from torchzoo.analysis.totals import ALL, ratio_of
 from torchzoo.case import Case, Domain, Mode
 from torchzoo.record import Measured
 from torchzoo.stats import Estimate
@@ -43,13 +43,11 @@ def hardware_ratio(case: Case, base: Sequence[Measured], candidate: Sequence[Mea
 
 def hardware_means(pairs: Sequence[Pair], domains: Mapping[str, Domain]) -> Iterable[HardwareMean]:
     """By backend and the other axes, mode and domain: the geometric mean over cases (the paper's Figure 5)."""
-    groups: dict[tuple[str, Mode, str], list[BootstrapSamples]] = {}
+    groups: dict[tuple[str, Mode, str], list[CaseRatio]] = {}
     for case, base, candidate in pairs:
-        was, now = (
-            bootstrap_case(case, times_s(side), of=name) for name, side in (("base", base), ("candidate", candidate))
-        )
+        was, now = (ratio_of(case, times_s(side)) for side in (base, candidate))
         for domain in filter(None, (domains.get(case.model), ALL)):
-            groups.setdefault((case.axes_label(), case.mode, domain), []).append(bootstrap_ratio(was, now))
+            groups.setdefault((case.axes_label(), case.mode, domain), []).append(quotient(was, now))
     order = [*Domain, ALL]
     for (axes, mode, domain), ratios in sorted(groups.items(), key=lambda g: (g[0][:2], order.index(g[0][2]))):
         yield HardwareMean(axes=axes, domain=domain, mode=mode, ratio=geomean_of(ratios), cases=len(ratios))

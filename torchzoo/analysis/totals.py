@@ -10,16 +10,9 @@ from typing import Any
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.bootstrap import (
-    BootstrapSamples,
-    at_least_1,
-    bootstrap_processes,
-    generator_for,
-    geomean_of,
-    inverse,
-)
 from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.cases import CaseResult, Status
+from torchzoo.analysis.means import CaseRatio, at_least_1, case_ratio, geomean_of, inverse
 from torchzoo.case import Case, CompileScope, Domain, MemoryFormat, Mode, Precision
 from torchzoo.stats import Estimate
 
@@ -118,15 +111,15 @@ class DeviceRatio(msgspec.Struct, frozen=True, kw_only=True):
 
 def sections(results: Sequence[CaseResult]) -> tuple[Section, ...]:
     """All cases by each axis that they differ in; then, where there are several comparison groups, each group alone."""
-    samples = RatioSamples(results)
-    found = [Section(title="all cases", totals=_by_axes(results, samples))]
+    ratios = CaseRatios(results)
+    found = [Section(title="all cases", totals=_by_axes(results, ratios))]
     groups: dict[str, list[CaseResult]] = {}
     for result in results:
         if result.has_candidate:
             groups.setdefault(comparison_group(result.case), []).append(result)
     if len(groups) > 1:
         found += [
-            Section(title=f"{group} over eager", totals=_by_axes(some, samples, axes=("mode", "domain")))
+            Section(title=f"{group} over eager", totals=_by_axes(some, ratios, axes=("mode", "domain")))
             for group, some in groups.items()
         ]
     return tuple(found)
@@ -137,7 +130,7 @@ def speedups_by_group(results: Sequence[CaseResult]) -> dict[str, dict[str, dict
 
     After the domains come `all` and `device-bound`: the cases that the device bounds.
     """
-    samples = RatioSamples(results)
+    ratios = CaseRatios(results)
     groups: dict[str, dict[str, dict[Mode, list[CaseResult]]]] = {}
     for result in results:
         if result.has_candidate and result.passed:
@@ -147,7 +140,7 @@ def speedups_by_group(results: Sequence[CaseResult]) -> dict[str, dict[str, dict
                 by_domain.setdefault(domain, {}).setdefault(result.case.mode, []).append(result)
     return {
         group: {
-            domain: {mode: total("domain", domain, some, samples) for mode, some in by_domain[domain].items()}
+            domain: {mode: total("domain", domain, some, ratios) for mode, some in by_domain[domain].items()}
             for domain in [*Domain, ALL, DEVICE_BOUND]
             if domain in by_domain
         }
@@ -155,10 +148,8 @@ def speedups_by_group(results: Sequence[CaseResult]) -> dict[str, dict[str, dict
     }
 
 
-def _by_axes(
-    results: Sequence[CaseResult], samples: RatioSamples, axes: Iterable[str] = tuple(AXES)
-) -> tuple[Total, ...]:
-    totals = [total(ALL, ALL, results, samples)]
+def _by_axes(results: Sequence[CaseResult], ratios: CaseRatios, axes: Iterable[str] = tuple(AXES)) -> tuple[Total, ...]:
+    totals = [total(ALL, ALL, results, ratios)]
     for axis in axes:
         groups: dict[str, list[CaseResult]] = {}
         for result in results:
@@ -166,12 +157,12 @@ def _by_axes(
         order = {name: place for place, name in enumerate(Domain)} if axis == "domain" else {}
         names = sorted(groups, key=lambda name: order.get(name, len(order)))  # type: ignore[call-overload]
         if len(names) > 1:
-            totals += [total(axis, name, groups[name], samples) for name in names]
+            totals += [total(axis, name, groups[name], ratios) for name in names]
     return tuple(totals)
 
 
-def total(axis: str, name: str, results: Sequence[CaseResult], samples: RatioSamples) -> Total:
-    """What one group of cases comes to; `samples` must hold all of them."""
+def total(axis: str, name: str, results: Sequence[CaseResult], ratios: CaseRatios) -> Total:
+    """What one group of cases comes to; `ratios` must hold all of them."""
     candidates = [result for result in results if result.has_candidate and result.is_timed and result.could_run]
     compared = [result for result in candidates if result.passed]
     steady = [result for result in candidates if result.status is not Status.UNSTEADY]
@@ -186,20 +177,20 @@ def total(axis: str, name: str, results: Sequence[CaseResult], samples: RatioSam
         skipped=statuses.count(Status.SKIPPED),
         compared=len(compared),
         comparable=len(candidates),
-        passing=samples.geomean("speedup", compared),
-        over_all=samples.geomean("speedup_or_1", steady),
-        time_ratio=samples.geomean("time_ratio", compared),
-        host_memory_ratio=samples.geomean("host_memory_ratio", compared),
-        device_memory_ratio=samples.geomean("device_memory_ratio", compared),
-        device_time_ratio=samples.geomean("device_time_ratio", compared),
+        passing=ratios.geomean("speedup", compared),
+        over_all=ratios.geomean("speedup_or_1", steady),
+        time_ratio=ratios.geomean("time_ratio", compared),
+        host_memory_ratio=ratios.geomean("host_memory_ratio", compared),
+        device_memory_ratio=ratios.geomean("device_memory_ratio", compared),
+        device_time_ratio=ratios.geomean("device_time_ratio", compared),
     )
 
 
-class RatioSamples:
-    """Bootstrap samples of every case's ratios, drawn once. A case has the same samples in every group it is in."""
+class CaseRatios:
+    """Every case's ratios, found once."""
 
     def __init__(self, results: Sequence[CaseResult]) -> None:
-        self._of: dict[str, dict[int, BootstrapSamples]] = {
+        self._of: dict[str, dict[int, CaseRatio]] = {
             name: {}
             for name in (
                 "speedup",
@@ -215,9 +206,9 @@ class RatioSamples:
             if not result.has_candidate or not result.is_timed or result.status is Status.UNSTEADY:
                 continue
             if not result.passed:
-                self._of["speedup_or_1"][id(result)] = bootstrap_case(result.case, [[1.0]])
+                self._of["speedup_or_1"][id(result)] = ratio_of(result.case, [[1.0]])
                 continue
-            speedup = bootstrap_case(result.case, paired_ratios(result))
+            speedup = ratio_of(result.case, paired_ratios(result))
             self._of["speedup"][id(result)] = self._of["speedup_or_1"][id(result)] = speedup
             self._of["speedup_at_least_1"][id(result)] = at_least_1(speedup)
             self._of["time_ratio"][id(result)] = inverse(speedup)
@@ -226,7 +217,7 @@ class RatioSamples:
             for name in ("host_memory_ratio", "device_memory_ratio", "device_time_ratio"):
                 value = getattr(figures, name)
                 if value is not None:
-                    self._of[name][id(result)] = bootstrap_case(result.case, [[value]])
+                    self._of[name][id(result)] = ratio_of(result.case, [[value]])
 
     def geomean(self, name: str, results: Iterable[CaseResult]) -> Estimate | None:
         """The geometric mean of one ratio over the cases that have it; None where none has.
@@ -237,13 +228,9 @@ class RatioSamples:
         return geomean_of(cases) if cases else None
 
 
-def bootstrap_case(case: Case, processes: Sequence[Sequence[float]], *, of: str = "") -> BootstrapSamples:
-    """Bootstrap samples of one case's values, by process. They depend on the case alone, not on the others or on order.
-
-    `of` tells apart several quantities of one case that are drawn independently.
-    """
-    name = f"{case.label()} {of}".rstrip()
-    return bootstrap_processes(processes, cluster=case.model, generator=generator_for(name))
+def ratio_of(case: Case, processes: Sequence[Sequence[float]]) -> CaseRatio:
+    """One case's values, by process, as they count in means. The cases of one model are not independent."""
+    return case_ratio(processes, cluster=case.model)
 
 
 def paired_ratios(result: CaseResult) -> list[list[float]]:

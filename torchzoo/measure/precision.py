@@ -181,13 +181,13 @@ def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
         for name, network in model.networks().items():
             stack.enter_context(_recording(network, partial(calls.setdefault, name)))
         dtypes = stack.enter_context(_OperatorDtypes())
-        result_is_finite = is_finite(step())
+        result = step()
     return Inspection(
         calls=calls,
         operator_dtypes={_name(dtype): n for dtype, n in dtypes.counts.items()},
         quantized_operators=dict(dtypes.quantized),
         uses_cpu_threads=dtypes.uses_cpu_threads,
-        result_is_finite=result_is_finite,
+        result_is_finite=is_finite(result),
     )
 
 

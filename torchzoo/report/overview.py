@@ -33,8 +33,8 @@ MOST_BREAKS = 5
 TOTALS_NOTE = (
     "passed: cases that were measured or checked, and not found incorrect, of those that could run (skipped ones "
     "could not). "
-    "Speedups: geometric means over cases with a backend beside eager, with a 95% bootstrap interval over models and "
-    "samples; over all cases, one that failed or is incorrect counts as 1.0x. Unsteady cases, which were compiled "
+    "Speedups: geometric means over cases with a backend beside eager, with an interval (95%, Student's t) over "
+    "the models; over all cases, one that failed or is incorrect counts as 1.0x. Unsteady cases, which were compiled "
     "again while they were measured, are in no mean. Coverage: cases with a backend beside "
     "eager that passed, of those that could run. T, CM, GM, D: candidate over eager of time, CPU memory (peak "
     "resident), GPU memory (peak allocated), and of the time in which the device works in one step; below 1 the "
@@ -67,7 +67,7 @@ def percent(share: float) -> str:
 
 
 def _speedup(estimate: Estimate | None) -> str:
-    return "" if estimate is None else units.factor(estimate.value, estimate.low, estimate.high)
+    return "" if estimate is None else units.factor(estimate)
 
 
 def _ratio(estimate: Estimate | None) -> str:
@@ -139,7 +139,7 @@ def _narrow_cells(total: Total) -> tuple[str, ...]:
 
 
 def _times_as_fast(one: DeviceRatio) -> str:
-    return units.factor(one.ratio, one.low, one.high)
+    return f"{one.ratio:.2f}x [{one.low:.2f}, {one.high:.2f}]"
 
 
 # --- Markdown ---

@@ -215,8 +215,7 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _mean_cells(mean: HardwareMean) -> tuple[str, ...]:
-    ratio = units.factor(mean.ratio.value, mean.ratio.low, mean.ratio.high)
-    return (mean.axes, mean.mode, mean.domain, ratio, str(mean.cases))
+    return (mean.axes, mean.mode, mean.domain, units.factor(mean.ratio), str(mean.cases))
 
 
 # --- Markdown ---
@@ -282,8 +281,8 @@ def _across(comparison: RunComparison, keep: int) -> list[str]:
     ratios = sorted(comparison.device_ratios, key=lambda one: -one.ratio.value)
     return [
         "",
-        "Time of base over candidate; above 1 the candidate's hardware is faster. Geometric mean [95% bootstrap "
-        "interval over models, processes and samples]. A case's interval holds if those of its two times do.",
+        "Time of base over candidate; above 1 the candidate's hardware is faster. Geometric mean [95% "
+        "interval over models]. A case's interval holds if those of its two times do.",
         "",
         *table(_MEANS, map(_mean_cells, comparison.device_means)),
         *_folded(f"{len(ratios)} cases", ("case", "ratio"), list(map(_device_cells, ratios)), keep),

@@ -126,7 +126,7 @@ def _chart(group: str, by_domain: dict[str, dict[Mode, Total]], results: Sequenc
                     mean=scale.x(mean.value),
                     low=scale.x(mean.low),
                     high=scale.x(mean.high),
-                    text=f"{units.factor(mean.value, mean.low, mean.high)} ({by_mode[mode].compared})",
+                    text=f"{units.factor(mean)} ({by_mode[mode].compared})",
                 )
             )
             y += ROW

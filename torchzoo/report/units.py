@@ -107,9 +107,9 @@ def reach(estimate: Estimate) -> str:
     return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
 
 
-def factor(value: float, low: float, high: float) -> str:
-    """`1.32x [1.30, 1.34]`: always two decimals, always with the interval."""
-    return f"{value:.2f}x [{low:.2f}, {high:.2f}]"
+def factor(estimate: Estimate) -> str:
+    """`1.32x [1.30, 1.34]`: always two decimals."""
+    return f"{estimate.value:.2f}x {_interval(estimate, f'{estimate.low:.2f}', f'{estimate.high:.2f}')}"
 
 
 def _scaled(value: float, scale: Scale) -> str:

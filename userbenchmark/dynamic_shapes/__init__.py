@@ -19,7 +19,7 @@ from statistics import median
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.bootstrap import geomean
+from torchzoo.analysis.means import geomean
 from torchzoo.case import Backend, Case, Domain, Mode
 from torchzoo.errors import UsageError
 from torchzoo.record import Failed

@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import stdev
 from typing import NamedTuple
 
-from torchzoo.analysis.bootstrap import mean
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.figures import CaseFigures
+from torchzoo.analysis.means import mean
 from torchzoo.analysis.peaks import datasheet, measured_file, measured_key, read_measured
 from torchzoo.case import EAGER, Backend, Mode, Precision
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
@@ -58,8 +58,8 @@ TRAININGS = {
 
 READING = """## How to read it, and where it can mislead
 
-The time of an iteration is the mean over all timed steps, with the device synchronised after each. Its interval is a
-bootstrap over the steps of one process; another process can differ by more, as the rows of eager show. *Eager*
+The time of an iteration is the mean over all timed steps, with the device synchronised after each. Its interval is
+Student's t over the steps of one process; another process can differ by more, as the rows of eager show. *Eager*
 comes from a process of its own. *Eager, again* is the eager that took turns with CUDA graphs in another process: it is
 what the report's rows "cudagraphs" were. The speedups in the table by backend are paired, so they are surer than
 quotients of two means. The datasheet's peak holds at a clock that a device under full load may not keep. The measured
@@ -123,7 +123,7 @@ def _of_variant(
     training: Training, figures: CaseFigures, variant: str, peaks: Peaks, *, figure: str, beside: str, problem: str = ""
 ) -> list[Row]:
     steps_s = [one for block in figures.measured.blocks if block.variant == variant for one in block.samples_s]
-    time_s = mean(steps_s)
+    time_s = mean(steps_s, least=min(steps_s))
     deviation = stdev(steps_s) if len(steps_s) > 1 else None
     rows = [
         Row(

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.bootstrap import geomean
 from torchzoo.analysis.figures import CaseFigures
+from torchzoo.analysis.means import geomean
 from torchzoo.case import EAGER, Mode
 from torchzoo.record import Measured
 from torchzoo.report import markdown, units
@@ -50,7 +50,7 @@ A step is the optimizer's work and nothing else, and the device is synchronised 
 host may launch this work while the device still runs the backward pass. So time that is saved here is not always saved
 there. Each implementation ran in a process of its own. The interval of a ratio is the quotient of two 95% intervals, so
 it holds with a probability of at least 90%, and it does not include how much processes differ. The interval of a mean
-is a bootstrap over models. The gradients are dense and the same in every step, and the learning rates are small: the
+is Student's t over models. The gradients are dense and the same in every step, and the learning rates are small: the
 values do not change the work. In the group *zero_grad* the step also makes new gradients (a copy of given ones, as a
 backward pass would), accumulates them and runs a foreach SGD. This part is the same for all three and brings the ratios
 closer to 1. *Set to None* saves the zeroing and the addition.

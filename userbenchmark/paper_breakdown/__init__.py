@@ -10,9 +10,9 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from torchzoo import stats
-from torchzoo.analysis.bootstrap import mean
 from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.figures import CaseFigures
+from torchzoo.analysis.means import mean
 from torchzoo.case import EAGER, Case, Mode
 from torchzoo.record import Breakdown
 from torchzoo.report import markdown, units
@@ -106,7 +106,7 @@ def rows(run: Run) -> list[Row]:
         for domain, some in parts.items():
             for name in Shares._fields:
                 if domain != ALL or name == "active":
-                    value = scaled(mean([getattr(one, name) for one in some]), 100)
+                    value = scaled(mean([getattr(one, name) for one in some], least=0.0), 100)
                     note = "1 model" if len(some) == 1 else f"{len(some)} models"
                     rows.append(Row(table=f"Table 2, {mode}", figure=f"{domain}: {name}", measured=value, note=note))
     of_model = {(one.case.model, one.case.mode): one for one in found}

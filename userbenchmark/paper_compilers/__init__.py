@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.figures import CaseFigures
-from torchzoo.analysis.totals import RatioSamples
+from torchzoo.analysis.totals import CaseRatios
 from torchzoo.case import EAGER, Backend, Mode
 from torchzoo.report import markdown
 from torchzoo.report.beside import Row, exactly, scaled
@@ -28,7 +28,7 @@ READING = """## How to read it, and where it can mislead
 
 T is 1 / speedup, as in every report. Eager and the candidate take turns in one process, and the speedup is the median
 of the ratios of the quads (A B B A). Its interval holds at 95%, or at what stands behind it where there are few quads.
-The interval of a mean is a bootstrap: over models and samples for T, over models for CM and GM. CM and GM of a model
+The interval of a mean is Student's t over models. CM and GM of a model
 have no interval: a peak is one number, and it may be another one in a second run.
 
 Peaks are those of a few steady steps. GM is of the device's allocator, weights included. CM is of the resident memory
@@ -96,16 +96,16 @@ class Means(NamedTuple):
     with_device_memory: int
 
 
-def means(results: Sequence[CaseResult], samples: RatioSamples) -> Means:
+def means(results: Sequence[CaseResult], ratios: CaseRatios) -> Means:
     """The means over the cases that passed, those of memory over the ones with the candidate's own process."""
     passed = [one for one in results if one.passed]
     alone = [one for one in passed if one.figures is not None and one.figures.shown.raw.alone is not None]
     figures = [one.figures for one in alone if one.figures is not None]
     return Means(
-        speedup=samples.geomean("speedup", passed),
-        time_ratio=samples.geomean("time_ratio", passed),
-        host_memory_ratio=samples.geomean("host_memory_ratio", alone),
-        device_memory_ratio=samples.geomean("device_memory_ratio", alone),
+        speedup=ratios.geomean("speedup", passed),
+        time_ratio=ratios.geomean("time_ratio", passed),
+        host_memory_ratio=ratios.geomean("host_memory_ratio", alone),
+        device_memory_ratio=ratios.geomean("device_memory_ratio", alone),
         alone=len(alone),
         with_host_memory=sum(one.host_memory_ratio is not None for one in figures),
         with_device_memory=sum(one.device_memory_ratio is not None for one in figures),
@@ -115,11 +115,11 @@ def means(results: Sequence[CaseResult], samples: RatioSamples) -> Means:
 def rows(run: Run) -> list[Row]:
     """The means over all models by mode, the two models that the paper found slower, and Reformer's guards."""
     results = [one for one in case_results(run) if one.case.backend == INDUCTOR]
-    samples = RatioSamples(results)
+    ratios = CaseRatios(results)
     rows = [Row(table=HEAVY_GUARDS, figure=REFORMER, measured=None, missing=NO_WEIGHTS)]
     for mode in (Mode.TRAIN, Mode.EVAL):
         some = [one for one in results if one.case.mode is mode]
-        found = means(some, samples)
+        found = means(some, ratios)
         if found.speedup is None:
             continue
         rows.append(Row(table=SPEEDUP, figure=mode, measured=found.speedup, note=counted(some)))
@@ -152,11 +152,11 @@ def report(run: Run) -> list[str]:
     backends = list(dict.fromkeys(case.backend for case in run.manifest.cases if case.backend != EAGER))
     if not backends:
         return ["No case of this run has a backend beside eager: run it with `--backend inductor`."]
-    samples = RatioSamples(results)
+    ratios = CaseRatios(results)
     lines = _waited(run)
     for backend in backends:
         of_backend = [result for result in results if result.case.backend == backend]
-        lines += [f"## {backend}: means per domain", "", *_means(run, of_backend, samples), ""]
+        lines += [f"## {backend}: means per domain", "", *_means(run, of_backend, ratios), ""]
         for mode, figure in ((Mode.TRAIN, "Figure 3"), (Mode.EVAL, "Figure 4")):
             rows = [
                 (result, figures)
@@ -187,7 +187,7 @@ def _speedup(figures: CaseFigures) -> float:
     return 0.0 if figures.speedup is None else figures.speedup.value
 
 
-def _means(run: Run, results: Sequence[CaseResult], samples: RatioSamples) -> list[str]:
+def _means(run: Run, results: Sequence[CaseResult], ratios: CaseRatios) -> list[str]:
     modes = [mode for mode in Mode if any(result.case.mode is mode for result in results)]
     if not modes:
         return ["No case of this backend has run yet."]
@@ -201,18 +201,18 @@ def _means(run: Run, results: Sequence[CaseResult], samples: RatioSamples) -> li
     return markdown.table(
         headings,
         (
-            [domain, *(cell for mode in modes for cell in _cells(grouped[mode].get(domain, []), samples))]
+            [domain, *(cell for mode in modes for cell in _cells(grouped[mode].get(domain, []), ratios))]
             for domain in everywhere
         ),
     )
 
 
-def _cells(results: Sequence[CaseResult], samples: RatioSamples) -> list[str]:
+def _cells(results: Sequence[CaseResult], ratios: CaseRatios) -> list[str]:
     """The means T, CM and GM, and how many cases each of them counts."""
-    found = means(results, samples)
-    ratios = (found.time_ratio, found.host_memory_ratio, found.device_memory_ratio)
+    found = means(results, ratios)
+    shown = (found.time_ratio, found.host_memory_ratio, found.device_memory_ratio)
     memory = f"; CM of {found.with_host_memory}, GM of {found.with_device_memory}" if found.time_ratio else ""
-    return [*("" if ratio is None else ratio_text(ratio) for ratio in ratios), counted(results) + memory]
+    return [*("" if ratio is None else ratio_text(ratio) for ratio in shown), counted(results) + memory]
 
 
 def ratio_text(estimate: Estimate) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from torchzoo import stats
-from torchzoo.analysis.bootstrap import BootstrapSamples, bootstrap_ratio, geomean_of, inverse
 from torchzoo.analysis.cases import CaseResult, case_results
-from torchzoo.analysis.totals import bootstrap_case, paired_ratios
+from torchzoo.analysis.means import CaseRatio, geomean_of, inverse, quotient
+from torchzoo.analysis.totals import paired_ratios, ratio_of
 from torchzoo.case import Backend, Mode
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, exactly
@@ -125,7 +125,7 @@ class Gain(NamedTuple):
 
     model: str
     speedup: Estimate
-    samples: BootstrapSamples
+    ratio: CaseRatio
     is_decided: bool  # enough quads for 95%
 
 
@@ -135,10 +135,10 @@ def gains(run: Run, change: Change, mode: Mode) -> list[Gain]:
     for result in case_results(run):
         if (result.case.backend, result.case.mode) != (change.backend, mode) or not result.passed:
             continue
-        speedup, samples = _speedup(result), bootstrap_case(result.case, paired_ratios(result))
+        speedup, ratio = _speedup(result), ratio_of(result.case, paired_ratios(result))
         if change.is_old:
-            speedup, samples = stats.inverse(speedup), inverse(samples)
-        found.append(Gain(result.case.model, speedup, samples, speedup.confidence >= STATED_CONFIDENCE))
+            speedup, ratio = stats.inverse(speedup), inverse(ratio)
+        found.append(Gain(result.case.model, speedup, ratio, speedup.confidence >= STATED_CONFIDENCE))
     return sorted(found, key=lambda gain: -gain.speedup.value)
 
 
@@ -157,7 +157,7 @@ def _both(one: Gain, other: Gain) -> Gain:
     return Gain(
         one.model,
         stats.quotient(one.speedup, stats.inverse(other.speedup)),
-        bootstrap_ratio(one.samples, inverse(other.samples)),
+        quotient(one.ratio, inverse(other.ratio)),
         one.is_decided and other.is_decided,
     )
 
@@ -212,7 +212,7 @@ def _of_change(mode: Mode, text: str, found: Sequence[Gain], *, beside: str = ""
     none = f"none of {len(found)} models has the six quads that decide it"
     rows = [Row(table=GAINS, figure=name, beside=beside, measured=count, note=of, missing=none)]
     for which, some in (("those that gain", winners), ("all", found)):
-        mean = geomean_of([gain.samples for gain in some]) if some else None
+        mean = geomean_of([gain.ratio for gain in some]) if some else None
         note = f"{len(some)} models" + (f"; {verdict(mean, some)}" if mean is not None else "")
         figure = f"{name}, {which}"
         rows.append(Row(table=MEAN, figure=figure, beside=beside, measured=mean, missing="no model gains", note=note))

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from torchzoo.analysis.bootstrap import mean
 from torchzoo.analysis.cases import CaseResult, Status, case_results
-from torchzoo.analysis.totals import RatioSamples, Total, total
+from torchzoo.analysis.means import share
+from torchzoo.analysis.totals import CaseRatios, Total, total
 from torchzoo.case import EAGER, Backend, Mode, Precision
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, scaled
@@ -47,8 +47,8 @@ Eager did not run if a case was skipped, or failed before its network was compil
 cases out of the share, and so does PyTorch's harness.
 
 The means are geometric, over the cases that were measured, steady, and not found wrong. With *slowdowns as 1*, a model
-that became slower counts as 1. *Over all* counts one that failed or is incorrect as 1. The intervals are bootstraps
-over models and samples.
+that became slower counts as 1. *Over all* counts one that failed or is incorrect as 1. The intervals of means
+are Student's t over models, those of shares Wilson's score intervals.
 
 The suite has 162 of the 163 models. Speech2Text2ForCausalLM is not among them, since transformers no longer has it.
 
@@ -90,11 +90,11 @@ def rows(run: Run) -> list[Row]:
     }
     for precision, some in by_precision.items():
         found.append(_works(precision, [one for one in some if eager_runs(one)], len(some)))
-    samples = RatioSamples(results)
+    ratios = CaseRatios(results)
     for ratio, how in (("speedup", ""), ("speedup_at_least_1", ", slowdowns as 1")):
         means: dict[Precision, Estimate | None] = {}
         for precision, some in by_precision.items():
-            means[precision] = samples.geomean(ratio, [one for one in some if one.passed])
+            means[precision] = ratios.geomean(ratio, [one for one in some if one.passed])
             found.append(_faster(precision, how, means[precision], missing="no model counts", note=counted(some)))
         tf32, amp = means.get(Precision.TF32), means.get(Precision.AMP)
         both = None if tf32 is None or amp is None else _weighted(tf32, amp)
@@ -118,13 +118,13 @@ def _works(figure: str, results: Sequence[CaseResult], cases: int, *, beside: st
     of_model: dict[str, list[float]] = {}
     for one in results:
         of_model.setdefault(one.case.model, []).append(float(works(one)))
-    share = scaled(mean([fmean(some) for some in of_model.values()]), 100)
+    working = scaled(share([fmean(some) for some in of_model.values()]), 100)
     note = f"{sum(map(works, results))} of {len(results)} cases"
     if no_verdict := sum(compiles(one) and not works(one) for one in results):
         note += f", {no_verdict} without a verdict"
     if left_out := cases - len(results):
         note += f"; {left_out} more did not run in eager"
-    return Row(table=WORKS, figure=figure, beside=beside, measured=share, note=note)
+    return Row(table=WORKS, figure=figure, beside=beside, measured=working, note=note)
 
 
 def eager_runs(result: CaseResult) -> bool:
@@ -167,16 +167,16 @@ def report(run: Run) -> list[str]:
     results = trained(run)
     if not results:
         return ["No case of this run trains with a backend beside eager: run it with `-t train --backend inductor`."]
-    samples = RatioSamples(results)
+    ratios = CaseRatios(results)
     lines = []
     for backend in dict.fromkeys(result.case.backend for result in results):
         of_backend = [result for result in results if result.case.backend == backend]
-        lines += [f"## {backend}: by collection", "", *_by_collection(of_backend, samples), ""]
+        lines += [f"## {backend}: by collection", "", *_by_collection(of_backend, ratios), ""]
         lines += [f"## {backend}: what is in no mean, and why", "", *_not_counted(of_backend), ""]
     return [*lines, READING]
 
 
-def _by_collection(results: Sequence[CaseResult], samples: RatioSamples) -> list[str]:
+def _by_collection(results: Sequence[CaseResult], ratios: CaseRatios) -> list[str]:
     rows = []
     for name in (*COLLECTIONS.values(), TORCHBENCH):
         for precision in precisions(results):
@@ -188,7 +188,7 @@ def _by_collection(results: Sequence[CaseResult], samples: RatioSamples) -> list
                         precision,
                         work_rate(some),
                         counted(some),
-                        *speedups(total("collection", name, some, samples)),
+                        *speedups(total("collection", name, some, ratios)),
                     ]
                 )
     return markdown.table(("collection", "precision", "works", "in the mean", "speedup", "over all"), rows)

@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import stdev
 
 from torchzoo import stats
-from torchzoo.analysis.bootstrap import mean
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.figures import CaseFigures
+from torchzoo.analysis.means import mean
 from torchzoo.case import EAGER, Backend, Mode
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import markdown, units
@@ -35,7 +35,7 @@ LOADED = "_images"
 READING = """## How to read it, and where it can mislead
 
 The time of an iteration in the first table is the mean over all timed steps, with the device synchronised after each.
-Its interval is a bootstrap over the steps, as if they were independent. Eager's time is that of a process of its own, a
+Its interval is Student's t over the steps, as if they were independent. Eager's time is that of a process of its own, a
 backend's that of the steps in turns with eager.
 
 *Images on the device*: the step is the computation alone. The medians and the paired speedup are those of blocks of
@@ -120,7 +120,7 @@ def rows(run: Run) -> list[Row]:
                 table=TABLE,
                 figure=f"{network}, {backend}, images {_images(result)}",
                 beside=published,
-                measured=mean(steps_s),
+                measured=mean(steps_s, least=min(steps_s)),
                 deviation=stdev(steps_s) if len(steps_s) > 1 else None,
                 note="; ".join(filter(None, (_amount(result, len(steps_s)), result.reason))),
             )
@@ -172,7 +172,8 @@ def _medians(result: CaseResult, figures: CaseFigures) -> list[str]:
 
 
 def _means(result: CaseResult, figures: CaseFigures) -> list[str]:
-    eager, backend = (mean(_steps_s(figures, variant)) for variant in (EAGER_VARIANT, CANDIDATE_VARIANT))
+    steps_s = [_steps_s(figures, variant) for variant in (EAGER_VARIANT, CANDIDATE_VARIANT)]
+    eager, backend = (mean(some, least=min(some)) for some in steps_s)
     ratio = units.speedup(stats.quotient(eager, backend)) + ("" if result.passed else f" ({result.status})")
     means = map(units.latency, (eager, backend))
     return [result.case.model, str(result.case.backend), *means, ratio, _graph_breaks(figures)]

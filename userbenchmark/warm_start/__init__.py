@@ -17,7 +17,7 @@ from statistics import median
 import msgspec
 
 from torchzoo import backends, stats
-from torchzoo.analysis.bootstrap import geomean
+from torchzoo.analysis.means import geomean
 from torchzoo.case import Backend, Case, Mode
 from torchzoo.errors import UsageError
 from torchzoo.report import markdown, units
