@@ -78,7 +78,7 @@ def test_a_mean_of_models_has_an_interval_that_narrows_with_their_number() -> No
     few, many = mean([0.2, 0.4, 0.9]), mean([0.2, 0.4, 0.9] * 30)
     assert few.value == many.value == pytest.approx(0.5)
     assert few.high - few.value == pytest.approx(t_quantile(0.95, 2) * math.sqrt(0.13 / 3))
-    assert mean([0.2, 0.4, 0.9], least=0.0).low == 0.0
+    assert (mean([0.2, 0.4, 0.9], least=0.0).low, mean([0.2, 0.4, 0.9], most=1.0).high) == (0.0, 1.0)
     assert 0.4 < many.low < 0.5 < many.high < 0.6
     assert (few.confidence, few.count) == (0.95, 3)
     one = mean([0.7])

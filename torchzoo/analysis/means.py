@@ -99,12 +99,13 @@ def geomean(samples: Sequence[Sequence[float]]) -> Estimate:
     return geomean_of([case_ratio([ratios], cluster=str(number)) for number, ratios in enumerate(samples)])
 
 
-def mean(values: Sequence[float], *, least: float = -math.inf) -> Estimate:
+def mean(values: Sequence[float], *, least: float = -math.inf, most: float = math.inf) -> Estimate:
     """The arithmetic mean, of models or of steps, with Student's t; one value has no interval.
 
     Args:
         values: one for each model or step.
-        least: no value can be less; the interval ends there.
+        least: no mean can be less; the interval ends there.
+        most: no mean can be more; the interval ends there.
 
     Raises:
         ValueError: there is no value.
@@ -115,8 +116,8 @@ def mean(values: Sequence[float], *, least: float = -math.inf) -> Estimate:
     if count == 1:
         return Estimate(value=value, low=value, high=value, confidence=0.0, count=1)
     half_width = t_quantile(STATED_CONFIDENCE, count - 1) * math.sqrt(variance(values) / count)
-    low = max(least, value - half_width)
-    return Estimate(value=value, low=low, high=value + half_width, confidence=STATED_CONFIDENCE, count=count)
+    low, high = max(least, value - half_width), min(most, value + half_width)
+    return Estimate(value=value, low=low, high=high, confidence=STATED_CONFIDENCE, count=count)
 
 
 def share(values: Sequence[float]) -> Estimate:

@@ -106,7 +106,7 @@ def rows(run: Run) -> list[Row]:
         for domain, some in parts.items():
             for name in Shares._fields:
                 if domain != ALL or name == "active":
-                    value = scaled(mean([getattr(one, name) for one in some], least=0.0), 100)
+                    value = scaled(mean([getattr(one, name) for one in some], least=0.0, most=1.0), 100)
                     note = "1 model" if len(some) == 1 else f"{len(some)} models"
                     rows.append(Row(table=f"Table 2, {mode}", figure=f"{domain}: {name}", measured=value, note=note))
     of_model = {(one.case.model, one.case.mode): one for one in found}
