@@ -1,7 +1,8 @@
 """BERT (Devlin et al., 2018, arXiv:1810.04805) with its two pre-training heads.
 
 It departs from the paper as the implementation of 115,805,991 parameters does: normalisation before each sublayer and
-none after the last, sines and cosines for positions, a third segment for padding, heads of one linear layer each.
+none after the last, sines and cosines for positions, a third segment for padding, heads of one linear layer each. The
+implementation has one more dropout, behind each block, which is left out here.
 
 Shape letters: B batch, T tokens, C width, H heads, D head width, V vocabulary size.
 """

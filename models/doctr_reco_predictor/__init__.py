@@ -1,7 +1,8 @@
 """CRNN on VGG-16 (Shi et al., 2015, arXiv:1507.05717) reading words in crops of 32 x 128, as in docTR.
 
 Evaluation is the network alone: docTR's predictor decodes the best path on the host. Training is by CTC (Graves et al.,
-2006) on words of 10 characters, with docTR's optimizer (https://github.com/mindee/doctr). The network is written here
+2006) on words of 10 characters, with docTR's optimizer (https://github.com/mindee/doctr) as its first scripts had it:
+later ones also clip gradients to a norm of 5, and have a second beta of 0.999. The network is written here
 because docTR 1.1 wants an older huggingface-hub than `constraints.txt` has; with docTR's weights it gives its outputs.
 """
 

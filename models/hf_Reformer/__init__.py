@@ -2,6 +2,9 @@
 
 Layers of local and of LSH attention in turn, reversible, with axial position embeddings; the size is the library's
 default, with 128 buckets.
+
+In training transformers takes a new seed from the system in each layer, forward and backward, so that two steps from
+the same seed hash and drop out differently.
 """
 
 from torch import Tensor, nn

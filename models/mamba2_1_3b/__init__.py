@@ -25,7 +25,8 @@ training keeps only the inputs of layers and computes the rest again. The author
 of the scan, too.
 
 A state has the same size after any number of tokens: the lengths of prompt and cache are those of the other models, and
-a decode step's work does not depend on the cache's. It begins with the state after four tokens.
+a decode step's work does not depend on the cache's. The first one begins with the state after four tokens, and each
+other one with the state that the one before has left.
 """
 
 from typing import Any, ClassVar

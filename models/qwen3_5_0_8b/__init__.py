@@ -15,7 +15,7 @@ leaves out.)
 
 No report names the optimizer: it is that of `CausalLM`. A prompt of 1,000 tokens is what PyTorch's own
 `benchmarks/dynamo` reads in its prefill mode, which has this model. The cache of the six attention layers has room for
-2,048 tokens; the states begin as they are after four tokens.
+2,048 tokens; the states begin as they are after four tokens, and go on from step to step.
 
 transformers computes the chunked delta rule by PyTorch's operators, `linalg.solve_triangular` among them, and chunk by
 chunk. If the packages flash-linear-attention and causal-conv1d are installed, it calls their kernels instead.

@@ -47,6 +47,18 @@ def test_what_newly_fails_passes_is_skipped_new_or_gone_is_listed() -> None:
     assert comparison.has_regression
 
 
+def test_wrong_results_are_neither_faster_nor_slower() -> None:
+    """A step that is slower since its results are right again is no regression."""
+    wrong = Check(status=CheckStatus.INCORRECT, reason="loss is off")
+    fast = [record(process(0.05, check=wrong), repeat=repeat) for repeat in range(5)]
+    right = [record(process(0.1), repeat=repeat) for repeat in range(5)]
+    mended, broken = compare_runs(run_of(fast), run_of(right)), compare_runs(run_of(right), run_of(fast))
+    assert [one.change for one in mended.changes] == [Change.NEWLY_PASSING]
+    assert [one.change for one in broken.changes] == [Change.NEWLY_FAILING]
+    assert (mended.findings, mended.has_regression) == ((), False)
+    assert (broken.findings, broken.has_regression) == ((), True)
+
+
 def test_a_case_that_fails_in_one_of_its_processes_fails() -> None:
     comparison = compare_runs(run_of(records(STEADY)), run_of([*records(STEADY)[:4], record(FAILED, repeat=4)]))
     [change] = comparison.changes

@@ -14,7 +14,7 @@ import pytest
 
 import torchzoo
 from examples import CASE, INDUCTOR, manifest, measured, record
-from kept_runs import GIB, SCRIPT, against_eager, everything, failed, keep
+from kept_runs import GIB, SCRIPT, against_eager, everything, failed, incorrect, keep
 from torchzoo import cli
 from torchzoo.analysis.frame import COLUMNS
 from torchzoo.analysis.reproduce import command
@@ -23,6 +23,7 @@ from torchzoo.commands.run_options import run_request
 from torchzoo.record import Compilation, Failed, FailureKind, Growth, Record, Skipped
 from torchzoo.settings import CacheMode, Settings, Stage
 from torchzoo.store import StoreError
+from torchzoo.verdict import Check, CheckStatus
 
 
 def loaded(path: Path, *records: Record) -> pd.DataFrame:
@@ -115,6 +116,14 @@ def test_repeats_of_a_case_are_one_row_and_a_failed_one_is_the_cases(tmp_path: P
     assert frame["command"][0].endswith("--repeats 3")
     assert frame["outcome"][1] == "failed"
     assert "1 of 2 repeats" in frame["reason"][1]
+
+
+def test_one_process_with_wrong_results_is_enough(tmp_path: Path) -> None:
+    fine = against_eager(2.0, check=Check(status=CheckStatus.CORRECT))
+    frame = loaded(
+        tmp_path, *(record(one, backend=INDUCTOR, repeat=n) for n, one in enumerate((incorrect(2.0), fine, fine)))
+    )
+    assert (frame["check_status"][0], frame["check_reason"][0]) == ("incorrect", "loss is off by 40%")
 
 
 def test_memory_that_grows_is_a_leak_and_too_few_steps_are_no_verdict(tmp_path: Path) -> None:

@@ -143,3 +143,15 @@ def test_nights_of_the_index_judge_it_as_the_runs_do() -> None:
     assert history.figure_text(of_first[0][0]).startswith("0.8")
     few = msgspec.structs.replace(of_first[0][0], confidence=0.5)
     assert history.figure_text(few).endswith("(at 50%)")  # as of a time
+
+
+@pytest.mark.parametrize(("processes", "is_shared"), [(2, False), (3, False), (4, True), (5, True)])
+def test_few_processes_tell_too_little_of_what_all_cases_share(processes: int, *, is_shared: bool) -> None:
+    """The error of a case is its own then, whatever other cases there are."""
+
+    def of_one_case(cases: int) -> object:
+        runs = [of_busy_host(seed, cases=cases) for seed in (1, 2)]
+        runs = [run_of([one for one in run.records if one.case.repeat < processes]) for run in runs]
+        return found(compare_runs(*runs), Metric.OVER_EAGER)[1].ratio
+
+    assert (of_one_case(12) != of_one_case(5)) is is_shared

@@ -214,3 +214,35 @@ def test_one_element_that_is_not_finite_is_found(dtype: torch.dtype, value: floa
         tensor[place] = value
         assert not is_finite([torch.ones(2), (tensor,)])
         assert not is_finite(tensor.expand(2, size).t())
+
+
+HAS_NO_GRADIENT = TINY.replace(
+    "cross_entropy(outputs, targets)",
+    "cross_entropy(outputs, targets) + (self.network[0].weight * 0).abs().sqrt().sum()",
+)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_training_whose_every_update_is_skipped_is_not_measured(tmp_path: Path, backend: str) -> None:
+    """Its loss and weights stay finite, since nothing is learned."""
+    with pytest.raises(NotRunnable, match=r"not finite after .* training steps: the gradients, so that the GradScaler"):
+        measure(
+            tmp_path, HAS_NO_GRADIENT, mode=Mode.TRAIN, backend=backend, precision=Precision.AMP_FP16, window=no_window
+        )
+
+
+def test_the_warm_up_ends_when_the_grad_scaler_has_found_its_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With so large a loss the first sixteen updates are skipped; the memory of eager must have Adam's state in it."""
+    models: list[Any] = []
+    spy(monkeypatch, "eager_variant", lambda model, *_: models.append(model))
+    updates: list[int] = []
+
+    def counted() -> None:
+        updates.append(len(models[0].optimizer.state))
+
+    code = TINY.replace("cross_entropy(outputs, targets)", "cross_entropy(outputs, targets) * 2.0**16")
+    measured = measure(tmp_path, code, mode=Mode.TRAIN, precision=Precision.AMP_FP16, window=counted)
+    assert updates[0] > 0
+    assert measured.variants["eager"].result_is_finite

@@ -9,6 +9,7 @@ from benchmark_runs import beside, report, run_of, table
 
 from examples import INDUCTOR, measured, variant_result
 from examples import record as example
+from kept_runs import checked
 from torchzoo.case import Mode, Precision
 from torchzoo.record import Block, Compilation, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.settings import Stage
@@ -20,6 +21,9 @@ CRASHED = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no such l
 
 
 CORRECT = Check(status=CheckStatus.CORRECT)
+
+
+VERDICTS = {"a": CheckStatus.CORRECT, "b": CheckStatus.INCORRECT, "c": CheckStatus.REFERENCE_FAILED}
 
 
 def faster(times: float, *, late_graphs: int = 0, check: Check | None = CORRECT) -> Measured:
@@ -119,6 +123,12 @@ def test_a_case_without_a_verdict_is_counted_and_does_not_work(status: CheckStat
     unknown = faster(2, check=Check(status=status, reason="eager differs"))
     made = report("pt2_claim", run_of([trained("hf:One", AMP, faster(2)), trained("timm:two", AMP, unknown)]))
     assert beside(made, "Works")["amp"][1].endswith("; 1 of 2 cases, 1 without a verdict")
+
+
+def test_what_was_checked_without_timing_works_and_has_no_speedup() -> None:
+    made = report("pt2_claim", run_of([trained(name, AMP, checked(status)) for name, status in VERDICTS.items()]))
+    assert beside(made, "Works")["amp"][1].endswith("; 1 of 3 cases, 1 without a verdict")
+    assert beside(made, "Faster in training")["amp"][1].startswith("not measured")
 
 
 def test_float32_without_tf32_stands_beside_no_figure_of_the_claim() -> None:

@@ -105,7 +105,8 @@ def compare_runs(
     pairs = [(case, *_processes(old[case], new[case], in_turns=in_turns)) for case in common]
     pairs = [(case, was, now) for case, was, now in pairs if was and now]
     unsteady = tuple(case for case, was, now in pairs if any(one.is_unsteady for one in (*was, *now)))
-    pairs = [pair for pair in pairs if pair[0] not in unsteady]
+    wrong = {case for case in common if Status.INCORRECT in (old[case].status, new[case].status)}
+    pairs = [pair for pair in pairs if pair[0] not in wrong.union(unsteady)]
     comparison = RunComparison(
         base=str(base.path),
         candidate=str(candidate.path),

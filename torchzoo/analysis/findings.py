@@ -33,7 +33,7 @@ from statistics import median
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.moderation import moderated
+from torchzoo.analysis.moderation import PROCESSES_FROM, moderated
 from torchzoo.analysis.process_values import (
     compares_compile_time,
     compile_times_s,
@@ -169,8 +169,12 @@ def judge_pairs(
 
 
 def _sharper(tested: Sequence[Tested], of_each: Sequence[LogRatio | None]) -> list[Tested]:
-    """Tests of one metric, by ratios whose noise all cases tell together, where the cases are enough."""
-    ratios = {place: ratio for place, ratio in enumerate(of_each) if ratio is not None}
+    """Tests of one metric, by ratios whose noise all cases tell together, where cases and processes are enough."""
+    ratios = {
+        place: ratio
+        for place, (one, ratio) in enumerate(zip(tested, of_each, strict=True))
+        if ratio is not None and min(len(one.base), len(one.candidate)) >= PROCESSES_FROM
+    }
     sharper = moderated(list(ratios.values()))
     if sharper is None:
         return list(tested)

@@ -15,7 +15,7 @@ from torchzoo.case import EAGER, Case, Mode, Parallel
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import watch_compilation
-from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, why_not_measured
+from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, loss_scale, why_not_measured
 from torchzoo.measure.gang import Gang, Line
 from torchzoo.measure.host import MATTERS, HostGate
 from torchzoo.measure.idle import device_probe, wait_until_idle
@@ -146,7 +146,10 @@ def _measure_model(
     patient = gang.clock(PatientClock(device, lambda: lending.waited_s))
     with refusals_are_skips(case.precision):
         eager = warmed_up(gang, EAGER_VARIANT, patient, settings)
-    finite.require(eager.steps, loss_is_finite=eager.warm.result_is_finite, candidate_stepped=False)
+    warm = eager.warm
+    finite.require(
+        eager.steps, loss_is_finite=warm.result_is_finite, candidate_stepped=False, makes_updates=warm.makes_updates
+    )
     gang.everywhere("inspect")
     inspection = member.inspection
     eager.steps += 1
@@ -160,7 +163,10 @@ def _measure_model(
         with lending.while_compiling():
             runs.append(warmed_up(gang, CANDIDATE_VARIANT, patient, settings, watch=watch))
         steps = sum(run.steps for run in runs)
-        finite.require(steps, loss_is_finite=runs[1].warm.result_is_finite, candidate_stepped=True)
+        warm = runs[1].warm
+        finite.require(
+            steps, loss_is_finite=warm.result_is_finite, candidate_stepped=True, makes_updates=warm.makes_updates
+        )
 
     with gang.quiet():
         lending.lend()
@@ -190,7 +196,7 @@ def _measure_model(
     stages.enter(Stage.EXAMINE)
     lending.take_back()
     if case.mode is Mode.TRAIN:
-        _require_finite(finite, runs, timing.latency)
+        _require_finite(finite, model, runs, timing.latency)
     for run in runs:
         run.growth = passes.growth_of(run.variant, settings, device, clock, run.step_s)
     eager.variant.select()
@@ -267,8 +273,8 @@ def prepared_model(model_class: type[Model], case: Case, device: torch.device) -
     return model
 
 
-def _require_finite(finite: FiniteWatch, runs: Sequence[VariantRun], latency: Latency) -> None:
-    """The window has left everything finite, and so is the loss of one more step of each variant.
+def _require_finite(finite: FiniteWatch, model: Model, runs: Sequence[VariantRun], latency: Latency) -> None:
+    """The window has left everything finite, and so is the loss of one more step of each variant, which learns.
 
     The steps that were taken are rather over- than underestimated: some of the passes do not count theirs.
     """
@@ -277,8 +283,15 @@ def _require_finite(finite: FiniteWatch, runs: Sequence[VariantRun], latency: La
     steps += sum(one.steps for run in runs for one in run.back_to_back)
     for run in runs:
         run.variant.select()
-        loss = run.variant.step()
-        finite.require(steps + steps // 5, loss_is_finite=is_finite(loss), candidate_stepped=len(runs) > 1)
+        loss, scale = run.variant.step(), loss_scale(model)
+        if model.scaler is not None:  # not the first step: a scale that has just grown may be too large once
+            loss = run.variant.step()
+        finite.require(
+            steps + steps // 5,
+            loss_is_finite=is_finite(loss),
+            candidate_stepped=len(runs) > 1,
+            makes_updates=loss_scale(model) >= scale,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

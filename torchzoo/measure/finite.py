@@ -33,6 +33,10 @@ class NotFinite(Exception):
         self.candidate_stepped = candidate_stepped
 
 
+#: What is not finite where the loss and the model stay finite, since nothing is learned.
+SKIPS_UPDATES = "the gradients, so that the GradScaler skips each update"
+
+
 class FiniteWatch:
     """Looks at the parameters of a model and at those of its buffers that are finite now, before the first step.
 
@@ -55,12 +59,21 @@ class FiniteWatch:
                 return f"buffer {name}"
         return None
 
-    def require(self, steps: int, *, loss_is_finite: bool, candidate_stepped: bool) -> None:
-        """Raise `NotFinite` if the loss or something of the model is not finite after so many steps. Not in eval."""
+    def require(self, steps: int, *, loss_is_finite: bool, candidate_stepped: bool, makes_updates: bool = True) -> None:
+        """Raise `NotFinite` if the loss or something of the model is not finite after so many steps. Not in eval.
+
+        `makes_updates` says whether the last step made its update. A GradScaler skips it if a gradient is not finite.
+        """
         if self._is_training:
             what = self.not_finite() if loss_is_finite else "the loss"
+            what = SKIPS_UPDATES if what is None and not makes_updates else what
             if what is not None:
                 raise NotFinite(what, steps, candidate_stepped=candidate_stepped)
+
+
+def loss_scale(model: Model) -> float:
+    """By how much the loss is scaled; a GradScaler that skips an update makes it smaller."""
+    return 1.0 if model.scaler is None else float(model.scaler.get_scale())
 
 
 def is_finite(tree: Any) -> bool:
@@ -83,10 +96,14 @@ def why_not_measured(found: NotFinite, case: Case, build: Callable[[], Model]) -
     """
     model = build()
     watch = FiniteWatch(model)
+    scale = loss_scale(model)
     for step in range(1, found.steps + 1):
+        scale = loss_scale(model)
         what = "the loss" if not is_finite(model.train_step()) else watch.not_finite()
         if what is not None:
             return NotRunnable(f"not finite after {step:,} training step{'s' * (step > 1)}: {what}")
+    if loss_scale(model) < scale:
+        return NotRunnable(f"not finite after {found.steps:,} training steps: {SKIPS_UPDATES}")
     if not found.candidate_stepped:
         return NotRunnable(str(found))
     assert case.backend != EAGER

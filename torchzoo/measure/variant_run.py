@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, packaged
+from torchzoo.measure.finite import loss_scale
 from torchzoo.measure.gang import Gang
 from torchzoo.measure.memory import watch_device_peak
 from torchzoo.measure.passes.breakdown import DeviceWork
@@ -75,7 +77,7 @@ def warmed_up(
     """Warm a variant up, count what was compiled for it (the watch is a candidate's), and read its memory."""
     variant = gang.variant(name)
     peak, graphs = watch_device_peak(gang.member.device), (lambda: 0) if watch is None else watch.graphs
-    warm = warm_up(variant, clock, settings, graphs, peak)
+    warm = warm_up(variant, clock, settings, graphs, peak, partial(loss_scale, gang.member.model))
     compilation = None
     if watch is not None:
         compilation = packaged(variant.packages, settings.cache) or count_compiled(

@@ -24,6 +24,7 @@ class WarmUp:
     first_step_peak_bytes: int | None = None  # of the device; None on the CPU
     steps_s: tuple[float, ...]  # of the steps after it, until they are steady
     result_is_finite: bool  # of the last step
+    makes_updates: bool = True  # the last step: its GradScaler, if there is one, did not skip the update
 
     @property
     def steps(self) -> int:
@@ -50,25 +51,28 @@ def warm_up(
     settings: Settings,
     graphs: Callable[[], int] = lambda: 0,
     device_peak: Callable[[], int | None] = lambda: None,
+    loss_scale: Callable[[], float] = lambda: 1.0,
 ) -> WarmUp:
-    """Step until nothing was compiled in the last three steps and they are within 10% of each other.
+    """Step until nothing was compiled in the last three steps, all made updates, and they are within 10% of each other.
 
     After the first step there are at least `warmup_min_steps`. The settings limit the number of steps and their time,
-    with other limits while something is compiled. `graphs` tells how many graphs have been compiled so far, and
-    `device_peak` the peak of the device's memory since this was called.
+    with other limits while something is compiled, or a GradScaler looks for its scale: it skips updates while gradients
+    overflow, and makes the scale smaller. `graphs` tells how many graphs have been compiled so far, `device_peak` the
+    peak of the device's memory since this was called, and `loss_scale` the scale.
     """
     variant.select()
     cpu_before_s = cpu_time_s()
     first_step_s = timed_step_s(variant.step, clock)
     first_step_cpu_s, first_step_peak_bytes = cpu_time_s() - cpu_before_s, device_peak()
     steps_s: list[float] = []
-    compiled = [graphs()]  # after each step
+    compiled, scales = [graphs()], [loss_scale()]  # after each step
     result: Any = None
 
     def is_over() -> bool:
         if len(steps_s) < settings.warmup_min_steps:
             return False
-        if compiled[-1] != compiled[max(0, len(compiled) - 1 - STEPS_WITHOUT_COMPILING)]:
+        before = max(0, len(compiled) - 1 - STEPS_WITHOUT_COMPILING)
+        if compiled[-1] != compiled[before] or scales[-1] < scales[before]:
             return len(steps_s) >= settings.compiling_max_steps or taken_s(steps_s) >= settings.compiling_limit_s
         return (
             are_alike(steps_s[-3:])
@@ -84,12 +88,14 @@ def warm_up(
         clock.synchronize()
         steps_s.append((clock.now_ns() - start) / 1e9)
         compiled.append(graphs())
+        scales.append(loss_scale())
     return WarmUp(
         first_step_s=first_step_s,
         first_step_cpu_s=first_step_cpu_s,
         first_step_peak_bytes=first_step_peak_bytes,
         steps_s=tuple(steps_s),
         result_is_finite=is_finite(result),
+        makes_updates=scales[-1] >= scales[-2],
     )
 
 

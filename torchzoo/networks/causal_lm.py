@@ -20,8 +20,9 @@ class CausalLM(LanguageModel):
     - `decode`: one token of each sequence (B, 1) is read with the `cache_length - 1` tokens before it, so that the
       cache is full. Its latency is the time of a token. The cache holds random keys and values.
 
-    The cache has room for `cache_length` tokens in both. Every step begins with the same number of cached tokens. A
-    prompt may come with further inputs, such as images.
+    The cache has room for `cache_length` tokens in both. Every step begins with the same number of cached tokens. (In
+    decode, states of recurrent layers and full windows go on from the step before.) A prompt may come with further
+    inputs, such as images.
 
     Training has the optimizer of Llama 2 (Touvron et al., 2023, arXiv:2307.09288, section 2.2), which many followed:
     AdamW, gradients clipped to a norm of 1. Here, vectors (biases, normalisations) are not decayed.

@@ -20,7 +20,8 @@ class Denoiser(SizedModel, SupervisedModel):
 
     Noise and times are drawn with the batch, so all steps see the same noisy latents. Training compares the network's
     prediction with its target by the mean squared error. Evaluation returns the prediction. AdamW has the defaults of
-    diffusers' `train_text_to_image_sdxl.py`, where a paper names no others.
+    diffusers' `train_text_to_image_sdxl.py`, where a paper names no others. (That script also clips gradients to a
+    norm. Here they are not clipped.)
     """
 
     sample_unit = "latents"

@@ -21,7 +21,9 @@ _LENGTHS, _LENGTHS_ON_HOST = ("cumulative_length", "indexer_cumulative_length"),
 class CachedNetwork(nn.Module):
     """A network with a cache of fixed size, which moves and is cast with it. It gives the logits of the last position.
 
-    A call writes its tokens behind those in the cache. `rewind` makes the next call begin where the first one did.
+    A call writes its tokens behind those in the cache. `rewind` makes the next call begin at the same length. States of
+    recurrent layers, and windows that are full, go on from where the last call left them: the work is the same, the
+    numbers are not.
 
     Args:
         network: a decoder with a language model's head.

@@ -134,18 +134,17 @@ def eager_runs(result: CaseResult) -> bool:
 
 def compiles(result: CaseResult) -> bool:
     """Whether it was trained and not found wrong. One that was compiled again meanwhile is so, too."""
-    return result.status in (Status.PASSED, Status.UNSTEADY)
+    return result.status in (Status.PASSED, Status.UNSTEADY, Status.CHECKED)
 
 
 def works(result: CaseResult) -> bool:
     """Whether it was trained and found correct in every process."""
-    checks = [measured.check for measured in result.measured]
-    return compiles(result) and all(one is not None and one.status is CheckStatus.CORRECT for one in checks)
+    return compiles(result) and all(one is not None and one.status is CheckStatus.CORRECT for one in result.checks)
 
 
 def without_check(results: Sequence[CaseResult]) -> int:
     """How many of the cases that were trained had no check of their results."""
-    return sum(compiles(one) and any(measured.check is None for measured in one.measured) for one in results)
+    return sum(compiles(one) and None in one.checks for one in results)
 
 
 def _weighted(tf32: Estimate, amp: Estimate) -> Estimate:
