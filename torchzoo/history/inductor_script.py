@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from torchzoo.case import Case
-from torchzoo.errors import attempt, one_line
+from torchzoo.errors import TorchzooError, attempt, one_line
 from torchzoo.frames import with_room
 from torchzoo.store import write_whole
 from torchzoo.zoo.catalog import find_models, load_model_class
@@ -52,7 +52,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     slow_from: float | None = None
 
 
-class _NoPart(Exception):
+class _NoPart(TorchzooError):
     """Each part of a backend was left out once, and the problem stayed. Its argument is the backend."""
 
 
