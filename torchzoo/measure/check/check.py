@@ -141,13 +141,17 @@ def _check_with_smaller_scale(runs: Runs, found: Check) -> Check:
     return said_before(words, again) if again.status in _VERDICTS else found
 
 
+def _is_partly_open(found: Check) -> bool:
+    """Whether a correct result leaves much without a verdict."""
+    return found.status is CheckStatus.CORRECT and any(map(is_open, found.comparisons))
+
+
 def _is_hidden_by_its_weights(runs: Runs, found: Check) -> bool:
     """Whether there is nothing to judge many results by, in a training step that may amplify rounding."""
     has_no_verdict = found.status not in _VERDICTS
-    is_partly_open = found.status is CheckStatus.CORRECT and any(map(is_open, found.comparisons))
     loss_is_close = any(one.what is ResultKind.LOSS and one.is_close is True for one in found.comparisons)
     may_amplify = runs.case.mode is Mode.TRAIN and runs.has_raisable_biases and not runs.has_fake_quantization
-    return (has_no_verdict or is_partly_open) and loss_is_close and may_amplify and runs.case.backend != EAGER
+    return (has_no_verdict or _is_partly_open(found)) and loss_is_close and may_amplify and runs.case.backend != EAGER
 
 
 def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
@@ -164,7 +168,7 @@ def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
     if milder.status is CheckStatus.INCORRECT and runs.arithmetic is Precision.TF32:
         reason = f"{found.reason}; {raised}, {milder.reason}"
         return msgspec.structs.replace(found, status=CheckStatus.REFERENCE_FAILED, reason=reason)
-    is_right = milder.status is CheckStatus.CORRECT and not any(map(is_open, milder.comparisons))
+    is_right = milder.status is CheckStatus.CORRECT and not _is_partly_open(milder)
     is_wrong = milder.status is CheckStatus.INCORRECT and not with_raised.amplifies_rounding
     if not is_right and not is_wrong:
         return found
@@ -174,8 +178,9 @@ def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
 def _is_hidden_by_tf32(runs: Runs, found: Check) -> bool:
     """Whether there are results but little or nothing to judge them by, in a backend's case that may use TF32."""
     has_no_verdict = found.status not in _VERDICTS and bool(found.comparisons)
-    is_partly_open = found.status is CheckStatus.CORRECT and any(map(is_open, found.comparisons))
-    return (has_no_verdict or is_partly_open) and runs.arithmetic is Precision.TF32 and runs.case.backend != EAGER
+    return (
+        (has_no_verdict or _is_partly_open(found)) and runs.arithmetic is Precision.TF32 and runs.case.backend != EAGER
+    )
 
 
 def _check_at_fp32(runs: Runs, found: Check) -> Check:

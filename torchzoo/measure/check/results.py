@@ -128,10 +128,12 @@ def collect_evaluation(
     values = collect_outputs(outputs, rows=rows)
     if not values:
         raise CanNotCompare("the step returns nothing")
-    for name, tensor in state_of(model) if before is not None else ():
+    if before is None:
+        return values
+    for name, tensor in state_of(model):
         if not tensor.is_floating_point():
             values.setdefault(ResultKind.INTEGERS, {})[name] = tensor.to("cpu", copy=True)
-        elif before is not None and (old := before.pop(name, None)) is not None:
+        elif (old := before.pop(name, None)) is not None:
             wide = torch.promote_types(tensor.dtype, torch.float32)
             change = tensor.detach().to(wide) - old.to(tensor.device)
             values.setdefault(ResultKind.STATE, {})[name] = on_host(change, is_new=True)
