@@ -216,6 +216,9 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     first_step_s: Seconds  # wall time, compilation included; other workers share the cores if `jobs` is above 1
     first_step_cpu_s: Seconds  # CPU time of the same step, the compilers' own processes included
     first_step_peak_bytes: Count | None = None  # of the device, compiling included; None before 2026-11-22
+    #: Of `first_step_s`, what a candidate's backend did before the step: tracing, exporting, compiling ahead of time.
+    #: None for eager. None before 2026-11-26, too: then `first_step_s` is without it.
+    conversion_s: Seconds | None = None
     warmup_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
     memory: Memory
     alone: Alone | None = None  # of a candidate, where that was asked for and worked
@@ -296,6 +299,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     flops: Flops | None = None
     api: ApiSurface | None = None
     check: Check | None = None
+    #: What ended the case after its timing: the pass in which that was, and all after it, are missing.
+    cut_short: Failed | None = None
 
     @property
     def late_compilations(self) -> dict[str, Compilation]:
@@ -358,6 +363,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     lane: str | None = None  # the device it ran on, with its index; None if it never ran
     paused_s: Seconds = 0.0  # how long the worker was stopped while others were measured
     batch_curve: dict[PositiveCount, Amount] | None = None  # with `--bs auto`: eager's samples/s by batch size
+
+    @property
+    def failure(self) -> Failed | None:
+        """What failed: the case, or what came after its timing. None: nothing."""
+        if isinstance(self.outcome, Measured):
+            return self.outcome.cut_short
+        return self.outcome if isinstance(self.outcome, Failed) else None
 
 
 class BatchCurve(msgspec.Struct, frozen=True, kw_only=True):

@@ -169,7 +169,7 @@ class RunStore:
         """
         line, kept = _as_kept(record)
         append_line(self.path / RECORDS, line)
-        self.has_failures = self.has_failures or isinstance(kept.outcome, Failed)
+        self.has_failures = self.has_failures or kept.failure is not None
         return kept
 
     def log_path(self, number: int, label: str) -> Path:

@@ -15,6 +15,7 @@ class CheckStatus(enum.StrEnum):
     INCORRECT = "incorrect"
     NONDETERMINISTIC = "nondeterministic"  # two runs of eager do not agree with each other
     REFERENCE_FAILED = "reference_failed"  # there is nothing to judge by
+    NOT_REACHED = "not_reached"  # the check did not come to its end; the record says why
 
 
 class ResultComparison(msgspec.Struct, frozen=True, kw_only=True):

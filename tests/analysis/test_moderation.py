@@ -9,7 +9,15 @@ from statistics import variance
 
 import pytest
 
-from torchzoo.analysis.moderation import CASES_FROM, MOST_SHARED_DEGREES, digamma, moderated, shared_noise, trigamma
+from torchzoo.analysis.moderation import (
+    CASES_FROM,
+    MOST_SHARED_DEGREES,
+    PROCESSES_FROM,
+    digamma,
+    moderated,
+    shared_noise,
+    trigamma,
+)
 from torchzoo.analysis.significance import LogRatio, holm, pair_ratio
 
 CASES, PAIRS = 24, 5
@@ -45,9 +53,7 @@ def one_is_noisy(generator: random.Random) -> list[Noise]:
 
 
 def together(ratios: list[LogRatio]) -> list[LogRatio]:
-    found = moderated(ratios)
-    assert found is not None
-    return found
+    return [one for one in moderated(ratios, [PAIRS] * len(ratios)) if one is not None]
 
 
 def share_of_alarms(noises: Callable[[random.Random], list[Noise]], comparisons: int) -> float:
@@ -111,8 +117,16 @@ def test_errors_come_nearer_to_each_other_and_values_stay() -> None:
 
 def test_few_cases_tell_nothing_together() -> None:
     ratios = ratios_of(alike(random.Random(10)))[: CASES_FROM - 1]
-    assert moderated(ratios) is None
-    assert moderated([]) is None
+    assert together(ratios) == ratios
+    assert together([]) == []
+
+
+def test_cases_of_few_processes_keep_their_own_error_and_tell_nothing_of_the_others() -> None:
+    ratios = ratios_of(alike(random.Random(13)))
+    noisy = [LogRatio(value=0.0, error=1.0, degrees=2), None]
+    processes = [*[PAIRS] * CASES, PROCESSES_FROM - 1, PROCESSES_FROM - 1]
+    assert moderated([*ratios, *noisy], processes) == [*together(ratios), *noisy]
+    assert moderated(ratios, [PROCESSES_FROM - 1] * CASES) == ratios
 
 
 def test_a_case_without_any_noise_gets_that_of_the_others() -> None:

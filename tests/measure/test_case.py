@@ -78,12 +78,12 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
         "measure_latency",
         "measure_throughput eager",
         "measure_throughput candidate",
+        "_require_finite",  # from here on, what was measured counts whatever comes
         "energy_of eager",
         "energy_of candidate",
         "breakdown_of eager",  # after all energy: the profiler leaves its hooks in the process
         "breakdown_of candidate",
         "EXAMINE",
-        "_require_finite",
         "growth_of eager",
         "growth_of candidate",
         "flops_and_api_of",
@@ -94,6 +94,19 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
     assert [name.upper() for name in measured.stage_seconds] == [event for event in events if event.isupper()]
     assert measured.stage_seconds.keys() == measured.stage_cpu_seconds.keys()
     assert min(measured.stage_seconds.values()) > 0
+
+
+def test_what_a_backend_converts_before_its_first_step_counts_as_a_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spy(monkeypatch, "candidate_variant", lambda *_: time.sleep(0.3))
+    spy(monkeypatch, "backend_module", lambda *_: time.sleep(1.0))  # imports do not count
+    measured = measure(tmp_path, mode=Mode.EVAL, backend="torchscript")
+    eager, candidate = measured.variants["eager"], measured.variants["candidate"]
+    assert eager.conversion_s is None
+    assert candidate.conversion_s is not None
+    assert 0.3 < candidate.conversion_s < 1.0
+    assert candidate.first_step_s > candidate.conversion_s
 
 
 def test_the_inspections_tensors_are_gone_when_the_candidates_memory_is_read(

@@ -11,6 +11,7 @@ from torchzoo.report.sections import checks
 from torchzoo.verdict import Check, CheckStatus
 
 UNDECIDED = Check(status=CheckStatus.NONDETERMINISTIC, reason="eager differs by 3%")
+LOST = Check(status=CheckStatus.NOT_REACHED, reason="crashed in check: it was killed")
 NOTHING = Check(status=CheckStatus.REFERENCE_FAILED, reason="fp64 does not fit")
 
 
@@ -27,6 +28,7 @@ def test_the_worst_process_decides_and_what_failed_or_was_not_checked_is_not_cor
         record(incorrect(2.0), backend=INDUCTOR, model="half_wrong"),
         record(against_eager(2.0, check=None), backend=INDUCTOR, model="half_wrong", repeat=1),
         record(failed(), backend=INDUCTOR, model="fails"),
+        record(against_eager(2.0, check=LOST), backend=INDUCTOR, model="lost"),
         record(model="right"),
     ]
     cases = read_report_data([keep(tmp_path / "run", records)]).cases
@@ -34,6 +36,7 @@ def test_the_worst_process_decides_and_what_failed_or_was_not_checked_is_not_cor
     assert of_inductor == {
         "results checked": "inductor on cpu, eval",
         "correct": "1",
+        "not reached": "1",
         "no reference": "1",
         "nondeterministic": "1",
         "incorrect": "2",
@@ -45,5 +48,6 @@ def test_the_worst_process_decides_and_what_failed_or_was_not_checked_is_not_cor
         ("dice", "nondeterministic", "eager differs by 3%"),
         ("huge", "no reference", "fp64 does not fit"),
         ("half_wrong", "incorrect", "loss is off by 40%"),
+        ("lost", "not reached", "crashed in check: it was killed"),
     ]
     assert checks.rows(read_report_data([keep(tmp_path / "other", [record(model="right")])]).cases) == []

@@ -92,6 +92,7 @@ def test_checks_become_an_accuracy_file() -> None:
         "incorrect": "fail_accuracy",
         "nondeterministic": "eager_two_runs_differ",
         "reference_failed": "",
+        "not_reached": "",
         "failed": "OOM",
     }
 

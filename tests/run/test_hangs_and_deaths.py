@@ -8,12 +8,13 @@ import pytest
 from fake_workers import GOOD, FakeWorkers, Script, entries, outcomes, scheduler
 
 from examples import measured
-from torchzoo.record import Failed, FailureKind
+from torchzoo.record import Failed, FailureKind, Measured
 from torchzoo.run.failures import died
 from torchzoo.run.scheduler import STACKS_S
 from torchzoo.run.windows import ANSWER_TO_OPENING_S
-from torchzoo.run.workers import Exited, Garbled, Message
+from torchzoo.run.workers import Exited, Garbled, Message, Timed
 from torchzoo.settings import Stage
+from torchzoo.verdict import Check, CheckStatus
 
 # --- limits ---
 
@@ -34,6 +35,45 @@ def test_a_stage_that_hangs_is_killed_at_its_limit_and_named(script: Script, sta
     assert workers.told_stacks == [1]
     assert workers.now_s == pytest.approx(1 + limit_s + STACKS_S)
     assert workers.did("kill") == [(workers.now_s, "hangs@cpu")]
+
+
+TIMED = measured(check=Check(status=CheckStatus.NOT_REACHED))
+FAILURE = Failed(kind=FailureKind.ERROR, stage=Stage.CHECK, message="RuntimeError: no")
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        ([(1, FAILURE), (0, Exited(0))], FailureKind.ERROR),
+        ([(1, Exited(-11))], FailureKind.CRASHED),
+        ([(1e6, measured())], FailureKind.TIMEOUT),
+        ([(1, Garbled("nonsense"))], FailureKind.CRASHED),
+    ],
+)
+def test_what_fails_after_the_timing_does_not_cost_the_timing(end: Script, kind: FailureKind) -> None:
+    timed: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (5, Timed(TIMED)), (0, Stage.EXAMINE), (0, Stage.CHECK), *end]
+    (record,) = scheduler(FakeWorkers({"a": [timed]})).run(entries("a"))
+    assert isinstance(record.outcome, Measured)
+    failed = record.failure
+    assert failed is not None
+    assert (failed.kind, failed.stage) == (kind, Stage.CHECK)
+    why = f"{kind} in check: {failed.message}"
+    assert record.outcome == measured(check=Check(status=CheckStatus.NOT_REACHED, reason=why), cut_short=failed)
+
+
+def test_what_is_measured_whole_has_its_last_figures() -> None:
+    whole = measured(check=Check(status=CheckStatus.CORRECT))
+    script: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (5, Timed(TIMED)), (1, whole), (0, Exited(0))]
+    (record,) = scheduler(FakeWorkers({"a": [script]})).run(entries("a"))
+    assert record.outcome == whole
+    assert record.failure is None
+
+
+def test_training_that_is_not_finite_is_not_measured_whatever_came_before() -> None:
+    failed = Failed(kind=FailureKind.NOT_FINITE, stage=Stage.EXAMINE, message="not finite")
+    script: Script = [(1, Stage.WAIT), (0, Stage.MEASURE), (5, Timed(TIMED)), (1, failed), (0, Exited(0))]
+    (record,) = scheduler(FakeWorkers({"a": [script]})).run(entries("a"))
+    assert record.outcome == failed
 
 
 def test_a_hang_in_the_window_frees_those_it_stopped() -> None:

@@ -13,7 +13,7 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.room import kind_of
 from torchzoo.run.scheduler import STOPPED_S
-from torchzoo.run.workers import Exited, Message
+from torchzoo.run.workers import Exited, Message, Timed
 from torchzoo.settings import Stage
 
 OOM = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.BUILD, message="out of memory")
@@ -62,6 +62,13 @@ def test_out_of_device_memory_beside_siblings_is_tried_once_more_alone() -> None
     retried_s = workers.did("start")[-1][0]
     assert workers.did("start")[-1][1] == "big@cpu"
     assert retried_s >= max(when for when, name in workers.did("kill") if name != "big@cpu")
+
+
+def test_a_check_out_of_memory_beside_siblings_is_tried_once_more_though_the_case_was_timed() -> None:
+    script: Script = [*GOOD[:4], (5, Timed(measured())), (1, Stage.EXAMINE), (5, OOM), (0, Exited(0))]
+    workers = FakeWorkers({"big": [script, GOOD], "twice": [script], "a": [GOOD]})
+    found = outcomes(list(scheduler(workers).run(entries("a", "big", "twice"))))
+    assert found == {"big": measured(), "twice": measured(cut_short=OOM), "a": measured()}
 
 
 def test_a_retry_waits_until_a_lane_is_empty_and_holds_up_no_other_case() -> None:

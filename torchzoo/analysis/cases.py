@@ -65,6 +65,11 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The outcomes of the repeats that failed."""
         return tuple(record.outcome for record in self.records if isinstance(record.outcome, Failed))
 
+    @property
+    def all_failures(self) -> tuple[Failed, ...]:
+        """The same, and what failed after the timing of repeats that were measured."""
+        return tuple(record.failure for record in self.records if record.failure is not None)
+
     @cached_property
     def status(self) -> Status:
         if self.failures:

@@ -9,7 +9,7 @@ import msgspec
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.totals import ALL, CaseRatios, Total, total
 from torchzoo.case import Case
-from torchzoo.record import Failed, FailureKind, Record
+from torchzoo.record import FailureKind, Measured, Record
 from torchzoo.settings import Stage
 from torchzoo.store import Run
 
@@ -34,10 +34,11 @@ def run_counts(run: Run) -> RunCounts:
     )
 
 
-def failures_by_kind(records: Iterable[Record]) -> dict[tuple[FailureKind, Stage], list[Case]]:
-    """The cases that failed, by what happened and the stage in which it happened."""
-    found: dict[tuple[FailureKind, Stage], list[Case]] = {}
+def failures_by_kind(records: Iterable[Record]) -> dict[tuple[bool, FailureKind, Stage], list[Case]]:
+    """The cases that failed, by whether they were measured before, what happened, and in which stage."""
+    found: dict[tuple[bool, FailureKind, Stage], list[Case]] = {}
     for record in records:
-        if isinstance(record.outcome, Failed):
-            found.setdefault((record.outcome.kind, record.outcome.stage), []).append(record.case)
+        if (failed := record.failure) is not None:
+            was_measured = isinstance(record.outcome, Measured)
+            found.setdefault((was_measured, failed.kind, failed.stage), []).append(record.case)
     return found

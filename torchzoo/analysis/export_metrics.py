@@ -78,7 +78,7 @@ def _compilation_s(measured: Measured) -> float:
     eager, candidate = measured.variants[EAGER_VARIANT], measured.variants[CANDIDATE_VARIANT]
     counts = candidate.compilation
     ahead_s = 0.0
-    if counts is not None and counts.package_bytes is not None:
+    if candidate.conversion_s is None and counts is not None and counts.package_bytes is not None:
         ahead_s = (counts.compile_s or 0.0) + (counts.load_s or 0.0)
     return ahead_s + max(0.0, candidate.first_step_s - eager.warmup_s[-1])
 

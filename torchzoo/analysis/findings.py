@@ -33,7 +33,7 @@ from statistics import median
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.moderation import PROCESSES_FROM, moderated
+from torchzoo.analysis.moderation import moderated
 from torchzoo.analysis.process_values import (
     compares_compile_time,
     compile_times_s,
@@ -170,16 +170,11 @@ def judge_pairs(
 
 def _sharper(tested: Sequence[Tested], of_each: Sequence[LogRatio | None]) -> list[Tested]:
     """Tests of one metric, by ratios whose noise all cases tell together, where cases and processes are enough."""
-    ratios = {
-        place: ratio
-        for place, (one, ratio) in enumerate(zip(tested, of_each, strict=True))
-        if ratio is not None and min(len(one.base), len(one.candidate)) >= PROCESSES_FROM
-    }
-    sharper = moderated(list(ratios.values()))
-    if sharper is None:
-        return list(tested)
-    by_place = dict(zip(ratios, sharper, strict=True))
-    return [msgspec.structs.replace(one, ratio=by_place.get(place, one.ratio)) for place, one in enumerate(tested)]
+    sharper = moderated(of_each, [min(len(one.base), len(one.candidate)) for one in tested])
+    return [
+        one if sharp is own else msgspec.structs.replace(one, ratio=sharp)
+        for one, own, sharp in zip(tested, of_each, sharper, strict=True)
+    ]
 
 
 def judge_times(tested: Sequence[Tested], threshold: float | None) -> list[Finding]:

@@ -46,14 +46,23 @@ class SharedNoise(msgspec.Struct, frozen=True, kw_only=True):
         return above > OWN_FROM * math.sqrt(trigamma(degrees / 2) + trigamma(self.degrees / 2))
 
 
-def moderated(ratios: Sequence[LogRatio]) -> list[LogRatio] | None:
-    """The ratios with errors that all of them tell together; None for fewer than `CASES_FROM`.
+def moderated(ratios: Sequence[LogRatio | None], processes: Sequence[int]) -> list[LogRatio | None]:
+    """The ratios with errors that all of them tell together.
+
+    A ratio of fewer than `PROCESSES_FROM` processes stays as it is. So do all if fewer than `CASES_FROM` have enough.
 
     Args:
-        ratios: one for each case.
+        ratios: one for each case; None where nothing is known.
+        processes: how many each has, on the side that has fewer.
     """
-    noise = shared_noise(ratios)
-    return None if noise is None else [_moderated(ratio, noise) for ratio in ratios]
+    enough = [count >= PROCESSES_FROM for count in processes]
+    noise = shared_noise([ratio for ratio, is_enough in zip(ratios, enough, strict=True) if ratio and is_enough])
+    if noise is None:
+        return list(ratios)
+    return [
+        _moderated(ratio, noise) if ratio and is_enough else ratio
+        for ratio, is_enough in zip(ratios, enough, strict=True)
+    ]
 
 
 def shared_noise(ratios: Sequence[LogRatio]) -> SharedNoise | None:

@@ -12,7 +12,7 @@ from torchzoo import stats
 from torchzoo.analysis.bound import Bound, bound_of
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.findings import FAMILY_WISE_ERROR, LEAST_THRESHOLD
-from torchzoo.analysis.moderation import PROCESSES_FROM, moderated
+from torchzoo.analysis.moderation import moderated
 from torchzoo.analysis.process_values import (
     compares_compile_time,
     shown_variant,
@@ -51,12 +51,9 @@ def noise_of(run: Run) -> tuple[Noise, ...]:
     tests = len(results) + sum(map(bool, values))
     tests += sum(compares_compile_time(result.case, result.measured) for result in results)
     over_eager = [_over_eager(sides[0]) if sides else None for sides in values]
-    known = [ratio for ratio in over_eager if ratio is not None]
-    are_enough = all(len(sides[0]) >= PROCESSES_FROM for sides in values if sides)
-    sharper = iter((moderated(known) if are_enough else None) or known)
+    sharper = moderated(over_eager, [len(sides[0]) if sides else 0 for sides in values])
     return tuple(
-        _noise(result.case, result.measured, None if ratio is None else next(sharper), tests=tests)
-        for result, ratio in zip(results, over_eager, strict=True)
+        _noise(result.case, result.measured, ratio, tests=tests) for result, ratio in zip(results, sharper, strict=True)
     )
 
 

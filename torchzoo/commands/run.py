@@ -189,14 +189,15 @@ def finish(
 
 
 def has_failures(finished: Run) -> bool:
-    """Whether a case failed, or has results that are not eager's."""
-    return any(result.status in (Status.FAILED, Status.INCORRECT) for result in case_results(finished))
+    """Whether a case failed, though it may have been measured before, or has results that are not eager's."""
+    results = case_results(finished)
+    return any(result.status in (Status.FAILED, Status.INCORRECT) or result.all_failures for result in results)
 
 
 def _say_where(finished: Run, *, is_kept: bool, quiet: bool) -> None:
     """Where the run is, and how to look at it."""
     results = case_results(finished)
-    has_failed = any(result.failures for result in results)
+    has_failed = any(result.all_failures for result in results)
     if is_kept:
         terminal.say(f"run kept in {finished.path}")
     elif has_failed:

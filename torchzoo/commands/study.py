@@ -103,7 +103,7 @@ def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Pat
     finished = finish(session, store, is_kept=True, quiet=quiet, command=("study", chosen_study.name))
     terminal.say(f"run kept in {store.path}")
     _write(chosen_study, [store.path], folder)
-    return 1 if any(result.failures for result in case_results(finished)) else 0
+    return 1 if any(result.all_failures for result in case_results(finished)) else 0
 
 
 def _write(chosen_study: Study, sources: Sequence[Path], folder: Path) -> None:

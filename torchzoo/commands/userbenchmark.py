@@ -119,7 +119,7 @@ def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, qui
     finished = finish(session, store, is_kept=True, quiet=quiet, command=("userbenchmark", benchmark.name))
     terminal.say(f"run kept in {store.path}")
     _report(benchmark, store.path, store.path)
-    return 1 if any(result.failures for result in case_results(finished)) else 0
+    return 1 if any(result.all_failures for result in case_results(finished)) else 0
 
 
 def _report(benchmark: UserBenchmark, source: Path, output: Path | None) -> None:

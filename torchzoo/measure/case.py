@@ -39,7 +39,7 @@ from torchzoo.measure.variant_run import VariantRun, warmed_up
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, DeviceState, HostWatch, Measured, RankResult
 from torchzoo.settings import Pass, Settings, Stage
-from torchzoo.verdict import Check
+from torchzoo.verdict import Check, CheckStatus
 from torchzoo.zoo.spec import ModelSpec
 
 _Found = TypeVar("_Found")
@@ -56,13 +56,15 @@ def measure_case(
     gate: HostGate | None = None,
     lending: Lending | None = None,
     lines: Sequence[Line] = (),
+    keep: Callable[[Measured], object] = lambda _: None,
 ) -> Measured:
     """Measure one case on the device of that name, and check its results where the settings ask for it.
 
     `tell` is told each stage as it begins. `window` returns when this case may be measured, alone: until then other
     cases are prepared at the same time. `gate` watches the host for the first rank; without one, nothing is measured
     again when the host is slow. While the case compiles or waits, `lending` may lend device memory to others.
-    `lines` lead to the other ranks of a case that has several.
+    `lines` lead to the other ranks of a case that has several. `keep` is given the figures when the timing is done, and
+    again before the check: they count even if what comes after fails.
 
     Raises:
         NotRunnable: the case can't run as its label says, or its training is not finite in eager.
@@ -74,18 +76,22 @@ def measure_case(
     stages.enter(Stage.IMPORT)
     gang = Gang(Member(case, spec, device, gate=gate), lines)
     put_back: tuple[str, ...] = gang.everywhere("load")[0]
-    measured = with_model(gang, partial(_measure_model, gang, case, spec, device, settings, stages, window, lending))
-    check = None
+
+    def whole(measured: Measured) -> Measured:
+        return msgspec.structs.replace(
+            measured, put_back=put_back, stage_seconds=stages.seconds, stage_cpu_seconds=stages.cpu_seconds
+        )
+
+    def keep_whole(measured: Measured) -> None:
+        keep(whole(measured))
+
+    with_its_model = partial(_measure_model, gang, case, spec, device, settings, stages, window, lending, keep_whole)
+    measured = with_model(gang, with_its_model)
     if Pass.CHECK in settings.passes:
-        check = check_results(gang, stages, lending)
+        keep_whole(measured)
+        measured = msgspec.structs.replace(measured, check=check_results(gang, stages, lending))
     stages.close()
-    return msgspec.structs.replace(
-        measured,
-        check=check,
-        put_back=put_back,
-        stage_seconds=stages.seconds,
-        stage_cpu_seconds=stages.cpu_seconds,
-    )
+    return whole(measured)
 
 
 def with_model(gang: Gang, action: Callable[[], _Found]) -> _Found:
@@ -129,13 +135,14 @@ def _measure_model(
     stages: Stages,
     window: Callable[[], Any],
     lending: Lending,
+    keep: Callable[[Measured], object],
 ) -> Measured:
     """Everything but the check.
 
     Eager is warmed up, and its memory is read, before anything is compiled: what a compiler keeps is not eager's.
 
     Raises:
-        NotFinite: training is not finite after a variant's warm-up, or after the window.
+        NotFinite: training is not finite after a variant's warm-up, or after the timing.
     """
     flags = build_everywhere(gang, stages)
     member = gang.member
@@ -159,9 +166,10 @@ def _measure_model(
     if case.backend != EAGER:
         stages.enter(Stage.COMPILE)
         watch = watch_compilation(lambda: lending.waited_s)
-        gang.everywhere("add_candidate")
+        gang.everywhere("import_backend")
+        make = partial(gang.everywhere, "add_candidate")
         with lending.while_compiling():
-            runs.append(warmed_up(gang, CANDIDATE_VARIANT, patient, settings, watch=watch))
+            runs.append(warmed_up(gang, CANDIDATE_VARIANT, patient, settings, make=make, watch=watch))
         steps = sum(run.steps for run in runs)
         warm = runs[1].warm
         finite.require(
@@ -180,6 +188,12 @@ def _measure_model(
         slowest_s = max(run.step_s for run in runs)
         for run in runs:
             run.back_to_back = measure_throughput(run.variant, clock, gate, timing.latency.blocks, slowest_s)
+        if case.mode is Mode.TRAIN:
+            _require_finite(finite, model, runs, timing.latency)
+        for run in runs:
+            run.count_late_graphs(settings)
+        figures = partial(_figures, gang, runs, timing, gate, flags, rank_steps_s, settings)
+        keep(figures())
         gang.everywhere("release_core")  # a thread that a pass starts would keep to it, too
         for run in runs:
             run.energy = passes.energy_of(run.variant, settings, gang.devices(), clock, run.step_s)
@@ -195,12 +209,25 @@ def _measure_model(
     lending.lend()
     stages.enter(Stage.EXAMINE)
     lending.take_back()
-    if case.mode is Mode.TRAIN:
-        _require_finite(finite, model, runs, timing.latency)
     for run in runs:
         run.growth = passes.growth_of(run.variant, settings, device, clock, run.step_s)
     eager.variant.select()
     flops, api = passes.flops_and_api_of(eager.variant.step, settings)
+    return msgspec.structs.replace(figures(), flops=flops, api=api)
+
+
+def _figures(
+    gang: Gang,
+    runs: Sequence[VariantRun],
+    timing: _Timing,
+    gate: HostGate,
+    flags: dict[str, str],
+    rank_steps_s: Sequence[dict[str, float]],
+    settings: Settings,
+) -> Measured:
+    """All that was measured so far. A check that is asked for is not made yet."""
+    member = gang.member
+    case, model = member.case, member.model
     return Measured(
         blocks=timing.latency.blocks,
         stop_reason=timing.latency.stop_reason,
@@ -209,11 +236,11 @@ def _measure_model(
         sample_unit=model.sample_unit,
         bytes_read_per_step=None if case.parallel is Parallel.TP else model.bytes_read_per_step,  # a rank reads a part
         parameters=count_parameters(model),
-        operator_dtypes=inspection.operator_dtypes,
+        operator_dtypes=member.inspection.operator_dtypes,
         precision_flags=flags,
-        host_syncs=spec.syncs.get(case.mode) if device.type != "cpu" else None,  # the CPU is its own host
+        host_syncs=member.spec.syncs.get(case.mode) if member.device.type != "cpu" else None,  # the CPU is its own host
         threads=torch.get_num_threads(),
-        device_name=environment.device_name(device),
+        device_name=environment.device_name(member.device),
         device_state_before=timing.device_state_before,
         device_state_after=timing.device_state_after,
         device_wait_s=timing.device_wait_s,
@@ -229,8 +256,6 @@ def _measure_model(
             was_slow=timing.latency.host_was_slow,
             redone=timing.latency.redone,
         ),
-        flops=flops,
-        api=api,
         ranks=tuple(
             RankResult(
                 step_s=step_s,
@@ -241,6 +266,7 @@ def _measure_model(
         )
         if gang.size > 1
         else (),
+        check=Check(status=CheckStatus.NOT_REACHED) if Pass.CHECK in settings.passes else None,
     )
 
 
@@ -274,11 +300,11 @@ def prepared_model(model_class: type[Model], case: Case, device: torch.device) -
 
 
 def _require_finite(finite: FiniteWatch, model: Model, runs: Sequence[VariantRun], latency: Latency) -> None:
-    """The window has left everything finite, and so is the loss of one more step of each variant, which learns.
+    """The timing has left everything finite, and so is the loss of one more step of each variant, which learns.
 
-    The steps that were taken are rather over- than underestimated: some of the passes do not count theirs.
+    The steps that were taken are rather over- than underestimated: some are not counted.
     """
-    steps = sum(run.steps + (run.energy.steps if run.energy else 0) for run in runs)
+    steps = sum(run.steps for run in runs)
     steps += sum(len(block.samples_s) for block in (*latency.blocks, *latency.redone)) + latency.other_steps
     steps += sum(one.steps for run in runs for one in run.back_to_back)
     for run in runs:

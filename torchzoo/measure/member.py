@@ -22,7 +22,7 @@ from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.passes.communication import Communication, measure_communication
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.process_group import Participant, use_device
-from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
+from torchzoo.measure.variant import Variant, backend_module, candidate_variant, eager_variant
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Memory
 from torchzoo.zoo.catalog import library_imports, load_model_class
@@ -100,8 +100,12 @@ class Member(Participant):
             self.gate.one_core = not self.inspection.uses_cpu_threads
             os.register_at_fork(after_in_child=self.gate.release)  # a step may start processes: those of a data loader
 
+    def import_backend(self) -> None:
+        """Import the code of the case's backend, and its libraries: imports count in no step."""
+        backend_module(self.case)
+
     def add_candidate(self) -> None:
-        """Compile what the case's backend compiles. The first step of the variant will do it."""
+        """Make the candidate. Backends behind Dynamo compile in its first step, the others compile or convert here."""
         self.variants[CANDIDATE_VARIANT] = candidate_variant(
             self.model, self.model.measured_step, self.case, self.inspection.take_calls()
         )

@@ -38,6 +38,13 @@ def eager_variant(model: Model, step: Callable[[], Any]) -> Variant:
     return Variant(name=EAGER_VARIANT, step=step, select=_selecting(model, {}))
 
 
+def backend_module(case: Case) -> Any:
+    """The module with the code of the case's backend."""
+    name = backends.info(case.backend.name).module
+    assert name is not None, "eager has no candidate"
+    return import_module(f"torchzoo.backends.{name}")
+
+
 def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: Mapping[str, Call | None]) -> Variant:
     """The same step on the same weights, with what the case's compile scope names compiled by the case's backend.
 
@@ -49,9 +56,7 @@ def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: 
         NotRunnable: the model has nothing that the backend would change; or the blocks are to be compiled, and the
             networks have no repeated blocks.
     """
-    info = backends.info(case.backend.name)
-    assert info.module is not None, "eager has no candidate"
-    module = import_module(f"torchzoo.backends.{info.module}")
+    info, module = backends.info(case.backend.name), backend_module(case)
     if info.changes_step:
         changed = module.changed_step(model, step, case.backend)
         return Variant(name=CANDIDATE_VARIANT, step=changed, select=_selecting(model, {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from torchzoo.measure.clock import DeviceClock
@@ -13,6 +13,7 @@ from torchzoo.measure.gang import Gang
 from torchzoo.measure.memory import watch_device_peak
 from torchzoo.measure.passes.breakdown import DeviceWork
 from torchzoo.measure.passes.communication import Communication, collectives
+from torchzoo.measure.stages import cpu_time_s
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
 from torchzoo.operators import OperatorShapes
@@ -30,6 +31,8 @@ class VariantRun:
     memories: list[Memory]  # of all ranks
     watch: CompilationWatch | None = None
     compilation: Compilation | None = None  # None unless Dynamo or AOTInductor compiled something
+    conversion_s: float | None = None  # the part of the first step's time that came before it
+    warm_graphs: int = 0  # that were compiled in the warm-up
     back_to_back: tuple[BackToBack, ...] = ()
     energy: Energy | None = None
     breakdown: Breakdown | None = None
@@ -43,13 +46,14 @@ class VariantRun:
     def count_late_graphs(self, settings: Settings) -> None:
         """Count again, to include graphs that were compiled after the warm-up: in the memory pass or later."""
         if self.watch is not None and self.compilation is not None and self.compilation.package_bytes is None:
-            self.compilation = self.watch.counts(settings.cache, warm_graphs=self.compilation.graphs)
+            self.compilation = self.watch.counts(settings.cache, warm_graphs=self.warm_graphs)
 
     def result(self) -> VariantResult:
         work = self.device_work()
         return VariantResult(
             first_step_s=self.warm.first_step_s,
             first_step_cpu_s=self.warm.first_step_cpu_s,
+            conversion_s=self.conversion_s,
             first_step_peak_bytes=self.warm.first_step_peak_bytes,
             warmup_s=self.warm.steps_s,
             memory=self.memory,
@@ -72,12 +76,25 @@ def warmed_up(
     clock: DeviceClock,
     settings: Settings,
     *,
+    make: Callable[[], object] | None = None,
     watch: CompilationWatch | None = None,
 ) -> VariantRun:
-    """Warm a variant up, count what was compiled for it (the watch is a candidate's), and read its memory."""
-    variant = gang.variant(name)
+    """Warm a variant up, count what was compiled for it, and read its memory.
+
+    A candidate has a `watch`, and `make` makes it: what a backend traces, exports or compiles before the first step
+    counts as a part of that step.
+    """
     peak, graphs = watch_device_peak(gang.member.device), (lambda: 0) if watch is None else watch.graphs
+    began_ns, cpu_before_s = clock.now_ns(), cpu_time_s()
+    if make is not None:
+        make()
+    made_s, made_cpu_s = (clock.now_ns() - began_ns) / 1e9, cpu_time_s() - cpu_before_s
+    variant = gang.variant(name)
     warm = warm_up(variant, clock, settings, graphs, peak, partial(loss_scale, gang.member.model))
+    if make is not None:
+        warm = replace(
+            warm, first_step_s=warm.first_step_s + made_s, first_step_cpu_s=warm.first_step_cpu_s + made_cpu_s
+        )
     compilation = None
     if watch is not None:
         compilation = packaged(variant.packages, settings.cache) or count_compiled(
@@ -92,6 +109,8 @@ def warmed_up(
         memories=memories,
         watch=watch,
         compilation=compilation,
+        conversion_s=None if make is None else made_s,
+        warm_graphs=0 if compilation is None else compilation.graphs,
         steps=warm.steps + steps,
         step_s=warm.steady_s,
     )

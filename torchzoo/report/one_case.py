@@ -60,10 +60,10 @@ def _not_measured(result: CaseResult) -> Iterator[Any]:
     """What became of repeats without figures, and the end of each traceback."""
     if result.measured:
         yield from map(terminal.hanging, what_failed(result))
-    tracebacks = dict.fromkeys(failed.traceback.rstrip() for failed in result.failures if failed.traceback)
+    tracebacks = dict.fromkeys(failed.traceback.rstrip() for failed in result.all_failures if failed.traceback)
     for traceback in tracebacks:
         yield from terminal.texts([*traceback.split("\n"), ""])
-    yield from (terminal.hanging(f"log: {failed.log}") for failed in result.failures if failed.log)
+    yield from (terminal.hanging(f"log: {failed.log}") for failed in result.all_failures if failed.log)
 
 
 def _samples(result: CaseResult) -> Iterator[Any]:

@@ -116,7 +116,7 @@ class Progress:
             cases.pop(record.case, None)
         if self._total > 1 and not self._quiet:
             line = f"[{self._done}/{self._total}] {record.case.label()}: {one_line(record)}"
-            has_failed = isinstance(record.outcome, Failed)
+            has_failed = record.failure is not None
             if self._live is not None and has_failed:
                 self._live.console.print(terminal.text(line))
             elif self._live is None and (self._notebook is None or has_failed):

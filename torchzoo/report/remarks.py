@@ -21,6 +21,7 @@ CHECK_WORDS = {
     CheckStatus.INCORRECT: "INCORRECT",
     CheckStatus.NONDETERMINISTIC: "nondeterministic, not checked",
     CheckStatus.REFERENCE_FAILED: "reference failed, not checked",
+    CheckStatus.NOT_REACHED: "not checked: the check did not come to its end",
 }
 
 
@@ -32,6 +33,7 @@ class Mark(enum.Enum):
     NOT_FINITE = ("N", "the step's result is not finite (NaN or infinity)")
     LEAK = ("L", "its memory leaks")
     SOME_FAILED = ("F", "not all of its processes measured it")
+    CUT_SHORT = ("C", "it failed after its timing: what was asked for beside the times is missing, or a part of it")
     SLOW_HOST = ("H", "the host stayed slow: a step that waits for it takes longer")
     DIFFERENT = ("D", "DIFFERENT: its processes did not do the same under the same conditions")
     NOT_CHECKED = ("c", "its results were not checked, or not all of them")
@@ -92,6 +94,7 @@ def _remarks(measured: Measured) -> list[Remark]:
         found.append(Remark(Mark.PUT_BACK, text))
     if measured.host_syncs:
         found.append(Remark(Mark.SYNC, f"its step waits for the device by nature: {measured.host_syncs}"))
+    found += _of_what_came_after(measured)
     found += _of_precision(measured)
     found += _of_check(measured)
     found += _of_device(measured)
@@ -141,6 +144,12 @@ def why_not_alone(result: VariantResult) -> str:
     return f"{why.kind}: {why.message}" if isinstance(why, Failed) else why.reason if why else ""
 
 
+def _of_what_came_after(measured: Measured) -> list[Remark]:
+    """What failed after the timing."""
+    failed = measured.cut_short
+    return [] if failed is None else [Remark(Mark.CUT_SHORT, f"after its timing, it {not_measured_line(failed)}")]
+
+
 def _of_precision(measured: Measured) -> list[Remark]:
     """How much of the model a quantized precision changed."""
     flags = measured.precision_flags
@@ -156,7 +165,9 @@ def _of_check(measured: Measured) -> list[Remark]:
         return []
     if measured.is_incorrect:
         return [Remark(Mark.INCORRECT, f"INCORRECT, its speedup is not counted: {measured.check.reason}")]
-    return [Remark(Mark.NOT_CHECKED, f"{CHECK_WORDS[measured.check.status]}: {measured.check.reason}")]
+    words = CHECK_WORDS[measured.check.status]
+    is_said = measured.check.status is CheckStatus.NOT_REACHED  # with what cut the case short
+    return [Remark(Mark.NOT_CHECKED, words if is_said else f"{words}: {measured.check.reason}")]
 
 
 def _of_work(measured: Measured) -> list[Remark]:
@@ -229,9 +240,10 @@ def one_line(record: Record) -> str:
     outcome = record.outcome
     if isinstance(outcome, Measured):
         figures = case_figures([record])
-        if figures.speedup is None:
-            return units.latency(figures.eager.latency_s)
-        return f"{units.latency(figures.shown.latency_s)}, {units.speedup(figures.speedup)} of eager"
+        line = units.latency(figures.shown.latency_s)
+        if figures.speedup is not None:
+            line += f", {units.speedup(figures.speedup)} of eager"
+        return line if outcome.cut_short is None else f"{line}; then {not_measured_line(outcome.cut_short)}"
     return not_measured_line(outcome)
 
 

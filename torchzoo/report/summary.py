@@ -92,7 +92,7 @@ def next_steps(results: Sequence[CaseResult]) -> list[str]:
         return []
     shown = next((result for result in results if result.could_run), results[0])
     runs = dict.fromkeys(str(result.run) for result in results)
-    failed_in = dict.fromkeys(str(result.run) for result in results if result.failures)
+    failed_in = dict.fromkeys(str(result.run) for result in results if result.all_failures)
     again = (shell_line(["torchzoo", "run", "--resume", run, "--retry-failed"]) for run in failed_in)
     return [
         f"one case in full: {shell_line(['torchzoo', 'show', str(shown.run), *shown.case.label().split()])}",
@@ -138,8 +138,9 @@ def _geomean(found: Total, *, has_interval: bool) -> str:
 def failures(records: Iterable[Record]) -> list[str]:
     """A line for each kind of failure: how many cases, and the first few of them."""
     return [
-        f"failed, {kind} in {stage} ({len(cases)}): {units.first_few([case.label() for case in cases], MOST_LABELS)}"
-        for (kind, stage), cases in failures_by_kind(records).items()
+        f"{'cut short after the timing' if was_measured else 'failed'}, {kind} in {stage} ({len(cases)}): "
+        f"{units.first_few([case.label() for case in cases], MOST_LABELS)}"
+        for (was_measured, kind, stage), cases in failures_by_kind(records).items()
     ]
 
 

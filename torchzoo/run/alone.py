@@ -10,15 +10,18 @@ from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from torchzoo.backends import NotRunnable
 from torchzoo.errors import attempt, written
-from torchzoo.record import Alone, Failed, FailureKind, Skipped
+from torchzoo.record import CANDIDATE_VARIANT, Alone, Checked, Failed, FailureKind, Measured, Skipped
 from torchzoo.run import reaper
 from torchzoo.run.failures import STACKS_SIGNAL, died, failure, log_tail
 from torchzoo.settings import Stage
+
+_Found = TypeVar("_Found", bound=Measured | Checked)
 
 LOOK_S = 0.5  # a wait that takes longer: this process was stopped meanwhile
 STACK_S = 0.5  # so long a process that is late has to write into the log what it does
@@ -56,6 +59,15 @@ def alone_in_process(measure: Callable[[], Alone], limit_s: float, log: str) -> 
         return Failed(kind=FailureKind.TIMEOUT, stage=Stage.ALONE, message=message, traceback=tail, log=log)
     found = answer.alone or answer.why_not
     return found or died(code, Stage.ALONE, Path(log), who="the process")
+
+
+def with_alone(measured: _Found, found: Alone | Skipped | Failed | None) -> _Found:
+    """The measured case with what was found of its candidate alone, or why that is not there. None: nobody asked."""
+    if found is None or not isinstance(measured, Measured):
+        return measured
+    fields = {"alone": found} if isinstance(found, Alone) else {"why_not_alone": found}
+    candidate = msgspec.structs.replace(measured.variants[CANDIDATE_VARIANT], **fields)
+    return msgspec.structs.replace(measured, variants={**measured.variants, CANDIDATE_VARIANT: candidate})
 
 
 def _read(reading: Connection, limit_s: float) -> _Answer | None:

@@ -22,7 +22,7 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.room import Room, least_bytes
 from torchzoo.run.windows import ANSWER_TO_OPENING_S, Windows
-from torchzoo.run.workers import Asks, Exited, Garbled, Lends, Message, Running, Workers
+from torchzoo.run.workers import Asks, Exited, Garbled, Lends, Message, Running, Timed, Workers
 from torchzoo.settings import Settings, Stage
 
 ANSWER_TO_EXIT_S = 10.0
@@ -237,6 +237,8 @@ class Scheduler:
                 self.room.lent(worker, message)
             case Asks():
                 worker.left_s, worker.deadline_s = worker.deadline_s - self.now_s(), math.inf
+            case Timed():
+                worker.timed = message.measured
             case Garbled():
                 text = f"the worker can't be understood, and was killed: {message.what}"
                 worker.outcome = Failed(kind=FailureKind.CRASHED, stage=worker.stage, message=text, log=str(worker.log))
@@ -298,7 +300,7 @@ class Scheduler:
             self.room.learn(worker)
             record = Record(
                 case=worker.planned.case,
-                outcome=worker.outcome,
+                outcome=worker.final(worker.outcome),
                 started_at=worker.started_at,
                 finished_at=timestamp(),
                 lane=worker.lane.name,

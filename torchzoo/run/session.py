@@ -16,7 +16,7 @@ from torchzoo.case import Case
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError
 from torchzoo.provenance import machine_differences
-from torchzoo.record import BatchCurve, Failed, Manifest, Record
+from torchzoo.record import BatchCurve, Manifest, Record
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch
 from torchzoo.run.debugging import kept
@@ -157,7 +157,7 @@ def rest_of(run: Run, *, retry_failed: bool) -> Rest:
         StoreError: a model is no longer there.
         CatalogError: a folder of models is no longer there.
     """
-    done = tuple(record for record in run.records if not (retry_failed and isinstance(record.outcome, Failed)))
+    done = tuple(record for record in run.records if not (retry_failed and record.failure))
     have_record = {record.case for record in done}
     cases = tuple(case for case in run.manifest.cases if case not in have_record)
     catalog = find_models(map(Path, run.manifest.models_dirs))

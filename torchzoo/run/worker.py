@@ -28,14 +28,15 @@ from torchzoo.cores import physical_cores, pin
 from torchzoo.environment import MachineInfo
 from torchzoo.errors import attempt, written
 from torchzoo.frames import with_room
-from torchzoo.record import CANDIDATE_VARIANT, Alone, Checked, Failed, FailureKind, Measured, Outcome, Skipped
+from torchzoo.record import Alone, Checked, Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
-from torchzoo.run.alone import alone_in_process
+from torchzoo.run.alone import alone_in_process, with_alone
 from torchzoo.run.debugging import case_folder
 from torchzoo.run.failures import STACKS_SIGNAL, failure
 from torchzoo.run.lanes import Lane
 from torchzoo.run.loan import lending_to
 from torchzoo.run.ranks import Rank, Watch, fork_ranks
+from torchzoo.run.workers import Timed
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
@@ -124,12 +125,19 @@ def work(request: Request, connection: Connection) -> None:
     )
     shares = request.case.device_type != "cpu" and not ranks and request.settings.checks
     lending = partial(lending_to, connection, go) if shares else None
-    result = attempt(lambda: _measure(request, tell, window=window, ranks=ranks, lending=lending))
-    if isinstance(result, Measured) and alone is not None:
-        result = _with_alone(result, alone)
+    keep = partial(_keep, connection, alone)
+    measure = partial(_measure, request, tell, window=window, ranks=ranks, lending=lending, keep=keep)
+    result = attempt(lambda: with_alone(measure(), alone))
     cause = watch.cause(time.monotonic()) if isinstance(result, Exception) else None
     line = _outcome_line(cause or result, stage, request.log)
     watch.end(lambda: messages.send(connection, line))
+
+
+def _keep(connection: Connection, alone: Alone | Skipped | Failed | None, measured: Measured) -> None:
+    """Send what is measured so far. If it can't be recorded, the outcome will say why."""
+    line = attempt(lambda: messages.encode(Timed(with_alone(measured, alone))))
+    if isinstance(line, bytes):
+        messages.send(connection, line)
 
 
 def _outcome_line(result: Outcome | Exception, stage: Stage, log: str) -> bytes:
@@ -233,6 +241,7 @@ def _measure(
     window: Callable[[], object],
     ranks: Sequence[Rank] = (),
     lending: Callable[[], Lending] | None = None,
+    keep: Callable[[Measured], object] = lambda _: None,
 ) -> Measured | Checked:
     from torchzoo.measure.case import measure_case
     from torchzoo.measure.checked import check_alone
@@ -241,7 +250,7 @@ def _measure(
     _limit_compile_processes(request)
     measure: Callable[..., Measured | Checked] = check_alone
     if request.settings.is_timed:
-        measure = partial(measure_case, window=window, gate=_gate(request))
+        measure = partial(measure_case, window=window, gate=_gate(request), keep=keep)
     return measure(
         request.case,
         request.spec,
@@ -287,13 +296,6 @@ def _alone(request: Request) -> Alone | Skipped | Failed:
         return measure_alone(request.case, request.spec, request.lane.device, settings)
 
     return alone_in_process(measure, request.settings.limits.alone_s, request.log)
-
-
-def _with_alone(measured: Measured, found: Alone | Skipped | Failed) -> Measured:
-    """The measured case with what was found of its candidate alone, or why that is not there."""
-    fields = {"alone": found} if isinstance(found, Alone) else {"why_not_alone": found}
-    candidate = msgspec.structs.replace(measured.variants[CANDIDATE_VARIANT], **fields)
-    return msgspec.structs.replace(measured, variants={**measured.variants, CANDIDATE_VARIANT: candidate})
 
 
 def tell_machine_info(connection: Connection) -> None:

@@ -9,10 +9,11 @@ from typing import Protocol
 import msgspec
 
 from torchzoo.bounds import Count
-from torchzoo.record import Outcome
+from torchzoo.record import Failed, FailureKind, Measured, Outcome
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
 from torchzoo.settings import Stage
+from torchzoo.verdict import CheckStatus
 
 
 class Exited(msgspec.Struct, frozen=True, tag=True):
@@ -38,7 +39,21 @@ class Asks(msgspec.Struct, frozen=True, tag="asks"):
     """A worker waits until it may use again what it has lent."""
 
 
-Message = Stage | Outcome | Lends | Asks | Garbled | Exited
+class Timed(msgspec.Struct, frozen=True, tag="timed"):
+    """What a worker has measured so far. If it fails in what it does afterwards, this is not lost."""
+
+    measured: Measured
+
+
+def cut_short(measured: Measured, failed: Failed) -> Measured:
+    """A case that was measured, and failed afterwards. A check that had not come to its end says why."""
+    check = measured.check
+    if check is not None and check.status is CheckStatus.NOT_REACHED:
+        check = msgspec.structs.replace(check, reason=f"{failed.kind} in {failed.stage}: {failed.message}")
+    return msgspec.structs.replace(measured, check=check, cut_short=failed)
+
+
+Message = Stage | Outcome | Timed | Lends | Asks | Garbled | Exited
 
 
 class Workers(Protocol):
@@ -90,8 +105,15 @@ class Running:
     left_s: float | None = None  # of its time, when it asked for what it has lent; None: it does not ask
     stage: Stage = Stage.START
     outcome: Outcome | None = None
+    timed: Measured | None = None  # what it has measured so far, from its timing on
     paused_at_s: float | None = None  # when it was stopped; None while it runs
     paused_s: float = 0.0  # how long it was stopped before that
     told_stacks_s: float | None = None  # when it was late, and was told to write into its log what it does
     had_siblings: bool = False
     is_retry: bool = False
+
+    def final(self, outcome: Outcome) -> Outcome:
+        """What is recorded. A worker that failed after its timing has measured its case: the record has both."""
+        if isinstance(outcome, Failed) and outcome.kind is not FailureKind.NOT_FINITE and self.timed is not None:
+            return cut_short(self.timed, outcome)
+        return outcome

@@ -14,6 +14,7 @@ WORDS = {
     CheckStatus.INCORRECT: "incorrect",
     CheckStatus.NONDETERMINISTIC: "nondeterministic",
     CheckStatus.REFERENCE_FAILED: "no reference",
+    CheckStatus.NOT_REACHED: "not reached",
     CheckStatus.CORRECT: "correct",
 }
 NOT_CHECKED = "not checked"
@@ -21,8 +22,8 @@ HEADINGS = ("results checked", *reversed(WORDS.values()), NOT_CHECKED)
 REASON_HEADINGS = ("case", "", "reason")
 EXPLAINED = (
     "Results are compared with a reference, in fp64 where the row says nothing else. Nondeterministic: eager's own "
-    "results differ from run to run. No reference: there is nothing to compare with, for the reason given. Cases that "
-    "failed or were skipped are not counted."
+    "results differ from run to run. No reference: there is nothing to compare with, for the reason given. Not "
+    "reached: it failed after its timing. Cases that failed before or were skipped are not counted."
 )
 
 
