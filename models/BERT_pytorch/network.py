@@ -1,8 +1,8 @@
 """BERT (Devlin et al., 2018, arXiv:1810.04805) with its two pre-training heads.
 
 It departs from the paper as the implementation of 115,805,991 parameters does: normalisation before each sublayer and
-none after the last, sines and cosines for positions, a third segment for padding, heads of one linear layer each. The
-implementation has one more dropout, behind each block, which is left out here.
+none after the last, one more dropout behind each block, sines and cosines for positions, a third segment for padding,
+heads of one linear layer each.
 
 Shape letters: B batch, T tokens, C width, H heads, D head width, V vocabulary size.
 """
@@ -72,7 +72,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, is_padding: Tensor) -> Tensor:
         x = x + self.dropout(self.attention(self.attention_norm(x), is_padding))
         inner = self.dropout(F.gelu(self.inner(self.inner_norm(x))))
-        return x + self.dropout(self.outer(inner))
+        x = x + self.dropout(self.outer(inner))
+        return self.dropout(x)
 
 
 class Attention(nn.Module):

@@ -143,8 +143,8 @@ class Model(torchzoo.model.Model):
         for start, stop in sampling_times(self.prior_steps):
             time, earlier = self.times(x, start), self.times(x, stop)
             clean = guided(self.prior(twice(x), twice(time), *conditions), self.prior_guidance)
-            _, log_variance, _ = posterior(x, clean, time, earlier)
-            x = ancestral_step(x, clean, log_variance, time, earlier)
+            mean, log_variance, _ = posterior(x, clean, time, earlier)
+            x = ancestral_step(mean, log_variance, earlier).to(x.dtype)
         found = x.view(len(text), self.candidates, -1)  # (B, candidates, E)
         best = (found * text[:, None]).sum(-1).argmax(dim=1)  # (B,)
         return found[torch.arange(len(text), device=text.device), best]
@@ -159,9 +159,9 @@ class Model(torchzoo.model.Model):
             output = self.decoder(twice(x), twice(time), *conditions)
             noise = guided(output[:, :3], self.decoder_guidance)
             clean = remove_noise(x, noise, time).clamp(-1.0, 1.0)
-            _, least, most = posterior(x, clean, time, earlier)
+            mean, least, most = posterior(x, clean, time, earlier)
             log_variance = learned_log_variance(output[: len(x), 3:], least, most)
-            x = ancestral_step(x, clean, log_variance, time, earlier)
+            x = ancestral_step(mean, log_variance, earlier).to(x.dtype)
         return x
 
     def sample_large_images(self, small: Tensor) -> Tensor:

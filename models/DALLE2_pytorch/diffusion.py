@@ -70,7 +70,8 @@ def learned_log_variance(output: Tensor, least: Tensor, most: Tensor) -> Tensor:
 def hybrid_loss(output: Tensor, clean: Tensor, noise: Tensor, time: Tensor) -> Tensor:
     """The loss of a network that predicts noise and variance: `output` (B, 2 C, H, W), the others (B, C, H, W).
 
-    The squared error teaches the noise, and the variational bound, in bits, the variance alone.
+    The squared error teaches the noise, and the variational bound, in bits, the variance alone. The bound compares two
+    posteriors: that of the clean data, and that of the data that the predicted noise gives.
     """
     predicted_noise, variance = output.chunk(2, dim=1)
     noisy = add_noise(clean, noise, time)
@@ -96,11 +97,13 @@ def negative_log_likelihood(pixels: Tensor, mean: Tensor, log_variance: Tensor) 
     return -(upper - lower).clamp(min=1e-12).log()
 
 
-def ancestral_step(noisy: Tensor, clean: Tensor, log_variance: Tensor, time: Tensor, earlier: Tensor) -> Tensor:
-    """The data at an earlier time, drawn from its posterior with a variance that may be learned (Ho et al., 2020)."""
-    mean, _, _ = posterior(noisy, clean, time, earlier)
-    spread = (0.5 * log_variance).exp() * (earlier > 0).view(-1, *[1] * (noisy.ndim - 1))
-    return (mean + spread * torch.randn_like(mean)).to(noisy.dtype)
+def ancestral_step(mean: Tensor, log_variance: Tensor, earlier: Tensor) -> Tensor:
+    """The data at an earlier time, drawn from the posterior of this mean and log-variance (Ho et al., 2020).
+
+    The log-variance may be a learned one.
+    """
+    spread = (0.5 * log_variance).exp() * (earlier > 0).view(-1, *[1] * (mean.ndim - 1))
+    return mean + spread * torch.randn_like(mean)
 
 
 def implicit_step(noise: Tensor, clean: Tensor, earlier: Tensor) -> Tensor:

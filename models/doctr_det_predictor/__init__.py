@@ -1,9 +1,10 @@
 """DBNet on ResNet-50 (Liao et al., 2019, arXiv:1911.08947) finding the words on pages of 1024 x 1024, as in docTR.
 
 Evaluation is the network alone: docTR's predictor resizes pages before it and draws polygons around the regions of its
-probability map after it, both on the host. Training has docTR's loss and optimizer (https://github.com/mindee/doctr),
-with 64 words per page at random places; their target maps are drawn once, before the step. The network is written here
-because docTR 1.1 wants an older huggingface-hub than `constraints.txt` has; with docTR's weights it gives its outputs.
+probability map after it, both on the host. Training has docTR's loss. Adam and the norm that gradients are clipped to
+are those of its training script (https://github.com/mindee/doctr, 2026). There are 64 words per page at random places;
+their target maps are drawn once, before the step. The network is written here because docTR 1.1 wants an older
+huggingface-hub than `constraints.txt` has; with docTR's weights it gives its outputs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class Model(SupervisedModel):
     config = Config()
     page_size = 1024
     words_per_page = 64
+    max_grad_norm = 5.0
 
     def build_network(self) -> nn.Module:
         return DBNet(self.config)

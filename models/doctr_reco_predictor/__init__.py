@@ -1,9 +1,9 @@
 """CRNN on VGG-16 (Shi et al., 2015, arXiv:1507.05717) reading words in crops of 32 x 128, as in docTR.
 
 Evaluation is the network alone: docTR's predictor decodes the best path on the host. Training is by CTC (Graves et al.,
-2006) on words of 10 characters, with docTR's optimizer (https://github.com/mindee/doctr) as its first scripts had it:
-later ones also clip gradients to a norm of 5, and have a second beta of 0.999. The network is written here
-because docTR 1.1 wants an older huggingface-hub than `constraints.txt` has; with docTR's weights it gives its outputs.
+2006) on words of 10 characters. Adam and the norm that gradients are clipped to are those of docTR's training script
+(https://github.com/mindee/doctr, 2026). The network is written here because docTR 1.1 wants an older huggingface-hub
+than `constraints.txt` has; with docTR's weights it gives its outputs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Model(SupervisedModel):
     config = Config()
     height, width = 32, 128
     word_length = 10
+    max_grad_norm = 5.0
 
     def build_network(self) -> nn.Module:
         return CRNN(self.config)
@@ -46,4 +47,4 @@ class Model(SupervisedModel):
         )
 
     def build_optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.network.parameters(), lr=1e-3, betas=(0.95, 0.99), eps=1e-6)
+        return torch.optim.Adam(self.network.parameters(), lr=1e-3, betas=(0.95, 0.999), eps=1e-6)

@@ -3,14 +3,18 @@
 Layers of local and of LSH attention in turn, reversible, with axial position embeddings; the size is the library's
 default, with 128 buckets.
 
-In training transformers takes a new seed from the system in each layer, forward and backward, so that two steps from
-the same seed hash and drop out differently.
+In training, each layer of transformers takes two seeds from the system, one for its attention and one for its
+feed-forward part, and seeds PyTorch with them. With these seeds it computes both parts again going backward. Here each
+seed follows from the seed before it, so that two steps from the same seed hash and drop out alike (`SeededLayer`). The
+operators are the same.
 """
 
 from torch import Tensor, nn
 from transformers import ReformerConfig, ReformerForMaskedLM
 
 from torchzoo.tasks import LanguageModel
+
+from .seeded_layer import SeededLayer
 
 
 class Model(LanguageModel):
@@ -35,7 +39,10 @@ class Model(LanguageModel):
             pad_token_id=None,  # nothing is padded, and the library need not look for padding on the host
             use_cache=False,
         )
-        return ReformerForMaskedLM(config)
+        network = ReformerForMaskedLM(config)
+        for layer in network.reformer.encoder.layers:
+            layer.__class__ = SeededLayer  # it keeps its weights
+        return network
 
     def backward(self, loss: Tensor, *, retain_graph: bool = False) -> None:
         with self.autocast():  # going backward, reversible layers compute their forward pass again

@@ -7,7 +7,7 @@ embedding. Random numbers stand for what the text encoders and the autoencoder g
 
 An eval step is one step of sampling an image of 1024 x 1024. Its batch of 2 is one image with guidance: with the text
 and without it. Training is at times whose logits are normal, as in the paper, on images of 512 x 512, which is our
-choice. AdamW is that of `Denoiser`.
+choice. AdamW and the clipping are those of `Denoiser`.
 
 By our count an eval step of 2 takes 16.9 TFLOP and a train step of 4 takes 21.6. By hand, for a block of width D =
 1,536, N image tokens and T = 154 text tokens: 12 D^2 weights a token and attention of 4 (N + T)^2 D operations, N =

@@ -9,7 +9,7 @@ input of the module which TorchBench's model of this name hands to compilers (ht
 in 50 steps, each on two latents of 96 x 96 with 77 tokens.)
 
 TorchBench does not train it. Here a train step is that of the model card: latents of 96 x 96, texts of 77 tokens, and
-the velocity at a random one of 1,000 times is to be predicted; AdamW at 1e-4.
+the velocity at a random one of 1,000 times is to be predicted; AdamW at 1e-4. The clipping is that of `Denoiser`.
 """
 
 from typing import Any, ClassVar

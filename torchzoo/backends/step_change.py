@@ -6,7 +6,6 @@ are done now and as they were done before. A changed step works on the same para
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from typing import Any
@@ -15,10 +14,9 @@ import torch
 from torch import Tensor
 
 from torchzoo.backends import NotRunnable
+from torchzoo.backends.twins import Step, optimizers_of, twin_of, with_twins
 from torchzoo.case import Backend
 from torchzoo.model import Model
-
-Step = Callable[[], Any]
 
 
 def changed_step(model: Model, step: Step, backend: Backend) -> Step:
@@ -31,7 +29,7 @@ def changed_step(model: Model, step: Step, backend: Backend) -> Step:
 
 
 def _optimizer(model: Model, step: Step, option: str | None) -> Step:
-    """The updates by another implementation of the same optimizers, which keep a state of their own."""
+    """The updates by another implementation of the same optimizers."""
     flags = {
         "for-loop": {"foreach": False, "fused": False},
         "foreach": {"foreach": True, "fused": False},
@@ -46,18 +44,13 @@ def _optimizer(model: Model, step: Step, option: str | None) -> Step:
         if not flags["fused"] and any(_rate_is_tensor(group) for group in optimizer.param_groups):
             raise NotRunnable(f"the learning rate of its {name} is a tensor, which only a fused implementation reads")
         known = {flag: is_on for flag, is_on in flags.items() if flag in optimizer.defaults}
-        twin = {
-            **vars(optimizer),
-            "param_groups": [{**group, **known} for group in optimizer.param_groups],
-            "state": defaultdict(dict),
-            "defaults": {**optimizer.defaults, **known},
-            "_step_supports_amp_scaling": flags["fused"],  # GradScaler leaves scaling to fused optimizers
-        }
+        twin = twin_of(optimizer, **known)
+        twin["_step_supports_amp_scaling"] = flags["fused"]  # GradScaler leaves scaling to fused optimizers
         if any(flags.values()):
             otherwise = f"{name} has no {option or 'foreach'} implementation for sparse gradients"
             _check_first_update(optimizer, twin, otherwise)
         twins.append((optimizer, twin))
-    return _with_attributes(step, twins)
+    return with_twins(step, twins)
 
 
 def _rate_is_tensor(group: dict[str, Any]) -> bool:
@@ -97,7 +90,7 @@ def _zero_grad(model: Model, step: Step, option: str | None) -> Step:
         return zero_grad
 
     twins = [(one, {**vars(one), "zero_grad": bound(one)}) for one in _optimizers_of(model)]
-    return _if(was_reset, _with_attributes(step, twins), "its step does not reset gradients by its optimizers")
+    return _if(was_reset, with_twins(step, twins), "its step does not reset gradients by its optimizers")
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
@@ -207,12 +200,12 @@ _CHANGES: dict[str, Callable[[Model, Step, str | None], Step]] = {
 
 
 def _optimizers_of(model: Model) -> list[torch.optim.Optimizer]:
-    """The optimizers that the model holds, alone or in a list, a tuple or a dict.
+    """The optimizers that the model holds.
 
     Raises:
         NotRunnable: it holds none, or one that is not PyTorch's own.
     """
-    found = list({id(one): one for one in _held(list(vars(model).values()))}.values())
+    found = optimizers_of(model)
     if not found:
         raise NotRunnable("the model holds no optimizer of torch.optim")
     for one in found:
@@ -221,31 +214,3 @@ def _optimizers_of(model: Model) -> list[torch.optim.Optimizer]:
                 f"its optimizer is {type(one).__name__} of {type(one).__module__}, not one of torch.optim"
             )
     return found
-
-
-def _held(values: Any) -> Iterator[torch.optim.Optimizer]:
-    for value in values:
-        if isinstance(value, torch.optim.Optimizer):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _held(value)
-        elif isinstance(value, dict):
-            yield from _held(value.values())
-
-
-def _with_attributes(step: Step, optimizers: list[tuple[torch.optim.Optimizer, dict[str, Any]]]) -> Step:
-    """The step, during which each optimizer has other attributes. Changing them takes about a microsecond."""
-
-    def swap() -> None:
-        for place, (optimizer, other) in enumerate(optimizers):
-            optimizers[place] = (optimizer, optimizer.__dict__)
-            optimizer.__dict__ = other
-
-    def changed() -> Any:
-        swap()
-        try:
-            return step()
-        finally:
-            swap()
-
-    return changed

@@ -19,9 +19,9 @@ class Denoiser(SizedModel, SupervisedModel):
     """One denoising step on latents (B, ...), which autoencoder and text encoder (not part of it) made.
 
     Noise and times are drawn with the batch, so all steps see the same noisy latents. Training compares the network's
-    prediction with its target by the mean squared error. Evaluation returns the prediction. AdamW has the defaults of
-    diffusers' `train_text_to_image_sdxl.py`, where a paper names no others. (That script also clips gradients to a
-    norm. Here they are not clipped.)
+    prediction with its target by the mean squared error. Evaluation returns the prediction. AdamW and the norm that
+    gradients are clipped to have the defaults of diffusers' `train_text_to_image_sdxl.py`, where a paper names no
+    others.
     """
 
     sample_unit = "latents"
@@ -29,6 +29,7 @@ class Denoiser(SizedModel, SupervisedModel):
     eval_latents: ClassVar[tuple[int, ...]]
     learning_rate: ClassVar[float] = 1e-4
     weight_decay: ClassVar[float] = 1e-2
+    max_grad_norm = 1.0
 
     @abc.abstractmethod
     def add_noise(self, clean: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:

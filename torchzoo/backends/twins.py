@@ -1,0 +1,84 @@
+"""Optimizers of a candidate in place of the model's own, which eager uses: the same parameters, and the same moments.
+
+What a candidate does to an optimizer must not change how eager's steps run. If the whole step is compiled, Dynamo moves
+Adam's counters of steps to the device, and eager would then wait for the device in each step to read them. So a twin
+has options and counters of its own. Moments are shared: they are not in the device's memory twice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from torchzoo.model import Model
+
+Step = Callable[[], Any]
+#: All attributes of an optimizer.
+Attributes = dict[str, Any]
+
+#: The key of an optimizer's state under which PyTorch counts the updates of a parameter.
+COUNTER = "step"
+
+
+def optimizers_of(model: Model) -> list[Optimizer]:
+    """The optimizers that the model holds, alone or in a list, a tuple or a dict, each once."""
+    return list({id(one): one for one in _held(list(vars(model).values()))}.values())
+
+
+def twin_of(optimizer: Optimizer, **options: Any) -> Attributes:
+    """The attributes of an optimizer with these options, and with counters of its own.
+
+    Counters are where PyTorch has them with such options: on the device if the update is fused or can be captured.
+    """
+    groups: list[dict[str, Any]] = [{**group, **options} for group in optimizer.param_groups]
+    state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+    for group in groups:
+        on_device = bool(group.get("fused") or group.get("capturable"))
+        for parameter in group["params"]:
+            if parameter in optimizer.state:
+                state[parameter] = _with_own_counter(parameter, optimizer.state[parameter], on_device=on_device)
+    return {
+        **vars(optimizer),
+        "param_groups": groups,
+        "state": state,
+        "defaults": {**optimizer.defaults, **options},
+    }
+
+
+def with_twins(step: Step, twins: list[tuple[Optimizer, Attributes]]) -> Step:
+    """The step, during which each optimizer has other attributes. Changing them takes about a microsecond."""
+
+    def swap() -> None:
+        for place, (optimizer, other) in enumerate(twins):
+            twins[place] = (optimizer, optimizer.__dict__)
+            optimizer.__dict__ = other
+
+    def changed() -> Any:
+        swap()
+        try:
+            return step()
+        finally:
+            swap()
+
+    return changed
+
+
+def _with_own_counter(parameter: Tensor, values: dict[str, Any], *, on_device: bool) -> dict[str, Any]:
+    counter = values.get(COUNTER)
+    if not isinstance(counter, Tensor):
+        return dict(values)
+    return {**values, COUNTER: counter.detach().to(parameter.device if on_device else "cpu", copy=True)}
+
+
+def _held(values: Any) -> Iterator[Optimizer]:
+    for value in values:
+        if isinstance(value, Optimizer):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _held(value)
+        elif isinstance(value, dict):
+            yield from _held(value.values())
