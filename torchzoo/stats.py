@@ -37,6 +37,10 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     def excludes(self, value: float) -> bool:
         return not self.low <= value <= self.high
 
+    def surely_excludes(self, value: float) -> bool:
+        """Whether the interval excludes it, and holds at 95%: that of a few samples, or of one, says nothing."""
+        return self.confidence >= STATED_CONFIDENCE and self.excludes(value)
+
 
 @lru_cache(maxsize=4096)
 def _rank(count: int, confidence: float) -> tuple[int, float]:

@@ -354,6 +354,27 @@ def test_records_of_newer_and_of_older_torchzoo_are_read_and_what_is_damaged_is_
     assert len(shown.err.splitlines()) == 1
 
 
+def test_repeats_that_have_not_run_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cases = [msgspec.structs.replace(CASE, model=model, repeat=n) for model in ("tiny", "b") for n in range(3)]
+    path = keep(tmp_path / "run", [record(), record(repeat=2)], cases=tuple(cases))
+    said = f"1 planned case and 1 planned repeat were not run; on its machine: torchzoo run --resume {path}"
+    for form in ("md", "html", "json"):
+        file = tmp_path / f"report.{form}"
+        assert cli.main(["report", str(path), "-o", str(file)]) == 0
+        words = {"md": said, "html": "1 repeats not run", "json": '"repeats_not_run": 1'}[form]
+        assert words in " ".join(file.read_text().split())
+    assert cli.main(["report", str(path)]) == 0
+    assert said in capsys.readouterr().err
+
+
+def test_repeats_of_a_run_that_another_one_supersedes_are_not_missing(tmp_path: Path) -> None:
+    cases = tuple(msgspec.structs.replace(CASE, repeat=n) for n in range(3))
+    first = keep(tmp_path / "first", [record()], cases=cases)
+    second = keep(tmp_path / "second", [record()], cases=cases[:1])
+    assert read_report_data([first]).repeats_not_run == 2
+    assert read_report_data([first, second]).repeats_not_run == 0
+
+
 def test_cases_that_have_not_run_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cases: tuple[Case, ...] = (CASE, msgspec.structs.replace(CASE, model="b"), msgspec.structs.replace(CASE, model="c"))
     path = keep(tmp_path / "run", [record()], cases=cases)

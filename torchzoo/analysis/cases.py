@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -170,6 +170,7 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[Run, ...]
     cases: tuple[CaseResult, ...]
     not_run: int  # cases that were planned and have no record
+    repeats_not_run: int = 0  # planned processes without a record, of cases that have one
     superseded: int  # records of an earlier run whose case a later run has measured again
 
     @property
@@ -200,8 +201,21 @@ def read_report_data(paths: Sequence[Path]) -> ReportData:
         for result in case_results(run):
             superseded += len(found[result.case].records) if result.case in found else 0
             found[result.case] = result
-    planned = {msgspec.structs.replace(case, repeat=0) for run in runs for case in run.manifest.cases}
-    return ReportData(runs=runs, cases=tuple(found.values()), not_run=len(planned - set(found)), superseded=superseded)
+    planned = {first_repeat(case) for run in runs for case in run.manifest.cases}
+    return ReportData(
+        runs=runs,
+        cases=tuple(found.values()),
+        not_run=len(planned - set(found)),
+        repeats_not_run=sum(_repeats_not_run(run, found) for run in runs),
+        superseded=superseded,
+    )
+
+
+def _repeats_not_run(run: Run, found: Mapping[Case, CaseResult]) -> int:
+    """How many planned repeats of the cases that this run has measured are missing."""
+    have = {record.case for result in found.values() if result.run == run.path for record in result.records}
+    cases = {first_repeat(case) for case in have}
+    return sum(case not in have and first_repeat(case) in cases for case in run.manifest.cases)
 
 
 def case_results(run: Run, records: Iterable[Record] | None = None) -> list[CaseResult]:
@@ -222,8 +236,13 @@ def by_case(records: Iterable[Record]) -> dict[Case, list[Record]]:
     """Records by case, the number of the repeat set to 0, in the order in which cases first come."""
     found: dict[Case, list[Record]] = {}
     for record in records:
-        found.setdefault(msgspec.structs.replace(record.case, repeat=0), []).append(record)
+        found.setdefault(first_repeat(record.case), []).append(record)
     return found
+
+
+def first_repeat(case: Case) -> Case:
+    """The case with the number of its repeat set to 0: it stands for all of its repeats."""
+    return msgspec.structs.replace(case, repeat=0)
 
 
 def _check_stands_with(first: Run, other: Run) -> None:

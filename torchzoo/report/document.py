@@ -26,6 +26,7 @@ def document(data: ReportData) -> dict[str, Any]:
             {"path": str(run.path), "damaged_lines": run.damaged_lines, **about_run(run.manifest)} for run in data.runs
         ],
         "not_run": data.not_run,
+        "repeats_not_run": data.repeats_not_run,
         "superseded": data.superseded,
         "columns": {column.name: column.text for column in COLUMNS},
         "summary": {

@@ -82,10 +82,12 @@ def speed_word(one: Outlier) -> str:
 def notes(data: ReportData) -> list[str]:
     """What is missing of the runs, in words."""
     found = [run.damage for run in data.runs if run.damage]
-    if data.not_run:
-        cases, were = ("case", "was") if data.not_run == 1 else ("cases", "were")
+    missing = [(data.not_run, "case", "cases"), (data.repeats_not_run, "repeat", "repeats of measured cases")]
+    texts = [f"{count} planned {one if count == 1 else many}" for count, one, many in missing if count]
+    if texts:
+        were = "was" if data.not_run + data.repeats_not_run == 1 else "were"
         resume = f"; on its machine: {shell_line(['torchzoo', 'run', '--resume', str(data.runs[0].path)])}"
-        found.append(f"{data.not_run} planned {cases} {were} not run{resume if len(data.runs) == 1 else ''}")
+        found.append(f"{' and '.join(texts)} {were} not run{resume if len(data.runs) == 1 else ''}")
     if data.superseded:
         found.append(f"{data.superseded} records are left out: a later run has measured the same case again")
     return found

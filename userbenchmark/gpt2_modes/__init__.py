@@ -272,7 +272,7 @@ def _change(result: CaseResult, figures: CaseFigures) -> str | None:
     kernels, of_eager = mode.raw.device_kernels, eager.raw.device_kernels
     if kernels is not None and of_eager is not None:
         text += f" It runs {kernels:,} kernels, eager {of_eager:,}."
-    is_sure = figures.speedup is not None and figures.speedup.excludes(1.0)
+    is_sure = figures.speedup is not None and figures.speedup.surely_excludes(1.0)
     return text if is_sure else f"{text} (No difference of the whole step is sure.)"
 
 
@@ -285,7 +285,8 @@ def pays_after(figures: CaseFigures) -> str:
     """How many steps it takes to regain the time by which the candidate's first step was longer than eager's."""
     gain_s = figures.eager.latency_s.value - figures.shown.latency_s.value
     first, of_eager = figures.shown.cold_first_step, figures.eager.cold_first_step
-    if figures.speedup is None or figures.speedup.low <= 1 or gain_s <= 0 or first is None or of_eager is None:
+    is_faster = figures.speedup is not None and figures.speedup.surely_excludes(1.0) and figures.speedup.value > 1
+    if not is_faster or gain_s <= 0 or first is None or of_eager is None:
         return "never, or not known"
     cost_s = first.wall_s - of_eager.wall_s
     return f"{max(1, 1 + round(cost_s / gain_s)):,} steps"

@@ -91,8 +91,8 @@ The step itself has PyTorch's defaults of this version: `zero_grad` sets gradien
 foreach. Three of the 84 models differ. Adam is fused in attention_is_all_you_need_pytorch and speech_transformer, whose
 learning rate is a tensor. SGD of dlrm updates its parameters one by one, since some gradients are sparse. So to change
 an optimizer into what the step has anyway gains nothing, and is a control. A changed form costs about a microsecond a
-step more than the change itself. A changed optimizer keeps a state of its own beside that of the model's optimizer.
-Skipped, with the reason, are models that reset gradients by other means than their optimizer's `zero_grad`, optimizers
+step more than the change itself. A changed optimizer has counters of its own, and shares the moments of the model's
+optimizer. Skipped, with the reason, are models that reset gradients by other means than their optimizer's `zero_grad`, optimizers
 that are not PyTorch's or lack the implementation, those with sparse gradients where foreach or fused has no
 implementation for them, and those whose learning rate is a tensor where the implementation would read it as a number.
 

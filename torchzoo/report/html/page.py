@@ -126,6 +126,8 @@ def _cards(data: ReportData, found: Overview) -> list[dict[str, Any]]:
         parts[0] += f" ({everything.incorrect} incorrect)"
     if data.not_run:
         parts.append(f"{data.not_run} not run")
+    if data.repeats_not_run:
+        parts.append(f"{data.repeats_not_run} repeats not run")
     cards = [
         {
             "title": "Cases passed",
