@@ -216,9 +216,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     first_step_s: Seconds  # wall time, compilation included; other workers share the cores if `jobs` is above 1
     first_step_cpu_s: Seconds  # CPU time of the same step, the compilers' own processes included
     first_step_peak_bytes: Count | None = None  # of the device, compiling included; None before 2026-11-22
-    #: Of `first_step_s`, what a candidate's backend did before the step: tracing, exporting, compiling ahead of time.
-    #: None for eager. None before 2026-11-26, too: then `first_step_s` is without it.
-    conversion_s: Seconds | None = None
+    conversion_s: Seconds | None = None  # of `first_step_s`, before the step; None (and left out) before 2026-11-26
     warmup_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
     memory: Memory
     alone: Alone | None = None  # of a candidate, where that was asked for and worked
@@ -266,6 +264,8 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     step_s: dict[str, PositiveSeconds]  # by variant, the median of its own timed steps
     memory: dict[str, Memory]  # by variant
     communication: dict[str, tuple[CommunicationStep, ...]] = {}  # by variant
+    device_state_before: DeviceState | None = None  # None before 2026-11-26, as is the next
+    device_state_after: DeviceState | None = None
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
@@ -288,7 +288,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     #: How long the timing waited until the device had worked off the kernels that other workers had queued before they
     #: were stopped. None on the CPU, and in records before 2026-11-21.
     device_wait_s: Seconds | None = None
-    device_was_busy: bool = False  # other processes still used the device when the timing began, in spite of the wait
+    device_was_busy: bool = (
+        False  # others still used the device (of any rank) when the timing began, in spite of the wait
+    )
     host_loop_s: tuple[PositiveSeconds, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
     host: HostWatch | None = None  # None in records before 2026-11-22
     ranks: tuple[RankResult, ...] = ()  # of a case that has several; all other fields are those of rank 0

@@ -17,6 +17,7 @@ from torchzoo.cli import build_parser
 from torchzoo.commands.run_options import run_request
 from torchzoo.measure import member
 from torchzoo.measure.check import check as check_module
+from torchzoo.measure.gang import Gang
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.settings import Pass, Stage
@@ -94,6 +95,21 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
     assert [name.upper() for name in measured.stage_seconds] == [event for event in events if event.isupper()]
     assert measured.stage_seconds.keys() == measured.stage_cpu_seconds.keys()
     assert min(measured.stage_seconds.values()) > 0
+
+
+def test_a_device_of_any_rank_that_stays_busy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[tuple[float, bool] | None] = [(0.1, True), (3.0, False)]
+    everywhere = Gang.everywhere
+
+    def of_two_ranks(gang: Gang, action: str, *arguments: Any) -> list[Any]:
+        return waits if action == "wait_for_device" else everywhere(gang, action, *arguments)
+
+    monkeypatch.setattr(Gang, "everywhere", of_two_ranks)
+    measured = measure(tmp_path, mode=Mode.EVAL)
+    assert (measured.device_wait_s, measured.device_was_busy) == (3.0, True)
+    waits[:] = [(0.1, True), (0.2, True)]
+    measured = measure(tmp_path / "idle", mode=Mode.EVAL)
+    assert (measured.device_wait_s, measured.device_was_busy) == (0.2, False)
 
 
 def test_what_a_backend_converts_before_its_first_step_counts_as_a_part_of_it(

@@ -1,4 +1,4 @@
-"""Whether a device throttled, from NVML's readings before and after the latency pass."""
+"""Whether a device of a case throttled, from NVML's readings before and after the latency pass."""
 
 from __future__ import annotations
 
@@ -26,20 +26,23 @@ LEAST_SHARE = 0.01
 def throttled(measured: Measured) -> dict[str, float | None]:
     """The reasons for which the device throttled, with their share of the timed steps, or None if it is not known.
 
+    With several ranks, the share is that of the device that throttled most.
+
     NVML has masks of the reasons at one moment, and counters of how long each reason held. Not all drivers have the
     counters.
     """
-    before, after = measured.device_state_before, measured.device_state_after
     found: dict[str, float | None] = dict.fromkeys(slowdowns(state.throttle_reasons for state in _states(measured)))
-    if before is not None and after is not None:
-        timed_s = sum(sum(block.samples_s) for block in measured.blocks)
-        shares = throttled_shares(before, after, timed_s)
-        found |= {reason: share for reason, share in shares.items() if share >= LEAST_SHARE}
+    timed_s = sum(sum(block.samples_s) for block in measured.blocks)
+    for before, after in _around(measured):
+        shares = throttled_shares(before, after, timed_s) if before is not None and after is not None else {}
+        for reason, share in shares.items():
+            if share >= LEAST_SHARE:
+                found[reason] = max(share, found.get(reason) or 0.0)
     return found
 
 
 def foreign_processes(measured: Measured) -> int:
-    """How many other processes had the device open before or after the latency pass."""
+    """How many other processes had the device open before or after the latency pass; of several devices, the most."""
     return max((state.foreign_processes or 0 for state in _states(measured)), default=0)
 
 
@@ -69,4 +72,10 @@ def slowdowns(masks: Iterable[int | None]) -> list[str]:
 
 
 def _states(measured: Measured) -> list[DeviceState]:
-    return [state for state in (measured.device_state_before, measured.device_state_after) if state is not None]
+    return [state for pair in _around(measured) for state in pair if state is not None]
+
+
+def _around(measured: Measured) -> list[tuple[DeviceState | None, DeviceState | None]]:
+    """The readings before and after the latency pass, of each rank."""
+    of_ranks = [(rank.device_state_before, rank.device_state_after) for rank in measured.ranks]
+    return [(measured.device_state_before, measured.device_state_after), *of_ranks]

@@ -18,7 +18,6 @@ from torchzoo.measure.compilation import watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, loss_scale, why_not_measured
 from torchzoo.measure.gang import Gang, Line
 from torchzoo.measure.host import MATTERS, HostGate
-from torchzoo.measure.idle import device_probe, wait_until_idle
 from torchzoo.measure.latency import (
     HOST_SHARE_STEPS,
     Latency,
@@ -183,7 +182,7 @@ def _measure_model(
         lending.returned()
         stages.enter(Stage.MEASURE)
         gang.everywhere("forget_steps")
-        timing = _time_in_turns(runs, clock, gate, device, settings, partial(gang.everywhere, "collect"))
+        timing = _time_in_turns(gang, runs, clock, gate, settings)
         rank_steps_s = gang.everywhere("step_medians_s")
         slowest_s = max(run.step_s for run in runs)
         for run in runs:
@@ -241,8 +240,8 @@ def _figures(
         host_syncs=member.spec.syncs.get(case.mode) if member.device.type != "cpu" else None,  # the CPU is its own host
         threads=torch.get_num_threads(),
         device_name=environment.device_name(member.device),
-        device_state_before=timing.device_state_before,
-        device_state_after=timing.device_state_after,
+        device_state_before=timing.states_before[0],
+        device_state_after=timing.states_after[0],
         device_wait_s=timing.device_wait_s,
         device_was_busy=timing.device_was_busy,
         host_loop_s=timing.host_loop_s,
@@ -261,6 +260,8 @@ def _figures(
                 step_s=step_s,
                 memory={run.variant.name: run.memories[rank] for run in runs},
                 communication={run.variant.name: run.communication[rank].steps for run in runs if run.communication},
+                device_state_before=timing.states_before[rank],
+                device_state_after=timing.states_after[rank],
             )
             for rank, step_s in enumerate(rank_steps_s)
         )
@@ -322,13 +323,13 @@ def _require_finite(finite: FiniteWatch, model: Model, runs: Sequence[VariantRun
 
 @dataclass(frozen=True, kw_only=True)
 class _Timing:
-    """The latency pass, and the state of device and host around it; the fields are those of `Measured`."""
+    """The latency pass, and the state of devices and host around it; other fields are those of `Measured`."""
 
     latency: Latency
     device_wait_s: float | None
     device_was_busy: bool
-    device_state_before: DeviceState | None
-    device_state_after: DeviceState | None
+    states_before: Sequence[DeviceState | None]  # of each rank's device
+    states_after: Sequence[DeviceState | None]
     host_loop_s: tuple[float, ...]
 
 
@@ -340,31 +341,27 @@ def _host_shares(runs: Sequence[VariantRun], clock: DeviceClock) -> Iterator[flo
 
 
 def _time_in_turns(
-    runs: Sequence[VariantRun],
-    clock: DeviceClock,
-    gate: HostGate,
-    device: torch.device,
-    settings: Settings,
-    collect: Callable[[], object],
+    gang: Gang, runs: Sequence[VariantRun], clock: DeviceClock, gate: HostGate, settings: Settings
 ) -> _Timing:
-    """Wait until the device is idle and the host is fast, step until steps are steady, and time blocks in turns."""
-    wait_s, is_idle = wait_until_idle(device_probe(device), clock) if clock.is_asynchronous else (None, True)
+    """Wait until the devices are idle and the host is fast, step until steps are steady, and time blocks in turns."""
+    waits: list[tuple[float, bool]] = [found for found in gang.everywhere("wait_for_device") if found is not None]
     if clock.is_asynchronous:
         gate.matters = max(_host_shares(runs, clock)) > MATTERS
     gate.wait()
     for run in runs:  # after the wait, which moves all threads to other cores
         steps, run.step_s = step_until_steady(run.variant, clock)
         run.steps += steps
-    state_before, host_before_s = environment.device_state(device), environment.host_loop_s()
+    states_before, host_before_s = gang.everywhere("device_state"), environment.host_loop_s()
     steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}
     variants = [run.variant for run in runs]
+    collect = partial(gang.everywhere, "collect")
     latency = measure_latency(variants, clock, gate, settings, steps_per_block=steps_per_block, collect=collect)
-    state_after, host_after_s = environment.device_state(device), environment.host_loop_s()
+    states_after, host_after_s = gang.everywhere("device_state"), environment.host_loop_s()
     return _Timing(
         latency=latency,
-        device_wait_s=wait_s,
-        device_was_busy=not is_idle,
-        device_state_before=state_before,
-        device_state_after=state_after,
+        device_wait_s=max((wait_s for wait_s, _ in waits), default=None),
+        device_was_busy=not all(is_idle for _, is_idle in waits),
+        states_before=states_before,
+        states_after=states_after,
         host_loop_s=(host_before_s, host_after_s),
     )

@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
+from torchzoo import environment
 from torchzoo.case import Case, Mode, Parallel
 from torchzoo.measure.autograd_thread import AutogradThread
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.finite import FiniteWatch
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
 from torchzoo.measure.host import LEAST_CORES, HostGate, in_this_thread
+from torchzoo.measure.idle import device_probe, wait_until_idle
 from torchzoo.measure.latency import quiet_python
 from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.passes.communication import Communication, measure_communication
@@ -24,7 +26,7 @@ from torchzoo.measure.precision import Inspection, apply_memory_format, apply_pr
 from torchzoo.measure.process_group import Participant, use_device
 from torchzoo.measure.variant import Variant, backend_module, candidate_variant, eager_variant
 from torchzoo.model import Model
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Memory
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, DeviceState, Memory
 from torchzoo.zoo.catalog import library_imports, load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
@@ -131,6 +133,16 @@ class Member(Participant):
         """See `HostGate.wait`. Returns whether the host is fast, and the cores that this rank is kept to."""
         self.gate.matters = matters
         return self.gate.wait(limit_s), self.gate.fast_cores
+
+    def wait_for_device(self) -> tuple[float, bool] | None:
+        """See `wait_until_idle`; None on the CPU."""
+        if not self.clock.is_asynchronous:
+            return None
+        return wait_until_idle(device_probe(self.device), self.clock)
+
+    def device_state(self) -> DeviceState | None:
+        """What NVML says of this rank's device now."""
+        return environment.device_state(self.device)
 
     def release_core(self) -> None:
         """See `HostGate.release`."""

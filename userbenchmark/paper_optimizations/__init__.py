@@ -92,8 +92,8 @@ foreach. Three of the 84 models differ. Adam is fused in attention_is_all_you_ne
 learning rate is a tensor. SGD of dlrm updates its parameters one by one, since some gradients are sparse. So to change
 an optimizer into what the step has anyway gains nothing, and is a control. A changed form costs about a microsecond a
 step more than the change itself. A changed optimizer has counters of its own, and shares the moments of the model's
-optimizer. Skipped, with the reason, are models that reset gradients by other means than their optimizer's `zero_grad`, optimizers
-that are not PyTorch's or lack the implementation, those with sparse gradients where foreach or fused has no
+optimizer. Skipped, with the reason, are models that reset gradients by other means than their optimizer's `zero_grad`,
+optimizers that are not PyTorch's or lack the implementation, those with sparse gradients where foreach or fused has no
 implementation for them, and those whose learning rate is a tensor where the implementation would read it as a number.
 
 *The paper's optimizations* are what the paper made of a model, so that row stands beside its figures: gradients zeroed

@@ -26,7 +26,7 @@ from torchzoo.measure.passes.breakdown import (
     top_kernels,
 )
 from torchzoo.measure.passes.profiling import Activity, Kind, union
-from torchzoo.record import Block, Breakdown, DeviceState, Kernel, StepTime
+from torchzoo.record import Block, Breakdown, DeviceState, Kernel, RankResult, StepTime
 from torchzoo.report import tables, units
 from torchzoo.report.remarks import remarks
 
@@ -347,6 +347,20 @@ def test_a_device_that_throttled_or_was_shared_is_remarked() -> None:
     ]
     quiet = DeviceState(throttle_reasons=0x3, foreign_processes=0)
     assert remarks(measured(device_state_before=quiet, device_state_after=quiet)) == []
+
+
+def test_a_device_of_any_rank_that_throttled_or_was_shared_is_remarked() -> None:
+    quiet, hot = DeviceState(throttle_reasons=0, foreign_processes=0), DeviceState(throttle_reasons=0x40)
+    shared = DeviceState(foreign_processes=1)
+    ranks = (
+        RankResult(step_s={}, memory={}, device_state_before=quiet, device_state_after=quiet),
+        RankResult(step_s={}, memory={}, device_state_before=shared, device_state_after=hot),
+    )
+    said = remarks(measured(ranks=ranks, device_state_before=quiet, device_state_after=quiet))
+    assert said == [
+        "the device throttled (hardware thermal slowdown) when it was measured",
+        "1 other process had the device open when it was measured",
+    ]
 
 
 def test_throttling_between_the_readings_is_known_from_nvmls_counters() -> None:
