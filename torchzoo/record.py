@@ -278,7 +278,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     sample_unit: Annotated[str, Meta(max_length=100)]
     bytes_read_per_step: PositiveCount | None = None  # weights and caches, each once; of models that generate
     parameters: Count
-    operator_dtypes: dict[str, Count]  # how many floating results the operators of one eager step have, by dtype
+    operator_dtypes: dict[str, Count]  # how many floating results the operators of one eager step compute, by dtype
     precision_flags: dict[str, str]
     host_syncs: str | None = None  # the declared reason why a step waits for its accelerator; None on the CPU
     threads: PositiveCount

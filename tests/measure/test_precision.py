@@ -51,6 +51,36 @@ def case(backend: Backend, mode: Mode, scope: CompileScope = CompileScope.NETWOR
     return Case(model="tiny", mode=mode, device="cpu", backend=backend, batch_size=4, compile_scope=scope)
 
 
+def test_views_casts_and_fills_compute_nothing(tmp_path: Path) -> None:
+    model, numbers = tiny(tmp_path), torch.ones(4, 4)
+
+    def moves() -> Any:
+        half = numbers.to(torch.float16).view(16)[2:].clone()
+        torch.zeros_like(half).copy_(half).fill_(1.0)
+        return torch.empty(3, dtype=torch.float16), torch.arange(4).double() + 1.0
+
+    assert inspect_step(model, moves).operator_dtypes == {"float64": 1}  # the sum alone
+    assert inspect_step(model, lambda: numbers.to(torch.float16).exp()).operator_dtypes == {"float16": 1}
+
+
+def test_autocast_that_only_casts_is_a_reasoned_skip(tmp_path: Path) -> None:
+    model = tiny(tmp_path, Mode.EVAL)
+    apply_precision(model, Precision.AMP_BF16)
+    casts = inspect_step(model, lambda: torch.ones(4, 4).exp().to(torch.bfloat16))
+    with pytest.raises(NotRunnable, match="autocast to bfloat16 changes none"):
+        check_precision(model, Precision.AMP_BF16, NativeDtype.FP32, casts)
+
+
+def test_tf32_of_a_step_without_products_is_a_reasoned_skip(tmp_path: Path) -> None:
+    model = tiny(tmp_path, Mode.EVAL)
+    own = inspect_step(model, model.eval_step)
+    assert own.products == 2  # a convolution and a linear layer
+    check_precision(model, Precision.TF32, NativeDtype.FP32, own)
+    without = inspect_step(model, lambda: torch.ones(4, 4).exp())
+    with pytest.raises(NotRunnable, match="TF32 is for matrix products"):
+        check_precision(model, Precision.TF32, NativeDtype.FP32, without)
+
+
 @pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
 @pytest.mark.parametrize("precision", [p for p in Precision if p is not Precision.TF32 and not p.is_quantized])
 def test_the_dtype_of_the_label_is_really_there(tmp_path: Path, precision: Precision, mode: Mode) -> None:

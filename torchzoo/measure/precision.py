@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.flop_counter import flop_registry
 
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.call import Call
@@ -135,7 +136,8 @@ class Inspection:
     """What one eager step showed of itself."""
 
     calls: dict[str, Call]  # the first call of each network that the step calls, by network name
-    operator_dtypes: dict[str, int]  # how many floating results the operators have, by dtype
+    operator_dtypes: dict[str, int]  # how many floating results the operators compute, by dtype
+    products: int = 0  # how many operators are matrix products, convolutions, attention or recurrent layers
     quantized_operators: dict[str, int] = field(default_factory=dict)  # those with a quantized operand, by name
     uses_cpu_threads: bool = False  # an operator has an operand on the CPU that is large enough for several threads
     result_is_finite: bool = True  # loss (train) or outputs (eval)
@@ -147,16 +149,32 @@ class Inspection:
         return calls
 
 
-class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the floating results of all operators by dtype, without scalars (losses, Adam's step counters).
+#: Operators that move, cast or set numbers, and compute none. Views are told by their schema.
+MOVES = frozenset(
+    (
+        *("_to_copy", "clone", "copy", "copy_", "detach", "fill", "fill_", "lift_fresh", "zero_"),
+        *("empty_like", "full_like", "ones_like", "zeros_like"),
+        *("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros"),
+    )
+)
+#: Operators for which PyTorch's counter has no formula, and which consist of matrix products.
+OTHER_PRODUCTS = frozenset(
+    ("_cudnn_rnn", "_cudnn_rnn_backward", "miopen_rnn", "mkldnn_rnn_layer", "linear", "_grouped_mm")
+)
 
-    It also counts the operators that have a quantized operand, by name, and sees whether one may use the CPU's threads.
+
+class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the floating results that operators compute by dtype, without scalars (losses, Adam's step counters).
+
+    Views, copies and casts compute nothing, and nothing is computed from no floating operand. It also counts the
+    operators that have a quantized operand, by name, and products. It sees whether one may use the CPU's threads.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[torch.dtype] = Counter()
         self.quantized: Counter[str] = Counter()
+        self.products = 0
         self.uses_cpu_threads = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -165,9 +183,13 @@ class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operands = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
         if any(operand.device.type == "cpu" and operand.numel() >= GRAIN_SIZE for operand in operands):
             self.uses_cpu_threads = True
+        name = func.name().rpartition("::")[2].partition(".")[0]
         if any(operand.dtype in QUANTIZED_DTYPES for operand in operands):
-            self.quantized[func.name().rpartition("::")[2].partition(".")[0]] += 1
+            self.quantized[name] += 1
+        self.products += func.overloadpacket in flop_registry or name in OTHER_PRODUCTS
         results = func(*args, **(kwargs or {}))
+        if func.is_view or name in MOVES or not any(map(_is_floating, operands)):
+            return results
         for leaf in (results,) if isinstance(results, Tensor) else tree_leaves(results):
             if _is_floating(leaf) and leaf.ndim:
                 self.counts[leaf.dtype] += 1
@@ -185,6 +207,7 @@ def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
     return Inspection(
         calls=calls,
         operator_dtypes={_name(dtype): n for dtype, n in dtypes.counts.items()},
+        products=dtypes.products,
         quantized_operators=dict(dtypes.quantized),
         uses_cpu_threads=dtypes.uses_cpu_threads,
         result_is_finite=is_finite(result),
@@ -210,7 +233,7 @@ def check_precision(model: Model, precision: Precision, native: NativeDtype, ins
     Raises:
         LabelNotReached: a floating parameter or tensor of the model has another dtype than the label says, or no
             operator computes in that dtype.
-        NotRunnable: autocast changes nothing in this model.
+        NotRunnable: autocast or TF32 changes nothing in this model.
     """
     dtype = CAST_DTYPES.get(precision, NATIVE_DTYPES[native])
     held = {
@@ -228,6 +251,8 @@ def check_precision(model: Model, precision: Precision, native: NativeDtype, ins
     elif held and _name(dtype) not in inspection.operator_dtypes:
         computed = ", ".join(sorted(inspection.operator_dtypes)) or "no floating dtype"
         raise LabelNotReached(f"precision {precision} promises {_name(dtype)}, but the step computes in {computed}")
+    if precision is Precision.TF32 and not inspection.products:
+        raise NotRunnable("TF32 is for matrix products and convolutions, and this model's step has none")
     if precision.is_quantized:
         reason = why_not_reached(model, precision, inspection.quantized_operators)
         if reason is not None:
