@@ -294,7 +294,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     host_loop_s: tuple[PositiveSeconds, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
     host: HostWatch | None = None  # None in records before 2026-11-22
     ranks: tuple[RankResult, ...] = ()  # of a case that has several; all other fields are those of rank 0
-    put_back: tuple[str, ...] = ()  # settings that importing the model's libraries changed
+    put_back: tuple[str, ...] = ()  # settings that importing the model's libraries changed, or building it
     #: Wall time by stage. The time in which the worker was stopped, or waited for device memory, counts.
     stage_seconds: dict[str, Seconds] = {}
     stage_cpu_seconds: dict[str, Seconds] = {}  # CPU time of the worker and of the compilers' processes it started

@@ -232,3 +232,19 @@ def test_each_pass_has_a_flag_of_its_own(one: Pass) -> None:
     parse = build_parser().parse_args
     assert run_request(parse(["run", "resnet18"])).settings.passes == ()
     assert run_request(parse(["run", "resnet18", f"--{one.replace('_', '-')}"])).settings.passes == (one,)
+
+
+def test_what_building_a_model_changes_is_put_back_and_said(tmp_path: Path) -> None:
+    building = """
+    def build_network(self):
+        torch.backends.cudnn.benchmark = True
+        return super().build_network()
+"""
+    code = (
+        TINY.replace("class Model(SupervisedModel)", "class Own(SupervisedModel)") + f"\n\nclass Model(Own):{building}"
+    )
+    assert not torch.backends.cudnn.benchmark
+    measured = measure(tmp_path, code, mode=Mode.EVAL, ask=(Pass.CHECK,), backend="aot_eager")
+    assert measured.put_back == ("cudnn.benchmark",)
+    assert measured.precision_flags["cudnn_benchmark"] == "False"
+    assert not torch.backends.cudnn.benchmark  # nor has a model of the check left it on

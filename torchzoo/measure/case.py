@@ -17,6 +17,7 @@ from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, loss_scale, why_not_measured
 from torchzoo.measure.gang import Gang, Line
+from torchzoo.measure.global_state import keeping_state
 from torchzoo.measure.host import MATTERS, HostGate
 from torchzoo.measure.latency import (
     HOST_SHARE_STEPS,
@@ -74,11 +75,14 @@ def measure_case(
     lending = lending or Lending()
     stages.enter(Stage.IMPORT)
     gang = Gang(Member(case, spec, device, gate=gate), lines)
-    put_back: tuple[str, ...] = gang.everywhere("load")[0]
+    gang.everywhere("load")
 
     def whole(measured: Measured) -> Measured:
         return msgspec.structs.replace(
-            measured, put_back=put_back, stage_seconds=stages.seconds, stage_cpu_seconds=stages.cpu_seconds
+            measured,
+            put_back=gang.member.put_back,
+            stage_seconds=stages.seconds,
+            stage_cpu_seconds=stages.cpu_seconds,
         )
 
     def keep_whole(measured: Measured) -> None:
@@ -289,7 +293,7 @@ def count_parameters(model: Model) -> int:
 
 def _model(model_class: type[Model], case: Case, device: torch.device) -> Model:
     assert case.batch_size is not None
-    return model_class(case.mode, device, case.batch_size, seed=case.seed)
+    return keeping_state(partial(model_class, case.mode, device, case.batch_size, seed=case.seed))[0]
 
 
 def prepared_model(model_class: type[Model], case: Case, device: torch.device) -> Model:

@@ -46,7 +46,7 @@ def check_alone(
     device = use_device(device_name, settings.threads)
     stages.enter(Stage.IMPORT)
     gang = Gang(Member(case, spec, device), lines)
-    put_back: tuple[str, ...] = gang.everywhere("load")[0]
+    gang.everywhere("load")
     step = with_model(gang, partial(_take_a_step, gang, stages))
     watch = CompilationWatch()
     check = check_results(gang, stages, lending or Lending(), was_timed=False)
@@ -59,7 +59,7 @@ def check_alone(
         precision_flags=step.flags,
         threads=torch.get_num_threads(),
         device_name=environment.device_name(device),
-        put_back=put_back,
+        put_back=gang.member.put_back,
         stage_seconds=stages.seconds,
         stage_cpu_seconds=stages.cpu_seconds,
     )

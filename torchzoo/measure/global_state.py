@@ -1,7 +1,7 @@
-"""What one library's import can change for all steps of a process: settings of PyTorch and Python, and the clock.
+"""What a model's code can change for all steps of a process: settings of PyTorch and Python, and the clock.
 
-A model's library may set them when it is imported. The fork server (`torchzoo.run.preload`) and every worker put back
-what an import has changed. So every case starts from the same state.
+A model's library may set them when it is imported, and so may a model when it is built. The fork server
+(`torchzoo.run.preload`) and every worker put back what was changed. So the steps of every case have the same state.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch.distributions import Distribution
+
+_Result = TypeVar("_Result")
 
 #: Environment variables that PyTorch, its compilers and its libraries read.
 PREFIXES = ("CUBLAS", "CUDA", "CUDNN", "GOMP", "KMP", "MKL", "NCCL", "OMP", "OPENBLAS", "PYTORCH", "TORCH", "TRITON")
@@ -160,6 +162,13 @@ class GlobalState:
         self._putenv(name, value)
         if (variable := os.fsdecode(name)).startswith(PREFIXES) and _is_import_of_torch(sys._getframe(1)):
             self._values[ENVIRONMENT] = {**self._values[ENVIRONMENT], variable: os.fsdecode(value)}
+
+
+def keeping_state(action: Callable[[], _Result]) -> tuple[_Result, tuple[str, ...]]:
+    """What a model's code returns, and the names of the settings that it changed, which are put back."""
+    with GlobalState() as before:
+        result = action()
+    return result, before.put_back()
 
 
 def _is_import_of_torch(frame: FrameType | None) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import time
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -16,7 +17,7 @@ from torchzoo.case import Case, Mode, Parallel
 from torchzoo.measure.autograd_thread import AutogradThread
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.finite import FiniteWatch
-from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, GlobalState
+from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, keeping_state
 from torchzoo.measure.host import LEAST_CORES, HostGate, in_this_thread
 from torchzoo.measure.idle import device_probe, wait_until_idle
 from torchzoo.measure.latency import quiet_python
@@ -51,6 +52,7 @@ class Member(Participant):
     model: Model
     inspection: Inspection
     finite: FiniteWatch
+    put_back: tuple[str, ...] = ()  # settings that importing the model's libraries changed, or building it
 
     def __init__(
         self, case: Case, spec: ModelSpec, device: torch.device, rank: int = 0, gate: HostGate | None = None
@@ -64,20 +66,21 @@ class Member(Participant):
         self._steps_ns: dict[str, list[int]] = {}
         self._quiet = contextlib.ExitStack()
 
-    def load(self) -> tuple[str, ...]:
-        """Import the model's folder. Returns the settings that its libraries changed, and that were put back."""
-        with GlobalState() as before:
-            self.model_class = load_model_class(self.spec)
+    def load(self) -> None:
+        """Import the model's folder. Settings that its libraries change are put back, and kept in `put_back`."""
+        self.model_class, changed = keeping_state(lambda: load_model_class(self.spec))
         packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in library_imports(self.spec))
         by_server = [change for package in packages for change in PUT_BACK_BY_SERVER.get(package, ())]
-        return tuple(dict.fromkeys([*by_server, *before.put_back()]))
+        self.put_back = tuple(dict.fromkeys([*by_server, *changed]))
 
     def build(self) -> None:
         """Build the model. The weights are the same in all ranks; with tensor parallelism, so are the data."""
         case = self.case
         assert case.batch_size is not None
         shard = 0 if case.parallel is Parallel.TP else self.rank
-        self.model = self.model_class(case.mode, self.device, case.batch_size, seed=case.seed, shard=shard)
+        make = partial(self.model_class, case.mode, self.device, case.batch_size, seed=case.seed, shard=shard)
+        self.model, changed = keeping_state(make)
+        self.put_back = tuple(dict.fromkeys([*self.put_back, *changed]))
 
     def prepare(self) -> dict[str, str]:
         """Apply precision, memory format and parallelism. Returns PyTorch's flags as they are then."""

@@ -21,7 +21,7 @@ CHECK_WORDS = {
     CheckStatus.INCORRECT: "INCORRECT",
     CheckStatus.NONDETERMINISTIC: "nondeterministic, not checked",
     CheckStatus.REFERENCE_FAILED: "reference failed, not checked",
-    CheckStatus.NOT_REACHED: "not checked: the check did not come to its end",
+    CheckStatus.NOT_REACHED: "not reached, not checked",
 }
 
 
@@ -50,7 +50,7 @@ class Mark(enum.Enum):
     QUANTIZED = ("q", "some of its layers are quantized, and all else is in bfloat16")
     TRACED = ("r", "what compiling did was traced, and its times of compiling include that")
     INCOMPLETE = ("i", "breakdown, operations, API, or memory without eager are not known in full")
-    PUT_BACK = ("p", "a setting that its libraries changed was put back")
+    PUT_BACK = ("p", "a setting that its libraries or its building changed was put back")
 
     @property
     def letter(self) -> str:
@@ -90,7 +90,7 @@ def _remarks(measured: Measured) -> list[Remark]:
         text = f"{blocks} blocks were timed again because the host was slow ({_slowness(measured.host)})"
         found.append(Remark(Mark.REDONE, text))
     if measured.put_back:
-        text = f"importing its libraries changed {', '.join(measured.put_back)}; that was put back"
+        text = f"importing its libraries, or building it, changed {', '.join(measured.put_back)}; that was put back"
         found.append(Remark(Mark.PUT_BACK, text))
     if measured.host_syncs:
         found.append(Remark(Mark.SYNC, f"its step waits for the device by nature: {measured.host_syncs}"))

@@ -22,6 +22,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -57,6 +58,7 @@ from torchzoo.measure.check.results import (
 from torchzoo.measure.check.tf32 import RoundedProducts
 from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
+from torchzoo.measure.global_state import keeping_state
 from torchzoo.measure.lending import Lending
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
@@ -259,7 +261,7 @@ class Runs:
         assert case.batch_size is not None
         _use_default_flags()
         model_class = self.model_class.reference() if is_reference else self.model_class
-        model = model_class(case.mode, device, case.batch_size, seed=case.seed)
+        model = keeping_state(partial(model_class, case.mode, device, case.batch_size, seed=case.seed))[0]
         self._change_for_check(model)
         if is_reference and case.precision.is_quantized:
             apply_precision(model, Precision.BF16)  # the same weights and data, before they are quantized
