@@ -48,7 +48,18 @@ WITH_TORCH_MODULES = frozenset(
     {"torchzoo.zoo.contract", "torchzoo.run.preload", "torchzoo.__main__", "torchzoo.dynamobench.adapter"}
     | {
         f"torchzoo.backends.{name}"
-        for name in ("aoti", "call", "dynamo", "export", "onnxrt", "openvino", "step_change", "tensorrt", "torchscript")
+        for name in (
+            "aoti",
+            "call",
+            "dynamo",
+            "export",
+            "onnxrt",
+            "openvino",
+            "step_change",
+            "tensorrt",
+            "torchscript",
+            "twins",
+        )
     }
 )
 

@@ -194,14 +194,19 @@ def test_the_measured_model_is_gone_when_eager_steps_again(tmp_path: Path, monke
     assert alive == [0]
 
 
-def test_nothing_is_looked_at_in_the_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stages: list[Stage] = []
-    looked: list[Stage] = []
+def test_nothing_is_looked_at_before_all_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
     watch = case_module.FiniteWatch
     not_finite = watch.not_finite
-    monkeypatch.setattr(watch, "not_finite", lambda self: looked.append(stages[-1]) or not_finite(self))
-    measure(tmp_path, backend="aot_eager", tell=stages.append)
-    assert looked == [Stage.WARM_UP, Stage.COMPILE, Stage.EXAMINE, Stage.EXAMINE]
+    monkeypatch.setattr(watch, "not_finite", lambda self: events.append("look") or not_finite(self))
+    for name in ("measure_latency", "measure_throughput"):
+        spy(monkeypatch, name, lambda *_, name=name, **__: events.append(name))
+    measure(tmp_path, backend="aot_eager", tell=events.append)
+    began = events.index(Stage.MEASURE)
+    assert events[:began].count("look") == 2
+    timed = ["measure_latency", "measure_throughput", "measure_throughput"]
+    assert events[began : events.index(Stage.EXAMINE)] == [Stage.MEASURE, *timed, "look", "look"]
+    assert "look" not in events[events.index(Stage.EXAMINE) :]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)

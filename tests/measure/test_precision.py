@@ -61,6 +61,18 @@ def test_views_casts_and_fills_compute_nothing(tmp_path: Path) -> None:
 
     assert inspect_step(model, moves).operator_dtypes == {"float64": 1}  # the sum alone
     assert inspect_step(model, lambda: numbers.to(torch.float16).exp()).operator_dtypes == {"float16": 1}
+    assert inspect_step(model, lambda: torch._foreach_zero_([numbers])).operator_dtypes == {}
+
+
+def test_what_operators_compute_in_place_and_do_not_return_counts(tmp_path: Path) -> None:
+    model = tiny(tmp_path)
+    half = [torch.ones(4, dtype=torch.float16) for _ in range(3)]
+    assert inspect_step(model, lambda: torch._foreach_add_(half, 1.0)).operator_dtypes == {"float16": 3}
+    weights = [torch.ones(4, requires_grad=True)]
+    weights[0].grad = torch.ones(4)
+    for option in ("foreach", "fused"):
+        optimizer = torch.optim.SGD(weights, lr=0.1, **{option: True})  # type: ignore[arg-type]
+        assert inspect_step(model, optimizer.step).operator_dtypes.keys() == {"float32"}
 
 
 def test_autocast_that_only_casts_is_a_reasoned_skip(tmp_path: Path) -> None:

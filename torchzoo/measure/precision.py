@@ -155,6 +155,7 @@ MOVES = frozenset(
         *("_to_copy", "clone", "copy", "copy_", "detach", "fill", "fill_", "lift_fresh", "zero_"),
         *("empty_like", "full_like", "ones_like", "zeros_like"),
         *("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros"),
+        *("_foreach_zero_", "_foreach_copy_"),
     )
 )
 #: Operators for which PyTorch's counter has no formula, and which consist of matrix products.
@@ -190,10 +191,18 @@ class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         results = func(*args, **(kwargs or {}))
         if func.is_view or name in MOVES or not any(map(_is_floating, operands)):
             return results
-        for leaf in (results,) if isinstance(results, Tensor) else tree_leaves(results):
+        # Foreach and fused operators return nothing.
+        for leaf in _written(func, args) if results is None else tree_leaves(results):
             if _is_floating(leaf) and leaf.ndim:
                 self.counts[leaf.dtype] += 1
         return results
+
+
+def _written(func: Any, args: tuple[Any, ...]) -> list[Any]:
+    """The operands that an operator changes in place."""
+    declared = func._schema.arguments
+    changed = [value for value, one in zip(args, declared, strict=False) if one.alias_info and one.alias_info.is_write]
+    return tree_leaves(changed)
 
 
 def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
