@@ -10,6 +10,7 @@ import torch
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 
+@pytest.mark.slow
 def test_two_steps_from_the_same_seed_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
     seed_all = torch.manual_seed
