@@ -24,6 +24,7 @@ from torchzoo.case import Backend, Case, Mode, Precision
 from torchzoo.measure.check.check import check_case
 from torchzoo.measure.check.runs import Runs
 from torchzoo.measure.process_group import use_device
+from torchzoo.run.plan import parse_backend
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 KINDS = ("eager", "eager_inspected", "native", "reference", "perturbed", "candidate")
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("-d", "--device", default="cuda")
     parser.add_argument("-t", "--mode", type=Mode, default=Mode.TRAIN)
     parser.add_argument("--precision", type=Precision, default=Precision.FP32)
-    parser.add_argument("--backend", type=Backend, default=Backend("inductor"))
+    parser.add_argument("--backend", type=parse_backend, default=Backend("inductor"))
     parser.add_argument("--bs", type=int, help="default: the model's own")
     arguments = parser.parse_args()
     for name in arguments.models:

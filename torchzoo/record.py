@@ -288,9 +288,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     #: How long the timing waited until the device had worked off the kernels that other workers had queued before they
     #: were stopped. None on the CPU, and in records before 2026-11-21.
     device_wait_s: Seconds | None = None
-    device_was_busy: bool = (
-        False  # others still used the device (of any rank) when the timing began, in spite of the wait
-    )
+    device_was_busy: bool = False  # in spite of the wait, others used the device of a rank when the timing began
     host_loop_s: tuple[PositiveSeconds, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
     host: HostWatch | None = None  # None in records before 2026-11-22
     ranks: tuple[RankResult, ...] = ()  # of a case that has several; all other fields are those of rank 0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.analysis.cases import read_report_data
+from torchzoo.analysis.cases import first_repeat, read_report_data
 from torchzoo.analysis.reproduce import of_run, shell_line
 from torchzoo.case import EAGER, Case, CompileScope, Mode
 from torchzoo.files import FileError, read_yaml
@@ -195,12 +195,12 @@ def beside_the_plan(own: Sequence[Case], run: Run) -> tuple[Run, list[str]]:
 
     models, ways = {case.model for case in own}, {case.way_label() for case in own}
     keep_if(lambda case: case.model in models, lambda case: case.model, "models")
-    keep_if(lambda case: case.way_label() in ways, _once, "cases at other precisions")
+    keep_if(lambda case: case.way_label() in ways, first_repeat, "cases at other precisions")
     nearest: dict[tuple[str, ...], int] = {}
     for case in run.manifest.cases:
         nearest[_identity(case)] = min(distance(case), nearest.get(_identity(case), 2))
-    keep_if(lambda case: distance(case) == nearest[_identity(case)], _once, "cases at other batches")
-    ran = {_once(record.case) for record in run.records}
+    keep_if(lambda case: distance(case) == nearest[_identity(case)], first_repeat, "cases at other batches")
+    ran = {first_repeat(record.case) for record in run.records}
     if count := len(halves & ran):
         lines += [f"Eager of {count} of these cases was measured beside a backend, in turns in one process.", ""]
     of_plan = {case for case in ran if distance(case) < 2}
@@ -212,10 +212,6 @@ def beside_the_plan(own: Sequence[Case], run: Run) -> tuple[Run, list[str]]:
             "",
         ]
     return run, lines
-
-
-def _once(case: Case) -> Case:
-    return msgspec.structs.replace(case, repeat=0)
 
 
 def _of_cases(run: Run, cases: Iterable[Case]) -> Run:
@@ -236,7 +232,7 @@ def kinds(study: Study, own: Sequence[Case], runs: Sequence[Run]) -> dict[str, l
     cases = [case for run in runs for case in run.manifest.cases]
     batches: dict[Case, set[int | None]] = {}
     for case in cases:
-        batches.setdefault(msgspec.structs.replace(_once(case), batch_size=None), set()).add(case.batch_size)
+        batches.setdefault(msgspec.structs.replace(first_repeat(case), batch_size=None), set()).add(case.batch_size)
     has_batches = any(len(some) > 1 for some in batches.values())
     has_devices = not study.several_machines and len({case.device for case in cases}) > 1
 
@@ -271,7 +267,7 @@ def _of_eager(run: Run) -> tuple[Run, set[Case]]:
         case, outcome = _eagers(record.case), record.outcome
         if isinstance(outcome, Measured) and (case not in found or isinstance(found[case].outcome, Skipped)):
             found[case] = msgspec.structs.replace(record, case=case, outcome=_eagers_half(outcome))
-            halves.add(_once(case))
+            halves.add(first_repeat(case))
         elif not isinstance(outcome, Measured) and case not in found:
             why = f"with the backend {record.case.backend}, {not_measured_line(outcome)}"
             found[case] = msgspec.structs.replace(record, case=case, outcome=Skipped(reason=why))

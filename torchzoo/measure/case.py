@@ -291,14 +291,10 @@ def count_parameters(model: Model) -> int:
     return sum(p.numel() for network in model.networks().values() for p in network.parameters())
 
 
-def _model(model_class: type[Model], case: Case, device: torch.device) -> Model:
-    assert case.batch_size is not None
-    return keeping_state(partial(model_class, case.mode, device, case.batch_size, seed=case.seed))[0]
-
-
 def prepared_model(model_class: type[Model], case: Case, device: torch.device) -> Model:
     """The model of a case as it is before its first step."""
-    model = _model(model_class, case, device)
+    assert case.batch_size is not None
+    model, _ = keeping_state(partial(model_class, case.mode, device, case.batch_size, seed=case.seed))
     apply_precision(model, case.precision)
     apply_memory_format(model, case.memory_format)
     return model

@@ -261,7 +261,7 @@ class Runs:
         assert case.batch_size is not None
         _use_default_flags()
         model_class = self.model_class.reference() if is_reference else self.model_class
-        model = keeping_state(partial(model_class, case.mode, device, case.batch_size, seed=case.seed))[0]
+        model, _ = keeping_state(partial(model_class, case.mode, device, case.batch_size, seed=case.seed))
         self._change_for_check(model)
         if is_reference and case.precision.is_quantized:
             apply_precision(model, Precision.BF16)  # the same weights and data, before they are quantized
