@@ -109,7 +109,7 @@ def _medians(run: Path) -> dict[Case, list[tuple[int, float]]]:
     for record in read_run(run).records:
         if isinstance(record.outcome, Measured):
             value = latency_s(record.outcome.blocks, EAGER_VARIANT).value
-            found[msgspec.structs.replace(record.case, repeat=0)].append((record.case.repeat, value))
+            found[record.case.first_repeat()].append((record.case.repeat, value))
     return found
 
 

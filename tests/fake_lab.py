@@ -94,7 +94,7 @@ class FakeLab:
             for mode in axes.modes
             for repeat in range(axes.repeats)
         ]
-        return tuple(one for one in cases if not only or msgspec.structs.replace(one, repeat=0) in only)
+        return tuple(one for one in cases if not only or one.first_repeat() in only)
 
 
 def latency(seconds: float, *, memory: int = 300 * MIB, leaks: bool | None = None) -> Any:

@@ -164,6 +164,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         """The device without its index: `cuda` for `cuda:1`."""
         return self.device.partition(":")[0]
 
+    def first_repeat(self) -> Case:
+        """The case with the number of its repeat set to 0: it stands for all of its repeats."""
+        return msgspec.structs.replace(self, repeat=0)
+
     def tuning_case(self) -> Case:
         """The eager case whose throughput decides on this one's batch size with `--bs auto`."""
-        return msgspec.structs.replace(self, backend=EAGER, compile_scope=CompileScope.NETWORK, repeat=0)
+        return msgspec.structs.replace(self.first_repeat(), backend=EAGER, compile_scope=CompileScope.NETWORK)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.analysis.cases import first_repeat, read_report_data
+from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.reproduce import of_run, shell_line
 from torchzoo.case import EAGER, Case, CompileScope, Mode
 from torchzoo.files import FileError, read_yaml
@@ -195,12 +195,12 @@ def beside_the_plan(own: Sequence[Case], run: Run) -> tuple[Run, list[str]]:
 
     models, ways = {case.model for case in own}, {case.way_label() for case in own}
     keep_if(lambda case: case.model in models, lambda case: case.model, "models")
-    keep_if(lambda case: case.way_label() in ways, first_repeat, "cases at other precisions")
+    keep_if(lambda case: case.way_label() in ways, Case.first_repeat, "cases at other precisions")
     nearest: dict[tuple[str, ...], int] = {}
     for case in run.manifest.cases:
         nearest[_identity(case)] = min(distance(case), nearest.get(_identity(case), 2))
-    keep_if(lambda case: distance(case) == nearest[_identity(case)], first_repeat, "cases at other batches")
-    ran = {first_repeat(record.case) for record in run.records}
+    keep_if(lambda case: distance(case) == nearest[_identity(case)], Case.first_repeat, "cases at other batches")
+    ran = {record.case.first_repeat() for record in run.records}
     if count := len(halves & ran):
         lines += [f"Eager of {count} of these cases was measured beside a backend, in turns in one process.", ""]
     of_plan = {case for case in ran if distance(case) < 2}
@@ -232,7 +232,7 @@ def kinds(study: Study, own: Sequence[Case], runs: Sequence[Run]) -> dict[str, l
     cases = [case for run in runs for case in run.manifest.cases]
     batches: dict[Case, set[int | None]] = {}
     for case in cases:
-        batches.setdefault(msgspec.structs.replace(first_repeat(case), batch_size=None), set()).add(case.batch_size)
+        batches.setdefault(msgspec.structs.replace(case.first_repeat(), batch_size=None), set()).add(case.batch_size)
     has_batches = any(len(some) > 1 for some in batches.values())
     has_devices = not study.several_machines and len({case.device for case in cases}) > 1
 
@@ -267,7 +267,7 @@ def _of_eager(run: Run) -> tuple[Run, set[Case]]:
         case, outcome = _eagers(record.case), record.outcome
         if isinstance(outcome, Measured) and (case not in found or isinstance(found[case].outcome, Skipped)):
             found[case] = msgspec.structs.replace(record, case=case, outcome=_eagers_half(outcome))
-            halves.add(first_repeat(case))
+            halves.add(case.first_repeat())
         elif not isinstance(outcome, Measured) and case not in found:
             why = f"with the backend {record.case.backend}, {not_measured_line(outcome)}"
             found[case] = msgspec.structs.replace(record, case=case, outcome=Skipped(reason=why))

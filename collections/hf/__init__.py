@@ -7,8 +7,8 @@ of PyTorch's own `benchmarks/dynamo` (huggingface.py there) where it has the mod
 
 What differs from the defaults: nothing is cached, except by models that generate; a configuration without a padding
 token gets token 0; no layer is left out at random (M2M100 and others leave out 5%, so that steps differ in their
-work); and where a class numbers positions from behind the padding token's number, it gets as many positions as the
-sequences need.
+work); Reformer's seeds follow from PyTorch's (`torchzoo.networks.reformer`); and where a class numbers positions from
+behind the padding token's number, it gets as many positions as the sequences need.
 
 Where `benchmarks/dynamo` does other work: it gives labels in evaluation, too, and so computes the loss there; it gives
 RoBERTa nothing but padding; its Adam is capturable and has a learning rate of 0.01 instead of 0.001 (for twelve models
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from torchzoo.case import Mode
 from torchzoo.networks.causal_lm import CausalLM
+from torchzoo.networks.reformer import seed_layers
 from torchzoo.tasks import (
     Batch,
     LanguageModel,
@@ -109,6 +110,8 @@ class FromConfig(LanguageModel):
             needed = self.length + config.pad_token_id + 1
             config.max_position_embeddings = max(config.max_position_embeddings, needed)
         network: nn.Module = getattr(transformers, self.class_name)(config)
+        if self.class_name.startswith("Reformer"):
+            seed_layers(network)
         return network
 
     def tokens(self) -> Tensor:

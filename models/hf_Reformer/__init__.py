@@ -5,16 +5,15 @@ default, with 128 buckets.
 
 In training, each layer of transformers takes two seeds from the system, one for its attention and one for its
 feed-forward part, and seeds PyTorch with them. With these seeds it computes both parts again going backward. Here each
-seed follows from the seed before it, so that two steps from the same seed hash and drop out alike (`SeededLayer`). The
-operators are the same.
+seed follows from the seed before it, so that two steps from the same seed hash and drop out alike
+(`torchzoo.networks.reformer`). The operators are the same.
 """
 
 from torch import Tensor, nn
 from transformers import ReformerConfig, ReformerForMaskedLM
 
+from torchzoo.networks.reformer import seed_layers
 from torchzoo.tasks import LanguageModel
-
-from .seeded_layer import SeededLayer
 
 
 class Model(LanguageModel):
@@ -40,8 +39,7 @@ class Model(LanguageModel):
             use_cache=False,
         )
         network = ReformerForMaskedLM(config)
-        for layer in network.reformer.encoder.layers:
-            layer.__class__ = SeededLayer  # it keeps its weights
+        seed_layers(network)
         return network
 
     def backward(self, loss: Tensor, *, retain_graph: bool = False) -> None:

@@ -11,12 +11,13 @@ from torchzoo.zoo.catalog import find_models, load_model_class
 
 
 @pytest.mark.slow
-def test_two_steps_from_the_same_seed_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["hf_Reformer", "hf:ReformerForMaskedLM"])
+def test_two_steps_from_the_same_seed_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
     seed_all = torch.manual_seed
     results = []
     for _ in range(2):
-        model: Any = load_model_class(find_models().spec("hf_Reformer"))("train", "cpu", 1)
+        model: Any = load_model_class(find_models().spec(name))("train", "cpu", 1)
         torch.manual_seed(3)
         with monkeypatch.context() as patch:
             patch.setattr(torch, "manual_seed", lambda seed: (seeds.append(seed), seed_all(seed)))

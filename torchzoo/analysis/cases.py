@@ -201,7 +201,7 @@ def read_report_data(paths: Sequence[Path]) -> ReportData:
         for result in case_results(run):
             superseded += len(found[result.case].records) if result.case in found else 0
             found[result.case] = result
-    planned = {first_repeat(case) for run in runs for case in run.manifest.cases}
+    planned = {case.first_repeat() for run in runs for case in run.manifest.cases}
     return ReportData(
         runs=runs,
         cases=tuple(found.values()),
@@ -214,8 +214,8 @@ def read_report_data(paths: Sequence[Path]) -> ReportData:
 def _repeats_not_run(run: Run, found: Mapping[Case, CaseResult]) -> int:
     """How many planned repeats of the cases that this run has measured are missing."""
     have = {record.case for result in found.values() if result.run == run.path for record in result.records}
-    cases = {first_repeat(case) for case in have}
-    return sum(case not in have and first_repeat(case) in cases for case in run.manifest.cases)
+    cases = {case.first_repeat() for case in have}
+    return sum(case not in have and case.first_repeat() in cases for case in run.manifest.cases)
 
 
 def case_results(run: Run, records: Iterable[Record] | None = None) -> list[CaseResult]:
@@ -236,13 +236,8 @@ def by_case(records: Iterable[Record]) -> dict[Case, list[Record]]:
     """Records by case, the number of the repeat set to 0, in the order in which cases first come."""
     found: dict[Case, list[Record]] = {}
     for record in records:
-        found.setdefault(first_repeat(record.case), []).append(record)
+        found.setdefault(record.case.first_repeat(), []).append(record)
     return found
-
-
-def first_repeat(case: Case) -> Case:
-    """The case with the number of its repeat set to 0: it stands for all of its repeats."""
-    return msgspec.structs.replace(case, repeat=0)
 
 
 def _check_stands_with(first: Run, other: Run) -> None:

@@ -155,7 +155,7 @@ def _ready(
         raise AgentError(agent.name, one_line(error)) from error
     planned = plan.make_plan(models, axes, found.missing, tuned_on(found.machine, axes.devices, tuned))
     if only:
-        planned = tuple(one for one in planned if msgspec.structs.replace(one.case, repeat=0) in only)
+        planned = tuple(one for one in planned if one.case.first_repeat() in only)
     settings = with_jobs(request.settings, request.jobs, axes.devices, cases=cases_in * len(planned))
     manifest = make_manifest(request, settings, found.machine, models, planned)
     done: set[Case] = set()

@@ -80,7 +80,7 @@ class TrialSession(msgspec.Struct, frozen=True, kw_only=True):
 def _repeats(manifest: Manifest) -> dict[Case, list[Case]]:
     found: dict[Case, list[Case]] = {}
     for case in manifest.cases:
-        found.setdefault(msgspec.structs.replace(case, repeat=0), []).append(case)
+        found.setdefault(case.first_repeat(), []).append(case)
     return found
 
 

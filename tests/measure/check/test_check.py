@@ -125,6 +125,15 @@ def test_nan_and_another_shape_are_incorrect(backend: Callable[..., str]) -> Non
         assert msgspec.json.decode(msgspec.json.encode(found), type=Check) == found
 
 
+def test_another_dtype_is_incorrect_however_close_the_numbers_are(backend: Callable[..., str]) -> None:
+    def widens(graph: Any, _: Any) -> Callable[..., Any]:
+        return lambda *args: tuple(output.double() for output in graph(*args))
+
+    found = check(Classifier, Mode.EVAL, backend(widens))
+    assert (found.status, all(one.is_close for one in found.comparisons)) == (CheckStatus.INCORRECT, True)
+    assert "is torch.float64, and torch.float32 in eager" in found.reason
+
+
 class Noisy(Classifier):
     """Its step draws random numbers from the seeded generators: all runs draw the same."""
 

@@ -109,12 +109,16 @@ def _judge_by_seeds(runs: Runs) -> Check:
 def _is_off_by_little(found: Check) -> bool:
     """Whether only a few gradients, or what they add to parameters, are off, and by a few times what is allowed."""
     wrong = [one for one in found.comparisons if one.is_close is False]
-    return found.status is CheckStatus.INCORRECT and all(
-        one.what in (ResultKind.GRADIENTS, ResultKind.PARAMETERS)
-        and one.tensors_wrong <= max(1, one.tensors // 10)
-        and one.error is not None
-        and one.error <= MOST_TIMES * (one.allowed or 0.0)
-        for one in wrong
+    return (
+        found.status is CheckStatus.INCORRECT
+        and bool(wrong)
+        and all(
+            one.what in (ResultKind.GRADIENTS, ResultKind.PARAMETERS)
+            and one.tensors_wrong <= max(1, one.tensors // 10)
+            and one.error is not None
+            and one.error <= MOST_TIMES * (one.allowed or 0.0)
+            for one in wrong
+        )
     )
 
 

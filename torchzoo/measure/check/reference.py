@@ -59,6 +59,17 @@ class Reference:
         theirs = _by_name((expected or self.results).values.get(kind, {}), names)
         return {name: self._error(kind, name, ours.get(name), theirs.get(name)) for name in names}
 
+    def dtypes_unlike(self, found: Results) -> dict[str, tuple[torch.dtype, torch.dtype]]:
+        """By name, the dtype of a result that is another than the reference's own, and that one."""
+        unlike = {}
+        for kind, expected in self.results.values.items():
+            ours = _by_name(found.values.get(kind, {}), list(expected))
+            for name, theirs in expected.items():
+                one = ours.get(name)
+                if isinstance(theirs, Tensor) and isinstance(one, Tensor) and one.dtype != theirs.dtype:
+                    unlike[name] = one.dtype, theirs.dtype
+        return unlike
+
     def resolution(self, kind: ResultKind, found: Results) -> dict[str, float]:
         """The part of an update's error that the dtype of the stored parameter causes, in the same units."""
         if kind is not ResultKind.PARAMETERS:

@@ -4,6 +4,7 @@ Where a model has none at fp64 (no memory for it, or operators without it), thos
 
 In evaluation the outputs are compared, and what the step changed in buffers and caches. In training these are: the
 loss, the gradients that the step leaves in `.grad` (if any), what the step added to the parameters, and the buffers.
+Each has the dtype that it has in eager.
 
 Eager runs twice, since some kernels are not deterministic. What its two runs differ by counts as rounding: a gradient
 that is zero but for rounding is another each time. Where they differ in the loss or the outputs, or in most of the
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -88,6 +89,7 @@ def judge_runs(runs: Runs) -> Check:
     else:
         found = runs.candidate(inspection)
         baseline = eager if finest else None
+    unlike = {} if is_eager else eager_reference.dtypes_unlike(found)
     by_reference = _judge(runs, reference)
     judge = partial(by_reference.judge, found, baseline=baseline, eager=None if is_eager else eager, noise=noise)
     judged = judge()
@@ -102,6 +104,8 @@ def judge_runs(runs: Runs) -> Check:
     else:
         verdict = _verdict(runs.case, comparisons, is_native_eager=is_eager and not runs.is_cast)
         verdict = said_before(why_not_fp64, verdict)
+    if unlike:
+        verdict = said_before(_say_unlike(unlike), msgspec.structs.replace(verdict, status=CheckStatus.INCORRECT))
     return said_before(said, verdict)
 
 
@@ -248,6 +252,12 @@ def _say_wrong(comparisons: Iterable[ResultComparison]) -> str:
         limits += [f"the worst of {c.tensors_wrong} of {c.tensors}"] if c.tensors_wrong > 1 else []
         said.append(f"{c.what}: {c.worst} is {error}" + (f" ({', '.join(limits)})" if limits else ""))
     return "; ".join(said)
+
+
+def _say_unlike(unlike: Mapping[str, tuple[torch.dtype, torch.dtype]]) -> str:
+    name, (ours, theirs) = next(iter(unlike.items()))
+    more = f" (one of {len(unlike)} with another dtype)" if len(unlike) > 1 else ""
+    return f"{name} is {ours}, and {theirs} in eager{more}"
 
 
 def _say_not_judged(comparisons: Iterable[ResultComparison]) -> str:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from torchzoo.case import Case
 from torchzoo.record import Failed, FailureKind, Record
 from torchzoo.run.lanes import Lane
@@ -120,7 +118,7 @@ class Leases:
             granted.append(planned)
         for planned in granted:
             del self._queue[planned.case]
-            self._kind_of[_without_repeat(planned.case)] = node.kind
+            self._kind_of[planned.case.first_repeat()] = node.kind
             node.held[planned.case] = _Held(planned, timestamp())
         return tuple(granted)
 
@@ -142,7 +140,7 @@ class Leases:
         if self._left.pop(record.case, None) is None:
             return False
         self._queue.pop(record.case, None)
-        self._has_outcome.add(_without_repeat(record.case))
+        self._has_outcome.add(record.case.first_repeat())
         return True
 
     def lose(self, name: str, why: str) -> list[Record]:
@@ -180,7 +178,7 @@ class Leases:
         """Whether the node has a lane for the case, is of its kind, and lies elsewhere if the case lost a node."""
         if not node.runs(case):
             return False
-        alone = _without_repeat(case)
+        alone = case.first_repeat()
         kind = self._kind_of.get(alone, node.kind)
         if kind != node.kind and (alone in self._has_outcome or self._is_there(kind, case)):
             return False
@@ -195,10 +193,6 @@ class Leases:
     def _died_on(self, case: Case) -> list[str]:
         history = self._returned.get(case)
         return history.died_on if history is not None else []
-
-
-def _without_repeat(case: Case) -> Case:
-    return msgspec.structs.replace(case, repeat=0)
 
 
 def _failed(held: _Held, history: _History, why: str) -> Record:

@@ -1,8 +1,9 @@
-"""Reformer's layer from transformers, with seeds that can be had again."""
+"""Reformer's layer from transformers (Kitaev et al., 2020, arXiv:2001.04451), with seeds that can be had again."""
 
 import random
 
 import torch
+from torch import nn
 from transformers.models.reformer.modeling_reformer import ReformerLayer
 
 
@@ -26,3 +27,10 @@ def next_seed(purpose: str) -> int:
     Without the purpose, the next step would begin with that part's seed.
     """
     return random.Random(f"{purpose} {torch.initial_seed()}").getrandbits(63)  # noqa: S311  no secrets here
+
+
+def seed_layers(network: nn.Module) -> None:
+    """Let the seeds of all Reformer layers of a network follow from the seed that PyTorch's generator has."""
+    for module in network.modules():
+        if type(module) is ReformerLayer:
+            module.__class__ = SeededLayer  # it keeps its weights
