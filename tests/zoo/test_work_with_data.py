@@ -26,6 +26,7 @@ def test_the_work_of_every_step_at_its_default_batch_is_in_one_of_the_files() ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+@pytest.mark.xdist_group("work_with_data")  # one after another: some need 15 GiB, and two of these do not fit
 @pytest.mark.parametrize("step", [pytest.param(step, id=f"{step.model}-{step.mode}") for step in WITH_DATA])
 def test_a_step_does_the_work_that_is_pinned(step: Step, kept_passes: KeptPasses) -> None:
     spec = CATALOG.spec(step.model)
