@@ -95,6 +95,7 @@ class ResultKind(enum.StrEnum):
     DETECTIONS = "detections"  # sets of boxes
     GRADIENTS = "gradients"
     PARAMETERS = "parameters"  # what the step added to the parameters
+    OPTIMIZER = "optimizer"  # moments and the like that an optimizer keeps
     BUFFERS = "buffers"  # running statistics
     STATE = "state"  # what a step that does not train changed in buffers and caches
 

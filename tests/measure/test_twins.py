@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from torchzoo.backends import dynamo
-from torchzoo.backends.twins import optimizers_of, twin_of, with_twins
+from torchzoo.backends.twins import TwinStep, optimizers_of, twin_of
 from torchzoo.case import Backend, Case, CompileScope, Mode
 from torchzoo.measure.variant import candidate_variant, eager_variant
 from torchzoo.model import Model
@@ -96,7 +96,7 @@ def test_moments_are_shared_and_counters_are_not(kind: type[torch.optim.Optimize
     twin = twin_of(optimizer, foreach=True, fused=False)
     assert twin["param_groups"][0]["foreach"] is twin["defaults"]["foreach"] is True
     assert not optimizer.param_groups[0]["foreach"]
-    with_twins(optimizer.step, [(optimizer, twin)])()
+    TwinStep(optimizer.step, [(optimizer, twin)])()
     for parameter, own in optimizer.state.items():
         other = twin["state"][parameter]
         assert (int(own["step"]), int(other["step"])) == (1, 2)
@@ -107,5 +107,5 @@ def test_a_twin_of_an_optimizer_that_has_not_stepped_has_a_state_of_its_own() ->
     network = nn.Linear(3, 2)
     optimizer = torch.optim.Adam(network.parameters())
     network(torch.ones(1, 3)).sum().backward()
-    with_twins(optimizer.step, [(optimizer, twin_of(optimizer))])()
+    TwinStep(optimizer.step, [(optimizer, twin_of(optimizer))])()
     assert not optimizer.state

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torchzoo.backends import NotRunnable
-from torchzoo.backends.twins import Step, optimizers_of, twin_of, with_twins
+from torchzoo.backends.twins import Step, TwinStep, optimizers_of, twin_of
 from torchzoo.case import Backend
 from torchzoo.model import Model
 
@@ -50,7 +50,7 @@ def _optimizer(model: Model, step: Step, option: str | None) -> Step:
             otherwise = f"{name} has no {option or 'foreach'} implementation for sparse gradients"
             _check_first_update(optimizer, twin, otherwise)
         twins.append((optimizer, twin))
-    return with_twins(step, twins)
+    return TwinStep(step, twins)
 
 
 def _rate_is_tensor(group: dict[str, Any]) -> bool:
@@ -90,7 +90,7 @@ def _zero_grad(model: Model, step: Step, option: str | None) -> Step:
         return zero_grad
 
     twins = [(one, {**vars(one), "zero_grad": bound(one)}) for one in _optimizers_of(model)]
-    return _if(was_reset, with_twins(step, twins), "its step does not reset gradients by its optimizers")
+    return _if(was_reset, TwinStep(step, twins), "its step does not reset gradients by its optimizers")
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:

@@ -8,7 +8,8 @@ has options and counters of its own. Moments are shared: they are not in the dev
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -49,22 +50,30 @@ def twin_of(optimizer: Optimizer, **options: Any) -> Attributes:
     }
 
 
-def with_twins(step: Step, twins: list[tuple[Optimizer, Attributes]]) -> Step:
-    """The step, during which each optimizer has other attributes. Changing them takes about a microsecond."""
+@dataclass
+class TwinStep:
+    """A step during which each optimizer has other attributes. Changing them takes about a microsecond."""
 
-    def swap() -> None:
-        for place, (optimizer, other) in enumerate(twins):
-            twins[place] = (optimizer, optimizer.__dict__)
+    step: Step
+    twins: list[tuple[Optimizer, Attributes]]
+
+    def __call__(self) -> Any:
+        self._swap()
+        try:
+            return self.step()
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for place, (optimizer, other) in enumerate(self.twins):
+            self.twins[place] = (optimizer, optimizer.__dict__)
             optimizer.__dict__ = other
 
-    def changed() -> Any:
-        swap()
-        try:
-            return step()
-        finally:
-            swap()
 
-    return changed
+def states_after(model: Model, step: Step) -> list[Mapping[Tensor, dict[str, Any]]]:
+    """What each optimizer of the model, or its twin if the step has one, keeps of each parameter."""
+    twins = {id(optimizer): twin for optimizer, twin in step.twins} if isinstance(step, TwinStep) else {}
+    return [twins.get(id(optimizer), vars(optimizer))["state"] for optimizer in optimizers_of(model)]
 
 
 def _with_own_counter(parameter: Tensor, values: dict[str, Any], *, on_device: bool) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torchzoo import backends
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.aoti import PackagedNetwork
 from torchzoo.backends.call import Call
-from torchzoo.backends.twins import optimizers_of, twin_of, with_twins
+from torchzoo.backends.twins import TwinStep, optimizers_of, twin_of
 from torchzoo.case import Backend, Case, CompileScope, Mode
 from torchzoo.measure.blocks import blocks
 from torchzoo.measure.precision import LabelNotReached
@@ -63,7 +63,7 @@ def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: 
         return Variant(name=CANDIDATE_VARIANT, step=changed, select=_selecting(model, {}))
     if case.compile_scope is CompileScope.STEP:
         twins = [(optimizer, twin_of(optimizer)) for optimizer in optimizers_of(model)]
-        compiled_step = with_twins(module.compile_step(step, case.backend), twins)
+        compiled_step = TwinStep(module.compile_step(step, case.backend), twins)
         return Variant(name=CANDIDATE_VARIANT, step=compiled_step, select=_selecting(model, {}))
     networks = model.networks()
     if not calls:

@@ -113,7 +113,7 @@ def _is_off_by_little(found: Check) -> bool:
         found.status is CheckStatus.INCORRECT
         and bool(wrong)
         and all(
-            one.what in (ResultKind.GRADIENTS, ResultKind.PARAMETERS)
+            one.what in (ResultKind.GRADIENTS, ResultKind.PARAMETERS, ResultKind.OPTIMIZER)
             and one.tensors_wrong <= max(1, one.tensors // 10)
             and one.error is not None
             and one.error <= MOST_TIMES * (one.allowed or 0.0)

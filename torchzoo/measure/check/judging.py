@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
@@ -51,7 +51,8 @@ class Judge:
     ) -> tuple[Judged, ...]:
         """What is found of each kind of result; `judge_results` explains the arguments.
 
-        An update is not known better than its gradient: it may be twice as far off (see `Reference`).
+        An update is not known better than its gradient: it may be twice as far off (see `Reference`). The same holds
+        for what an optimizer keeps, which may be its square.
         """
         found_of_kinds: list[Judged] = []
         twice_gradients: dict[str, float] = {}
@@ -65,7 +66,7 @@ class Judge:
                 eager=eager,
                 perturbed=[errors[kind] for errors in perturbed],
                 noise=(noise or {}).get(kind, {}),
-                always_allowed=twice_gradients if kind is ResultKind.PARAMETERS else {},
+                always_allowed=_by_gradient(kind, self.reference.results.values[kind], twice_gradients),
             )
             if kind is ResultKind.GRADIENTS:
                 twice_gradients = {name: 2 * allowed for name, allowed in judged.allowed.items()}
@@ -82,6 +83,15 @@ class Judge:
             cases.append(msgspec.structs.replace(self.case, precision=Precision.BF16))
         own = [r.tolerance for r in self.rules if any(map(r.matches, cases)) and (not r.what or kind in r.what)]
         return own[0] if own else tolerance_of(kind, self.precision)
+
+
+def _by_gradient(kind: ResultKind, names: Iterable[str], limits: Errors) -> Errors:
+    """By the names of a kind of result, the limits of the gradients that it is made of."""
+    if kind is ResultKind.PARAMETERS:
+        return limits
+    if kind is not ResultKind.OPTIMIZER:
+        return {}
+    return {name: limits.get(name.rpartition(".")[0], 0.0) for name in names}
 
 
 class Judged(NamedTuple):

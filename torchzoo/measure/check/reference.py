@@ -9,7 +9,7 @@ rounding, the floor is higher.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
@@ -22,7 +22,7 @@ from torchzoo.measure.check.norms import distance, finite_norm, l2_norm
 from torchzoo.measure.check.results import Results
 
 #: A norm counts as at least this part of what is usual for a tensor of that size.
-_FLOORS = {ResultKind.GRADIENTS: 1e-3, ResultKind.PARAMETERS: 1e-3, ResultKind.BUFFERS: 1e-3}
+_FLOORS = dict.fromkeys((ResultKind.GRADIENTS, ResultKind.PARAMETERS, ResultKind.OPTIMIZER, ResultKind.BUFFERS), 1e-3)
 _DEFAULT_FLOOR = 1e-6
 
 #: A gradient is zero if its norm is less than this part of what is usual: that is rounding at fp64. It sums terms that
@@ -30,7 +30,7 @@ _DEFAULT_FLOOR = 1e-6
 #: (The bias of a convolution before a batch normalization, pytorch_unet with fp16 on an H200: 5e-6 of the usual norm in
 #: eager, 5e-5 with inductor.)
 _ZERO = 1e-9
-_FLOORS_OF_ZEROS = {ResultKind.GRADIENTS: 1e-2, ResultKind.PARAMETERS: 1e-2}
+_FLOORS_OF_ZEROS = dict.fromkeys((ResultKind.GRADIENTS, ResultKind.PARAMETERS, ResultKind.OPTIMIZER), 1e-2)
 _HOST = torch.device("cpu")
 
 
@@ -46,7 +46,12 @@ class Reference:
         self._update_weights = results.update_weights
         self._update_weight_norms = {name: l2_norm(weights, device) for name, weights in self._update_weights.items()}
         self._update_weight_scale = self._scale_to_mean_one()
-        self._scales = {kind: self._scales_of(kind, values) for kind, values in results.values.items()}
+        self._scales = {
+            kind: {
+                name: scale for alike in _alike(kind, values) for name, scale in self._scales_of(kind, alike).items()
+            }
+            for kind, values in results.values.items()
+        }
 
     def errors(self, kind: ResultKind, found: Results, expected: Results | None = None) -> dict[str, float]:
         """The distance of each result of one kind from the expected one (by default from the reference's own).
@@ -136,6 +141,16 @@ class Reference:
         norm = math.hypot(*self._update_weight_norms.values())
         count = sum(weights.numel() for weights in self._update_weights.values())
         return math.sqrt(count) / norm if norm > 0 and math.isfinite(norm) else 1.0
+
+
+def _alike(kind: ResultKind, values: Mapping[str, Tensor | Detections]) -> Iterable[Mapping[str, Tensor | Detections]]:
+    """Results of one kind that are of one size usually: of optimizers, those of one key, such as `exp_avg`."""
+    if kind is not ResultKind.OPTIMIZER:
+        return (values,)
+    by_key: dict[str, dict[str, Tensor | Detections]] = {}
+    for name, value in values.items():
+        by_key.setdefault(name.rpartition(".")[2], {})[name] = value
+    return by_key.values()
 
 
 def _floor(kind: ResultKind, norm: float, usual_norm: float) -> float:

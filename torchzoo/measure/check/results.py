@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
+from torchzoo.backends.twins import COUNTER
 from torchzoo.case import ResultKind
 from torchzoo.measure.check.matching import Detections, from_dict, from_rows, is_detections
 from torchzoo.measure.check.norms import l2_norm
@@ -166,6 +169,7 @@ def collect_training(
     before: dict[str, Before],
     gradient_magnitudes: dict[int, Tensor],
     widest: torch.dtype = torch.float64,
+    optimizer_states: Iterable[Mapping[Tensor, Mapping[str, Any]]] = (),
 ) -> Results:
     """What a training step leaves behind.
 
@@ -175,6 +179,7 @@ def collect_training(
         before: what `parameters_before` gave; each is removed once its update is known.
         gradient_magnitudes: of the gradients that the optimizers were given, by the parameter's id.
         widest: gradients and updates are kept in this dtype where theirs is wider.
+        optimizer_states: what optimizers keep of each parameter, if that is compared.
     """
     values: dict[ResultKind, dict[str, Any]] = {ResultKind.LOSS: {"loss": loss.detach().to("cpu", copy=True)}}
     gradients: dict[str, Tensor] = {}
@@ -195,6 +200,8 @@ def collect_training(
         kind = ResultKind.BUFFERS if buffer.is_floating_point() else ResultKind.INTEGERS
         values.setdefault(kind, {})[name] = buffer.detach().to("cpu", copy=True)
     names = {id(parameter): name for name, parameter in named_parameters(model)}
+    for kind, name, tensor in _of_optimizers(optimizer_states, names):
+        values.setdefault(kind, {})[name] = on_host(narrowed(tensor, widest))
     update_weights = {names[key]: magnitude for key, magnitude in gradient_magnitudes.items() if key in names}
     return Results(
         values=values,
@@ -202,6 +209,42 @@ def collect_training(
         resolution=resolution,
         has_loss_scale=model.scaler is not None,
     )
+
+
+@contextlib.contextmanager
+def gradients_given_to_optimizers(widest: torch.dtype) -> Iterator[dict[int, Tensor]]:
+    """By the parameter's id, the sum of the magnitudes of all gradients that optimizers step by, on the host.
+
+    They are kept in a dtype that is no wider than `widest`.
+    """
+    found: dict[int, Tensor] = {}
+
+    def keep(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    gradient = parameter.grad.coalesce() if parameter.grad.is_sparse else parameter.grad
+                    magnitude = on_host(narrowed(gradient.abs(), widest), is_new=True)
+                    found[id(parameter)] = found[id(parameter)] + magnitude if id(parameter) in found else magnitude
+
+    handle = register_optimizer_step_pre_hook(keep)
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+def _of_optimizers(
+    states: Iterable[Mapping[Tensor, Mapping[str, Any]]], names: Mapping[int, str]
+) -> Iterator[tuple[ResultKind, str, Tensor]]:
+    """The tensors that optimizers keep, by `parameter.key`. Counters are whole numbers, whatever their dtype."""
+    for state in states:
+        for parameter, kept in state.items():
+            for key, value in kept.items():
+                if isinstance(value, Tensor) and id(parameter) in names:
+                    is_number = key != COUNTER and value.is_floating_point()
+                    kind = ResultKind.OPTIMIZER if is_number else ResultKind.INTEGERS
+                    yield kind, f"{names[id(parameter)]}.{key}", value
 
 
 def narrowed(tensor: Tensor, widest: torch.dtype) -> Tensor:

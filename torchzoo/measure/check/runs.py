@@ -27,11 +27,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves, tree_map
 
 from torchzoo import backends
-from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
+from torchzoo.backends.twins import states_after
+from torchzoo.case import Backend, Case, CompileScope, Mode, Precision, ResultKind
 from torchzoo.errors import attempt
 from torchzoo.measure.check.milder import raisable_biases, raise_biases
 from torchzoo.measure.check.norms import l2_norm
@@ -49,9 +49,8 @@ from torchzoo.measure.check.results import (
     Results,
     collect_evaluation,
     collect_training,
+    gradients_given_to_optimizers,
     named_parameters,
-    narrowed,
-    on_host,
     parameters_before,
     state_before,
 )
@@ -129,6 +128,12 @@ class Runs:
         return self.case.mode is not Mode.TRAIN and self.model_class.reference() is self.model_class
 
     @property
+    def compares_optimizer(self) -> bool:
+        """Whether what optimizers keep is compared: where the backend makes the updates, too."""
+        updates = self.case.compile_scope is CompileScope.STEP or self.case.backend.name == "optimizer"
+        return self.case.mode is Mode.TRAIN and updates
+
+    @property
     def has_native(self) -> bool:
         """Whether eager at the model's own precision says how far off the case may be.
 
@@ -176,7 +181,7 @@ class Runs:
 
         Of a quantized precision, the reference that `torchzoo.measure.check.quantized` makes.
         """
-        with _gradients_given_to_optimizers(self.widest) as magnitudes:
+        with gradients_given_to_optimizers(self.widest) as magnitudes:
             contexts = [ReplayRandomDraws(random_draws.draws)]
             return self._run(precision, contexts=contexts, gradient_magnitudes=magnitudes, is_reference=True)
 
@@ -297,7 +302,8 @@ class Runs:
                 self.draws_random |= has_drawn(before_draws, device)
         if not trains:
             return Results(values=collect_evaluation(model, outputs, state, rows=self.spec.detection_rows))
-        return collect_training(model, outputs, before, gradient_magnitudes or {}, self.widest)
+        states = states_after(model, step) if self.compares_optimizer else ()
+        return collect_training(model, outputs, before, gradient_magnitudes or {}, self.widest, states)
 
 
 def _gradients_are_finite(results: Results, device: torch.device) -> bool:
@@ -363,29 +369,6 @@ def _buffers_kept(model: Model) -> Iterator[None]:
     with torch.no_grad():
         for buffer, old in zip(buffers, before, strict=True):
             buffer.copy_(old)
-
-
-@contextlib.contextmanager
-def _gradients_given_to_optimizers(widest: torch.dtype) -> Iterator[dict[int, Tensor]]:
-    """By the parameter's id, the sum of the magnitudes of all gradients that optimizers step by, on the host.
-
-    They are kept in a dtype that is no wider than `widest`.
-    """
-    found: dict[int, Tensor] = {}
-
-    def keep(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    gradient = parameter.grad.coalesce() if parameter.grad.is_sparse else parameter.grad
-                    magnitude = on_host(narrowed(gradient.abs(), widest), is_new=True)
-                    found[id(parameter)] = found[id(parameter)] + magnitude if id(parameter) in found else magnitude
-
-    handle = register_optimizer_step_pre_hook(keep)
-    try:
-        yield found
-    finally:
-        handle.remove()
 
 
 @contextlib.contextmanager

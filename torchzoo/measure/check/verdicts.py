@@ -3,8 +3,8 @@
 Where a model has none at fp64 (no memory for it, or operators without it), those at fp32 judge coarser precisions.
 
 In evaluation the outputs are compared, and what the step changed in buffers and caches. In training these are: the
-loss, the gradients that the step leaves in `.grad` (if any), what the step added to the parameters, and the buffers.
-Each has the dtype that it has in eager.
+loss, the gradients that the step leaves in `.grad` (if any), what the step added to the parameters, the buffers, and,
+where the backend makes the updates, what optimizers keep. Each has the dtype that it has in eager.
 
 Eager runs twice, since some kernels are not deterministic. What its two runs differ by counts as rounding: a gradient
 that is zero but for rounding is another each time. Where they differ in the loss or the outputs, or in most of the
