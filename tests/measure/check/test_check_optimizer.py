@@ -1,4 +1,4 @@
-"""Where a backend makes the updates, what optimizers keep is compared, too: a wrong moment shows in later steps only."""
+"""Where a backend makes the updates, what optimizers keep is compared: a wrong moment shows in later steps only."""
 
 from __future__ import annotations
 
