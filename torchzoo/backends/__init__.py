@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from torchzoo.case import CompileScope, Mode
+from torchzoo.case import Case, CompileScope, Mode
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,3 +179,8 @@ def info(name: str) -> BackendInfo:
         package, install = LIBRARIES[name]
         return dataclasses.replace(REGISTERED_WITH_DYNAMO, package=package, install=install)
     return BACKENDS.get(name, REGISTERED_WITH_DYNAMO)
+
+
+def makes_updates(case: Case) -> bool:
+    """Whether what the case measures makes the updates of training otherwise than eager: compiled, or by other code."""
+    return case.mode is Mode.TRAIN and (case.compile_scope is CompileScope.STEP or case.backend.name == "optimizer")

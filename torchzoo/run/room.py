@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from torchzoo.backends import makes_updates
 from torchzoo.case import Case, Mode
 from torchzoo.record import Measured
 from torchzoo.run.lanes import CPU, Lane
@@ -24,6 +25,7 @@ CHECK_FACTOR = 2.0  # so much more device memory does the check need than what i
 CONTEXT_BYTES = 2**30  # device memory of a worker that has given its model up
 PEAK_MARGIN = 1.1  # so much more than at its peak so far may a worker need: compiled steps can need more than eager
 CHECK_HOST_BYTES = 32  # host memory of a check in training, per parameter: what three runs leave behind
+OPTIMIZER_HOST_BYTES = 32  # likewise, where what optimizers keep is compared, too: two moments
 USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
 MOST_ON_DEVICE = 16  # so many cases of unknown size share a device at most: a host's cores say nothing of its memory
 TRAIN_BYTES, EVAL_BYTES = 16, 4  # least bytes per parameter: the weights; in training gradients and Adam's moments too
@@ -177,7 +179,8 @@ def _host_bytes(worker: Running) -> float:
     case, spec = worker.planned.case, worker.planned.spec
     assert spec is not None
     keeps_results = worker.stage in (Stage.HOLD, Stage.CHECK) and case.mode is Mode.TRAIN and case.device != CPU
-    return worker.host_bytes + (spec.parameters * CHECK_HOST_BYTES if keeps_results else 0.0)
+    per_parameter = CHECK_HOST_BYTES + (OPTIMIZER_HOST_BYTES if makes_updates(case) else 0)
+    return worker.host_bytes + (spec.parameters * per_parameter if keeps_results else 0.0)
 
 
 def _weights_bytes(planned: PlannedCase) -> float:

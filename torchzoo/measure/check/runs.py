@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from torchzoo import backends
 from torchzoo.backends.twins import states_after
-from torchzoo.case import Backend, Case, CompileScope, Mode, Precision, ResultKind
+from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
 from torchzoo.errors import attempt
 from torchzoo.measure.check.milder import raisable_biases, raise_biases
 from torchzoo.measure.check.norms import l2_norm
@@ -126,12 +126,6 @@ class Runs:
     def compares_state(self) -> bool:
         """Whether buffers and caches are compared beside outputs: not where the reference is another network."""
         return self.case.mode is not Mode.TRAIN and self.model_class.reference() is self.model_class
-
-    @property
-    def compares_optimizer(self) -> bool:
-        """Whether what optimizers keep is compared: where the backend makes the updates, too."""
-        updates = self.case.compile_scope is CompileScope.STEP or self.case.backend.name == "optimizer"
-        return self.case.mode is Mode.TRAIN and updates
 
     @property
     def has_native(self) -> bool:
@@ -302,7 +296,7 @@ class Runs:
                 self.draws_random |= has_drawn(before_draws, device)
         if not trains:
             return Results(values=collect_evaluation(model, outputs, state, rows=self.spec.detection_rows))
-        states = states_after(model, step) if self.compares_optimizer else ()
+        states = states_after(model, step) if backends.makes_updates(case) else ()
         return collect_training(model, outputs, before, gradient_magnitudes or {}, self.widest, states)
 
 
