@@ -2,10 +2,10 @@
 
 For Hopper (sm_90), NVIDIA's assembler turns `add.s16x2` with a constant into an addition of nothing, where only the
 lower half of the result is used. Triton writes such additions for indices that fit into 16 bits. Two models of timm are
-wrong by it: in `eca_halonext26ts`, a mask that keeps a load inside its tensor; in `nfnet_l0`, which gradient of an
-average pooling an element takes. ptxas 12.8 and 12.9 do so; Triton 3.6 (torch 2.11) and 3.9 (torch 2.15) bring them
-along for Hopper. ptxas 13.4 does not. With `TRITON_PTXAS_PATH` Triton takes another one. It looks like
-https://github.com/triton-lang/triton/issues/11581.
+wrong by it: in `eca_halonext26ts`, a mask that keeps a load inside its tensor; in `nfnet_l0`, a mask by which elements
+get their part of the gradient of an average pooling. ptxas 12.8 and 12.9 do so; Triton 3.6 (torch 2.11) and 3.9
+(torch 2.15) bring them along for Hopper. ptxas 13.4 does not. With `TRITON_PTXAS_PATH` Triton takes another one. It
+looks like https://github.com/triton-lang/triton/issues/11581.
 
     python benchmarks/faults/dropped_immediate.py [PTXAS ...]
     python benchmarks/faults/dropped_immediate.py --kernels DIR  # such as /tmp/torchinductor_USER
