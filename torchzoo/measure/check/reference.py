@@ -46,12 +46,7 @@ class Reference:
         self._update_weights = results.update_weights
         self._update_weight_norms = {name: l2_norm(weights, device) for name, weights in self._update_weights.items()}
         self._update_weight_scale = self._scale_to_mean_one()
-        self._scales = {
-            kind: {
-                name: scale for alike in _alike(kind, values) for name, scale in self._scales_of(kind, alike).items()
-            }
-            for kind, values in results.values.items()
-        }
+        self._scales = {kind: self._scales_of(kind, values) for kind, values in results.values.items()}
 
     def errors(self, kind: ResultKind, found: Results, expected: Results | None = None) -> dict[str, float]:
         """The distance of each result of one kind from the expected one (by default from the reference's own).
@@ -102,6 +97,12 @@ class Reference:
         return off_by / scale if scale > 0 and math.isfinite(off_by) else math.inf
 
     def _scales_of(self, kind: ResultKind, values: Mapping[str, Tensor | Detections]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for alike in _alike(kind, values):
+            found |= self._scales_of_alike(kind, alike)
+        return found
+
+    def _scales_of_alike(self, kind: ResultKind, values: Mapping[str, Tensor | Detections]) -> dict[str, float]:
         norms = {
             name: self._finite_norm(kind, name, value)
             for name, value in values.items()
