@@ -13,12 +13,13 @@ from measuring import measure
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from torchzoo.backends import SCRATCH_VARIABLE
+from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
 from torchzoo.backends.aoti import compile_network
 from torchzoo.backends.call import Call
 from torchzoo.case import Backend, Mode
 from torchzoo.record import Compilation
 from torchzoo.settings import CacheMode
+from user_models import TINY
 
 PACKAGE = b"x" * 5000
 
@@ -64,6 +65,41 @@ def test_the_record_has_the_packages_size_and_times(
     assert [path.is_relative_to(scratch) for path in loaded_from] == [True]
     assert "TMPDIR" not in os.environ
     assert list(scratch.iterdir()) == []  # nobody holds the model any more
+
+
+TWO_CALLS = """
+    def eval_step(self):
+        x = self.batch.inputs[0]
+        return self.network(x), self.network({})
+"""
+
+
+@pytest.mark.parametrize("backend", ["aoti", "export"])
+def test_a_graph_of_one_call_is_not_measured_for_others(tmp_path: Path, loaded_from: list[Path], backend: str) -> None:
+    """AOTInductor does not look at sizes: it would read what lies behind a tensor, or leave a part of it out."""
+    with pytest.raises(NotRunnable, match=r"a tensor of 1 x 3 x 4 x 4 .* instead of a tensor of 4 x 3 x 4 x 4"):
+        measure(tmp_path / "zoo", TINY + TWO_CALLS.format("x[:1]"), backend=backend, mode=Mode.EVAL)
+    assert loaded_from == []
+    measure(tmp_path / "alike", TINY + TWO_CALLS.format("x + 1"), backend=backend, mode=Mode.EVAL)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "unlike"),
+    [
+        ((torch.ones(2), 3), (torch.zeros(2), 3), ""),
+        ((torch.ones(2), 3), (torch.ones(2), 4), "4 instead of 3"),
+        ((torch.ones(2),), (torch.ones(2).double(),), "2 (float64) instead of a tensor of 2 (float32)"),
+        ((torch.ones(2), None), (torch.ones(2), torch.ones(2)), "a tensor of 2 (float32) instead of"),
+        (([torch.ones(2)],), ([torch.ones(2), torch.ones(2)],), "other arguments are given"),
+        ((torch.ones(()), object()), (torch.ones(()), object()), ""),
+    ],
+)
+def test_calls_are_alike_in_what_a_graph_has_fixed(
+    first: tuple[Any, ...], second: tuple[Any, ...], unlike: str
+) -> None:
+    found = Call(first, {}, Tensor).difference(Call(second, {}, Tensor))
+    assert unlike in found
+    assert bool(found) == bool(unlike)
 
 
 class Branching(nn.Module):

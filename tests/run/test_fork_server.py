@@ -44,6 +44,7 @@ LEAVES = "import subprocess, threading, time\nthreading.Thread(target=time.sleep
 LEAVES += "subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
 HANGS = "import time\ntime.sleep(600)\n"
 DIES = "import os\nos._exit(3)\n"
+USES_A_DEVICE = "import torch\ntorch.cuda.is_initialized = lambda: True\n"
 
 
 @pytest.mark.slow
@@ -216,6 +217,26 @@ def test_a_library_that_replaces_a_function_of_torch_is_seen() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stderr.splitlines() == ["()", "('torch.select', 'torch.nn.functional.gelu', 'torch.Tensor.relu')"]
+
+
+def test_a_library_that_uses_the_device_is_left_to_workers_with_its_package(tmp_path: Path, temporary: Path) -> None:
+    """As torchao does, which transformers imports with its first model: no process of the server could use CUDA."""
+    package = tmp_path / "strange"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "plain.py").write_text("")
+    (package / "uses.py").write_text(USES_A_DEVICE)
+    code = """
+        from torchzoo.run.fork_server import ForkServer
+
+        server = ForkServer(["strange.plain", "strange.uses", "colorsys"])
+        server.machine_info()
+        print(server.preload, server.refused)
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=environment, timeout=120, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == ("('colorsys',) {'strange': 'its import changes the state of the device'}")
 
 
 def tell_cores(connection: Connection, _: None) -> None:

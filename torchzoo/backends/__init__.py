@@ -33,6 +33,7 @@ class BackendInfo:
     takes_autocast: bool = True  # what is compiled computes under autocast as the network does
     takes_ranks: bool = True  # it can be a part of a step that several ranks share
     takes_quantized: bool = True  # it runs networks whose weights are quantized tensors of torchao
+    takes_unlike_calls: bool = True  # what is compiled for one call of a network takes other sizes and numbers, too
     why_limited: str = ""  # the reason for all these limits
 
 
@@ -95,12 +96,14 @@ BACKENDS: dict[str, BackendInfo] = {
     "export": BackendInfo(
         module="export",
         takes_quantized=False,
+        takes_unlike_calls=False,
         modes=(Mode.EVAL,),
         why_limited="torch.export gives one forward graph of a module",
     ),
     "aoti": BackendInfo(
         module="aoti",
         takes_quantized=False,
+        takes_unlike_calls=False,
         preload=_INDUCTOR,
         modes=(Mode.EVAL,),
         takes_autocast=False,
@@ -121,6 +124,7 @@ BACKENDS: dict[str, BackendInfo] = {
     "onnxrt": BackendInfo(
         module="onnxrt",
         takes_quantized=False,
+        takes_unlike_calls=False,
         package="onnxruntime",
         install="pip install onnx onnxscript onnxruntime (onnxruntime-gpu for CUDA)",
         modes=(Mode.EVAL,),
@@ -131,6 +135,7 @@ BACKENDS: dict[str, BackendInfo] = {
     "openvino": BackendInfo(
         module="openvino",
         takes_quantized=False,
+        takes_unlike_calls=False,
         package="openvino",
         install="pip install openvino",
         modes=(Mode.EVAL,),

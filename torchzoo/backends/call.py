@@ -1,4 +1,4 @@
-"""One recorded call of a network: ahead-of-time backends compile for its inputs."""
+"""One recorded call of a network: ahead-of-time backends compile for its inputs, and for no others."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from torchzoo.backends import NotRunnable
+
+#: What an exported graph has as constants.
+_CONSTANTS = (bool, int, float, complex, str, torch.dtype, torch.device, type(None))
+
 
 @dataclass(frozen=True)
 class Call:
@@ -19,16 +24,44 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     output_type: type
+    unlike: str = ""  # how a later call in the step differs, see `difference`; empty: all calls are alike
 
     def as_kwargs(self, network: nn.Module) -> dict[str, Any]:
         """All inputs, by the names that `network.forward` gives them."""
         return dict(inspect.signature(network.forward).bind(*self.args, **self.kwargs).arguments)
+
+    def difference(self, other: Call) -> str:
+        """How another call differs in what a graph of this one has fixed, in words. Empty: in nothing of the kind.
+
+        These are the arguments that are given, the sizes and dtypes of tensors, and numbers and texts.
+        """
+        ours, structure = tree_flatten((self.args, self.kwargs))
+        theirs, other_structure = tree_flatten((other.args, other.kwargs))
+        if structure != other_structure:
+            return "other arguments are given"
+        pairs = zip(map(_fixed, ours), map(_fixed, theirs), strict=True)
+        return next((f"{second} instead of {first}" for first, second in pairs if first != second), "")
+
+    def require_alike(self, network: str, backend: str) -> None:
+        """Raise `NotRunnable` where later calls differ: a graph of this one would compute something else for them."""
+        if self.unlike:
+            raise NotRunnable(
+                f"{backend} compiles {network} for the inputs of one call, and the step also calls it with others: "
+                f"{self.unlike}"
+            )
 
     def outputs(self, network: nn.Module) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Any]]:
         """The call's output tensors, and a function that gives such tensors the structure that the network returns."""
         with torch.no_grad():
             leaves, structure = tree_flatten(network(*self.args, **self.kwargs))
         return leaves, lambda tensors: tree_unflatten(tensors, structure)
+
+
+def _fixed(leaf: Any) -> str:
+    if isinstance(leaf, Tensor):
+        sizes = " x ".join(map(str, leaf.shape)) or "one number"
+        return f"a tensor of {sizes} ({str(leaf.dtype).removeprefix('torch.')})"
+    return repr(leaf) if isinstance(leaf, _CONSTANTS) else type(leaf).__name__
 
 
 def tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:

@@ -35,7 +35,7 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
     def run(*args: Any, **kwargs: Any) -> Any:
         arrays = [tensor.numpy() for tensor in tensors(args, kwargs)]
         with _RecordFunctionFast("openvino::run"):  # the profiler sees no operators in there
-            results = compiled(arrays, share_inputs=True, share_outputs=True)
+            results = compiled(arrays, share_inputs=True)  # outputs are copies: the next call would write over its own
         return rebuild([torch.from_numpy(results[index]) for index in range(len(results))])
 
     return run

@@ -79,7 +79,7 @@ def package(fresh: Fresh) -> Packages:
     """Make AOTInductor's packages of the networks that the step calls.
 
     Raises:
-        NotRunnable: it calls none.
+        NotRunnable: it calls none, or one of them with other inputs each time.
     """
     import torch
 
@@ -94,6 +94,7 @@ def package(fresh: Fresh) -> Packages:
     began_s = time.perf_counter()
     networks = built.model.networks()
     for name, call in calls.items():
+        call.require_alike(name, "aoti")
         path = _package_path(fresh, list(networks).index(name))
         path.parent.mkdir(parents=True)
         with torch.no_grad():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -210,7 +210,7 @@ def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
     calls: dict[str, Call] = {}
     with contextlib.ExitStack() as stack:
         for name, network in model.networks().items():
-            stack.enter_context(_recording(network, partial(calls.setdefault, name)))
+            stack.enter_context(_recording(network, partial(_keep, calls, name)))
         dtypes = stack.enter_context(_OperatorDtypes())
         result = step()
     return Inspection(
@@ -221,6 +221,13 @@ def inspect_step(model: Model, step: Callable[[], Any]) -> Inspection:
         uses_cpu_threads=dtypes.uses_cpu_threads,
         result_is_finite=is_finite(result),
     )
+
+
+def _keep(calls: dict[str, Call], name: str, call: Call) -> None:
+    """Keep the first call of a network, and how a later one differs from it."""
+    first = calls.setdefault(name, call)
+    if not first.unlike:
+        calls[name] = replace(first, unlike=first.difference(call))
 
 
 @contextlib.contextmanager

@@ -55,7 +55,8 @@ def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: 
     Raises:
         LabelNotReached: the step calls no network, or the backend made its own copy of trainable weights.
         NotRunnable: the model has nothing that the backend would change; or the blocks are to be compiled, and the
-            networks have no repeated blocks.
+            networks have no repeated blocks; or the backend compiles for the inputs of one call, and the step has
+            calls with others.
     """
     info, module = backends.info(case.backend.name), backend_module(case)
     if info.changes_step:
@@ -74,6 +75,10 @@ def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: 
             raise NotRunnable("its networks have no repeated blocks, which are what is compiled with this scope")
         by_block = {block: module.compile_block(block, case.backend, case.parallel) for block in repeated}
         return Variant(name=CANDIDATE_VARIANT, step=step, select=_selecting(model, by_block))
+    if not info.takes_unlike_calls:
+        for name, call in calls.items():
+            assert call is not None, f"{case.backend} needs the calls that were recorded"
+            call.require_alike(name, str(case.backend))
     made = {name: _compile(module, networks[name], call, case.backend, model.mode) for name, call in calls.items()}
     # Functions, even where they are modules: a module's attribute would become its child.
     functions = {networks[name]: partial(compiled) for name, compiled in made.items()}

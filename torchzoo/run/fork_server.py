@@ -59,8 +59,8 @@ class ForkServer:
     """A process that has loaded torch and libraries. A worker forked from it starts in a fraction of a second.
 
     Each library is proved harmless while the server loads it. Settings that it changes are put back. If it ends the
-    server, takes too long, replaces a function of PyTorch, or changes a thread, a file or a process that others would
-    inherit, the server is started anew without it, and the workers of its models import it themselves.
+    server, takes too long, replaces a function of PyTorch, uses a device, or changes a thread, a file or a process that
+    others would inherit, the server is started anew without it, and the workers of its models import it themselves.
 
     The server never touches a device. PyTorch initialises CUDA when it counts devices, and then no forked child can use
     CUDA; `PYTORCH_NVML_BASED_CUDA_CHECK` prevents that. On a platform without forkserver, workers are spawned and

@@ -29,9 +29,12 @@ from torchzoo.run.fork_server import Loaded
 from torchzoo.run.prctl import adopt_orphans, end_with_parent
 from torchzoo.run.worker import PRELOAD_VARIABLE, REPORT_VARIABLE
 
+#: What an import has done after which no process of the server can use the device.
+USED_ACCELERATOR = "the state of the device"
+
 
 class Inherited:
-    """What workers would inherit: settings, functions of torch, threads of Python, open files, child processes."""
+    """What workers would inherit: settings, functions of torch, threads, open files, child processes, a used device."""
 
     def __init__(self) -> None:
         self.settings = GlobalState()
@@ -51,6 +54,8 @@ class Inherited:
             found.append("the open files")
         if psutil.Process().children():
             found.append("the processes")
+        if _has_used_accelerator():
+            found.append(USED_ACCELERATOR)
         return tuple(found)
 
 
@@ -73,7 +78,9 @@ def load(names: list[str], report: Path | None) -> None:
             known = PUT_BACK_BY_SERVER.get(package, ())
             PUT_BACK_BY_SERVER[package] = tuple(dict.fromkeys([*known, *put_back]))
         changed = before.changes()
-        _tell(report, Loaded(library=library, is_over=True, changed=changed))
+        # One that uses the device does so for a library of its own, and then the rest of its package does, too.
+        culprit = module.partition(".")[0] if USED_ACCELERATOR in changed else library
+        _tell(report, Loaded(library=culprit, is_over=True, changed=changed))
         if changed:
             reaper.kill_all(os.getpid())
 
@@ -108,6 +115,17 @@ def _functions_of_torch() -> dict[str, object]:
 def _is_torchs(function: object) -> bool:
     """Whether PyTorch itself put it there, as Dynamo does when it is imported."""
     return str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
+
+
+def _has_used_accelerator() -> bool:
+    """Whether something in this process has used the device: CUDA can't be used in its forks then."""
+    import torch
+
+    accelerator = torch.accelerator.current_accelerator(check_available=False)
+    if accelerator is None:
+        return False
+    is_initialized = getattr(torch.get_device_module(accelerator), "is_initialized", None)
+    return is_initialized is not None and bool(is_initialized())
 
 
 def _open_files() -> set[str]:

@@ -35,6 +35,7 @@ from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
 from torchzoo.errors import attempt
 from torchzoo.measure.check.milder import raisable_biases, raise_biases
 from torchzoo.measure.check.norms import l2_norm
+from torchzoo.measure.check.on_host import activations_on_host
 from torchzoo.measure.check.quantized import fake_quantizations, keep_fake_quantization_single, quantize_reference
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
@@ -50,10 +51,10 @@ from torchzoo.measure.check.results import (
     collect_evaluation,
     collect_training,
     gradients_given_to_optimizers,
-    named_parameters,
     parameters_before,
     state_before,
 )
+from torchzoo.measure.check.rounding import perturb_weights, perturbed_activations
 from torchzoo.measure.check.tf32 import RoundedProducts
 from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
@@ -61,7 +62,6 @@ from torchzoo.measure.global_state import keeping_state
 from torchzoo.measure.lending import Lending
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
-from torchzoo.measure.quantization import is_quantized_tensor
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
 from torchzoo.zoo.spec import ModelSpec
@@ -170,13 +170,16 @@ class Runs:
         """Eager at the model's own precision, with the same random numbers."""
         return self._run(Precision.DEFAULT, contexts=[ReplayRandomDraws(random_draws.draws)])
 
-    def reference(self, precision: Precision, random_draws: RecordRandomDraws) -> Results:
+    def reference(
+        self, precision: Precision, random_draws: RecordRandomDraws, *, activations_go_to_host: bool = False
+    ) -> Results:
         """Eager at fp64, tensors that the step makes included, with the same random numbers; or at fp32.
 
         Of a quantized precision, the reference that `torchzoo.measure.check.quantized` makes.
         """
         with gradients_given_to_optimizers(self.widest) as magnitudes:
-            contexts = [ReplayRandomDraws(random_draws.draws)]
+            contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws)]
+            contexts += [activations_on_host()] if activations_go_to_host else []
             return self._run(precision, contexts=contexts, gradient_magnitudes=magnitudes, is_reference=True)
 
     def perturbed(self, random_draws: RecordRandomDraws, seed: int) -> Results:
@@ -188,6 +191,26 @@ class Runs:
         if self.arithmetic is Precision.TF32:
             contexts.append(RoundedProducts())  # type: ignore[no-untyped-call]
         return self._run(self.case.precision, contexts=contexts, perturbation_seed=seed)
+
+    @property
+    def keeps_coarse_activations(self) -> bool:
+        """Whether the backward pass may read activations that are rounded to a dtype of 16 bits."""
+        is_coarse = self.arithmetic not in (Precision.FP64, Precision.FP32, Precision.TF32)
+        return is_coarse and self.case.mode is Mode.TRAIN
+
+    def perturbed_backward(self, random_draws: RecordRandomDraws, seed: int) -> Results | None:
+        """The same as eager, but the backward pass reads activations that were changed as by rounding.
+
+        None where the step allows no such change.
+        """
+        changed = perturbed_activations(PERTURBATIONS[self.arithmetic], seed)
+        contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws), changed]
+        results = attempt(lambda: self._run(self.case.precision, contexts=contexts))
+        if isinstance(results, RuntimeError) and "saved tensor hooks" in str(results):
+            return None
+        if isinstance(results, Exception):
+            raise results
+        return results
 
     def candidate(self, inspection: Inspection) -> Results:
         """The case's backend, given the calls that the inspection saw.
@@ -273,7 +296,7 @@ class Runs:
         if model.scaler is not None:
             model.scaler = torch.amp.GradScaler(device.type, init_scale=self.loss_scale)
         if perturbation_seed is not None:
-            _perturb_weights(model, PERTURBATIONS[self.arithmetic], perturbation_seed)
+            perturb_weights(model, PERTURBATIONS[self.arithmetic], perturbation_seed)
         trains = case.mode is Mode.TRAIN
         before = parameters_before(model) if trains else {}
         state = state_before(model) if self.compares_state else None
@@ -340,18 +363,6 @@ def _cast_attributes(model: Model) -> None:
     for name, value in vars(model).items():
         if any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
             setattr(model, name, tree_map(cast, value))
-
-
-@torch.no_grad()
-def _perturb_weights(model: Model, epsilon: float, seed: int) -> None:
-    """Change every weight (of a model without weights: its data) by `epsilon`, relatively, up, down or not at all."""
-    weights = [parameter for _, parameter in named_parameters(model) if not is_quantized_tensor(parameter)]
-    tensors: list[Any] = weights or tree_leaves(model.batch)
-    generator = torch.Generator().manual_seed(seed)
-    for tensor in tensors:
-        if isinstance(tensor, Tensor) and tensor.is_floating_point():
-            signs = torch.randint(-1, 2, tensor.shape, generator=generator, dtype=torch.int8, device="cpu")
-            tensor.mul_(1 + epsilon * signs.to(tensor.device, tensor.dtype))
 
 
 @contextlib.contextmanager

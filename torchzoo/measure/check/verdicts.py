@@ -93,10 +93,15 @@ def judge_runs(runs: Runs) -> Check:
     by_reference = _judge(runs, reference)
     judge = partial(by_reference.judge, found, baseline=baseline, eager=None if is_eager else eager, noise=noise)
     judged = judge()
-    if any(one.comparison.is_close is False for one in judged):
+    if _looks_wrong(judged):
         _require_host_memory(eager, MEMORY_OF_PERTURBED)
         seeds = range(PERTURBED_RUNS)
-        judged = judge(perturbed=[by_reference.distances(runs.perturbed(random_draws, seed), eager) for seed in seeds])
+        by_rounding = [by_reference.distances(runs.perturbed(random_draws, seed), eager) for seed in seeds]
+        judged = judge(perturbed=by_rounding)
+        if _looks_wrong(judged) and runs.keeps_coarse_activations:
+            changed = filter(None, (runs.perturbed_backward(random_draws, seed) for seed in seeds))
+            by_rounding += [by_reference.distances(run, eager) for run in changed]
+            judged = judge(perturbed=by_rounding)
     runs.amplifies_rounding = any(map(_amplifies_rounding, judged))
     comparisons = _comparisons(judged)
     if finest is None:
@@ -117,6 +122,10 @@ def said_before(words: str, check: Check) -> Check:
 def is_open(comparison: ResultComparison) -> bool:
     """Whether there is nothing to judge many tensors of a kind by."""
     return comparison.tensors_not_judged > MOST_NOT_JUDGED * comparison.tensors
+
+
+def _looks_wrong(judged: Iterable[Judged]) -> bool:
+    return any(one.comparison.is_close is False for one in judged)
 
 
 def _amplifies_rounding(judged: Judged) -> bool:
@@ -181,7 +190,7 @@ def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> R
         torch.OutOfMemoryError: the device has too little memory, but other cases hold some of it. Then the case has
             failed, and the scheduler runs it once more, alone.
     """
-    results = attempt(lambda: runs.reference(precision, random_draws))
+    results = _run_reference(precision, runs, random_draws)
     if isinstance(results, CanNotCompare):
         raise results
     if isinstance(results, torch.OutOfMemoryError) and held_by_others(runs.device) > OTHERS_BYTES:
@@ -198,6 +207,21 @@ def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> R
     return (
         f"in {precision} it gives NaN" if any(math.isnan(l2_norm(leaf, runs.device)) for leaf in floating) else results
     )
+
+
+def _run_reference(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> Results | Exception:
+    """The results at a precision, or what it raises.
+
+    A training step that the device has too little memory for runs once more, with its activations in the host's memory.
+    """
+    results = attempt(lambda: runs.reference(precision, random_draws))
+    if not isinstance(results, torch.OutOfMemoryError) or runs.case.mode is not Mode.TRAIN:
+        return results
+    no_memory = results.with_traceback(None)  # the frames of a traceback hold the model
+    del results
+    free_memory(runs.device)
+    again = attempt(lambda: runs.reference(precision, random_draws, activations_go_to_host=True))
+    return again if isinstance(again, Results | CanNotCompare) else no_memory
 
 
 def _verdict(case: Case, comparisons: tuple[ResultComparison, ...], *, is_native_eager: bool) -> Check:

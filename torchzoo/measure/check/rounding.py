@@ -1,0 +1,70 @@
+"""What rounding may do to results: eager with other weights, or with a backward pass that reads other activations.
+
+The weights are changed by one unit in the last place. Then everything that depends on them is off by rounding, but the
+backward pass still reads what the forward pass has computed.
+
+In compiled code it may read something else. A kernel keeps a result in fp32, takes its mean from there, and stores it
+in float16 for the backward pass. What is stored, less this mean, does not sum to zero. In eager it does, since there
+both are of the rounded numbers. The gradient of a bias before a normalization is such a sum. It is zero but for
+rounding, and compiled code may leave a hundred times as much of it as eager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from torchzoo.measure.check.results import named_parameters
+from torchzoo.measure.quantization import is_quantized_tensor
+from torchzoo.model import Model
+
+#: Changes of so many numbers are drawn, and larger tensors take them again: a prime, so that rows get others.
+_DRAWN = 1_000_003
+
+_COARSE = (torch.float16, torch.bfloat16)
+
+
+@torch.no_grad()
+def perturb_weights(model: Model, epsilon: float, seed: int) -> None:
+    """Change every weight (of a model without weights: its data) by `epsilon`, relatively, up, down or not at all."""
+    weights = [parameter for _, parameter in named_parameters(model) if not is_quantized_tensor(parameter)]
+    tensors: list[Any] = weights or tree_leaves(model.batch)
+    generator = torch.Generator().manual_seed(seed)
+    for tensor in tensors:
+        if isinstance(tensor, Tensor) and tensor.is_floating_point():
+            signs = torch.randint(-1, 2, tensor.shape, generator=generator, dtype=torch.int8, device="cpu")
+            tensor.mul_(1 + epsilon * signs.to(tensor.device, tensor.dtype))
+
+
+@contextlib.contextmanager
+def perturbed_activations(epsilon: float, seed: int) -> Iterator[None]:
+    """Let the backward pass read each activation in float16 or bfloat16 changed by `epsilon`, as weights are.
+
+    The forward pass computes with what it has. The step raises a RuntimeError where it uses `torch.func`, which allows
+    no such change.
+    """
+    signs = torch.from_numpy(np.random.default_rng(seed).integers(-1, 2, _DRAWN, dtype=np.int8))
+    by_device: dict[torch.device, Tensor] = {}
+    read = 0
+
+    @torch.no_grad()
+    def reread(saved: Tensor) -> Tensor:
+        nonlocal read
+        if saved.dtype not in _COARSE or saved.layout is not torch.strided or is_quantized_tensor(saved):
+            return saved
+        if saved.device not in by_device:
+            by_device[saved.device] = signs.to(saved.device)
+        read += 1
+        drawn = by_device[saved.device].roll(read)
+        times = -(-saved.numel() // _DRAWN)
+        changes = drawn.repeat(times)[: saved.numel()].view(saved.shape)
+        return saved.clone().mul_(1 + epsilon * changes.to(saved.dtype))
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved.detach(), reread):
+        yield
