@@ -107,7 +107,8 @@ def test_other_precisions_keep_what_they_computed(precision: Precision) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_backward_pass_alone_reads_other_numbers(dtype: torch.dtype) -> None:
-    x = torch.linspace(1, 2, 4096, dtype=dtype, requires_grad=True)
+    parameter = torch.linspace(1, 2, 4096, dtype=dtype, requires_grad=True)
+    x = parameter.clone()
     epsilon = torch.finfo(dtype).eps
     gradients = []
     for seed in (0, 0, 1):
@@ -121,6 +122,9 @@ def test_the_backward_pass_alone_reads_other_numbers(dtype: torch.dtype) -> None
     off = (first.double() / (2 * x.detach().double()) - 1).abs()
     assert 0.3 < (off > 0).double().mean() < 0.9
     assert off.max() <= 2 * epsilon
+    with perturbed_activations(epsilon, 0):
+        (of_parameter,) = torch.autograd.grad((parameter * parameter).sum(), parameter)
+    assert torch.equal(of_parameter, 2 * parameter)
 
 
 def test_single_precision_and_gradients_of_gradients_stay() -> None:

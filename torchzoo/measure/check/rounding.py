@@ -46,17 +46,23 @@ def perturb_weights(model: Model, epsilon: float, seed: int) -> None:
 def perturbed_activations(epsilon: float, seed: int) -> Iterator[None]:
     """Let the backward pass read each activation in float16 or bfloat16 changed by `epsilon`, as weights are.
 
-    The forward pass computes with what it has. The step raises a RuntimeError where it uses `torch.func`, which allows
-    no such change.
+    The forward pass computes with what it has, and parameters stay. The step raises a RuntimeError where it uses
+    `torch.func`, which allows no such change.
     """
     signs = torch.from_numpy(np.random.default_rng(seed).integers(-1, 2, _DRAWN, dtype=np.int8))
     by_device: dict[torch.device, Tensor] = {}
-    read = 0
+    read = 0  # so many times until now: each reading begins at another one of the signs
+
+    def keep(tensor: Tensor) -> tuple[Tensor, bool]:
+        is_parameter = tensor.is_leaf and tensor.requires_grad
+        is_coarse = tensor.dtype in _COARSE and tensor.layout is torch.strided and not is_quantized_tensor(tensor)
+        return tensor.detach(), is_coarse and not is_parameter
 
     @torch.no_grad()
-    def reread(saved: Tensor) -> Tensor:
+    def reread(kept: tuple[Tensor, bool]) -> Tensor:
         nonlocal read
-        if saved.dtype not in _COARSE or saved.layout is not torch.strided or is_quantized_tensor(saved):
+        saved, is_activation = kept
+        if not is_activation:
             return saved
         if saved.device not in by_device:
             by_device[saved.device] = signs.to(saved.device)
@@ -66,5 +72,5 @@ def perturbed_activations(epsilon: float, seed: int) -> Iterator[None]:
         changes = drawn.repeat(times)[: saved.numel()].view(saved.shape)
         return saved.clone().mul_(1 + epsilon * changes.to(saved.dtype))
 
-    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved.detach(), reread):
+    with torch.autograd.graph.saved_tensors_hooks(keep, reread):
         yield
