@@ -37,6 +37,7 @@ class FailureKind(enum.StrEnum):
     CRASHED = "crashed"
     NOT_FINITE = "not_finite"  # NaN or infinity in training, by the backend alone: eager stays finite
     ERROR = "error"
+    INTERRUPTED = "interrupted"  # of the run, after the case was timed: a run that goes on measures it once more
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):

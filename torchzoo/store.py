@@ -49,6 +49,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     joined: tuple[Run, ...] = ()  # the runs that this one was put together from
 
     @property
+    def finished(self) -> set[Case]:
+        """The cases that need not run when the run goes on."""
+        return {r.case for r in self.records if r.failure is None or r.failure.kind is not FailureKind.INTERRUPTED}
+
+    @property
     def parts(self) -> tuple[Run, ...]:
         """The runs as they were read: those that were joined, or this one."""
         return self.joined or (self,)

@@ -176,7 +176,7 @@ def is_measured(folder: Path) -> bool:
     if not (folder / "run.json").is_file():
         return False
     run = read_run(folder)
-    return {record.case for record in run.records} >= set(run.manifest.cases)
+    return run.finished >= set(run.manifest.cases)
 
 
 def run_of(root: Path, stamp: str) -> Run:

@@ -164,7 +164,7 @@ def _ready(
         before = read_run(store.path)
         check_same_machine(before, found.machine.environment)
         manifest = _grown(before.manifest, manifest) if grows else before.manifest
-        done = {record.case for record in before.records}
+        done = before.finished
         is_kept = manifest == before.manifest
     to_do = set(manifest.cases) - done
     left = tuple(one for one in planned if one.case in to_do)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from torchzoo.case import EAGER, Case, Mode
-from torchzoo.record import Failed, FailureKind, Record
+from torchzoo.record import Failed, FailureKind, Outcome, Record
 from torchzoo.run.failures import died, log_tail
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
@@ -76,7 +76,11 @@ class Scheduler:
     def run(self, plan: Plan) -> Iterator[Record]:
         """Yield the record of each case when its outcome is known. What a case does never raises here.
 
-        If the caller leaves early (an interrupt), all workers are killed.
+        At an interrupt the cases come that have been timed and were not done yet. Whatever ends it, all workers are
+        killed.
+
+        Raises:
+            KeyboardInterrupt: the workers' `wait` did.
         """
         with contextlib.closing(self.run_planned(plan)) as finished:
             for _, record in finished:
@@ -108,6 +112,9 @@ class Scheduler:
                 self._allow_for_a_stop(seen_s - before_s - wait_s)
                 self._kill_late()
                 yield from self._finish(queue)
+        except KeyboardInterrupt:
+            yield from self._timed_until_now()
+            raise
         finally:
             for ticket in list(self.running):
                 self.workers.kill(ticket)
@@ -298,20 +305,33 @@ class Scheduler:
                 queue.append((worker.planned, True))
                 continue
             self.room.learn(worker)
-            record = Record(
-                case=worker.planned.case,
-                outcome=worker.final(worker.outcome),
-                started_at=worker.started_at,
-                finished_at=timestamp(),
-                lane=worker.lane.name,
-                paused_s=worker.paused_s,
-            )
-            yield worker.planned, record
+            yield worker.planned, _record(worker, worker.final(worker.outcome))
+
+    def _timed_until_now(self) -> Iterator[tuple[PlannedCase, Record]]:
+        """The records of the cases that an interrupt ends after their timing."""
+        text = "the run was interrupted; when it goes on, this case is measured once more"
+        for worker in self.running.values():
+            outcome = None if self._should_retry(worker) else worker.outcome
+            if outcome is None:
+                outcome = Failed(kind=FailureKind.INTERRUPTED, stage=worker.stage, message=text, log=str(worker.log))
+            if worker.timed is not None:
+                yield worker.planned, _record(worker, worker.final(outcome))
 
     def _should_retry(self, worker: Running) -> bool:
         """A case that ran out of device memory beside siblings runs once more, alone, never with a smaller batch."""
         is_oom = isinstance(worker.outcome, Failed) and worker.outcome.kind is FailureKind.OOM_DEVICE
         return is_oom and worker.had_siblings and not worker.is_retry
+
+
+def _record(worker: Running, outcome: Outcome) -> Record:
+    return Record(
+        case=worker.planned.case,
+        outcome=outcome,
+        started_at=worker.started_at,
+        finished_at=timestamp(),
+        lane=worker.lane.name,
+        paused_s=worker.paused_s,
+    )
 
 
 def record_of_resolved(planned: PlannedCase) -> Record:

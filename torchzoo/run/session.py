@@ -141,7 +141,7 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of a run that was cut short."""
 
     done: tuple[Record, ...]
-    cases: tuple[Case, ...]  # without a record
+    cases: tuple[Case, ...]  # without a record, or with one that an interrupt cut short
     models: Models  # of these cases
 
     def plan(self, lacking: dict[str, str]) -> Plan:
@@ -157,7 +157,8 @@ def rest_of(run: Run, *, retry_failed: bool) -> Rest:
         StoreError: a model is no longer there.
         CatalogError: a folder of models is no longer there.
     """
-    done = tuple(record for record in run.records if not (retry_failed and record.failure))
+    finished = run.finished
+    done = tuple(r for r in run.records if r.case in finished and not (retry_failed and r.failure))
     have_record = {record.case for record in done}
     cases = tuple(case for case in run.manifest.cases if case not in have_record)
     catalog = find_models(map(Path, run.manifest.models_dirs))
@@ -169,7 +170,7 @@ def rest_of(run: Run, *, retry_failed: bool) -> Rest:
 
 
 def resumed_run(run: Run, *, retry_failed: bool) -> Session:
-    """The cases of `run` that have no record yet, under the settings that the run began with.
+    """The cases of `run` that are not finished yet, under the settings that the run began with.
 
     Args:
         run: what was read from the run's folder.

@@ -69,7 +69,7 @@ def recovered(run: Path) -> Iterator[Record]:
         return
     with contextlib.suppress(StoreError):  # whoever reads the run next says what is wrong with it
         found = read_run(run)
-        without = set(found.manifest.cases) - {record.case for record in found.records}
+        without = set(found.manifest.cases) - found.finished
         for box in boxes:
             for line in Inbox(box).lines():
                 answer = _answer_of(line)
