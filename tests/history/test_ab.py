@@ -140,6 +140,7 @@ def processes_of(parent: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(parent.pid).children(recursive=True)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("run")
 def test_both_sides_are_runs_of_their_own_and_kill_9_loses_nothing(tmp_path: Path) -> None:
     """A setting that only the candidate has breaks one model there; the other is measured on both sides."""

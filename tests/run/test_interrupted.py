@@ -83,6 +83,7 @@ def test_what_a_worker_said_before_the_interrupt_holds_unless_it_is_tried_again(
     assert failure.kind == kind
 
 
+@pytest.mark.slow
 def test_the_times_are_in_the_run_and_resume_measures_the_case_once_more(tmp_path: Path) -> None:
     flag, begun, path = tmp_path / "flag", tmp_path / "begun", tmp_path / "run"
     flag.touch()

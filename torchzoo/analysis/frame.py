@@ -66,7 +66,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("repeats", WHOLE, "processes that were to measure the case and have a record"),
     Column("outcome", TEXT, "measured, checked, skipped or failed; of repeats, failed where one failed"),
     Column("reason", TEXT, "why it was skipped, failed, or is incorrect"),
-    Column("failure_kind", TEXT, "oom_device, oom_host, timeout, crashed or error"),
+    Column("failure_kind", TEXT, "oom_device, oom_host, timeout, crashed, not_finite, interrupted or error"),
     Column("failure_stage", TEXT, "stage in which it failed"),
     Column("failure_message", TEXT, "the error in one line"),
     *_with_interval("eager_latency_s", f"eager: {LATENCY}"),
