@@ -79,7 +79,7 @@ def package(fresh: Fresh) -> Packages:
     """Make AOTInductor's packages of the networks that the step calls.
 
     Raises:
-        NotRunnable: it calls none, or one of them with other inputs each time.
+        NotRunnable: it calls none, or one of them with inputs of several sizes or with other numbers.
     """
     import torch
 

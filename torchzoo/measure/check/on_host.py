@@ -21,7 +21,9 @@ LEFT_FREE_BYTES = 16 * 2**30
 def activations_on_host() -> Iterator[None]:
     """Let autograd keep in the host's memory what the backward pass reads. Numbers do not change.
 
-    The step raises MemoryError where the host has too little of it, and RuntimeError where it uses `torch.func`.
+    `torch.autograd.graph.save_on_cpu` does so with every tensor, parameters too, until the host's memory is full: then
+    the kernel ends the process. This leaves some memory free. The step raises MemoryError where the host has too little
+    of it, and RuntimeError where it uses `torch.func`.
     """
 
     def keep(tensor: Tensor) -> tuple[torch.device, Tensor]:

@@ -46,8 +46,9 @@ def perturb_weights(model: Model, epsilon: float, seed: int) -> None:
 def perturbed_activations(epsilon: float, seed: int) -> Iterator[None]:
     """Let the backward pass read each activation in float16 or bfloat16 changed by `epsilon`, as weights are.
 
-    The forward pass computes with what it has, and parameters stay. The step raises a RuntimeError where it uses
-    `torch.func`, which allows no such change.
+    The forward pass computes with what it has, and parameters stay. The changes are NumPy's, drawn before the step: a
+    random operator of PyTorch in the step would be taken for the model's own and replayed. The step raises a
+    RuntimeError where it uses `torch.func`, which allows no such change.
     """
     signs = torch.from_numpy(np.random.default_rng(seed).integers(-1, 2, _DRAWN, dtype=np.int8))
     by_device: dict[torch.device, Tensor] = {}
