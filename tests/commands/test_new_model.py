@@ -124,7 +124,7 @@ def test_outside_a_checkout_it_is_written_into_the_current_folder(
         (
             TINY + "\n    def train_step(self):\n        return self.forward().sum().detach()\n",
             GOOD,
-            "train: a train step changes none of the 4 trainable parameters: it needs self.backward(loss)",
+            "train: 4 train steps change none of the 4 trainable parameters: a step needs self.backward(loss)",
         ),
         (
             TINY.replace("SupervisedModel", "NetworkModel"),

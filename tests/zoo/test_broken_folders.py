@@ -42,8 +42,9 @@ def broken(root: Path, code: str = TINY, metadata: str = GOOD) -> list[str]:
         (TINY + BUILD + "self.network.unused = nn.Parameter(torch.ones(1))\n", "unchanged_parameters: {'*unused': so}"),
         (TINY + BUILD + "self.network[0].bias.requires_grad = False\n", GOOD),
         (TINY + TRAIN + "return loss + 0 * loss.item()\n", GOOD + "syncs: {train: so}\n"),
+        (TINY + BUILD + "for weight in self.network[-1].parameters(): weight.data.zero_()\n", GOOD),
     ],
-    ids=["plain", "other weights in evaluation", "unchanged", "frozen", "waiting"],
+    ids=["plain", "other weights in evaluation", "unchanged", "frozen", "waiting", "a head of zeros"],
 )
 def test_a_folder_may(tmp_path: Path, code: str, metadata: str) -> None:
     metadata = metadata if metadata.startswith(GOOD) else GOOD.replace("74", "75") + metadata
@@ -112,7 +113,7 @@ def test_a_models_own_rules_come_before_those_of_its_limits(tmp_path: Path) -> N
         (
             TINY + BUILD + "self.network.unused = nn.Parameter(torch.ones(1))\n",
             GOOD.replace("74", "75"),
-            ["train: a train step does not change network.unused"],
+            ["train: 4 train steps do not change network.unused"],
         ),
         (TINY + TRAIN + "return loss.unsqueeze(0)\n", GOOD, ["train: the loss has 1 dimensions"]),
         (TINY + TRAIN + "return loss.requires_grad_()\n", GOOD, ["train: the loss is not detached"]),

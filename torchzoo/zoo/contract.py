@@ -48,6 +48,10 @@ INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "ate
 #: It waits unless all is in bfloat16: for other dtypes CUDA has no kernel, and the host reads where each group ends.
 GROUPED_PRODUCT = "aten::_grouped_mm"
 
+#: In so many training steps each trainable parameter has changed. The first may change few: a head, or the last layer
+#: of a residual branch, often begins with zeros, and what stands before it has no gradient until it has changed.
+FEW_STEPS = 4
+
 
 def take_step(model: Model) -> Any:
     """One step in the mode that the model was built for. Returns the loss, or the outputs."""
@@ -194,8 +198,8 @@ def check_batch(model: Model, spec: ModelSpec) -> list[str]:
 def check_step(model: Model, spec: ModelSpec, step: Callable[[Model], Any] = take_step) -> list[str]:
     """One step has finite results and waits for the device only if `metadata.yaml` says why.
 
-    A train step changes every trainable parameter, except those that `metadata.yaml` lists. Whether a large model waits
-    where its metadata says so is asked on a GPU only: its small relative on the CPU shows no copies to a GPU.
+    A few train steps change every trainable parameter, except those that `metadata.yaml` lists. Whether a large model
+    waits where its metadata says so is asked on a GPU only: its small relative on the CPU shows no copies to a GPU.
     """
     if model.device.type == "meta":
         try:
@@ -206,19 +210,10 @@ def check_step(model: Model, spec: ModelSpec, step: Callable[[Model], Any] = tak
             raise
         return [f"{model.mode}: {what}" for what in _check_outputs(model, outputs)]
     parameters = trainable_parameters(model) if model.mode is Mode.TRAIN else {}
-    with unchanged(parameters) as same_names, synchronising_operators(model.device) as seen:
+    before = copied(parameters)
+    with synchronising_operators(model.device) as seen:
         outputs = step(model)
-    broken = [
-        f"a train step does not change {name}: let the loss depend on it, freeze it by requires_grad, or name it in "
-        "metadata.yaml's unchanged_parameters with the reason"
-        for name in same_names
-        if not any(fnmatch.fnmatch(name, pattern) for pattern in spec.unchanged_parameters)
-    ]
-    if len(broken) == len(parameters) > 1:
-        broken = [
-            f"a train step changes none of the {len(parameters)} trainable parameters: it needs self.backward(loss) "
-            "and self.step(optimizer)"
-        ]
+    broken = _check_changes(model, spec, before)
     if seen and model.mode not in spec.syncs:
         broken.append(
             f"a step waits for the device by {', '.join(sorted(seen))}: avoid it or say why in metadata.yaml's syncs"
@@ -226,6 +221,31 @@ def check_step(model: Model, spec: ModelSpec, step: Callable[[Model], Any] = tak
     if not seen and model.mode in spec.syncs and (model.device.type != "cpu" or not spec.large):
         broken.append("metadata.yaml's syncs says that a step waits for the device, but it does not")
     return [f"{model.mode}: {what}" for what in [*broken, *_check_outputs(model, outputs)]]
+
+
+def _check_changes(model: Model, spec: ModelSpec, before: dict[str, Tensor]) -> list[str]:
+    """A few train steps, of which one was made, change every trainable parameter. `before`: their values before it."""
+    parameters = {
+        name: parameter
+        for name, parameter in trainable_parameters(model).items()
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in spec.unchanged_parameters)
+    }
+    for steps in range(1, FEW_STEPS + 1):
+        same_names = [name for name in before if name in parameters and torch.equal(parameters[name], before[name])]
+        if not same_names:
+            return []
+        if steps < FEW_STEPS:
+            take_step(model)
+    if len(same_names) == len(before) > 1:
+        return [
+            f"{FEW_STEPS} train steps change none of the {len(before)} trainable parameters: a step needs "
+            "self.backward(loss) and self.step(optimizer)"
+        ]
+    return [
+        f"{FEW_STEPS} train steps do not change {name}: let the loss depend on it, freeze it by requires_grad, or name "
+        "it in metadata.yaml's unchanged_parameters with the reason"
+        for name in same_names
+    ]
 
 
 def check_waiting(spec: ModelSpec, mode: Mode) -> list[str]:
@@ -324,10 +344,15 @@ def synchronising_operators(device: torch.device | None = None) -> Iterator[set[
 @contextmanager
 def unchanged(values: dict[str, Tensor]) -> Iterator[list[str]]:
     """A list that has at the end of the context the names of the tensors that it has not changed."""
-    before = {name: tensor.detach().clone() for name, tensor in values.items()}
+    before = copied(values)
     names: list[str] = []
     yield names
     names += [name for name, tensor in values.items() if torch.equal(tensor, before.pop(name))]
+
+
+def copied(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors' values of now."""
+    return {name: tensor.detach().clone() for name, tensor in values.items()}
 
 
 def build_cheaply(spec: ModelSpec, mode: Mode, batch_size: int) -> Model:
