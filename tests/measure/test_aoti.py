@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,22 @@ def test_what_can_not_be_exported_says_why(loaded_from: list[Path]) -> None:
     with pytest.raises(Exception, match="data-dependent"):
         compile_network(Branching(), Call((torch.ones(2),), {}, Tensor), Backend("aoti"))
     assert loaded_from == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
+def test_where_libstdcxx_would_be_in_the_package_nothing_is_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded_from: list[Path]
+) -> None:
+    compiler = tmp_path / "g++"
+    monkeypatch.setattr(torch._inductor.cpp_builder, "get_cpp_compiler", lambda: str(compiler))
+    compiler.write_text("#!/bin/sh\necho libstdc++.so\n")  # what g++ answers where there is no such file
+    compiler.chmod(0o755)
+    with pytest.raises(NotRunnable, match=r"g\+\+ finds no libstdc\+\+\.so .*: install"):
+        compile_network(nn.ReLU(), Call((torch.ones(2),), {}, Tensor), Backend("aoti"))
+    assert loaded_from == []
+    compiler.write_text("#!/bin/sh\necho /usr/lib/gcc/libstdc++.so\n")
+    compile_network(nn.ReLU(), Call((torch.ones(2),), {}, Tensor), Backend("aoti"))
+    assert len(loaded_from) == 1
 
 
 @pytest.mark.slow

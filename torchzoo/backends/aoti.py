@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -12,10 +14,12 @@ from typing import Any
 
 import torch
 import torch._inductor
+import torch._inductor.cpp_builder
+import torch._inductor.exc
 from torch import nn
 from torch._C._profiler import _RecordFunctionFast
 
-from torchzoo.backends import SCRATCH_VARIABLE
+from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
 from torchzoo.backends.call import Call
 from torchzoo.backends.export import exported_program
 from torchzoo.case import Backend
@@ -73,7 +77,12 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Package
 
 
 def make_package(network: nn.Module, call: Call, path: Path) -> None:
-    """Compile the network, with a copy of its weights, into a package at `path` (a new file, `*.pt2`)."""
+    """Compile the network, with a copy of its weights, into a package at `path` (a new file, `*.pt2`).
+
+    Raises:
+        NotRunnable: what the C++ compiler makes here would crash when it is loaded.
+    """
+    _require_shared_libstdcxx()
     torch._inductor.aoti_compile_and_package(exported_program(network, call), package_path=str(path))
 
 
@@ -82,6 +91,27 @@ def load_package(path: Path) -> Callable[..., Any]:
     with _temporary_files_in(str(path.parent)):
         program: Callable[..., Any] = torch._inductor.aoti_load_package(str(path))
     return program
+
+
+def _require_shared_libstdcxx() -> None:
+    """Raise `NotRunnable` where the C++ compiler finds libstdc++.a alone, and puts it into the package.
+
+    The process then has libstdc++ twice. Seen with g++ 13, where the link `libstdc++.so` was missing: `std::regex`
+    ended the process while it loaded the package, or did not return within a minute.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        compiler = torch._inductor.cpp_builder.get_cpp_compiler()
+    except torch._inductor.exc.InvalidCxxCompiler:
+        return  # PyTorch says what is missing when it compiles
+    asked = [compiler, "-print-file-name=libstdc++.so"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    if not Path(found).is_absolute():
+        raise NotRunnable(
+            f"{compiler} finds no libstdc++.so and would link it statically, and what it makes then crashes when it is "
+            "loaded: install the package that has it (Debian, Ubuntu: libstdc++-13-dev for g++ 13)"
+        )
 
 
 @contextlib.contextmanager
