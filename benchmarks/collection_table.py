@@ -41,8 +41,9 @@ from torchzoo.errors import attempt, one_line
 from torchzoo.measure.without_data import answers
 from torchzoo.tasks import SupervisedModel
 from torchzoo.zoo.catalog import NEEDS_DATA
-from torchzoo.zoo.contract import synchronising_operators, tensors
+from torchzoo.zoo.contract import tensors
 from torchzoo.zoo.folders import bundled, import_folder
+from torchzoo.zoo.waiting import synchronising_operators
 
 GIB = 2**30
 BATCH_SIZE = 2  # of the steps that are taken

@@ -32,6 +32,7 @@ LAYERS = (
     ("analysis",),
     ("report",),
     ("userbenchmark", "install", "history", "dynamobench"),
+    ("study_cases",),
     ("study",),
     ("commands",),
     ("cli",),
@@ -45,7 +46,13 @@ FOR_MODELS = ("case", "data", "model", "networks", "tasks")
 #: Modules that answer without torch. Everything but these layers, and the few modules below.
 WITH_TORCH = ("model", "tasks", "data", "networks", "measure")
 WITH_TORCH_MODULES = frozenset(
-    {"torchzoo.zoo.contract", "torchzoo.run.preload", "torchzoo.__main__", "torchzoo.dynamobench.adapter"}
+    {
+        "torchzoo.zoo.contract",
+        "torchzoo.zoo.waiting",
+        "torchzoo.run.preload",
+        "torchzoo.__main__",
+        "torchzoo.dynamobench.adapter",
+    }
     | {
         f"torchzoo.backends.{name}"
         for name in (

@@ -4,13 +4,14 @@ The folder of a study has `published.yaml` (`torchzoo.report.beside.Published`),
 - `plan(choice)`: what to run, as any userbenchmark has it;
 - `rows(run)`: the measured figures, each with the name of its table and its own in `published.yaml`;
 - `report(run)`: the rest of the document's body.
-With `SEVERAL_MACHINES = True` the last two take a run of each machine: `rows(*runs)`.
+- `panels(run)`, if it has it: the charts of the document's picture (`torchzoo.report.dots`).
+With `SEVERAL_MACHINES = True` the last three take a run of each machine: `rows(*runs)`.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -19,18 +20,18 @@ import msgspec
 
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.reproduce import of_run, shell_line
-from torchzoo.case import EAGER, Case, CompileScope, Mode
+from torchzoo.case import Case
 from torchzoo.files import FileError, read_yaml
 from torchzoo.provenance import DifferenceKind, machine_differences, machine_kind, machine_names
-from torchzoo.record import EAGER_VARIANT, Measured, Skipped
-from torchzoo.report import beside, markdown
+from torchzoo.record import Measured
+from torchzoo.report import beside, dots, markdown
 from torchzoo.report.beside import Published, Reason, Row
-from torchzoo.report.remarks import not_measured_line
-from torchzoo.run.batches import default_file, read_tuned
+from torchzoo.report.dots import Panel
 from torchzoo.run.plan import Plan, make_plan
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import missing, read_models
 from torchzoo.store import Run, StoreError, read_run
+from torchzoo.study_cases import beside_the_plan, kinds
 from torchzoo.userbenchmark import PUBLISHED, Choice, called, load_module, what_ran
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.folders import CatalogError
@@ -49,6 +50,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     plan: Callable[[Choice], RunRequest]
     rows: Callable[..., list[Row]]
     report: Callable[..., list[str]]
+    panels: Callable[..., list[Panel]]
 
 
 def load(name: str) -> Study:
@@ -70,7 +72,12 @@ def load(name: str) -> Study:
         plan=partial(called, f"the plan of {folder}", module.plan, RunRequest),
         rows=partial(called, f"the rows of {folder}", module.rows, list),
         report=partial(called, f"the report of {folder}", module.report, list),
+        panels=partial(called, f"the panels of {folder}", getattr(module, "panels", _no_panels), list),
     )
+
+
+def _no_panels(*_: Run) -> list[Panel]:
+    return []
 
 
 # --- runs ---
@@ -163,131 +170,6 @@ def own_cases(study: Study) -> tuple[Case, ...]:
         return tuple(one.case for one in planned(study.plan(Choice(folder=Path(scratch)))))
 
 
-def beside_the_plan(own: Sequence[Case], run: Run) -> tuple[Run, list[str]]:
-    """The run without cases that would be mixed with those of the study's plan, and paragraphs on what it lacks or has.
-
-    Left out are models that the plan does not have; precisions (and the like) that it does not have; and a case at
-    another batch, where the plan's own ran. If nothing would be left, it is a trial, and they stay. Evaluation may have
-    the batch that was tuned for some device.
-    """
-    asked = {_identity(case): case.batch_size for case in own}
-    halves: set[Case] = set()
-    if {case.backend for case in own} == {EAGER}:
-        run, halves = _of_eager(run)
-    tuned = {(name, one.batch_size) for models in read_tuned(default_file()).values() for name, one in models.items()}
-    lines: list[str] = []
-
-    def distance(case: Case) -> int:
-        """0 or 1: the plan's batch, or the one tuned for a device; 2: the plan does not have the case."""
-        if _identity(case) not in asked:
-            return 2
-        if case.batch_size == asked[_identity(case)]:
-            return 0
-        return 1 if case.mode is Mode.EVAL and (case.model, case.batch_size) in tuned else 2
-
-    def keep_if(keeps: Callable[[Case], bool], name: Callable[[Case], object], what: str) -> None:
-        nonlocal run
-        kept = tuple(case for case in run.manifest.cases if keeps(case))
-        out = {name(case) for case in run.manifest.cases if not keeps(case)}
-        if kept and out:
-            lines.extend([f"The run has {len(out)} more {what}, which are left out here.", ""])
-            run = _of_cases(run, kept)
-
-    models, ways = {case.model for case in own}, {case.way_label() for case in own}
-    keep_if(lambda case: case.model in models, lambda case: case.model, "models")
-    keep_if(lambda case: case.way_label() in ways, Case.first_repeat, "cases at other precisions")
-    nearest: dict[tuple[str, ...], int] = {}
-    for case in run.manifest.cases:
-        nearest[_identity(case)] = min(distance(case), nearest.get(_identity(case), 2))
-    keep_if(lambda case: distance(case) == nearest[_identity(case)], Case.first_repeat, "cases at other batches")
-    ran = {record.case.first_repeat() for record in run.records}
-    if count := len(halves & ran):
-        lines += [f"Eager of {count} of these cases was measured beside a backend, in turns in one process.", ""]
-    of_plan = {case for case in ran if distance(case) < 2}
-    if len(of_plan) < len(asked) or of_plan != ran:
-        lines += [
-            f"**This is a part of the study, or a trial: {len(of_plan)} of the plan's {len(asked)} cases are in the "
-            f"run, and {len(ran - of_plan)} cases that the plan does not have (other models, batches, precisions or "
-            "backends).**",
-            "",
-        ]
-    return run, lines
-
-
-def _of_cases(run: Run, cases: Iterable[Case]) -> Run:
-    """The run as if it had only these cases."""
-    kept = dict.fromkeys(cases)
-    manifest = msgspec.structs.replace(run.manifest, cases=tuple(kept))
-    records = tuple(record for record in run.records if record.case in kept)
-    return msgspec.structs.replace(run, manifest=manifest, records=records)
-
-
-def kinds(study: Study, own: Sequence[Case], runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The runs by what cases of one mean must share: the precision and the like, the batch of a model, the device.
-
-    All precisions of the study's plan are one kind, for the study keeps them apart itself. Nearly always there is one
-    kind, without a name.
-    """
-    ways = {case.way_label() for case in own}
-    cases = [case for run in runs for case in run.manifest.cases]
-    batches: dict[Case, set[int | None]] = {}
-    for case in cases:
-        batches.setdefault(msgspec.structs.replace(case.first_repeat(), batch_size=None), set()).add(case.batch_size)
-    has_batches = any(len(some) > 1 for some in batches.values())
-    has_devices = not study.several_machines and len({case.device for case in cases}) > 1
-
-    def kind(case: Case) -> str:
-        parts = [] if case.way_label() in ways else [case.way_label() or "default precision"]
-        parts += [f"batch {case.batch_size}"] if has_batches else []
-        return ", ".join([*parts, case.device] if has_devices else parts)
-
-    names = dict.fromkeys(map(kind, cases))
-    if len(names) < 2:
-        return {"": list(runs)}
-    return {
-        name: [_of_cases(run, (case for case in run.manifest.cases if kind(case) == name)) for run in runs]
-        for name in names
-    }
-
-
-def _eagers(case: Case) -> Case:
-    return msgspec.structs.replace(case, backend=EAGER, compile_scope=CompileScope.NETWORK)
-
-
-def _of_eager(run: Run) -> tuple[Run, set[Case]]:
-    """The run as one of eager, and the cases of which it has eager's half beside a backend.
-
-    Where eager was measured alone, too, that counts. Where nothing was measured, the reason is kept.
-    """
-    if all(case.backend == EAGER for case in run.manifest.cases):
-        return run, set()
-    found = {record.case: record for record in run.records if record.case.backend == EAGER}
-    halves: set[Case] = set()
-    for record in run.records:
-        case, outcome = _eagers(record.case), record.outcome
-        if isinstance(outcome, Measured) and (case not in found or isinstance(found[case].outcome, Skipped)):
-            found[case] = msgspec.structs.replace(record, case=case, outcome=_eagers_half(outcome))
-            halves.add(case.first_repeat())
-        elif not isinstance(outcome, Measured) and case not in found:
-            why = f"with the backend {record.case.backend}, {not_measured_line(outcome)}"
-            found[case] = msgspec.structs.replace(record, case=case, outcome=Skipped(reason=why))
-    manifest = msgspec.structs.replace(run.manifest, cases=tuple(dict.fromkeys(map(_eagers, run.manifest.cases))))
-    return msgspec.structs.replace(run, manifest=manifest, records=tuple(found.values())), halves
-
-
-def _eagers_half(measured: Measured) -> Measured:
-    return msgspec.structs.replace(
-        measured,
-        blocks=tuple(block for block in measured.blocks if block.variant == EAGER_VARIANT),
-        variants={EAGER_VARIANT: measured.variants[EAGER_VARIANT]},
-        check=None,  # of the backend's results
-    )
-
-
-def _identity(case: Case) -> tuple[str, ...]:
-    return (case.model, case.mode, case.axes_label())
-
-
 # --- the document ---
 
 
@@ -306,12 +188,15 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     for name, (run, about) in zip(machines, found, strict=True):
         ran = what_ran(run, f"study {study.name}")
         lines += [f"**{name}**: {ran}" if name else ran, "", *about]
-    by_kind = kinds(study, own, runs)
+    by_kind = kinds(own, runs, several_machines=study.several_machines)
     if len(by_kind) > 1:
         lines += [f"The run has cases of several kinds, and no mean mixes them: {'; '.join(by_kind)}.", ""]
     rows = [row for name, some in by_kind.items() for row in _named(study.published, study.rows(*some), name)]
     lines += ["## Published and measured", "", *beside.source_lines(study.published), "", READING, ""]
     lines += [*beside.tables(study.published, rows, reasons)]
+    if panels := _panels(study, by_kind):
+        titles = "; ".join(panel.title for panel in panels)
+        lines += [f"![{markdown.escape(titles)}]({picture_name(study)})", ""]
     for name, some in by_kind.items():
         lines += [*([f"**{markdown.escape(name)}**", ""] if name else []), *map(str, study.report(*some)), ""]
     of_parts = [[part.manifest for part in run.parts] for run in runs]
@@ -322,6 +207,31 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     for name, manifests in zip(machines, of_parts, strict=True):
         lines += [*([f"**{name}**", ""] if name else []), *markdown.provenance(*manifests), ""]
     return "\n".join(lines)
+
+
+def picture_name(study: Study) -> str:
+    """The file of the picture, beside the document."""
+    return f"{study.name}.svg"
+
+
+def picture(study: Study, runs: Sequence[Run]) -> str | None:
+    """The picture of the document as SVG; None where the study has none of these runs."""
+    own = own_cases(study)
+    runs = [beside_the_plan(own, run)[0] for run in runs]
+    panels = _panels(study, kinds(own, runs, several_machines=study.several_machines))
+    if not panels:
+        return None
+    outcomes = (record.outcome for run in runs for record in run.records)
+    devices = {one.device_name for one in outcomes if isinstance(one, Measured)}
+    return dots.picture(
+        panels, markdown.provenance_line([part.manifest for run in runs for part in run.parts], devices)
+    )
+
+
+def _panels(study: Study, by_kind: Mapping[str, Sequence[Run]]) -> list[Panel]:
+    """The charts; none where the runs have cases of several kinds, which no mean may mix."""
+    (first, *others) = by_kind.values()
+    return [] if others else study.panels(*first)
 
 
 def _named(published: Published, rows: Sequence[Row], kind: str) -> list[Row]:

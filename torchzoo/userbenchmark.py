@@ -25,7 +25,7 @@ from torchzoo.analysis.cases import CaseResult, Status, case_results
 from torchzoo.analysis.counts import run_counts
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.reproduce import shell_line
-from torchzoo.case import Domain
+from torchzoo.case import Case, Domain, Mode
 from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
 from torchzoo.files import parse_python
 from torchzoo.report import markdown, terminal, units
@@ -274,6 +274,17 @@ def by_domain(run: Run, values: Iterable[tuple[str, _Value]]) -> dict[str, list[
             if domain is not None:
                 found.setdefault(domain, []).append(value)
     return {domain: found[domain] for domain in [*Domain, ALL] if domain in found}
+
+
+def by_domain_and_mode(run: Run, values: Iterable[tuple[Case, _Value]]) -> dict[tuple[str, Mode], list[_Value]]:
+    """Values of cases as the rows of a picture have them: by domain, `all` at the end, and by mode within each."""
+    found = by_domain(run, [(case.model, (case.mode, value)) for case, value in values])
+    return {
+        (domain.replace("_", " "), mode): of_mode
+        for domain, some in found.items()
+        for mode in Mode
+        if (of_mode := [value for one, value in some if one is mode])
+    }
 
 
 def percent(share: float) -> str:

@@ -13,7 +13,7 @@ from transformers.models.gpt_oss.modeling_gpt_oss import GptOssTopKRouter
 from torchzoo.case import Mode
 from torchzoo.networks.causal_lm import CausalLM
 from torchzoo.networks.gpt_oss import GptOss, expected_distinct_share
-from torchzoo.zoo.contract import synchronising_operators
+from torchzoo.zoo.waiting import synchronising_operators
 
 SMALL = GptOss.small()
 assert SMALL is not None

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from torchzoo.case import Mode, Precision
-from torchzoo.zoo.contract import check_model, synchronising_operators
+from torchzoo.zoo.contract import check_model
 from torchzoo.zoo.spec import SpecError, read_spec
+from torchzoo.zoo.waiting import synchronising_operators
 from user_models import METADATA, TINY, make_folder
 
 GOOD = METADATA.replace("parameters: 72", "parameters: 74")

@@ -181,6 +181,10 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
     def records(self) -> tuple[Record, ...]:
         return tuple(record for result in self.cases for record in result.records)
 
+    @property
+    def device_names(self) -> set[str]:
+        return {result.figures.measured.device_name for result in self.cases if result.figures is not None}
+
 
 def read_report_data(paths: Sequence[Path]) -> ReportData:
     """Read runs. Where several have the same case, the run named last counts.

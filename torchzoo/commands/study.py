@@ -21,7 +21,7 @@ from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import part_of
 from torchzoo.run.session import Session, new_run, resumed_run
-from torchzoo.store import RunStore, StoreError, read_run
+from torchzoo.store import RunStore, StoreError, read_run, write_whole
 from torchzoo.study import Study
 
 #: Not docs/studies, which has the documents of the runs that are kept with torchzoo: `-o` writes those anew.
@@ -107,9 +107,12 @@ def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Pat
 
 
 def _write(chosen_study: Study, sources: Sequence[Path], folder: Path) -> None:
-    text = study.document(chosen_study, study.read_runs(chosen_study, sources), study.read_reasons(sources))
+    runs = study.read_runs(chosen_study, sources)
+    text = study.document(chosen_study, runs, study.read_reasons(sources))
     path = folder / f"{chosen_study.name}.md"
     try:
         userbenchmark.write(path, text)
+        if (picture := study.picture(chosen_study, runs)) is not None:
+            write_whole(folder / study.picture_name(chosen_study), f"{picture}\n".encode())
     except OSError as error:
         raise StoreError(f"can't write {path}: {error.strerror}") from error

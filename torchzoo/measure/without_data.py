@@ -14,8 +14,8 @@ from torchzoo.errors import attempt
 from torchzoo.measure.passes.flops import count_work
 from torchzoo.record import Flops
 from torchzoo.zoo.catalog import load_model_class
-from torchzoo.zoo.contract import SynchronisingOperators
 from torchzoo.zoo.spec import ModelSpec
+from torchzoo.zoo.waiting import SynchronisingOperators
 
 #: How far the FLOPs with answers may be from those with data. (In training the CPU's attention computes its scores once
 #: more in the backward pass.)

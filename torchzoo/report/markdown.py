@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
-from torchzoo.analysis.cases import ReportData
 from torchzoo.provenance import MachineKind, differences_of_kinds, machine_kind
 from torchzoo.record import Manifest
 from torchzoo.report.text import visible
@@ -73,11 +72,10 @@ def software_line(manifest: Manifest, *others: Manifest) -> str:
     return f"- software: {escape(f'{software(manifest, *others)}, {packages}')}"
 
 
-def provenance_line(data: ReportData) -> str:
-    """Devices, versions and dates of a report's runs, as one line."""
-    environment = data.manifest.environment
-    devices = {result.figures.measured.device_name for result in data.cases if result.figures is not None}
-    dates = sorted({run.manifest.created_at[:10] for run in data.runs})
+def provenance_line(manifests: Sequence[Manifest], devices: Iterable[str]) -> str:
+    """Devices, versions and dates of runs, as one line. The versions are the first one's."""
+    environment = manifests[0].environment
+    dates = sorted({manifest.created_at[:10] for manifest in manifests})
     versions = [f"torch {environment.get('torch')}", f"torchzoo {environment.get('torchzoo')}"]
     return " · ".join([*sorted(devices), *versions, *dates])
 

@@ -17,11 +17,12 @@ from torchzoo.case import EAGER, Case, Mode
 from torchzoo.record import Breakdown
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, scaled
+from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import Run
-from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measured, percent
+from torchzoo.userbenchmark import ALL, Choice, by_domain, by_domain_and_mode, measured, not_measured, percent
 
 BAR_WIDTH = 25
 
@@ -126,6 +127,23 @@ def _share_with_interval(one: Profiled, name: str) -> stats.Estimate:
     found = one.figures.eager.shares
     assert found is not None, "a case with a breakdown has shares"
     return getattr(found, name)
+
+
+def panels(run: Run) -> list[Panel]:
+    """What Figures 1 and 2 show of each model: the share in which the device computes."""
+    rows = by_domain_and_mode(run, [(one.case, one) for one in profiled(run)])
+    groups = tuple(_group(domain, mode, some) for (domain, mode), some in rows.items())
+    if not groups:
+        return []
+    title = "Active: a kernel computes (Figures 1 and 2)"
+    return [Panel(title=title, axis="share of the time of a profiled step", groups=groups, is_share=True)]
+
+
+def _group(domain: str, mode: Mode, some: list[Profiled]) -> Group:
+    active = mean([one.shares.active for one in some], least=0.0, most=1.0)
+    values = (Value(value=one.shares.active, text=f"{one.case.label()}: {percent(one.shares.active)}") for one in some)
+    text = f"{percent(active.value)} ({len(some)})"
+    return Group(name=domain, mode=mode, values=tuple(values), mean=active, text=text)
 
 
 def report(run: Run) -> list[str]:

@@ -14,15 +14,16 @@ from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.totals import CaseRatios
 from torchzoo.case import EAGER, Backend, Mode
-from torchzoo.report import markdown
+from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, exactly, scaled
+from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.report.remarks import why_not_alone
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import CacheMode, Pass, Settings, StageLimits
 from torchzoo.stats import STATED_CONFIDENCE, Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, by_domain, counted, not_measured, percent
+from torchzoo.userbenchmark import Choice, by_domain, by_domain_and_mode, counted, not_measured, percent
 
 READING = """## How to read it, and where it can mislead
 
@@ -144,6 +145,50 @@ def rows(run: Run) -> list[Row]:
             guards = exactly(compilation.guards)
             rows.append(Row(table=GUARDS, figure=f"{REFORMER}, {one.case.mode}", beside=REFORMER, measured=guards))
     return rows
+
+
+#: The ratios of Figures 3 and 4, with the name of each in `CaseFigures`.
+RATIOS = {
+    "T: time of a step": "time_ratio",
+    "CM: peak of CPU memory": "host_memory_ratio",
+    "GM: peak of GPU memory": "device_memory_ratio",
+}
+
+
+def panels(run: Run) -> list[Panel]:
+    """Figures 3 and 4: each ratio of inductor over eager, of the cases that its mean counts."""
+    results = [one for one in case_results(run) if one.case.backend == INDUCTOR and one.passed]
+    ratios = CaseRatios(results)
+    found = []
+    for title, name in RATIOS.items():
+        counted = [one for one in results if _counts(one, name)]
+        rows = by_domain_and_mode(run, [(one.case, one) for one in counted])
+        groups = tuple(_group(*row, some, name, ratios) for row, some in rows.items())
+        if groups:
+            axis = "candidate / eager: left of 1x the candidate takes less"
+            found.append(Panel(title=f"{title}, inductor over eager (Figures 3 and 4)", axis=axis, groups=groups))
+    return found
+
+
+def _counts(result: CaseResult, name: str) -> bool:
+    """Whether the mean of this ratio counts the case: those of memory need the candidate's own process."""
+    figures = result.figures
+    if figures is None or getattr(figures, name) is None:
+        return False
+    return name == "time_ratio" or figures.shown.raw.alone is not None
+
+
+def _group(domain: str, mode: Mode, some: Sequence[CaseResult], name: str, ratios: CaseRatios) -> Group:
+    mean = ratios.geomean(name, some)
+    assert mean is not None, "each of these cases has the ratio"
+    values = tuple(_value(one, name) for one in some)
+    return Group(name=domain, mode=mode, values=values, mean=mean, text=f"{units.factor(mean)} ({len(some)})")
+
+
+def _value(result: CaseResult, name: str) -> Value:
+    ratio = getattr(result.figures, name)
+    value = ratio.value if isinstance(ratio, Estimate) else ratio
+    return Value(value=value, text=f"{result.case.label()}: {value:.3g}x")
 
 
 def report(run: Run) -> list[str]:

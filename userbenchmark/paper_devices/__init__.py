@@ -13,16 +13,17 @@ import msgspec
 
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.findings import Pair
-from torchzoo.analysis.hardware import hardware_means, hardware_ratio
+from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, hardware_means, hardware_ratio
 from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.provenance import machine_names
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row
+from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.run.plan import DEFAULT, Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, not_measured
+from torchzoo.userbenchmark import Choice, by_domain_and_mode, not_measured
 
 SEVERAL_MACHINES = True
 TABLE = "Figure 5, time on the first machine over time on the second"
@@ -87,6 +88,29 @@ def _ratio_names(runs: Sequence[Run]) -> list[str]:
     """`NVIDIA A100's time over NVIDIA H200's`, for each machine beside the first one."""
     base, *others = machine_names(runs)
     return [f"{base}'s time over {other}'s" for other in others]
+
+
+def panels(*runs: Run) -> list[Panel]:
+    """Figure 5: the ratio of each case, by domain and mode; a chart for each machine beside the first and precision."""
+    base, *others = runs
+    found = []
+    for name, other in zip(_ratio_names(runs), others, strict=True):
+        ratios = [hardware_ratio(*one) for one in pairs(base, other)]
+        means = list(hardware_means(pairs(base, other), {**base.manifest.domains, **other.manifest.domains}))
+        for axes in dict.fromkeys(one.axes for one in means):
+            some = [(one.case, one) for one in ratios if one.case.axes_label() == axes]
+            rows = by_domain_and_mode(base, some)
+            of_row = {(one.domain.replace("_", " "), one.mode): one for one in means if one.axes == axes}
+            groups = tuple(_group(of_row[row], values) for row, values in rows.items())
+            axis = "right of 1x the second machine is faster"
+            found.append(Panel(title=f"{name}, {axes} (Figure 5)", axis=axis, groups=groups))
+    return found
+
+
+def _group(mean: HardwareMean, some: Sequence[HardwareRatio]) -> Group:
+    values = (Value(value=one.ratio.value, text=f"{one.case.label()}: {one.ratio.value:.3g}x") for one in some)
+    name, text = mean.domain.replace("_", " "), f"{units.factor(mean.ratio)} ({mean.cases})"
+    return Group(name=name, mode=mean.mode, values=tuple(values), mean=mean.ratio, text=text)
 
 
 def report(*runs: Run) -> list[str]:

@@ -18,6 +18,7 @@ from torchzoo.analysis.totals import paired_ratios, ratio_of
 from torchzoo.case import Backend, Mode
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, exactly
+from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -227,6 +228,25 @@ def verdict(mean: Estimate, found: Sequence[Gain]) -> str:
     if not any(gain.is_decided for gain in found) or not mean.excludes(1.0):
         return "no difference is sure"
     return "faster" if mean.value > 1 else "slower"
+
+
+def panels(run: Run) -> list[Panel]:
+    """Figure 6: what each change gains in each model; a chart for each mode. A row has the name of the changed step."""
+    found = []
+    for mode in (Mode.TRAIN, Mode.EVAL):
+        groups = tuple(_group(change, mode, some) for change in CHANGES if (some := gains(run, change, mode)))
+        if groups:
+            title = f"What the faster way of each pair should gain, {mode} (Figure 6; the tables say which way it is)"
+            axis = "time with the other way / time with it: right of 1x it is faster"
+            found.append(Panel(title=title, axis=axis, groups=groups))
+    return found
+
+
+def _group(change: Change, mode: Mode, some: Sequence[Gain]) -> Group:
+    mean = geomean_of([gain.ratio for gain in some])
+    values = (Value(value=one.speedup.value, text=f"{one.model}: {one.speedup.value:.3g}x") for one in some)
+    text = f"{units.factor(mean)} ({len(some)})"
+    return Group(name=str(change.backend), mode=mode, values=tuple(values), mean=mean, text=text)
 
 
 def report(run: Run) -> list[str]:

@@ -17,12 +17,13 @@ from torchzoo.analysis.totals import CaseRatios, Total, total
 from torchzoo.case import EAGER, Backend, Mode, Precision
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, scaled
+from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings, Stage, StageLimits
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, counted, percent
+from torchzoo.userbenchmark import ALL, Choice, counted, percent
 from torchzoo.verdict import CheckStatus
 
 #: How much AMP counts in the claim's mean of both precisions.
@@ -159,6 +160,32 @@ def _weighted(tf32: Estimate, amp: Estimate) -> Estimate:
 def trained(run: Run) -> list[CaseResult]:
     """The cases that train with a backend beside eager."""
     return [one for one in case_results(run) if one.case.mode is Mode.TRAIN and one.case.backend != EAGER]
+
+
+def panels(run: Run) -> list[Panel]:
+    """The speedup of each model that is in a mean, by collection; a chart for each precision."""
+    results = [one for one in trained(run) if one.case.backend == INDUCTOR and one.passed]
+    ratios = CaseRatios(results)
+    found = []
+    for precision in precisions(results):
+        groups = []
+        for name in (*COLLECTIONS.values(), TORCHBENCH, ALL):
+            some = [one for one in results if one.case.precision is precision and name in (collection_of(one), ALL)]
+            mean = ratios.geomean("speedup", some) if some else None
+            if mean is not None:
+                values = tuple(map(_value, some))
+                text = f"{units.factor(mean)} ({len(some)})"
+                groups.append(Group(name=name, mode=Mode.TRAIN, values=values, mean=mean, text=text))
+        axis = "eager time / candidate time: right of 1x the candidate is faster"
+        found.append(Panel(title=f"Speedup of inductor over eager at {precision}", axis=axis, groups=tuple(groups)))
+    return found
+
+
+def _value(result: CaseResult) -> Value:
+    assert result.figures is not None, "a case that passed has figures"
+    assert result.figures.speedup is not None, "a case with a candidate has a speedup"
+    speedup = result.figures.speedup.value
+    return Value(value=speedup, text=f"{result.case.label()}: {speedup:.3g}x")
 
 
 def report(run: Run) -> list[str]:

@@ -52,7 +52,7 @@ def page(data: ReportData) -> str:
     columns = case_columns(rows)
     return template("page.html.j2").render(
         title=_title(data),
-        subtitle=provenance_line(data),
+        subtitle=provenance_line([run.manifest for run in data.runs], data.device_names),
         policy=policy(scripts.values()),
         css=Markup(read_asset("page.css")),  # noqa: S704  ours, like the scripts
         scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704

@@ -1,0 +1,94 @@
+"""Which operators of a step make it wait for the device. Importing this module imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+#: Operators whose result has a size or a value that the host must know: on a GPU each of them waits for the device.
+SYNCHRONISING = frozenset(
+    {
+        "aten::_local_scalar_dense",
+        "aten::nonzero",
+        "aten::masked_select",
+        "aten::unique_dim",
+        "aten::_unique2",
+        "aten::unique_consecutive",
+        "aten::bincount",
+        "aten::equal",
+        "aten::repeat_interleave.Tensor",
+        "aten::multinomial",  # it checks on the host whether the probabilities are valid
+        "aten::_coalesce",  # of a sparse tensor: how many different indices there are
+        "torchvision::nms",
+        "aten::_ctc_loss",  # on CUDA it copies the lengths from the host
+        "aten::_fused_moving_avg_obs_fq_helper",  # on CUDA it reads its switch and checks zero points on the host
+    }
+)
+#: They wait where an index is a mask.
+INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
+#: It waits unless all is in bfloat16: for other dtypes CUDA has no kernel, and the host reads where each group ends.
+GROUPED_PRODUCT = "aten::_grouped_mm"
+
+
+class SynchronisingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Collects the names of the operators that would make a GPU step wait.
+
+    On the CPU, what an optimizer reads as a number is left out: its step counters are CPU tensors on a GPU, too, where
+    to read them costs no wait. On a GPU, whatever works on CPU tensors alone is left out.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.on_gpu = device is not None and device.type != "cpu"
+        self.seen: set[str] = set()
+        self.in_optimizer = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name
+        of_host = self.on_gpu and all(tensor.device.type == "cpu" for tensor in _tensors(args))
+        if not of_host and not (self.in_optimizer and name == "aten::_local_scalar_dense"):
+            if name in SYNCHRONISING or f"{name}.{func._overloadname}" in SYNCHRONISING:
+                self.seen.add(name)
+            if name in INDEXING and any(is_mask(index) for index in args[1]):
+                self.seen.add(f"{name} by a mask")
+            if name in INDEXING and self.on_gpu and any(tensor.device.type == "cpu" for tensor in _tensors(args[1])):
+                self.seen.add(f"{name} by a CPU tensor")
+            if name == GROUPED_PRODUCT and any(operand.dtype is not torch.bfloat16 for operand in args[:2]):
+                self.seen.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+def is_mask(index: Any) -> bool:
+    """Whether an index selects by true and false."""
+    return isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
+
+
+@contextmanager
+def synchronising_operators(device: torch.device | None = None) -> Iterator[set[str]]:
+    """The names of the operators that wait, among those that run inside the context. No device: the CPU."""
+    mode = SynchronisingOperators(device)
+
+    def entering(*_: object) -> None:
+        mode.in_optimizer = True
+
+    def leaving(*_: object) -> None:
+        mode.in_optimizer = False
+
+    hooks = [register_optimizer_step_pre_hook(entering), register_optimizer_step_post_hook(leaving)]
+    try:
+        with mode:
+            yield mode.seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
