@@ -96,7 +96,7 @@ def load_package(path: Path) -> Callable[..., Any]:
 def _require_shared_libstdcxx() -> None:
     """Raise `NotRunnable` where the C++ compiler finds libstdc++.a alone, and puts it into the package.
 
-    The process then has libstdc++ twice. Seen with g++ 13, where the link `libstdc++.so` was missing: `std::regex`
+    The process then has libstdc++ twice. Seen with a g++ 13 that has no shared one (torch 2.11, CUDA): `std::regex`
     ended the process while it loaded the package, or did not return within a minute.
     """
     if sys.platform != "linux":
@@ -110,7 +110,7 @@ def _require_shared_libstdcxx() -> None:
     if not Path(found).is_absolute():
         raise NotRunnable(
             f"{compiler} finds no libstdc++.so and would link it statically, and what it makes then crashes when it is "
-            "loaded: install the package that has it (Debian, Ubuntu: libstdc++-13-dev for g++ 13)"
+            "loaded: let CXX name another compiler, or install libstdc++.so (Debian: libstdc++-13-dev for g++ 13)"
         )
 
 
