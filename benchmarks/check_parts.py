@@ -1,11 +1,12 @@
 """Where the time of a check goes, by its runs; and how long its run in fp64 takes with and without cuDNN.
 
-    python benchmarks/check_parts.py resnet50 timm:nfnet_l0 -d cuda -t train --precision tf32
+    python benchmarks/check_parts.py resnet50 timm:nfnet_l0 -d cuda -t train --precision tf32 --references
 
 A check runs eager several times, the case's backend once, and a reference in fp64. Printed are the seconds of each kind
-of run, with building the model and taking the results to the host, and of what is left. Then the reference runs twice
-more: with cuDNN's search for the fastest algorithm, and without cuDNN. Last comes how far their results are from those
-of the reference that judged, the worst over all tensors.
+of run, with building the model and taking the results to the host, and of what is left; each run is printed as it ends,
+too, so that a check that takes very long shows where. With --references, the reference runs twice more: with cuDNN's
+search for the fastest algorithm, and without cuDNN. Last comes how far their results are from those of the reference
+that judged, the worst over all tensors.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torchzoo.measure.process_group import use_device
 from torchzoo.run.plan import parse_backend
 from torchzoo.zoo.catalog import find_models, load_model_class
 
-KINDS = ("eager", "eager_inspected", "native", "reference", "perturbed", "candidate")
+KINDS = ("eager", "eager_inspected", "native", "reference", "perturbed", "perturbed_backward", "candidate")
 OTHERWISE = {"cuDNN's search": {"enabled": True, "benchmark": True}, "no cuDNN": {"enabled": False}}
 
 
@@ -39,6 +40,7 @@ def main() -> None:
     parser.add_argument("--precision", type=Precision, default=Precision.FP32)
     parser.add_argument("--backend", type=parse_backend, default=Backend("inductor"))
     parser.add_argument("--bs", type=int, help="default: the model's own")
+    parser.add_argument("--references", action="store_true", help="time the reference with and without cuDNN, too")
     arguments = parser.parse_args()
     for name in arguments.models:
         measure(name, arguments)
@@ -62,7 +64,8 @@ def measure(name: str, arguments: argparse.Namespace) -> None:
     own = {kind: getattr(Runs, kind) for kind in KINDS}
     for kind, method in own.items():
         setattr(Runs, kind, timed(kind, method, spent))
-    Runs.reference = with_others(Runs.reference, own["reference"], spent, errors)  # type: ignore[method-assign]
+    if arguments.references:
+        Runs.reference = with_others(Runs.reference, own["reference"], spent, errors)  # type: ignore[method-assign]
     began_s = time.perf_counter()
     try:
         found = check_case(case, spec, model_class, device)
@@ -86,6 +89,7 @@ def timed(kind: str, method: Callable[..., Any], spent: dict[str, list[float]]) 
             return method(*arguments, **options)
         finally:
             spent[kind].append(time.perf_counter() - began_s)
+            print(f"  {kind}: {spent[kind][-1]:.1f} s", flush=True)
 
     return run
 
