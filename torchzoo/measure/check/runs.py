@@ -33,6 +33,7 @@ from torchzoo import backends
 from torchzoo.backends.twins import states_after
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
 from torchzoo.errors import attempt
+from torchzoo.measure.check.attention import attention_in_pieces
 from torchzoo.measure.check.milder import raisable_biases, raise_biases
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.on_host import activations_on_host
@@ -179,6 +180,7 @@ class Runs:
         """
         with gradients_given_to_optimizers(self.widest) as magnitudes:
             contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws)]
+            contexts.append(attention_in_pieces())
             contexts += [activations_on_host()] if activations_go_to_host else []
             return self._run(precision, contexts=contexts, gradient_magnitudes=magnitudes, is_reference=True)
 
