@@ -16,7 +16,7 @@ CONTRACT = (
     *(f"torchzoo/zoo/{name}" for name in ("__init__.py", "catalog.py", "contract.py", "folders.py", "requirements.py")),
     *(
         f"torchzoo/zoo/{name}"
-        for name in ("collections.py", "rules.py", "spec.py", "limits.yaml", "suites/__init__.py")
+        for name in ("collections.py", "rules.py", "spec.py", "waiting.py", "limits.yaml", "suites/__init__.py")
     ),
     "torchzoo/networks",
     *(f"torchzoo/measure/passes/{name}.py" for name in ("flops", "flop_formulas", "moved_bytes")),
