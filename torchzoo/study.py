@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -173,7 +174,14 @@ def own_cases(study: Study) -> tuple[Case, ...]:
 # --- the document ---
 
 
-def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) -> str:
+class Document(NamedTuple):
+    """The text of a study in Markdown, and its picture as SVG; None where the study has none of its runs."""
+
+    text: str
+    picture: str | None
+
+
+def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) -> Document:
     """The whole document: the question, both figures side by side, the details, what differs, how to do it again.
 
     Raises:
@@ -194,7 +202,8 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     rows = [row for name, some in by_kind.items() for row in _named(study.published, study.rows(*some), name)]
     lines += ["## Published and measured", "", *beside.source_lines(study.published), "", READING, ""]
     lines += [*beside.tables(study.published, rows, reasons)]
-    if panels := _panels(study, by_kind):
+    panels = _panels(study, by_kind)
+    if panels:
         titles = "; ".join(panel.title for panel in panels)
         lines += [f"![{markdown.escape(titles)}]({picture_name(study)})", ""]
     for name, some in by_kind.items():
@@ -206,7 +215,7 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     lines += ["## Do it again", "", *markdown.code_block(_commands(study, runs)), "", "## Measured on", ""]
     for name, manifests in zip(machines, of_parts, strict=True):
         lines += [*([f"**{name}**", ""] if name else []), *markdown.provenance(*manifests), ""]
-    return "\n".join(lines)
+    return Document("\n".join(lines), _picture(panels, runs) if panels else None)
 
 
 def picture_name(study: Study) -> str:
@@ -214,13 +223,7 @@ def picture_name(study: Study) -> str:
     return f"{study.name}.svg"
 
 
-def picture(study: Study, runs: Sequence[Run]) -> str | None:
-    """The picture of the document as SVG; None where the study has none of these runs."""
-    own = own_cases(study)
-    runs = [beside_the_plan(own, run)[0] for run in runs]
-    panels = _panels(study, kinds(own, runs, several_machines=study.several_machines))
-    if not panels:
-        return None
+def _picture(panels: Sequence[Panel], runs: Sequence[Run]) -> str:
     outcomes = (record.outcome for run in runs for record in run.records)
     devices = {one.device_name for one in outcomes if isinstance(one, Measured)}
     return dots.picture(

@@ -10,11 +10,12 @@ import pytest
 
 from examples import INDUCTOR, ROOT, measured, record
 from kept_runs import SCRIPT, against_eager, everything, failed, incorrect, keep
+from svg_dots import dots as all_dots
+from svg_dots import texts
 from torchzoo import cli
 from torchzoo.case import Backend, Domain, Mode
 from torchzoo.record import Record
 
-SVG = "{http://www.w3.org/2000/svg}"
 MADE_FROM = "docs/results/2026-11-21-h200-zoo-inductor"
 
 
@@ -33,18 +34,9 @@ def case(model: str, speedup: float, mode: Mode = Mode.EVAL, backend: Backend = 
     return record(against_eager(speedup), model=model, mode=mode, backend=backend)
 
 
-def texts(picture: ET.Element) -> list[str]:
-    return [element.text or "" for element in picture.iter(f"{SVG}text")]
-
-
 def dots(picture: ET.Element) -> dict[str, float]:
-    """Where the dot of each case stands, by what its tooltip says."""
-    found = {}
-    for dot in picture.iter(f"{SVG}circle"):
-        title = dot.find(f"{SVG}title")
-        if title is not None:
-            found[title.text or ""] = float(dot.attrib["cx"])
-    return found
+    """Where the dot of each case stands, by what it says."""
+    return dict(all_dots(picture))
 
 
 def test_a_dot_for_each_case_and_a_mean_for_each_domain_and_mode(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def run_of(records: list[Record], path: Path = Path("/nowhere"), **changes: Any)
 
 def report(name: str, run: Run) -> str:
     if name in STUDIES:
-        return study.document(study.load(name), [run])
+        return study.document(study.load(name), [run]).text
     return document(userbenchmark.load(name), run)
 
 

@@ -32,7 +32,7 @@ def machine(gpu: str, step_s: float, *, path: str, driver: str = "1", **changes:
 
 
 def document(*runs: Run) -> str:
-    return study.document(study.load("paper_devices"), runs)
+    return study.document(study.load("paper_devices"), runs).text
 
 
 def test_devices_are_compared_by_precision_mode_and_domain() -> None:

@@ -12,29 +12,19 @@ from study_records import CRASHED, alone, in_turns, trained, with_domains
 from examples import INDUCTOR, by_itself, measured, variant_result
 from examples import record as example
 from kept_runs import keep
+from svg_dots import dots, texts
 from torchzoo import cli, study
 from torchzoo.case import Backend, Domain, Mode, Precision
 from torchzoo.record import Breakdown, Measured, Memory, Record, StepTime
 from torchzoo.store import Run
 
-SVG = "{http://www.w3.org/2000/svg}"
 LEFT, RIGHT = 216, 572  # of the plot
 
 
 def drawn(name: str, *runs: Run) -> ET.Element:
-    found = study.picture(study.load(name), runs)
+    found = study.document(study.load(name), runs).picture
     assert found is not None
     return ET.fromstring(found)
-
-
-def dots(picture: ET.Element) -> list[tuple[str, float]]:
-    """What each dot says, and where it stands."""
-    found = [(dot.find(f"{SVG}title"), float(dot.attrib["cx"])) for dot in picture.iter(f"{SVG}circle")]
-    return [(title.text or "", x) for title, x in found if title is not None]
-
-
-def texts(picture: ET.Element) -> list[str]:
-    return [element.text or "" for element in picture.iter(f"{SVG}text")]
 
 
 def profiled(active: float) -> Measured:
@@ -106,7 +96,7 @@ def test_the_devices_picture_needs_both_machines() -> None:
     assert [text.split()[-1] for text, _ in dots(picture)] == ["3x"] * 2  # of its domain, of all
     assert "one's time over two's, eager tf32 (Figure 5)" in texts(picture)
     assert "one · two · torch 2.15.0 · torchzoo 0.1.0 · 2026-11-20" in texts(picture)
-    assert study.picture(study.load("paper_devices"), [one]) is None
+    assert study.document(study.load("paper_devices"), [one]).picture is None
 
 
 def test_the_optimizations_picture_has_a_row_for_each_change() -> None:
@@ -131,7 +121,7 @@ def test_the_optimizations_picture_has_a_row_for_each_change() -> None:
 )
 def test_a_document_without_a_picture_shows_none(name: str, records: list[Record]) -> None:
     run = run_of(records)
-    assert study.picture(study.load(name), [run]) is None
+    assert study.document(study.load(name), [run]).picture is None
     assert "![" not in report(name, run)
 
 

@@ -58,7 +58,7 @@ def test_the_document_of_joined_runs_names_them_all(tmp_path: Path) -> None:
     first = keep(tmp_path / "first", [example(model="alexnet")], command=("torchzoo", "one"))
     second = keep(tmp_path / "second", [example(model="vgg16")], command=("torchzoo", "two"))
     one = study.load("paper_breakdown")
-    text = study.document(one, study.read_runs(one, [first, second]))
+    text = study.document(one, study.read_runs(one, [first, second])).text
     assert f"torchzoo study paper_breakdown --from {first} {second}" in text
     assert "- command: `torchzoo one`\n- command: `torchzoo two`" in text
 
@@ -85,7 +85,7 @@ def test_the_document_has_the_commands_that_made_its_runs(tmp_path: Path) -> Non
         for number, command in enumerate(commands)
     ]
     one = study.load("paper_breakdown")
-    text = study.document(one, study.read_runs(one, paths))
+    text = study.document(one, study.read_runs(one, paths)).text
     again = text.partition("## Do it again\n\n```sh\n")[2].partition("\n```")[0].splitlines()
     assert again[:3] == [
         "torchzoo study paper_breakdown --part 1/2 --time-limit 3 -o p1",
@@ -102,7 +102,7 @@ def test_a_run_that_is_not_finished_goes_on_as_the_study(tmp_path: Path) -> None
     first = keep(tmp_path / "first", [done])
     second = keep(tmp_path / "second", [example(model="resnet18")], cases=(example(model="resnet18").case, left.case))
     one = study.load("paper_breakdown")
-    text = study.document(one, study.read_runs(one, [first, second]))
+    text = study.document(one, study.read_runs(one, [first, second])).text
     assert f"1 not run yet: go on with `torchzoo study paper_breakdown --resume {second}`" in text
 
 
@@ -130,17 +130,17 @@ def test_runs_of_two_machines_are_for_the_study_of_devices_alone(tmp_path: Path)
 
 
 def test_a_trial_is_called_one(tmp_path: Path) -> None:
-    text = study.document(study.load("paper_devices"), [run_of([example(model="resnet18", device="cuda")])])
+    text = study.document(study.load("paper_devices"), [run_of([example(model="resnet18", device="cuda")])]).text
     assert "a part of the study, or a trial: 0 of the plan's 336 cases are in the run, and 1 cases" in text
     plan = study.planned(study.load("nanogpt").plan(Choice(folder=tmp_path)))
     whole = run_of([msgspec.structs.replace(example(Skipped(reason="no")), case=one.case) for one in plan])
-    assert "a trial" not in study.document(study.load("nanogpt"), [whole])
+    assert "a trial" not in study.document(study.load("nanogpt"), [whole]).text
 
 
 def test_a_run_that_was_cut_short_is_a_part(tmp_path: Path) -> None:
     plan = study.planned(study.load("nanogpt").plan(Choice(folder=tmp_path)))
     whole = run_of([msgspec.structs.replace(example(Skipped(reason="no")), case=one.case) for one in plan])
-    text = study.document(study.load("nanogpt"), [msgspec.structs.replace(whole, records=whole.records[:2])])
+    text = study.document(study.load("nanogpt"), [msgspec.structs.replace(whole, records=whole.records[:2])]).text
     assert f"a trial: 2 of the plan's {len(plan)} cases are in the run, and 0 cases" in text
 
 
@@ -180,7 +180,7 @@ def test_other_precisions_and_batches_than_the_plans_are_left_out() -> None:
     ],
 )
 def test_no_mean_of_a_trial_mixes_kinds_of_cases(records: list[Record], names: list[str]) -> None:
-    text = study.document(study.load("paper_compilers"), [run_of(records)])
+    text = study.document(study.load("paper_compilers"), [run_of(records)]).text
     rows = beside(text, SPEEDUP)
     counts = {name: cells[1].partition("; ")[2] for name, cells in rows.items() if cells[1].startswith("2.00 times")}
     each = len(records) // len(names)
@@ -195,10 +195,10 @@ def test_models_that_the_plan_does_not_have_are_in_no_figure() -> None:
         run_of([example(slow, model="resnet18"), example(outcome, model="not_of_the_paper")], Path(f"/{name}"))
         for name, outcome in (("one", slow), ("other", quick))
     )
-    text = study.document(study.load("paper_devices"), [one, other])
+    text = study.document(study.load("paper_devices"), [one, other]).text
     assert "The run has 1 more models, which are left out here." in text
     assert beside(text, study_table())["a CPU's time over a CPU's: eager, eval, all"][1].startswith("1.00 times")
-    trial = study.document(study.load("paper_devices"), [run_of([example(model="tiny")])])
+    trial = study.document(study.load("paper_devices"), [run_of([example(model="tiny")])]).text
     assert "left out" not in trial
     assert "1 cases: 1 measured" in trial
 
@@ -249,15 +249,16 @@ def test_unlike_software_on_the_same_hardware_makes_no_second_machine(tmp_path: 
 
 
 def test_a_figure_that_is_missing_has_no_markup_of_its_own() -> None:
-    text = study.document(study.load("paper_devices"), [run_of([example(model="resnet18")])])
+    text = study.document(study.load("paper_devices"), [run_of([example(model="resnet18")])]).text
     assert "\\`" not in text
     assert "(--from RUN RUN)" in beside(text, study_table())["all"][1]
 
 
 @pytest.mark.parametrize("name", ["nanogpt", "resnets", "paper_compilers"])
 def test_the_document_says_what_the_interval_of_a_mean_is_over(name: str) -> None:
-    assert "what is\naveraged: models, or the steps of one model" in study.document(
-        study.load(name), [run_of([example()])]
+    assert (
+        "what is\naveraged: models, or the steps of one model"
+        in study.document(study.load(name), [run_of([example()])]).text
     )
 
 
@@ -274,7 +275,7 @@ def test_the_parts_of_the_claim_join_to_its_plan(tmp_path: Path) -> None:
         )
         for number, part in enumerate(parts)
     ]
-    text = study.document(one, study.read_runs(one, kept))
+    text = study.document(one, study.read_runs(one, kept)).text
     assert "a trial" not in text
-    two = study.document(one, study.read_runs(one, kept[:2]))
+    two = study.document(one, study.read_runs(one, kept[:2])).text
     assert f"a trial: {len(parts[0]) + len(parts[1])} of the plan's {len(whole)} cases are in the run" in two

@@ -108,11 +108,11 @@ def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Pat
 
 def _write(chosen_study: Study, sources: Sequence[Path], folder: Path) -> None:
     runs = study.read_runs(chosen_study, sources)
-    text = study.document(chosen_study, runs, study.read_reasons(sources))
+    made = study.document(chosen_study, runs, study.read_reasons(sources))
     path = folder / f"{chosen_study.name}.md"
     try:
-        userbenchmark.write(path, text)
-        if (picture := study.picture(chosen_study, runs)) is not None:
-            write_whole(folder / study.picture_name(chosen_study), f"{picture}\n".encode())
+        userbenchmark.write(path, made.text)
+        if made.picture is not None:
+            write_whole(folder / study.picture_name(chosen_study), f"{made.picture}\n".encode())
     except OSError as error:
         raise StoreError(f"can't write {path}: {error.strerror}") from error

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Protocol
 
 import msgspec
 
 from torchzoo.case import Mode
+from torchzoo.report import units
 from torchzoo.report.html.offline import template
 from torchzoo.stats import Estimate
 
@@ -24,10 +26,10 @@ SHARE_TICKS = (0, 20, 40, 60, 80, 100)  # percent
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A value of one model or case, and what its dot says where a mouse points to it."""
+    """A value of one model or case. Where a mouse points to its dot, it says both."""
 
+    name: str
     value: float
-    text: str
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +39,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode
     values: tuple[Value, ...]
     mean: Estimate
-    text: str  # the mean in figures
+    count: int  # what the mean is of: more than the values where some have their dots in another row
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +100,12 @@ class _Scale(Protocol):
     def ticks(self) -> tuple[_Tick, ...]:
         """What the axis says."""
 
+    def shown(self, value: float) -> str:
+        """A value in figures."""
+
+    def shown_mean(self, mean: Estimate) -> str:
+        """A mean in figures."""
+
 
 class Ratios(msgspec.Struct, frozen=True, kw_only=True):
     """A logarithmic scale, from a power of two to another."""
@@ -119,6 +127,12 @@ class Ratios(msgspec.Struct, frozen=True, kw_only=True):
             for power in range(self.low, self.high + 1)
         )
 
+    def shown(self, value: float) -> str:
+        return f"{value:.3g}x"
+
+    def shown_mean(self, mean: Estimate) -> str:
+        return units.factor(mean)
+
 
 class Shares:
     """A linear scale, from nothing to all."""
@@ -131,6 +145,12 @@ class Shares:
 
     def ticks(self) -> tuple[_Tick, ...]:
         return tuple(_Tick(x=self.x(one / 100), text=f"{one}%", is_base=one == 0) for one in SHARE_TICKS)
+
+    def shown(self, value: float) -> str:
+        return f"{100 * value:.1f}%"
+
+    def shown_mean(self, mean: Estimate) -> str:
+        return self.shown(mean.value)
 
 
 def _at(share: float) -> float:
@@ -196,11 +216,11 @@ def _line(group: Group, scale: _Scale, y: float, *, name: str) -> _Line:
         mode=group.mode,
         y=y,
         dots=tuple(
-            _Dot(x=scale.x(one.value), y=y + DOT_OFFSETS[number % len(DOT_OFFSETS)], text=one.text)
-            for number, one in enumerate(ordered)
+            _Dot(x=scale.x(one.value), y=y + offset, text=f"{one.name}: {scale.shown(one.value)}")
+            for one, offset in zip(ordered, cycle(DOT_OFFSETS), strict=False)
         ),
         mean=scale.x(group.mean.value),
         low=scale.x(group.mean.low),
         high=scale.x(group.mean.high),
-        text=group.text,
+        text=f"{scale.shown_mean(group.mean)} ({group.count})",
     )

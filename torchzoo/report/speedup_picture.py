@@ -8,7 +8,7 @@ from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.totals import ALL, Total, comparison_group, speedups_by_group
 from torchzoo.case import Mode
 from torchzoo.errors import UsageError
-from torchzoo.report import dots, units
+from torchzoo.report import dots
 from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.report.markdown import provenance_line
 
@@ -42,9 +42,9 @@ def _panel(group: str, by_domain: dict[str, dict[Mode, Total]], results: Sequenc
                 Group(
                     name=domain.replace("_", " "),
                     mode=mode,
-                    values=tuple(map(_value, (one for one in results if _row_of(one) == (domain, mode)))),
+                    values=tuple(map(speedup_of, (one for one in results if _row_of(one) == (domain, mode)))),
                     mean=mean,
-                    text=f"{units.factor(mean)} ({by_mode[mode].compared})",
+                    count=by_mode[mode].compared,
                 )
             )
     return Panel(
@@ -60,8 +60,8 @@ def _row_of(result: CaseResult) -> tuple[str, Mode]:
     return (ALL if result.domain is None else result.domain), result.case.mode
 
 
-def _value(result: CaseResult) -> Value:
+def speedup_of(result: CaseResult) -> Value:
+    """The speedup of a case that passed with a backend beside eager."""
     assert result.figures is not None
     assert result.figures.speedup is not None
-    speedup = result.figures.speedup.value
-    return Value(value=speedup, text=f"{result.case.label()}: {speedup:.3g}x")
+    return Value(name=result.case.label(), value=result.figures.speedup.value)

@@ -141,9 +141,8 @@ def panels(run: Run) -> list[Panel]:
 
 def _group(domain: str, mode: Mode, some: list[Profiled]) -> Group:
     active = mean([one.shares.active for one in some], least=0.0, most=1.0)
-    values = (Value(value=one.shares.active, text=f"{one.case.label()}: {percent(one.shares.active)}") for one in some)
-    text = f"{percent(active.value)} ({len(some)})"
-    return Group(name=domain, mode=mode, values=tuple(values), mean=active, text=text)
+    values = tuple(Value(name=one.case.label(), value=one.shares.active) for one in some)
+    return Group(name=domain, mode=mode, values=values, mean=active, count=len(some))
 
 
 def report(run: Run) -> list[str]:

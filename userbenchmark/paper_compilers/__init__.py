@@ -14,7 +14,7 @@ from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.totals import CaseRatios
 from torchzoo.case import EAGER, Backend, Mode
-from torchzoo.report import markdown, units
+from torchzoo.report import markdown
 from torchzoo.report.beside import Row, exactly, scaled
 from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.report.remarks import why_not_alone
@@ -182,13 +182,12 @@ def _group(domain: str, mode: Mode, some: Sequence[CaseResult], name: str, ratio
     mean = ratios.geomean(name, some)
     assert mean is not None, "each of these cases has the ratio"
     values = tuple(_value(one, name) for one in some)
-    return Group(name=domain, mode=mode, values=values, mean=mean, text=f"{units.factor(mean)} ({len(some)})")
+    return Group(name=domain, mode=mode, values=values, mean=mean, count=len(some))
 
 
 def _value(result: CaseResult, name: str) -> Value:
     ratio = getattr(result.figures, name)
-    value = ratio.value if isinstance(ratio, Estimate) else ratio
-    return Value(value=value, text=f"{result.case.label()}: {value:.3g}x")
+    return Value(name=result.case.label(), value=ratio.value if isinstance(ratio, Estimate) else ratio)
 
 
 def report(run: Run) -> list[str]:

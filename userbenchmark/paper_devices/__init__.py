@@ -95,8 +95,9 @@ def panels(*runs: Run) -> list[Panel]:
     base, *others = runs
     found = []
     for name, other in zip(_ratio_names(runs), others, strict=True):
-        ratios = [hardware_ratio(*one) for one in pairs(base, other)]
-        means = list(hardware_means(pairs(base, other), {**base.manifest.domains, **other.manifest.domains}))
+        on_both = pairs(base, other)
+        ratios = [hardware_ratio(*one) for one in on_both]
+        means = list(hardware_means(on_both, {**base.manifest.domains, **other.manifest.domains}))
         for axes in dict.fromkeys(one.axes for one in means):
             some = [(one.case, one) for one in ratios if one.case.axes_label() == axes]
             rows = by_domain_and_mode(base, some)
@@ -108,9 +109,9 @@ def panels(*runs: Run) -> list[Panel]:
 
 
 def _group(mean: HardwareMean, some: Sequence[HardwareRatio]) -> Group:
-    values = (Value(value=one.ratio.value, text=f"{one.case.label()}: {one.ratio.value:.3g}x") for one in some)
-    name, text = mean.domain.replace("_", " "), f"{units.factor(mean.ratio)} ({mean.cases})"
-    return Group(name=name, mode=mean.mode, values=tuple(values), mean=mean.ratio, text=text)
+    values = tuple(Value(name=one.case.label(), value=one.ratio.value) for one in some)
+    name = mean.domain.replace("_", " ")
+    return Group(name=name, mode=mean.mode, values=values, mean=mean.ratio, count=mean.cases)
 
 
 def report(*runs: Run) -> list[str]:

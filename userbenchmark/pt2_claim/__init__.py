@@ -17,7 +17,8 @@ from torchzoo.analysis.totals import CaseRatios, Total, total
 from torchzoo.case import EAGER, Backend, Mode, Precision
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, scaled
-from torchzoo.report.dots import Group, Panel, Value
+from torchzoo.report.dots import Group, Panel
+from torchzoo.report.speedup_picture import AXIS, speedup_of
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings, Stage, StageLimits
@@ -173,19 +174,10 @@ def panels(run: Run) -> list[Panel]:
             some = [one for one in results if one.case.precision is precision and name in (collection_of(one), ALL)]
             mean = ratios.geomean("speedup", some) if some else None
             if mean is not None:
-                values = tuple(map(_value, some))
-                text = f"{units.factor(mean)} ({len(some)})"
-                groups.append(Group(name=name, mode=Mode.TRAIN, values=values, mean=mean, text=text))
-        axis = "eager time / candidate time: right of 1x the candidate is faster"
-        found.append(Panel(title=f"Speedup of inductor over eager at {precision}", axis=axis, groups=tuple(groups)))
+                values = tuple(map(speedup_of, some))
+                groups.append(Group(name=name, mode=Mode.TRAIN, values=values, mean=mean, count=len(some)))
+        found.append(Panel(title=f"Speedup of inductor over eager at {precision}", axis=AXIS, groups=tuple(groups)))
     return found
-
-
-def _value(result: CaseResult) -> Value:
-    assert result.figures is not None, "a case that passed has figures"
-    assert result.figures.speedup is not None, "a case with a candidate has a speedup"
-    speedup = result.figures.speedup.value
-    return Value(value=speedup, text=f"{result.case.label()}: {speedup:.3g}x")
 
 
 def report(run: Run) -> list[str]:

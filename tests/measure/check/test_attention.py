@@ -170,5 +170,5 @@ def test_a_reference_whose_scores_do_not_fit_judges(
     assert found.status is CheckStatus.REFERENCE_FAILED
     assert found.reason.startswith("in fp64 it raises OutOfMemoryError: no GiB free")
     monkeypatch.setattr(attention, "PIECE_BYTES", 2 * 8 * 6 * 8)  # two queries of eight images
-    assert (check(Attending, Mode.TRAIN, "aot_eager").status) is CheckStatus.CORRECT
+    assert check(Attending, Mode.TRAIN, "aot_eager").status is CheckStatus.CORRECT
     assert check(Attending, Mode.TRAIN, backend(has_a_wrong_gradient)).status is CheckStatus.INCORRECT

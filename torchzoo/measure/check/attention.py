@@ -40,13 +40,13 @@ def attention_in_pieces(piece_bytes: int | None = None) -> Iterator[None]:
         is_causal: bool = False,  # noqa: FBT001, FBT002  PyTorch's
         **options: Any,
     ) -> Tensor:
-        rows = most // max(1, query.numel() // query.shape[-2] // query.shape[-1] * key.shape[-2] * query.itemsize)
+        a_row = query.shape[:-2].numel() * key.shape[-2] * query.itemsize
+        rows = max(1, most // max(1, a_row))
         if dropout_p or rows >= query.shape[-2] or (is_causal and attn_mask is not None):
             return own(query, key, value, attn_mask, dropout_p, is_causal, **options)
         pieces = []
-        for start in range(0, query.shape[-2], max(1, rows)):
-            of_rows = slice(start, start + max(1, rows))
-            compute = partial(_piece, own, of_rows, is_causal=is_causal, **options)
+        for start in range(0, query.shape[-2], rows):
+            compute = partial(_piece, own, slice(start, start + rows), is_causal=is_causal, **options)
             pieces.append(
                 checkpoint(compute, query, key, value, attn_mask, use_reentrant=False, preserve_rng_state=False)
             )
