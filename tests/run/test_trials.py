@@ -116,9 +116,9 @@ def cut_short(out: Path, kept: int) -> None:
     (out / "trials.jsonl").write_bytes(b"".join(lines[:kept]) + lines[kept][:40])
 
 
-def go_on(out: Path) -> list[TrialRecord]:
+def go_on(out: Path, *, retry_failed: bool = False) -> list[TrialRecord]:
     with TrialStore(out, resume=True) as store:
-        session = resumed_trials(read_trials(store.path), turns_of)
+        session = resumed_trials(read_trials(store.path), turns_of, retry_failed=retry_failed)
         return list(session.run(store, turns_of, lambda *_: None))
 
 
@@ -153,6 +153,25 @@ def test_trials_that_were_cut_short_keep_each_record_and_go_on_with_the_next_tur
     ]
     with TrialStore(out, resume=True):
         assert resumed_trials(again, turns_of).left == ()
+
+
+def test_what_failed_or_was_skipped_runs_again_where_that_is_asked_for(
+    tmp_path: Path, processes: FakeProcesses
+) -> None:
+    out = tmp_path / "out"
+    processes.fail = {"prepare"}
+    whole = run(tmp_path / "zoo", out, "tiny")
+    processes.fail = set()
+    processes.asked.clear()
+    assert go_on(out) == []
+    new = go_on(out, retry_failed=True)
+    assert [ask.function for ask in processes.asked] == ["prepare", "warm", "warm"]  # `alone` has its results
+    assert {(one.variant, isinstance(one.outcome, Took)) for one in new} == {
+        ("prepare", True),
+        ("warm", True),
+        ("left out", False),
+    }
+    assert len(read_trials(out).records) == len(whole)  # the latest of each turn
 
 
 def test_what_failed_before_trials_were_cut_short_is_not_tried_again(tmp_path: Path, processes: FakeProcesses) -> None:

@@ -49,7 +49,7 @@ def test_all_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
         (["warm_start", "resnet18", "--from", "/no/such", "--bs", "2"], "leave out MODEL, --bs"),
         (["dynamic_shapes", "-j", "2", "-o", "/tmp/x"], "a device has one process at a time"),
         (["warm_start", "--from", "/no/such", "--dry-run"], "leave out --dry-run"),
-        (["warm_start", "--retry-failed", "-o", "/tmp/x"], "warm_start has no --retry-failed"),
+        (["warm_start", "--retry-failed", "-o", "/tmp/x"], "--retry-failed goes with --resume RUN"),
     ],
 )
 def test_wrong_usage_is_one_clear_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,12 +31,14 @@ def run(benchmark: UserBenchmark, turns_of: TurnsOf, arguments: argparse.Namespa
         _report(benchmark, arguments.source, arguments.output)
         return 0
     if arguments.resume is not None:
-        check_given(arguments, ("name", "resume", "quiet"), "--resume goes on as it was begun", WRITTEN)
+        obeyed = ("name", "resume", "retry_failed", "quiet")
+        check_given(arguments, obeyed, "--resume goes on as it was begun", WRITTEN)
         with TrialStore(arguments.resume, resume=True) as store:
-            session = resumed_trials(read_trials(arguments.resume), turns_of)
+            kept = read_trials(arguments.resume)
+            session = resumed_trials(kept, turns_of, retry_failed=arguments.retry_failed)
             return _execute(benchmark, turns_of, session, store, quiet=arguments.quiet)
     if arguments.retry_failed:
-        raise UsageError(f"{benchmark.name} has no --retry-failed: measure these cases anew, with another -o DIR")
+        raise UsageError("--retry-failed goes with --resume RUN")
     for name, given in (("--jobs", arguments.jobs), ("--devices", arguments.devices)):
         if given is not None and not benchmark.several_at_once:
             raise UsageError(f"leave out {name}: the processes of {benchmark.name} run one after the other, alone")

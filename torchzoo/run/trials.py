@@ -143,8 +143,13 @@ def make_lanes(
     )
 
 
-def resumed_trials(trials: Trials, turns_of: TurnsOf) -> TrialSession:
+def resumed_trials(trials: Trials, turns_of: TurnsOf, *, retry_failed: bool = False) -> TrialSession:
     """The cases of which a turn has no record. They go on with these turns, after what these need.
+
+    Args:
+        trials: as they were kept.
+        turns_of: the turns of a case.
+        retry_failed: turns that failed or were skipped run again, too. What was missing may be there now.
 
     Raises:
         StoreError: the machine or the software is another one, or a model is no longer there.
@@ -159,7 +164,8 @@ def resumed_trials(trials: Trials, turns_of: TurnsOf) -> TrialSession:
     models = read_models(catalog, list(dict.fromkeys(case.model for case in cases)))
     by_name = {model.name if isinstance(model, ModelSpec) else model[0]: model for model in models}
     lacking = missing(models, [case.backend for case in cases])
-    done = {(record.case, record.variant, record.number): record.outcome for record in trials.records}
+    kept = [record for record in trials.records if isinstance(record.outcome, Took) or not retry_failed]
+    done = {(record.case, record.variant, record.number): record.outcome for record in kept}
     left = []
     for case, repeated in cases.items():
         planned = plan.plan_case(case, by_name[case.model], lacking)
