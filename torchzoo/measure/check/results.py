@@ -247,6 +247,12 @@ def _of_optimizers(
                     yield kind, f"{names[id(parameter)]}.{key}", value
 
 
+def bytes_of(tensor: Tensor) -> int:
+    """The memory that a tensor takes; of a sparse one, what its values and their places take."""
+    parts = [tensor._indices(), tensor._values()] if tensor.is_sparse else [tensor]
+    return sum(part.numel() * part.itemsize for part in parts)
+
+
 def narrowed(tensor: Tensor, widest: torch.dtype) -> Tensor:
     """The tensor, in a dtype that is no wider than this one."""
     return tensor.to(widest) if tensor.dtype.itemsize > widest.itemsize else tensor

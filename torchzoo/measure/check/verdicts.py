@@ -31,7 +31,7 @@ from torchzoo.measure.check.judging import Judge, Judged
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.randomness import RecordRandomDraws
 from torchzoo.measure.check.reference import Reference
-from torchzoo.measure.check.results import CanNotCompare, Results
+from torchzoo.measure.check.results import CanNotCompare, Results, bytes_of
 from torchzoo.measure.check.runs import Runs
 from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED
 from torchzoo.measure.memory import free_memory, held_by_others
@@ -50,6 +50,7 @@ OTHERS_BYTES = 2 * 2**30
 #: Runs of eager with weights changed as by rounding, made where the first comparison finds something wrong. Each is
 #: given up before the next. It and its parameters while it steps take so many times the memory of eager's first run.
 PERTURBED_RUNS, MEMORY_OF_PERTURBED = 3, 2.0
+_FP64_BYTES = 8
 
 
 def judge_runs(runs: Runs) -> Check:
@@ -157,12 +158,15 @@ def _comparisons(judged: Iterable[Judged]) -> tuple[ResultComparison, ...]:
 def _require_host_memory(eager: Results, times: float) -> None:
     """Raise where so many times these results would fill the host's memory: the kernel would end the process.
 
+    While a step runs, each parameter is kept whole, also if its update is sparse: those of a frozen network are zero.
+
     Raises:
         CanNotCompare: they would.
     """
     tensors = [tensor for tensor in tree_leaves(list(eager.values.values())) if isinstance(tensor, Tensor)]
-    held = sum(tensor.numel() * tensor.itemsize for tensor in tensors)
-    needed, available = times * held, available_bytes()
+    updates = eager.values.get(ResultKind.PARAMETERS, {}).values()
+    whole = sum(_FP64_BYTES * update.numel() for update in updates if isinstance(update, Tensor) and update.is_sparse)
+    needed, available = times * sum(map(bytes_of, tensors)) + whole, available_bytes()
     if needed > available:
         raise CanNotCompare(
             f"they take {needed / 2**30:.1f} GiB of the host's memory, and {available / 2**30:.1f} GiB are free"
