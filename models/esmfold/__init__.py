@@ -57,7 +57,10 @@ class Model(LanguageModel):
 
     def build_network(self) -> nn.Module:
         folding = {"fp16_esm": False, "trunk": self.trunk}
-        return EsmForProteinFolding(EsmConfig(**EXCEPT_SIZES, **self.sizes, esmfold_config=folding))
+        network: Any = EsmForProteinFolding(EsmConfig(**EXCEPT_SIZES, **self.sizes, esmfold_config=folding))
+        # transformers makes these buffers in the first call. Made there by compiled code, they would be no buffers.
+        network.trunk.structure_module._init_residue_constants(network.dtype, network.device)
+        return network
 
     def build_batch(self) -> Batch:
         return Batch({"input_ids": self.data.tokens(self.batch_size, self.eval_length, 20)})
