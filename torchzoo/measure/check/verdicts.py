@@ -50,7 +50,6 @@ OTHERS_BYTES = 2 * 2**30
 #: Runs of eager with weights changed as by rounding, made where the first comparison finds something wrong. Each is
 #: given up before the next. It and its parameters while it steps take so many times the memory of eager's first run.
 PERTURBED_RUNS, MEMORY_OF_PERTURBED = 3, 2.0
-_FP64_BYTES = 8
 
 
 def judge_runs(runs: Runs) -> Check:
@@ -165,7 +164,8 @@ def _require_host_memory(eager: Results, times: float) -> None:
     """
     tensors = [tensor for tensor in tree_leaves(list(eager.values.values())) if isinstance(tensor, Tensor)]
     updates = eager.values.get(ResultKind.PARAMETERS, {}).values()
-    whole = sum(_FP64_BYTES * update.numel() for update in updates if isinstance(update, Tensor) and update.is_sparse)
+    sparse = [update for update in updates if isinstance(update, Tensor) and update.is_sparse]
+    whole = sum(torch.float64.itemsize * update.numel() for update in sparse)
     needed, available = times * sum(map(bytes_of, tensors)) + whole, available_bytes()
     if needed > available:
         raise CanNotCompare(
