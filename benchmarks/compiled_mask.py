@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.benchmark import Timer
 from transformers import BertConfig, BertForMaskedLM, masking_utils
 
 HEADS, HEAD_SIZE, WORDS = 12, 64, 30_000
@@ -32,7 +32,8 @@ def main() -> None:
     device, texts, length = arguments.device, arguments.bs, arguments.length
 
     def took(name: str, function: Callable[[], Any]) -> None:
-        print(f"{name:32} {milliseconds(function, device, arguments.calls):9.3f} ms", flush=True)
+        timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
+        print(f"{name:32} {1e3 * timer.timeit(arguments.calls).mean:9.3f} ms", flush=True)
 
     with torch.no_grad():
         shape = (texts, HEADS, length, HEAD_SIZE)
@@ -49,19 +50,6 @@ def main() -> None:
         vars(masking_utils)["is_torchdynamo_exporting"] = lambda: False
         without_mask: Any = torch.compile(network)
         took("BERT compiled, mask left out", lambda: without_mask(input_ids=tokens))
-
-
-def milliseconds(function: Callable[[], Any], device: str, calls: int) -> float:
-    """The mean time of a call, after five that are not counted."""
-    for _ in range(5):
-        function()
-    wait: Any = torch.accelerator.synchronize if device != "cpu" else lambda: None
-    wait()
-    began_s = perf_counter()
-    for _ in range(calls):
-        function()
-    wait()
-    return 1e3 * (perf_counter() - began_s) / calls
 
 
 if __name__ == "__main__":

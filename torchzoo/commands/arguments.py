@@ -299,3 +299,9 @@ def check_given(
     ]
     if given:
         raise UsageError(f"{why}: leave out {', '.join(given)}")
+
+
+def check_retries(arguments: argparse.Namespace) -> None:
+    """Raise UsageError if --retry-failed is given, where there is no --resume."""
+    if arguments.retry_failed:
+        raise UsageError("--retry-failed goes with --resume RUN")

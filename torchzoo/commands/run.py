@@ -16,7 +16,7 @@ import msgspec
 from torchzoo.analysis.cases import Status, case_results
 from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case
-from torchzoo.commands.arguments import check_given, part, usable_path
+from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
 from torchzoo.commands.executor_options import add_executor, executor_of
 from torchzoo.commands.run_options import add_options, run_request
@@ -117,8 +117,7 @@ def started(
         with RunStore(arguments.resume, resume=True) as run_store, contextlib.ExitStack() as nodes:
             yield _resumed(executor, run_store, nodes, retry_failed=arguments.retry_failed), run_store, True
         return
-    if arguments.retry_failed:
-        raise UsageError("--retry-failed goes with --resume RUN")
+    check_retries(arguments)
     if executor.engine is Engine.SLURM and arguments.output is None:
         raise UsageError("--executor slurm needs -o DIR: a folder that all hosts can write to")
     request = msgspec.structs.replace(run_request(arguments), command=command)

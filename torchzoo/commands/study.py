@@ -10,12 +10,11 @@ from typing import Any
 
 from torchzoo import study, userbenchmark
 from torchzoo.analysis.cases import case_results
-from torchzoo.commands.arguments import check_given, part, usable_path
+from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
 from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.overrides import chosen, overridden
 from torchzoo.commands.run import finish
 from torchzoo.commands.userbenchmark import add_plan_options, show_list
-from torchzoo.errors import UsageError
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
@@ -82,8 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             session = resumed_run(left, retry_failed=arguments.retry_failed)
             folder = arguments.output or store.path.parent
             return _execute(chosen_study, session, store, folder, quiet=arguments.quiet)
-    if arguments.retry_failed:
-        raise UsageError("--retry-failed goes with --resume RUN")
+    check_retries(arguments)
     if arguments.dry_run:
         with tempfile.TemporaryDirectory() as scratch:
             show_plan(_request(chosen_study, arguments, Path(scratch)))

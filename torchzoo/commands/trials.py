@@ -9,7 +9,7 @@ from pathlib import Path
 from torchzoo import userbenchmark
 from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case
-from torchzoo.commands.arguments import check_given
+from torchzoo.commands.arguments import check_given, check_retries
 from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.overrides import chosen, overridden
 from torchzoo.errors import UsageError
@@ -37,8 +37,7 @@ def run(benchmark: UserBenchmark, turns_of: TurnsOf, arguments: argparse.Namespa
             kept = read_trials(arguments.resume)
             session = resumed_trials(kept, turns_of, retry_failed=arguments.retry_failed)
             return _execute(benchmark, turns_of, session, store, quiet=arguments.quiet)
-    if arguments.retry_failed:
-        raise UsageError("--retry-failed goes with --resume RUN")
+    check_retries(arguments)
     for name, given in (("--jobs", arguments.jobs), ("--devices", arguments.devices)):
         if given is not None and not benchmark.several_at_once:
             raise UsageError(f"leave out {name}: the processes of {benchmark.name} run one after the other, alone")

@@ -15,6 +15,7 @@ from torchzoo.commands import trials
 from torchzoo.commands.arguments import (
     add_suite,
     check_given,
+    check_retries,
     indices,
     positive_int,
     seconds,
@@ -94,8 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         with RunStore(arguments.resume, resume=True) as store:
             session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
             return _execute(benchmark, session, store, quiet=arguments.quiet)
-    if arguments.retry_failed:
-        raise UsageError("--retry-failed goes with --resume RUN")
+    check_retries(arguments)
     if arguments.dry_run:
         with tempfile.TemporaryDirectory() as scratch:
             show_plan(overridden(benchmark.plan(chosen(arguments, Path(scratch))), arguments))

@@ -164,8 +164,11 @@ def resumed_trials(trials: Trials, turns_of: TurnsOf, *, retry_failed: bool = Fa
     models = read_models(catalog, list(dict.fromkeys(case.model for case in cases)))
     by_name = {model.name if isinstance(model, ModelSpec) else model[0]: model for model in models}
     lacking = missing(models, [case.backend for case in cases])
-    kept = [record for record in trials.records if isinstance(record.outcome, Took) or not retry_failed]
-    done = {(record.case, record.variant, record.number): record.outcome for record in kept}
+    done = {
+        (record.case, record.variant, record.number): record.outcome
+        for record in trials.records
+        if isinstance(record.outcome, Took) or not retry_failed
+    }
     left = []
     for case, repeated in cases.items():
         planned = plan.plan_case(case, by_name[case.model], lacking)

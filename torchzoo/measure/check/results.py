@@ -250,7 +250,7 @@ def _of_optimizers(
 def bytes_of(tensor: Tensor) -> int:
     """The memory that a tensor takes; of a sparse one, what its values and their places take."""
     parts = [tensor._indices(), tensor._values()] if tensor.is_sparse else [tensor]
-    return sum(part.numel() * part.itemsize for part in parts)
+    return sum(part.nbytes for part in parts)
 
 
 def narrowed(tensor: Tensor, widest: torch.dtype) -> Tensor:
