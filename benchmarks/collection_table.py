@@ -40,8 +40,8 @@ from torchzoo.case import Mode
 from torchzoo.errors import attempt, one_line
 from torchzoo.measure.without_data import answers
 from torchzoo.tasks import SupervisedModel
+from torchzoo.tensors import tensors_in
 from torchzoo.zoo.catalog import NEEDS_DATA
-from torchzoo.zoo.contract import tensors
 from torchzoo.zoo.folders import bundled, import_folder
 from torchzoo.zoo.waiting import synchronising_operators
 
@@ -133,10 +133,10 @@ class Facts:
             raise ValueError(f"the loss has {loss.ndim} dimensions")
         with waits(device), fused(device):
             self.unused = unused_parameters(model.network, loss)
-        sizes = [*saved.sizes(model.network), *(one.nbytes for one in tensors(model.batch))]
+        sizes = [*saved.sizes(model.network), *(one.nbytes for one in tensors_in(model.batch))]
         model.network.eval()
         with waits(device) as seen_in_evaluation, fused(device):
-            outputs = tensors(model.eval_step())
+            outputs = tensors_in(model.eval_step())
         if not any(one.is_floating_point() for one in outputs):
             raise ValueError("evaluation gives no floating-point tensor")
         largest = max(one.nbytes for one in outputs)

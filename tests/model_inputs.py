@@ -12,7 +12,10 @@ from torchzoo.zoo.spec import ModelSpec
 
 #: What all models read of torchzoo and of its tests.
 CONTRACT = (
-    *(f"torchzoo/{name}.py" for name in ("__init__", "bounds", "case", "data", "errors", "files", "model", "tasks")),
+    *(
+        f"torchzoo/{name}.py"
+        for name in ("__init__", "bounds", "case", "data", "errors", "files", "model", "tasks", "tensors")
+    ),
     *(f"torchzoo/zoo/{name}" for name in ("__init__.py", "catalog.py", "contract.py", "folders.py", "requirements.py")),
     *(
         f"torchzoo/zoo/{name}"

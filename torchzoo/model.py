@@ -171,14 +171,6 @@ class Model(abc.ABC):
             self.scaler.update()
 
 
-def stored_bytes(tensor: Tensor) -> int:
-    """The bytes of a tensor; of a quantized one (a wrapper), those of its numbers and scales."""
-    if not hasattr(tensor, "__tensor_flatten__"):
-        return tensor.nbytes
-    names, _ = tensor.__tensor_flatten__()
-    return sum(stored_bytes(getattr(tensor, name)) for name in names)
-
-
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
     """The norm of all gradients, whole ones and those that are sharded over processes."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchzoo.backends import NotRunnable
 
@@ -62,8 +62,3 @@ def _fixed(leaf: Any) -> str:
         sizes = " x ".join(map(str, leaf.shape)) or "one number"
         return f"a tensor of {sizes} ({str(leaf.dtype).removeprefix('torch.')})"
     return repr(leaf) if isinstance(leaf, _CONSTANTS) else type(leaf).__name__
-
-
-def tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """The tensors of a call, in the order in which they are given."""
-    return [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch._C._profiler import _RecordFunctionFast
 
 from torchzoo.backends import NotRunnable
-from torchzoo.backends.call import Call, tensors
+from torchzoo.backends.call import Call
 from torchzoo.case import Backend
+from torchzoo.tensors import tensors_in
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
@@ -26,7 +27,7 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
         NotRunnable: the installed onnxruntime has no provider for the device.
     """
     del backend
-    provider = PROVIDERS[tensors(call.args, call.kwargs)[0].device.type]
+    provider = PROVIDERS[tensors_in((call.args, call.kwargs))[0].device.type]
     if provider not in onnxruntime.get_available_providers():
         raise NotRunnable(f"the installed onnxruntime has no {provider}: pip install onnxruntime-gpu")
     example_outputs, rebuild = call.outputs(network)
@@ -45,7 +46,8 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
     def run(*args: Any, **kwargs: Any) -> Any:
         binding = session.io_binding()
         outputs = [torch.empty_like(one, device=device) for one in like]  # the step may keep those of earlier calls
-        inputs = [tensor.contiguous() for tensor in tensors(args, kwargs)]  # a copy must live until the network has run
+        # A copy that `contiguous` makes must live until the network has run.
+        inputs = [tensor.contiguous() for tensor in tensors_in((args, kwargs))]
         for value, tensor in zip(session.get_inputs(), inputs, strict=True):
             _bind(binding.bind_input, value.name, tensor)
         for value, tensor in zip(session.get_outputs(), outputs, strict=True):

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 from torch._C._profiler import _RecordFunctionFast
 
-from torchzoo.backends.call import Call, tensors
+from torchzoo.backends.call import Call
 from torchzoo.case import Backend
+from torchzoo.tensors import tensors_in
 
 TYPES = {torch.float32: openvino.Type.f32, torch.float16: openvino.Type.f16, torch.bfloat16: openvino.Type.bf16}
 
@@ -33,7 +34,7 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
     compiled = openvino.compile_model(model, "CPU", config)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        arrays = [tensor.numpy() for tensor in tensors(args, kwargs)]
+        arrays = [tensor.numpy() for tensor in tensors_in((args, kwargs))]
         with _RecordFunctionFast("openvino::run"):  # the profiler sees no operators in there
             results = compiled(arrays, share_inputs=True)  # outputs are copies: the next call would write over its own
         return rebuild([torch.from_numpy(results[index]) for index in range(len(results))])

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import EAGER, Case, Mode
 from torchzoo.model import Model
+from torchzoo.tensors import tensors_in
 
 
 class NotFinite(Exception):
@@ -78,7 +78,7 @@ def loss_scale(model: Model) -> float:
 
 def is_finite(tree: Any) -> bool:
     """Whether all floating tensors in a nesting of containers are finite; of a sharded tensor, this rank's part."""
-    leaves = [_own_part(leaf) for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    leaves = [_own_part(tensor) for tensor in tensors_in(tree) if tensor.is_floating_point()]
     return all(bool(torch.stack(leaf.detach().aminmax()).isfinite().all()) for leaf in leaves if leaf.numel())
 
 

@@ -27,6 +27,7 @@ from torchzoo.measure.quantization import (
     why_not_reached,
 )
 from torchzoo.model import Model
+from torchzoo.tensors import tensors_in
 
 CAST_DTYPES = {
     Precision.FP32: torch.float32,
@@ -181,7 +182,7 @@ class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(map(is_quantized_tensor, types)):
             return NotImplemented  # torchao runs other operators in its place, which come here next
-        operands = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
+        operands = tensors_in(args)
         if any(operand.device.type == "cpu" and operand.numel() >= GRAIN_SIZE for operand in operands):
             self.uses_cpu_threads = True
         name = func.name().rpartition("::")[2].partition(".")[0]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel, StaticCache
 
-from torchzoo.model import stored_bytes
+from torchzoo.tensors import stored_bytes
 
 #: So many tokens are read once to make the cache: they show its dtype, its heads and the states of recurrent layers.
 FIRST_TOKENS = 4

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
+from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from torchzoo.case import Mode
 from torchzoo.model import Model
+from torchzoo.tensors import tensors_in
 from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
 from torchzoo.zoo.requirements import distribution_name
 from torchzoo.zoo.spec import ModelSpec
@@ -90,12 +91,12 @@ def check_build(model: Model, spec: ModelSpec) -> list[str]:
         for name, network in networks.items()
         if network.training != (model.mode is Mode.TRAIN)
     ]
-    resident = tensors(model.batch)
+    resident = tensors_in(model.batch)
     if not resident:
         broken.append("model.batch is empty: a step's data belongs there")
     if any(tensor.device.type != model.device.type for tensor in resident):
         broken.append(f"model.batch is not on the device {model.device}")
-    inputs = tensors(model.example_inputs)
+    inputs = tensors_in(model.example_inputs)
     if not inputs:
         broken.append("example_inputs is empty")
     if not {id(tensor) for tensor in inputs} <= {id(tensor) for tensor in resident}:
@@ -255,7 +256,7 @@ def _check_outputs(model: Model, outputs: Any) -> list[str]:
         broken.append(f"the loss has {outputs.ndim} dimensions: return one number, such as loss.mean()")
     if model.mode is Mode.TRAIN and outputs.requires_grad:
         broken.append("the loss is not detached: return loss.detach()")
-    floating = [tensor for tensor in tensors(outputs) if tensor.is_floating_point()]
+    floating = [tensor for tensor in tensors_in(outputs) if tensor.is_floating_point()]
     if not floating:
         broken.append("a step returns no floating-point tensor")
     if model.device.type != "meta" and not all(torch.isfinite(tensor).all() for tensor in floating):
@@ -317,11 +318,6 @@ def same(tensor: Tensor, other: Tensor | None) -> bool:
     return other is not None and tensor.dtype == other.dtype and torch.equal(tensor, other)
 
 
-def tensors(tree: Any) -> list[Tensor]:
-    """All tensors in a nesting of containers."""
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-
-
 def element_count(tree: Any) -> int:
     """How many elements the tensors in a nesting of containers have together."""
-    return sum(tensor.numel() for tensor in tensors(tree))
+    return sum(tensor.numel() for tensor in tensors_in(tree))

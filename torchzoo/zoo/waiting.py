@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from torchzoo.tensors import tensors_in
 
 #: Operators whose result has a size or a value that the host must know: on a GPU each of them waits for the device.
 SYNCHRONISING = frozenset(
@@ -52,13 +53,13 @@ class SynchronisingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name
-        of_host = self.on_gpu and all(tensor.device.type == "cpu" for tensor in _tensors(args))
+        of_host = self.on_gpu and all(tensor.device.type == "cpu" for tensor in tensors_in(args))
         if not of_host and not (self.in_optimizer and name == "aten::_local_scalar_dense"):
             if name in SYNCHRONISING or f"{name}.{func._overloadname}" in SYNCHRONISING:
                 self.seen.add(name)
             if name in INDEXING and any(is_mask(index) for index in args[1]):
                 self.seen.add(f"{name} by a mask")
-            if name in INDEXING and self.on_gpu and any(tensor.device.type == "cpu" for tensor in _tensors(args[1])):
+            if name in INDEXING and self.on_gpu and any(tensor.device.type == "cpu" for tensor in tensors_in(args[1])):
                 self.seen.add(f"{name} by a CPU tensor")
             if name == GROUPED_PRODUCT and any(operand.dtype is not torch.bfloat16 for operand in args[:2]):
                 self.seen.add(name)
@@ -88,7 +89,3 @@ def synchronising_operators(device: torch.device | None = None) -> Iterator[set[
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

@@ -203,6 +203,30 @@ def test_a_cache_that_is_filled_wrongly_is_found(network: type[nn.Module], mode:
     assert check(Filling, mode).status is CheckStatus.CORRECT
 
 
+class MakesBuffer(nn.Module):
+    """Its first call makes a buffer, a plain attribute behind AOTAutograd (`benchmarks/faults/lost_buffer.py`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self, "scale"):
+            self.scale = nn.Buffer(torch.full((3,), 2.0))
+        return self.layer(x) * self.scale
+
+
+def test_a_floating_buffer_that_the_first_step_makes_is_compared() -> None:
+    class Making(Classifier):
+        def build_network(self) -> nn.Module:
+            return MakesBuffer()
+
+    found = check(Making, Mode.EVAL, "aot_eager")
+    assert found.status is CheckStatus.INCORRECT, found
+    assert "state: network.scale is not finite where it should be, missing or of another shape" in found.reason
+    assert check(Making, Mode.EVAL).status is CheckStatus.CORRECT
+
+
 class Masked(nn.Module):
     """Beside its mask, which is nearly infinite, a running mean is nothing."""
 

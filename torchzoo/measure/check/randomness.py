@@ -12,9 +12,9 @@ import torch
 import torch._inductor.config
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from torchzoo.model import Model
+from torchzoo.tensors import tensors_in
 
 #: Operators that return random numbers alone, or a choice made with them.
 RANDOM_OPERATORS = frozenset(
@@ -98,7 +98,7 @@ class RecordRandomDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func._schema.name in RANDOM_OPERATORS:
-            self.draws.append((func._schema.name, [leaf.detach().to("cpu", copy=True) for leaf in _tensors(result)]))
+            self.draws.append((func._schema.name, [leaf.detach().to("cpu", copy=True) for leaf in tensors_in(result)]))
         return result
 
 
@@ -116,14 +116,10 @@ class ReplayRandomDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         if func._schema.name in RANDOM_OPERATORS:
             name, recorded = self._left.pop() if self._left else ("", [])
-            leaves = _tensors(result)
+            leaves = tensors_in(result)
             if name == func._schema.name and [t.shape for t in leaves] == [t.shape for t in recorded]:
                 for leaf, values in zip(leaves, recorded, strict=True):
                     leaf.detach().copy_(values)
             else:
                 self._left.clear()
         return result
-
-
-def _tensors(result: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]

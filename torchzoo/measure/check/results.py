@@ -136,9 +136,10 @@ def collect_evaluation(
     for name, tensor in state_of(model):
         if not tensor.is_floating_point():
             values.setdefault(ResultKind.INTEGERS, {})[name] = tensor.to("cpu", copy=True)
-        elif (old := before.pop(name, None)) is not None:
-            wide = torch.promote_types(tensor.dtype, torch.float32)
-            change = tensor.detach().to(wide) - old.to(tensor.device)
+        else:
+            new = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
+            old = before.pop(name, None)  # None: the step made this buffer
+            change = new.clone() if old is None else new - old.to(tensor.device)
             values.setdefault(ResultKind.STATE, {})[name] = on_host(change, is_new=True)
     return values
 
@@ -245,12 +246,6 @@ def _of_optimizers(
                     is_number = key != COUNTER and value.is_floating_point()
                     kind = ResultKind.OPTIMIZER if is_number else ResultKind.INTEGERS
                     yield kind, f"{names[id(parameter)]}.{key}", value
-
-
-def bytes_of(tensor: Tensor) -> int:
-    """The memory that a tensor takes; of a sparse one, what its values and their places take."""
-    parts = [tensor._indices(), tensor._values()] if tensor.is_sparse else [tensor]
-    return sum(part.nbytes for part in parts)
 
 
 def narrowed(tensor: Tensor, widest: torch.dtype) -> Tensor:

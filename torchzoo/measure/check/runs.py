@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from torchzoo import backends
 from torchzoo.backends.twins import states_after
@@ -65,6 +65,7 @@ from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
+from torchzoo.tensors import tensors_in
 from torchzoo.zoo.spec import ModelSpec
 
 #: What Dynamo's exception says where code that it holds does not fit a call.
@@ -363,7 +364,7 @@ def _cast_attributes(model: Model) -> None:
         return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
     for name, value in vars(model).items():
-        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
+        if tensors_in(value):
             setattr(model, name, tree_map(cast, value))
 
 

@@ -22,7 +22,6 @@ import msgspec
 import torch
 import torch._dynamo
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
 from torchzoo.container import available_bytes
@@ -31,10 +30,11 @@ from torchzoo.measure.check.judging import Judge, Judged
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.randomness import RecordRandomDraws
 from torchzoo.measure.check.reference import Reference
-from torchzoo.measure.check.results import CanNotCompare, Results, bytes_of
+from torchzoo.measure.check.results import CanNotCompare, Results
 from torchzoo.measure.check.runs import Runs
 from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED
 from torchzoo.measure.memory import free_memory, held_by_others
+from torchzoo.tensors import stored_bytes, tensors_in
 from torchzoo.verdict import Check, CheckStatus, ResultComparison
 
 #: Host memory of the runs after eager's first, in units of what that one left: another one, the reference with the
@@ -162,11 +162,11 @@ def _require_host_memory(eager: Results, times: float) -> None:
     Raises:
         CanNotCompare: they would.
     """
-    tensors = [tensor for tensor in tree_leaves(list(eager.values.values())) if isinstance(tensor, Tensor)]
+    tensors = tensors_in(list(eager.values.values()))
     updates = eager.values.get(ResultKind.PARAMETERS, {}).values()
     sparse = [update for update in updates if isinstance(update, Tensor) and update.is_sparse]
     whole = sum(torch.float64.itemsize * update.numel() for update in sparse)
-    needed, available = times * sum(map(bytes_of, tensors)) + whole, available_bytes()
+    needed, available = times * sum(map(stored_bytes, tensors)) + whole, available_bytes()
     if needed > available:
         raise CanNotCompare(
             f"they take {needed / 2**30:.1f} GiB of the host's memory, and {available / 2**30:.1f} GiB are free"
@@ -206,8 +206,7 @@ def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> R
         del results  # its frames hold the model
         free_memory(runs.device)
         return reason
-    leaves = tree_leaves(list(results.values.values()))
-    floating = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    floating = [tensor for tensor in tensors_in(list(results.values.values())) if tensor.is_floating_point()]
     return (
         f"in {precision} it gives NaN" if any(math.isnan(l2_norm(leaf, runs.device)) for leaf in floating) else results
     )

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+
+from torchzoo.tensors import tensors_in
 
 #: Operators that do not read the operand that they change: its old contents are overwritten.
 WRITES_ONLY = re.compile(
@@ -45,7 +46,7 @@ def moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
     for argument, value in _by_argument(func._schema, args, kwargs):
         if argument.name == "workspace":
             continue
-        tensors = {id(leaf): leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)}
+        tensors = {id(tensor): tensor for tensor in tensors_in(value)}
         is_changed = argument.alias_info is not None and argument.alias_info.is_write
         if is_changed:
             changed |= tensors
@@ -54,8 +55,9 @@ def moved_bytes(func: Any, args: Any, kwargs: Any, result: Any) -> int:
     if name in WORKSPACES:
         result = result[: WORKSPACES[name]]
     old = {_storage(tensor) for tensor in (read | changed).values()}
-    new = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and _storage(leaf) not in old]
-    if not new and not changed and any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):
+    results = tensors_in(result)
+    new = [tensor for tensor in results if _storage(tensor) not in old]
+    if results and not new and not changed:
         return 0  # a view
     first = next(iter(read), None)
     sizes = {key: tensor_bytes(tensor) for key, tensor in read.items()}
