@@ -41,7 +41,7 @@ LAYERS = (
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 #: What the folder of a model may import of torchzoo.
-FOR_MODELS = ("case", "data", "model", "networks", "tasks")
+FOR_MODELS = ("case", "data", "model", "networks", "tasks", "tensors")
 
 #: Modules that answer without torch. Everything but these layers, and the few modules below.
 WITH_TORCH = ("model", "tasks", "data", "tensors", "networks", "measure")
