@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from benchmark_runs import beside, module, report, run_of, table
 from study_records import CRASHED, alone, in_turns, late, trained
 
@@ -134,6 +135,14 @@ def test_the_turns_of_four_steps_share_the_waits_for_the_resnets_workers() -> No
     workers = import_module(f"{module('resnets').__name__}.loading").WORKERS
     waits = Counter("ABBA"[step % 4] for step in range(0, 4 * workers, workers))
     assert waits["A"] == waits["B"]
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+def test_the_resnets_loader_draws_on_the_host_wherever_the_model_is_built() -> None:
+    loading = import_module(f"{module('resnets').__name__}.loading")
+    small = type("Small", (loading.LoadingClassifier,), {"architecture": "resnet18", "image_size": 32})
+    model = small(mode=Mode.TRAIN, device=torch.device("meta"), batch_size=2)
+    assert [(image.shape, image.device.type) for image in model.batch.inputs] == [((2, 3, 32, 32), "meta")]
 
 
 @pytest.mark.parametrize(("name", "model"), [("resnets", "timm_resnet18"), ("nanogpt", "nanogpt_shakespeare")])

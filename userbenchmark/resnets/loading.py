@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import timm
+import torch
 from PIL import Image
 from timm.data import create_loader  # type: ignore[attr-defined]
 from torch import Tensor, nn
@@ -65,7 +66,8 @@ class LoadingClassifier(TimmClassifier):
     def build(self) -> None:
         super().build()
         self.batches = self._load()
-        self.batch = next(self.batches)
+        with torch.device("cpu"):  # the loader draws the order of the images there, wherever the model is
+            self.batch = next(self.batches)
 
     def _load(self) -> Iterator[Batch]:
         loader = create_loader(
