@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
-from torchzoo.backends.aoti import compile_network
+from torchzoo.backends.aoti import compile_network, make_package
 from torchzoo.backends.call import Call
 from torchzoo.case import Backend, Mode
 from torchzoo.record import Compilation
@@ -128,6 +129,37 @@ def test_where_libstdcxx_would_be_in_the_package_nothing_is_packed(
     compiler.write_text("#!/bin/sh\necho /usr/lib/gcc/libstdc++.so\n")
     compile_network(nn.ReLU(), Call((torch.ones(2),), {}, Tensor), Backend("aoti"))
     assert len(loaded_from) == 1
+
+
+class Bounds(NamedTuple):
+    low: Tensor
+    high: Tensor
+
+
+class Bounded(nn.Module):
+    def forward(self, x: Tensor) -> Bounds:
+        return Bounds(x - 1, x + 1)
+
+
+@pytest.mark.slow
+def test_a_package_returns_a_named_tuple_also_in_a_process_that_did_not_make_it(tmp_path: Path) -> None:
+    path, x = tmp_path / "network.pt2", torch.zeros(2)
+    make_package(Bounded(), Call((x,), {}, Bounds), path)
+    code = f"""
+from pathlib import Path
+import torch
+from torchzoo.backends.aoti import load_package
+print(load_package(Path({str(path)!r}))(torch.zeros(2)))
+"""
+    folders = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": folders, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
+    )
+    assert done.stdout == "Bounds(low=tensor([-1., -1.]), high=tensor([1., 1.]))\n", done.stderr
 
 
 @pytest.mark.slow

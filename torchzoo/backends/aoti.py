@@ -9,6 +9,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,15 @@ import torch._inductor.cpp_builder
 import torch._inductor.exc
 from torch import nn
 from torch._C._profiler import _RecordFunctionFast
+from torch.utils._pytree import SUPPORTED_NODES, _register_namedtuple, is_namedtuple_class
 
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
 from torchzoo.backends.call import Call
 from torchzoo.backends.export import exported_program
 from torchzoo.case import Backend
+
+#: The ending of a file beside a package, with the name of the named tuple that its network returns, if it does.
+OUTPUT_TYPE = ".output_type"
 
 
 class PackagedNetwork:
@@ -83,14 +89,29 @@ def make_package(network: nn.Module, call: Call, path: Path) -> None:
         NotRunnable: what the C++ compiler makes here would crash when it is loaded.
     """
     _require_shared_libstdcxx()
+    if is_namedtuple_class(call.output_type):
+        named = f"{call.output_type.__module__}:{call.output_type.__qualname__}"
+        path.with_suffix(OUTPUT_TYPE).write_text(named, encoding="utf-8")
+        _register_output_type(named)
     torch._inductor.aoti_compile_and_package(exported_program(network, call), package_path=str(path))
 
 
 def load_package(path: Path) -> Callable[..., Any]:
     """What the package at `path` computes. PyTorch unpacks it into a folder beside it."""
+    output_type = path.with_suffix(OUTPUT_TYPE)
+    if output_type.exists():
+        _register_output_type(output_type.read_text(encoding="utf-8"))
     with _temporary_files_in(str(path.parent)):
         program: Callable[..., Any] = torch._inductor.aoti_load_package(str(path))
     return program
+
+
+def _register_output_type(named: str) -> None:
+    """Let packages have the name of a named tuple, `module:class`: PyTorch knows none by itself."""
+    module, _, name = named.partition(":")
+    output_type = attrgetter(name)(import_module(module))
+    if output_type not in SUPPORTED_NODES:
+        _register_namedtuple(output_type, serialized_type_name=named)
 
 
 def _require_shared_libstdcxx() -> None:

@@ -72,7 +72,8 @@ READING = """## How to read it, and where it can mislead
   says so, and is in no mean.
 - *Built* counts shared libraries that were compiled from C++. On the CPU the mega-cache has the generated code, but not
   what the C++ compiler makes of it: a row can find all graphs and still wait for `g++`. In an empty folder PyTorch also
-  compiles small programs, to find out which vector instructions the CPU has; so it does when it loads a package.
+  compiles small programs, to find out which vector instructions it can use; so it does when it loads a package.
+  (`TORCHINDUCTOR_VEC_ISA_OK=1` leaves them out: then it asks the processor alone.)
 """
 
 
