@@ -3,8 +3,8 @@
 The rows are chunks of one parameter, as in Wan 2.1 (`scale_shift_table`). So the gradient of the table is one tensor,
 and sums over all tokens are to be written into parts of it. Since torch 2.10 inductor fuses such sums with the sums
 over a row of the layer norm's backward pass (`mix_order_reduction`). What such a kernel sums then gets memory of its
-own, and the table's gradient keeps what was in its memory before. The fault is known, and torch 2.15 has a fix:
-https://github.com/pytorch/pytorch/issues/193061. Found by `--check` in wan2_1_1_3b, in training.
+own, and the table's gradient keeps what was in its memory before. The fault is known, and torch 2.15 has code
+against it: https://github.com/pytorch/pytorch/issues/193061. Found when `--check` called wan2_1_1_3b incorrect.
 
     python benchmarks/faults/unwritten_gradient.py
 

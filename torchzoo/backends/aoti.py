@@ -20,7 +20,12 @@ import torch._inductor.cpp_builder
 import torch._inductor.exc
 from torch import nn
 from torch._C._profiler import _RecordFunctionFast
-from torch.utils._pytree import SUPPORTED_NODES, _register_namedtuple, is_namedtuple_class
+from torch.utils._pytree import (
+    SERIALIZED_TYPE_TO_PYTHON_TYPE,
+    SUPPORTED_NODES,
+    _register_namedtuple,
+    is_namedtuple_class,
+)
 
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
 from torchzoo.backends.call import Call
@@ -90,9 +95,7 @@ def make_package(network: nn.Module, call: Call, path: Path) -> None:
     """
     _require_shared_libstdcxx()
     if is_namedtuple_class(call.output_type):
-        named = f"{call.output_type.__module__}:{call.output_type.__qualname__}"
-        path.with_suffix(OUTPUT_TYPE).write_text(named, encoding="utf-8")
-        _register_output_type(named)
+        path.with_suffix(OUTPUT_TYPE).write_text(_register(call.output_type), encoding="utf-8")
     torch._inductor.aoti_compile_and_package(exported_program(network, call), package_path=str(path))
 
 
@@ -100,18 +103,21 @@ def load_package(path: Path) -> Callable[..., Any]:
     """What the package at `path` computes. PyTorch unpacks it into a folder beside it."""
     output_type = path.with_suffix(OUTPUT_TYPE)
     if output_type.exists():
-        _register_output_type(output_type.read_text(encoding="utf-8"))
+        named = output_type.read_text(encoding="utf-8")
+        if named not in SERIALIZED_TYPE_TO_PYTHON_TYPE:
+            module, _, name = named.partition(":")
+            _register(attrgetter(name)(import_module(module)))
     with _temporary_files_in(str(path.parent)):
         program: Callable[..., Any] = torch._inductor.aoti_load_package(str(path))
     return program
 
 
-def _register_output_type(named: str) -> None:
-    """Let packages have the name of a named tuple, `module:class`: PyTorch knows none by itself."""
-    module, _, name = named.partition(":")
-    output_type = attrgetter(name)(import_module(module))
-    if output_type not in SUPPORTED_NODES:
-        _register_namedtuple(output_type, serialized_type_name=named)
+def _register(named_tuple: type) -> str:
+    """Let packages have the name of a named tuple, which is returned: `module:class`. PyTorch knows none by itself."""
+    named = f"{named_tuple.__module__}:{named_tuple.__qualname__}"
+    if named_tuple not in SUPPORTED_NODES:
+        _register_namedtuple(named_tuple, serialized_type_name=named)
+    return named
 
 
 def _require_shared_libstdcxx() -> None:
