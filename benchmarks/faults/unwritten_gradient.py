@@ -65,7 +65,7 @@ def main() -> int:
         with config.patch({"triton.mix_order_reduction": is_fused}):
             found = gradient_of(compiled, tokens, target)
         errors = (found - right).norm(dim=1) / right.norm(dim=1)
-        is_wrong |= is_fused and not bool((errors < 1e-3).all())
+        is_wrong |= not bool((errors < 1e-3).all())
         print(f"inductor, mix_order_reduction {is_fused}:")
         for row, error in zip(ROWS, errors.tolist(), strict=True):
             print(f"  {row:20} off by {error:.2g}")

@@ -139,8 +139,8 @@ def collect_evaluation(
         else:
             new = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
             old = before.pop(name, None)  # None: the step made this buffer
-            change = new.clone() if old is None else new - old.to(tensor.device)
-            values.setdefault(ResultKind.STATE, {})[name] = on_host(change, is_new=True)
+            change = new if old is None else new - old.to(tensor.device)
+            values.setdefault(ResultKind.STATE, {})[name] = on_host(change, is_new=old is not None)
     return values
 
 
