@@ -12,7 +12,7 @@ import msgspec
 from torchzoo.analysis.bound import Bound, case_bound
 from torchzoo.analysis.figures import CaseFigures, case_figures
 from torchzoo.analysis.reproduce import command
-from torchzoo.analysis.throttling import foreign_processes
+from torchzoo.analysis.throttling import was_shared
 from torchzoo.case import EAGER, Case, Domain
 from torchzoo.provenance import report_differences
 from torchzoo.record import Checked, Compilation, Failed, Manifest, Measured, Outcome, Record, Skipped
@@ -104,7 +104,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def device_was_shared(self) -> bool:
         """Whether processes of others used the device, or had it open, while one of its processes was measured."""
-        return any(measured.device_was_busy or foreign_processes(measured) for measured in self.measured)
+        return any(map(was_shared, self.measured))
 
     @property
     def has_candidate(self) -> bool:

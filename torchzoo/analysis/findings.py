@@ -15,6 +15,9 @@ where others use the machine. That slows down eager, too, which each process mea
 such cases the candidate's time over eager's is judged as well: there a difference of a few percent can be found. It
 also changes where eager alone became faster or slower, so a remark says what eager did.
 
+Other processes on a device take time of the steps there, and no loop tells how much. A difference is `inconclusive`
+where they used it, or had it open, while all processes of one side were measured, and not all of the other.
+
 Memory hardly varies: it is `more` or `less` where the medians differ by the threshold and the repeats' ranges do not
 overlap, `inconclusive` where they do.
 
@@ -33,6 +36,7 @@ from statistics import median
 import msgspec
 
 from torchzoo import stats
+from torchzoo.analysis.allowances import host_allowance, sharing_allowance
 from torchzoo.analysis.moderation import moderated
 from torchzoo.analysis.process_values import (
     compares_compile_time,
@@ -46,6 +50,7 @@ from torchzoo.analysis.process_values import (
     times_s,
 )
 from torchzoo.analysis.significance import LogRatio, holm, log_ratio, pair_ratio
+from torchzoo.analysis.throttling import was_shared
 from torchzoo.case import Case
 from torchzoo.record import EAGER_VARIANT, Measured
 from torchzoo.stats import Estimate
@@ -64,7 +69,6 @@ ASSUMED_SPREAD = 0.10
 #: The same for the time over eager's of steps that wait for the host. Between the two runs of the suite on H200s of
 #: 2026-11-23 (docs/results), 97 in 100 of 74 such cases differed by less than 16%.
 ASSUMED_SPREAD_OVER_EAGER = 0.05
-HOST_LOOP_NOISE = 0.02  # a smaller difference of `host_loop_s` between processes is noise of a quiet machine
 MEMORY_FLOOR_BYTES = 2**20  # a smaller difference never counts, whatever its share
 
 
@@ -126,7 +130,7 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True):
     base: list[list[float]]  # values of each process
     candidate: list[list[float]]
     ratio: LogRatio | None
-    allowance: float = 0.0  # the part of the logarithm that the host's own speed explains
+    allowance: float = 0.0  # the part of the logarithm that the host's own speed, or a shared device, may explain
     remarks: tuple[str, ...] = ()
 
 
@@ -193,14 +197,15 @@ def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]
     spread = ASSUMED_SPREAD_DEVICE_BOUND if bound else ASSUMED_SPREAD
     ratio = log_ratio(*values, assumed_spread=spread, in_turns=in_turns)
     allowance, remark = (0.0, "") if bound or ratio is None else host_allowance(ratio.value, *host_loops_s(*sides))
-    remarks = [remark, how_sure(ratio, spread)]
+    by_others, sharing = sharing_allowance(*([was_shared(one) for one in side] for side in sides))
+    remarks = [remark, sharing, how_sure(ratio, spread)]
     return Tested(
         case=case,
         metric=Metric.LATENCY,
         base=values[0],
         candidate=values[1],
         ratio=ratio,
-        allowance=allowance,
+        allowance=allowance + by_others,
         remarks=tuple(filter(None, remarks)),
     )
 
@@ -214,8 +219,10 @@ def _over_eager(
         return None
     ratio = log_ratio(*values, assumed_spread=ASSUMED_SPREAD_OVER_EAGER, in_turns=in_turns)
     own = [stats.processes_value([stats.block_times_s(one.blocks, EAGER_VARIANT) for one in side]) for side in sides]
+    by_others, sharing = sharing_allowance(*([was_shared(one) for one in side] for side in sides))
     remarks = [
         f"eager's own steps took {own[1] / own[0]:.2f} times as long",
+        sharing,
         how_sure(ratio, ASSUMED_SPREAD_OVER_EAGER),
     ]
     return Tested(
@@ -224,6 +231,7 @@ def _over_eager(
         base=values[0],
         candidate=values[1],
         ratio=ratio,
+        allowance=by_others,
         remarks=tuple(filter(None, remarks)),
     )
 
@@ -233,26 +241,6 @@ def how_sure(ratio: LogRatio | None, assumed_spread: float) -> str:
     if ratio is None:
         return "one sample in each process: nothing can be said"
     return f"one process each, assumed to differ by {100 * assumed_spread:.0f}%" if ratio.degrees is None else ""
-
-
-def host_allowance(
-    value: float, base_loops_s: Sequence[float], candidate_loops_s: Sequence[float]
-) -> tuple[float, str]:
-    """The part of a difference that the host's own speed explains, and a remark about it.
-
-    The host's speed is the time of its loop of plain Python. It explains only a difference in the same direction.
-
-    Args:
-        value: the difference, a logarithm of candidate over base.
-        base_loops_s: the loop's times, of the base's processes.
-        candidate_loops_s: of the candidate's.
-    """
-    if not base_loops_s or not candidate_loops_s:
-        return math.inf, "the host's own speed was not recorded"
-    host = math.log(median(candidate_loops_s) / median(base_loops_s))
-    if abs(host) <= HOST_LOOP_NOISE or host * value <= 0:
-        return 0.0, ""
-    return abs(host), f"the host's own loop took {math.exp(host):.2f} times as long: so much is not counted"
 
 
 def _compile_time(

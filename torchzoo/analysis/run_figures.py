@@ -13,6 +13,7 @@ from statistics import median
 import msgspec
 
 from torchzoo import stats
+from torchzoo.analysis.allowances import host_allowance, sharing_allowance
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.findings import (
     ASSUMED_SPREAD,
@@ -21,7 +22,6 @@ from torchzoo.analysis.findings import (
     Finding,
     Metric,
     Tested,
-    host_allowance,
     how_sure,
     judge_memory,
     judge_times,
@@ -37,6 +37,7 @@ from torchzoo.analysis.process_values import (
     times_s,
 )
 from torchzoo.analysis.significance import LogRatio, log_error, log_ratio
+from torchzoo.analysis.throttling import was_shared
 from torchzoo.case import EAGER, Case
 from torchzoo.stats import Estimate
 
@@ -62,6 +63,7 @@ class RunFigure(msgspec.Struct, frozen=True, kw_only=True):
     assumed_spread: float = 0.0  # between processes (of the logarithm), where there is one process on each side
     host_loop_s: float | None = None  # the host's own speed; None where it was not recorded or does not matter
     host_matters: bool = False  # whether the host's speed changes the figure
+    device_was_shared: bool = False  # whether others used the device, or had it open, in all of its processes
 
 
 #: A case with a metric, and its figures in the runs of the base and of the candidate. All have the same basis.
@@ -90,6 +92,7 @@ def _latency(result: CaseResult) -> RunFigure | None:
         assumed_spread=ASSUMED_SPREAD_DEVICE_BOUND if is_bound else ASSUMED_SPREAD,
         host_loop_s=_host_loop_s(result),
         host_matters=not is_bound,
+        device_was_shared=all(map(was_shared, result.measured)),
     )
 
 
@@ -106,6 +109,7 @@ def _over_eager(result: CaseResult) -> RunFigure | None:
         assumed_spread=ASSUMED_SPREAD_OVER_EAGER,
         host_loop_s=_host_loop_s(result),
         host_matters=False,
+        device_was_shared=all(map(was_shared, result.measured)),
     )
 
 
@@ -137,6 +141,7 @@ def _time(
     assumed_spread: float,
     host_loop_s: float | None,
     host_matters: bool,
+    device_was_shared: bool = False,
 ) -> RunFigure:
     return RunFigure(
         metric=metric,
@@ -150,6 +155,7 @@ def _time(
         assumed_spread=assumed_spread,
         host_loop_s=host_loop_s,
         host_matters=host_matters,
+        device_was_shared=device_was_shared,
     )
 
 
@@ -215,14 +221,15 @@ def _tested(case: Case, metric: Metric, base: Sequence[RunFigure], candidate: Se
     if ratio is not None and any(one.host_matters for one in figures):
         loops_s = [[one.host_loop_s for one in side if one.host_loop_s is not None] for side in (base, candidate)]
         allowance, remark = host_allowance(ratio.value, *loops_s)
+    by_others, sharing = sharing_allowance(*([one.device_was_shared for one in side] for side in (base, candidate)))
     return Tested(
         case=case,
         metric=metric,
         base=values[0],
         candidate=values[1],
         ratio=ratio,
-        allowance=allowance,
-        remarks=tuple(filter(None, (remark, how_sure(ratio, spread)))),
+        allowance=allowance + by_others,
+        remarks=tuple(filter(None, (remark, sharing, how_sure(ratio, spread)))),
     )
 
 

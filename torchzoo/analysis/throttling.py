@@ -46,6 +46,11 @@ def foreign_processes(measured: Measured) -> int:
     return max((state.foreign_processes or 0 for state in _states(measured)), default=0)
 
 
+def was_shared(measured: Measured) -> bool:
+    """Whether processes of others used the device while the case was measured, or had it open."""
+    return measured.device_was_busy or foreign_processes(measured) > 0
+
+
 def reasons(mask: int) -> list[str]:
     """The name of each bit that is set; of an unknown bit its value, `0x200`."""
     known = sum(bit for bit, _, _ in _REASONS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torchzoo.errors import TorchzooError, one_line
 
-SCHEMA = 4
+SCHEMA = 5
 APPLICATION_ID = 0x747A6869  # in the file's header, so that no other database is taken for an index
 BUSY_S = 60.0  # how long a process waits while another one writes
 
@@ -55,6 +55,7 @@ CREATE TABLE figures (
     assumed_spread REAL NOT NULL,
     host_loop_s REAL,
     host_matters INTEGER NOT NULL,
+    device_was_shared INTEGER NOT NULL,
     PRIMARY KEY (run_id, series_id)
 ) WITHOUT ROWID;
 CREATE INDEX figures_by_series ON figures (series_id);
