@@ -5,6 +5,8 @@ and sums over all tokens are to be written into parts of it. Since torch 2.10 in
 over a row of the layer norm's backward pass (`mix_order_reduction`). What such a kernel sums then gets memory of its
 own, and the table's gradient keeps what was in its memory before. The fault is known, and torch 2.15 has code
 against it: https://github.com/pytorch/pytorch/issues/193061. Found when `--check` called wan2_1_1_3b incorrect.
+On an H200 with torch 2.11 the rows of the second layer norm are wrong. The first one's input needs no gradient, so that
+there is nothing to fuse.
 
     python benchmarks/faults/unwritten_gradient.py
 

@@ -124,7 +124,7 @@ def _shared_devices(comparison: RunComparison) -> list[str]:
     base, candidate = comparison.shared_devices
     return [
         f"other processes used the device, or had it open, while {base} cases of the base and {candidate} of the "
-        "candidate were measured: such figures count"
+        "candidate were measured: a difference is inconclusive where this holds for one side alone"
     ]
 
 
