@@ -5,7 +5,8 @@ The folder of a study has `published.yaml` (`torchzoo.report.beside.Published`),
 - `rows(run)`: the measured figures, each with the name of its table and its own in `published.yaml`;
 - `report(run)`: the rest of the document's body.
 - `panels(run)`, if it has it: the charts of the document's picture (`torchzoo.report.dots`).
-With `SEVERAL_MACHINES = True` the last three take a run of each machine: `rows(*runs)`.
+With `SEVERAL_MACHINES = True` the last three take a run of each machine: `rows(*runs)`. A study with `SHOWS_TIMES =
+False` has no figure that depends on time, and its document does not say what may have changed the times.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torchzoo.provenance import DifferenceKind, machine_differences, machine_kin
 from torchzoo.record import Measured
 from torchzoo.report import beside, dots, markdown
 from torchzoo.report.beside import Published, Reason, Row
+from torchzoo.report.conditions import conditions
 from torchzoo.report.dots import Panel
 from torchzoo.run.plan import Plan, make_plan
 from torchzoo.run.request import RunRequest
@@ -48,6 +50,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     doc: str
     published: Published
     several_machines: bool
+    shows_times: bool
     plan: Callable[[Choice], RunRequest]
     rows: Callable[..., list[Row]]
     report: Callable[..., list[str]]
@@ -70,6 +73,7 @@ def load(name: str) -> Study:
         doc=module.__doc__ or "",
         published=published,
         several_machines=bool(getattr(module, "SEVERAL_MACHINES", False)),
+        shows_times=bool(getattr(module, "SHOWS_TIMES", True)),
         plan=partial(called, f"the plan of {folder}", module.plan, RunRequest),
         rows=partial(called, f"the rows of {folder}", module.rows, list),
         report=partial(called, f"the report of {folder}", module.report, list),
@@ -208,6 +212,7 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
         lines += [f"![{markdown.escape(titles)}]({picture_name(study)})", ""]
     for name, some in by_kind.items():
         lines += [*([f"**{markdown.escape(name)}**", ""] if name else []), *map(str, study.report(*some)), ""]
+    lines += _conditions(machines, runs) if study.shows_times else []
     of_parts = [[part.manifest for part in run.parts] for run in runs]
     hardware = _of_each([markdown.machines(manifests) for manifests in of_parts])
     versions = _of_each([markdown.software(*manifests) for manifests in of_parts])
@@ -261,6 +266,15 @@ def _machines(study: Study, runs: Sequence[Run]) -> list[str]:
         return [""] * len(runs)
     names = enumerate(machine_names(runs), start=1)
     return [f"Machine {number}, {markdown.escape(name)}" for number, name in names]
+
+
+def _conditions(machines: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    """The section on the conditions of each run; none where nothing was timed."""
+    found = {name: conditions(run) for name, run in zip(machines, runs, strict=True)}
+    parts = [
+        line for name, lines in found.items() if lines for line in (*([f"**{name}**", ""] if name else []), *lines, "")
+    ]
+    return ["## Conditions of the measured cases", "", *parts] if parts else []
 
 
 def _of_each(texts: Sequence[str]) -> str:

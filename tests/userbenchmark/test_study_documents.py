@@ -373,3 +373,17 @@ def test_models_that_are_all_undecided_gain_nothing_and_lose_nothing() -> None:
 def test_optimizations_have_time_to_decide_slow_models(tmp_path: Path) -> None:
     request = study.load("paper_optimizations").plan(Choice(folder=tmp_path))
     assert request.settings.time_limit_s >= 6 * 4 * 0.3  # six quads of a step of 0.3 s
+
+
+# --- the conditions of the cases ---
+
+
+def test_a_document_says_how_the_cases_were_measured_where_it_shows_times() -> None:
+    slow = HostWatch(undisturbed_s=0.001, looks_s=(0.002,), waited_s=0.0, fast_cores=(), was_slow=True)
+    run = run_of([trained("vgg16", measured(host=slow))])
+    section = "## Conditions of the measured cases"
+    assert f"{section}\n\n| condition |" in report("paper_breakdown", run)
+    assert "| the host stayed slow: a step that waits for it takes longer | 1 of 1 | vgg16 train" in report(
+        "paper_breakdown", run
+    )
+    assert section not in report("paper_api", run)

@@ -41,7 +41,7 @@ class Mark(enum.Enum):
     TIME_LIMIT = ("l", "stopped at the time limit, before the interval came down to 1%")
     FEW_SAMPLES = ("f", "so few samples that an interval holds at less than 95%")
     THROTTLED = ("t", "the device throttled")
-    BUSY = ("d", "the device was used by other processes, too")
+    BUSY = ("d", "other processes used the device, or had it open")
     REDONE = ("h", "the host was slow at times; what it disturbed was timed again")
     SLOW_THROUGHPUT = ("o", "the host stayed slow while the throughput was timed; latency and speedup are timed apart")
     SYNC = ("s", "the step waits for the device by nature")

@@ -22,6 +22,7 @@ from torchzoo.store import Run
 from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measured
 from torchzoo.zoo.suites import read_suite
 
+SHOWS_TIMES = False  # what a step calls does not depend on how long it takes
 LARGER, SMALLER = "torchbench", "mlperf"
 ZOO = "torchzoo"  # all models of the run
 KINDS = ("functions", "operators")
