@@ -31,6 +31,7 @@ def test_logits_with_caches_are_those_of_the_whole_prefix() -> None:
         torch.testing.assert_close(logits, whole, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_decoding_again_from_the_first_character_each_time_would_be_fifty_times_the_work() -> None:
     """The original's decoding: for each hypothesis and character, the memory's keys and values and the whole prefix."""
     model = build("meta")

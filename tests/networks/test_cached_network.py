@@ -178,7 +178,14 @@ def loses_what_is_written(graph: torch.fx.GraphModule, _: Any) -> Callable[..., 
 
 @pytest.mark.parametrize(
     ("make", "mode"),
-    [(llama, Mode.PREFILL), (llama, Mode.DECODE), (gemma, Mode.DECODE), (qwen, Mode.DECODE), (mamba, Mode.PREFILL)],
+    [
+        (llama, Mode.PREFILL),
+        (llama, Mode.DECODE),
+        *(
+            pytest.param(*other, marks=pytest.mark.slow)
+            for other in ((gemma, Mode.DECODE), (qwen, Mode.DECODE), (mamba, Mode.PREFILL))
+        ),
+    ],
 )
 def test_the_check_compares_what_a_step_writes_into_the_cache(
     make: Any, mode: Mode, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ def sleepers() -> list[psutil.Process]:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_each_repeat_has_a_server_of_its_own(tmp_path: Path, temporary: Path) -> None:
     """Processes of one server have the same addresses, which alone can make their steps slower than another's."""
