@@ -211,7 +211,7 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
         titles = "; ".join(panel.title for panel in panels)
         lines += [f"![{markdown.escape(titles)}]({picture_name(study)})", ""]
     for name, some in by_kind.items():
-        lines += [*([f"**{markdown.escape(name)}**", ""] if name else []), *map(str, study.report(*some)), ""]
+        lines += _part(markdown.escape(name), map(str, study.report(*some)))
     lines += _conditions(machines, runs) if study.shows_times else []
     of_parts = [[part.manifest for part in run.parts] for run in runs]
     hardware = _of_each([markdown.machines(manifests) for manifests in of_parts])
@@ -219,7 +219,7 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     lines += ["## What differs", "", *beside.differences(study.published, hardware, versions), ""]
     lines += ["## Do it again", "", *markdown.code_block(_commands(study, runs)), "", "## Measured on", ""]
     for name, manifests in zip(machines, of_parts, strict=True):
-        lines += [*([f"**{name}**", ""] if name else []), *markdown.provenance(*manifests), ""]
+        lines += _part(name, markdown.provenance(*manifests))
     return Document("\n".join(lines), _picture(panels, runs) if panels else None)
 
 
@@ -270,11 +270,16 @@ def _machines(study: Study, runs: Sequence[Run]) -> list[str]:
 
 def _conditions(machines: Sequence[str], runs: Sequence[Run]) -> list[str]:
     """The section on the conditions of each run; none where nothing was timed."""
-    found = {name: conditions(run) for name, run in zip(machines, runs, strict=True)}
-    parts = [
-        line for name, lines in found.items() if lines for line in (*([f"**{name}**", ""] if name else []), *lines, "")
-    ]
-    return ["## Conditions of the measured cases", "", *parts] if parts else []
+    lines: list[str] = []
+    for name, run in zip(machines, runs, strict=True):
+        if found := conditions(run):
+            lines += _part(name, found)
+    return ["## Conditions of the measured cases", "", *lines] if lines else []
+
+
+def _part(name: str, lines: Iterable[str]) -> list[str]:
+    """A part of a section, with its name above it if it has one."""
+    return [*([f"**{name}**", ""] if name else []), *lines, ""]
 
 
 def _of_each(texts: Sequence[str]) -> str:

@@ -91,4 +91,4 @@ def test_the_index_keeps_whether_a_device_was_shared(tmp_path: Path) -> None:
     with open_index(tmp_path / "i") as index:
         index.update([tmp_path / "runs"])
         (one,) = queries.series(index, {}, [Metric.LATENCY])
-    assert [point.figure and point.figure.device_was_shared for point in one.points] == [False, True]
+    assert [point.figure and point.figure.always_shared for point in one.points] == [False, True]

@@ -32,14 +32,14 @@ def host_allowance(
     return abs(host), f"the host's own loop took {math.exp(host):.2f} times as long: so much is not counted"
 
 
-def sharing_allowance(base: Sequence[bool], candidate: Sequence[bool]) -> tuple[float, str]:
+def sharing_allowance(*, base: bool, candidate: bool) -> tuple[float, str]:
     """The part of a difference that others' work on the device may explain, and a remark about it.
 
     Args:
-        base: of each of the base's processes (or runs), whether others used the device, or had it open.
-        candidate: of the candidate's.
+        base: whether others used the device, or had it open, in all of the base's processes.
+        candidate: the same of the candidate's.
     """
-    if all(base) == all(candidate):
+    if base == candidate:
         return 0.0, ""
-    which = "base" if all(base) else "candidate"
+    which = "base" if base else "candidate"
     return math.inf, f"other processes used the device, or had it open, while the {which} was measured"

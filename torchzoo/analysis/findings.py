@@ -50,7 +50,7 @@ from torchzoo.analysis.process_values import (
     times_s,
 )
 from torchzoo.analysis.significance import LogRatio, holm, log_ratio, pair_ratio
-from torchzoo.analysis.throttling import was_shared
+from torchzoo.analysis.throttling import always_shared
 from torchzoo.case import Case
 from torchzoo.record import EAGER_VARIANT, Measured
 from torchzoo.stats import Estimate
@@ -197,7 +197,7 @@ def _latency(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]
     spread = ASSUMED_SPREAD_DEVICE_BOUND if bound else ASSUMED_SPREAD
     ratio = log_ratio(*values, assumed_spread=spread, in_turns=in_turns)
     allowance, remark = (0.0, "") if bound or ratio is None else host_allowance(ratio.value, *host_loops_s(*sides))
-    by_others, sharing = sharing_allowance(*([was_shared(one) for one in side] for side in sides))
+    by_others, sharing = sharing_allowance(base=always_shared(base), candidate=always_shared(candidate))
     remarks = [remark, sharing, how_sure(ratio, spread)]
     return Tested(
         case=case,
@@ -219,7 +219,7 @@ def _over_eager(
         return None
     ratio = log_ratio(*values, assumed_spread=ASSUMED_SPREAD_OVER_EAGER, in_turns=in_turns)
     own = [stats.processes_value([stats.block_times_s(one.blocks, EAGER_VARIANT) for one in side]) for side in sides]
-    by_others, sharing = sharing_allowance(*([was_shared(one) for one in side] for side in sides))
+    by_others, sharing = sharing_allowance(base=always_shared(base), candidate=always_shared(candidate))
     remarks = [
         f"eager's own steps took {own[1] / own[0]:.2f} times as long",
         sharing,

@@ -37,7 +37,7 @@ from torchzoo.analysis.process_values import (
     times_s,
 )
 from torchzoo.analysis.significance import LogRatio, log_error, log_ratio
-from torchzoo.analysis.throttling import was_shared
+from torchzoo.analysis.throttling import always_shared
 from torchzoo.case import EAGER, Case
 from torchzoo.stats import Estimate
 
@@ -63,7 +63,7 @@ class RunFigure(msgspec.Struct, frozen=True, kw_only=True):
     assumed_spread: float = 0.0  # between processes (of the logarithm), where there is one process on each side
     host_loop_s: float | None = None  # the host's own speed; None where it was not recorded or does not matter
     host_matters: bool = False  # whether the host's speed changes the figure
-    device_was_shared: bool = False  # whether others used the device, or had it open, in all of its processes
+    always_shared: bool = False  # whether others used the device, or had it open, in all of its processes
 
 
 #: A case with a metric, and its figures in the runs of the base and of the candidate. All have the same basis.
@@ -92,7 +92,7 @@ def _latency(result: CaseResult) -> RunFigure | None:
         assumed_spread=ASSUMED_SPREAD_DEVICE_BOUND if is_bound else ASSUMED_SPREAD,
         host_loop_s=_host_loop_s(result),
         host_matters=not is_bound,
-        device_was_shared=all(map(was_shared, result.measured)),
+        always_shared=always_shared(result.measured),
     )
 
 
@@ -109,7 +109,7 @@ def _over_eager(result: CaseResult) -> RunFigure | None:
         assumed_spread=ASSUMED_SPREAD_OVER_EAGER,
         host_loop_s=_host_loop_s(result),
         host_matters=False,
-        device_was_shared=all(map(was_shared, result.measured)),
+        always_shared=always_shared(result.measured),
     )
 
 
@@ -141,7 +141,7 @@ def _time(
     assumed_spread: float,
     host_loop_s: float | None,
     host_matters: bool,
-    device_was_shared: bool = False,
+    always_shared: bool = False,
 ) -> RunFigure:
     return RunFigure(
         metric=metric,
@@ -155,7 +155,7 @@ def _time(
         assumed_spread=assumed_spread,
         host_loop_s=host_loop_s,
         host_matters=host_matters,
-        device_was_shared=device_was_shared,
+        always_shared=always_shared,
     )
 
 
@@ -221,7 +221,9 @@ def _tested(case: Case, metric: Metric, base: Sequence[RunFigure], candidate: Se
     if ratio is not None and any(one.host_matters for one in figures):
         loops_s = [[one.host_loop_s for one in side if one.host_loop_s is not None] for side in (base, candidate)]
         allowance, remark = host_allowance(ratio.value, *loops_s)
-    by_others, sharing = sharing_allowance(*([one.device_was_shared for one in side] for side in (base, candidate)))
+    by_others, sharing = sharing_allowance(
+        base=all(one.always_shared for one in base), candidate=all(one.always_shared for one in candidate)
+    )
     return Tested(
         case=case,
         metric=metric,

@@ -51,6 +51,11 @@ def was_shared(measured: Measured) -> bool:
     return measured.device_was_busy or foreign_processes(measured) > 0
 
 
+def always_shared(processes: Iterable[Measured]) -> bool:
+    """Whether others used the device, or had it open, while each process of a case was measured."""
+    return all(map(was_shared, processes))
+
+
 def reasons(mask: int) -> list[str]:
     """The name of each bit that is set; of an unknown bit its value, `0x200`."""
     known = sum(bit for bit, _, _ in _REASONS)

@@ -25,9 +25,7 @@ _CASE = (
     "model, mode, device, backend, backend_option, precision, memory_format, compile_scope, batch_size, "
     "world, parallel, seed, machine"
 )
-_FIGURE = (
-    "value, low, high, confidence, processes, log_error, assumed_spread, host_loop_s, host_matters, device_was_shared"
-)
+_FIGURE = "value, low, high, confidence, processes, log_error, assumed_spread, host_loop_s, host_matters, always_shared"
 
 
 class MachineCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +189,7 @@ def _machine_case(row: Sequence[Any]) -> MachineCase:
 
 
 def _figure(metric: str, basis: str, row: Sequence[Any]) -> RunFigure:
-    value, low, high, confidence, processes, log_error, spread, host_loop_s, host_matters, was_shared = row
+    value, low, high, confidence, processes, log_error, spread, host_loop_s, host_matters, always_shared = row
     return RunFigure(
         metric=Metric(metric),
         basis=basis,
@@ -204,5 +202,5 @@ def _figure(metric: str, basis: str, row: Sequence[Any]) -> RunFigure:
         assumed_spread=spread,
         host_loop_s=host_loop_s,
         host_matters=bool(host_matters),
-        device_was_shared=bool(was_shared),
+        always_shared=bool(always_shared),
     )

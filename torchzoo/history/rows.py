@@ -81,7 +81,7 @@ def write_cases(connection: sqlite3.Connection, run_id: int, contents: Contents)
         for one in figures:
             series_id = _id(connection, "series", "series_id", (case_id, one.metric.value, one.basis))
             numbers = (one.value, one.low, one.high, one.confidence, array("d", one.processes).tobytes())
-            others = (one.log_error, one.assumed_spread, one.host_loop_s, one.host_matters, one.device_was_shared)
+            others = (one.log_error, one.assumed_spread, one.host_loop_s, one.host_matters, one.always_shared)
             row = (run_id, series_id, *numbers, *others)
             connection.execute(f"INSERT OR REPLACE INTO figures VALUES ({marks(row)})", row)  # noqa: S608
 

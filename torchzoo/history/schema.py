@@ -55,7 +55,7 @@ CREATE TABLE figures (
     assumed_spread REAL NOT NULL,
     host_loop_s REAL,
     host_matters INTEGER NOT NULL,
-    device_was_shared INTEGER NOT NULL,
+    always_shared INTEGER NOT NULL,
     PRIMARY KEY (run_id, series_id)
 ) WITHOUT ROWID;
 CREATE INDEX figures_by_series ON figures (series_id);
