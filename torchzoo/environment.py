@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib.metadata
 import os
@@ -330,16 +331,31 @@ def foreign_processes(pids: Iterable[int], *, own: int, ancestor: int) -> int | 
     others = set(pids)
     if own not in others:
         return None
-    return sum(not _descends_from(pid, ancestor) for pid in others - {own})
+    return sum(_is_foreign(pid, ancestor) for pid in others - {own})
 
 
-def _descends_from(pid: int, ancestor: int) -> bool:
+def _is_foreign(pid: int, ancestor: int) -> bool:
+    """Whether the process is alive and does not descend from `ancestor`.
+
+    NVML lists a process for some seconds after its end: those of `--memory-alone`, for example.
+    """
     import psutil
 
     try:
-        return any(parent.pid == ancestor for parent in psutil.Process(pid).parents())
-    except psutil.Error:  # it belongs to another namespace or user, so not to this run
-        return False
+        process = psutil.Process(pid)
+        is_alive = process.status() != psutil.STATUS_ZOMBIE
+        return is_alive and all(parent.pid != ancestor for parent in process.parents())
+    except psutil.Error:  # it has ended, or /proc does not show it to this user
+        return _exists(pid)
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is such a process, also where /proc hides it (`psutil.pid_exists` then says no)."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return error.errno == errno.EPERM
+    return True
 
 
 def host_loop_s(loops: int = 5) -> float:

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import psutil
+import pytest
+
 from examples import measured
 from torchzoo.analysis import throttling
 from torchzoo.environment import _throttled_s, foreign_processes
@@ -95,8 +98,31 @@ def test_siblings_and_their_children_are_of_the_run_and_others_are_not() -> None
         # this process stands for the fork server, and the child for another worker; the parent is a stranger
         assert foreign_processes([own, child.pid], own=own, ancestor=own) == 0
         assert foreign_processes([own, child.pid, stranger], own=own, ancestor=own) == 1
-        assert foreign_processes([own, 2**22 + 5], own=own, ancestor=own) == 1  # a process that is not known here
         assert foreign_processes([child.pid, stranger], own=own, ancestor=own) is None
         assert foreign_processes([], own=own, ancestor=own) is None
     finally:
         child.communicate(b"\n")
+
+
+def test_a_process_that_has_ended_is_not_counted_as_foreign() -> None:
+    """NVML lists it for some seconds more. It may still wait for its parent, as a zombie."""
+    own, stranger = os.getpid(), os.getppid()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert foreign_processes([own, child.pid], own=own, ancestor=stranger) == 0
+    assert foreign_processes([own, child.pid], own=own, ancestor=child.pid) == 1  # it descends from this process alone
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert foreign_processes([own, child.pid], own=own, ancestor=child.pid) == 0  # a zombie
+    child.communicate()
+    assert foreign_processes([own, child.pid], own=own, ancestor=child.pid) == 0
+
+
+def test_a_process_that_another_user_hides_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A /proc that is mounted with hidepid does not show it, but its number is taken."""
+    own, stranger = os.getpid(), os.getppid()
+
+    def hidden(pid: int) -> None:
+        raise psutil.NoSuchProcess(pid)
+
+    monkeypatch.setattr(psutil, "Process", hidden)
+    assert foreign_processes([own, stranger], own=own, ancestor=own) == 1
