@@ -8,6 +8,7 @@ import random
 import weakref
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 import torch
 from fake_clock import FakeClock
@@ -15,6 +16,7 @@ from fake_clock import FakeClock
 from torchzoo import stats
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import (
+    Latency,
     back_to_back,
     measure_latency,
     quiet_python,
@@ -100,6 +102,51 @@ def test_two_variants_take_turns_a_b_b_a_and_select_themselves() -> None:
     assert stats.speedup(blocks).value == pytest.approx(2.0)
     assert reason is StopReason.CONVERGED
     assert clock.time_ns / 1e9 >= SETTINGS.min_time_s
+
+
+def after_a_pause(step_s: float, settings: Settings, collections: list[int]) -> tuple[Latency, int]:
+    """The latency pass with the same step on both sides; the first one after a collection takes 1 ms more.
+
+    With it how many steps were taken.
+    """
+    clock, taken = FakeClock(), 0
+
+    def collect() -> None:
+        collections.append(taken)
+
+    def took_s() -> float:
+        nonlocal taken
+        taken += 1
+        return step_s + 0.001 * (taken - 1 in collections)
+
+    variants = [clock.variant("eager", took_s), clock.variant("candidate", took_s)]
+    steps = dict.fromkeys(("eager", "candidate"), steps_in(settings.block_s, step_s))
+    gate = never_slow(clock)
+    return measure_latency(variants, clock, gate, settings, steps_per_block=steps, collect=collect), taken
+
+
+@pytest.mark.parametrize("step_s", [0.002, 0.03])
+def test_what_a_pause_costs_the_next_step_is_not_counted_as_eagers_time(step_s: float) -> None:
+    collections: list[int] = []
+    latency, taken = after_a_pause(step_s, msgspec.structs.replace(SETTINGS, min_time_s=2.0), collections)
+    assert len(collections) > 2
+    assert all(sample_s == pytest.approx(step_s) for block in latency.blocks for sample_s in block.samples_s)
+    assert latency.other_steps == len(collections) - 1  # it is over after the last one
+    assert taken == latency.other_steps + sum(len(block.samples_s) for block in latency.blocks)
+
+
+def test_a_slow_step_is_not_taken_once_more_after_a_pause() -> None:
+    collections: list[int] = []
+    latency, _ = after_a_pause(0.3, SETTINGS, collections)
+    assert len(collections) > 2
+    assert latency.other_steps == 0
+
+
+def test_garbage_is_collected_after_half_a_second_and_not_after_each_round() -> None:
+    collections: list[int] = []
+    latency, _ = after_a_pause(0.01, msgspec.structs.replace(SETTINGS, min_time_s=2.0), collections)
+    rounds = len(latency.blocks) // 4
+    assert len(collections) <= rounds // 6  # a round takes 80 ms
 
 
 def test_steady_steps_converge_and_no_sooner_than_the_minimum() -> None:

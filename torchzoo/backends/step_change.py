@@ -77,19 +77,26 @@ def _check_first_update(optimizer: torch.optim.Optimizer, twin: dict[str, Any], 
 
 
 def _zero_grad(model: Model, step: Step, option: str | None) -> Step:
-    """Gradients reset by a kernel for each, by one kernel for many, or by letting go of them."""
-    reset = {"kernels": _zero_by_kernels, "foreach": _zero_by_foreach, "none": _set_to_none}[option or "foreach"]
+    """Gradients reset by a kernel for each, by a kernel for each device and dtype, or set to None.
+
+    PyTorch's own `zero_grad` does it: it uses foreach where the optimizer's defaults say so. Before its pull request
+    82777 (2022) it had kernels alone.
+    """
+    to_none, foreach = {"kernels": (False, False), "foreach": (False, True), "none": (True, False)}[option or "foreach"]
     was_reset: set[int] = set()
 
     def bound(optimizer: torch.optim.Optimizer) -> Callable[..., None]:
         def zero_grad(set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002  the signature is PyTorch's
             del set_to_none
             was_reset.add(id(optimizer))
-            reset(optimizer)
+            type(optimizer).zero_grad(optimizer, set_to_none=to_none)
 
         return zero_grad
 
-    twins = [(one, {**vars(one), "zero_grad": bound(one)}) for one in _optimizers_of(model)]
+    twins = []
+    for one in _optimizers_of(model):
+        defaults = {**one.defaults, "foreach": foreach, "fused": False}
+        twins.append((one, {**vars(one), "zero_grad": bound(one), "defaults": defaults}))
     return _if(was_reset, TwinStep(step, twins), "its step does not reset gradients by its optimizers")
 
 
@@ -98,31 +105,6 @@ def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
         for parameter in group["params"]:
             if parameter.grad is not None:
                 yield parameter.grad
-
-
-def _zero_by_kernels(optimizer: torch.optim.Optimizer) -> None:
-    """What `zero_grad` did before PyTorch's pull request 82777 (2022)."""
-    for gradient in _gradients(optimizer):
-        gradient.detach_().zero_()
-
-
-def _zero_by_foreach(optimizer: torch.optim.Optimizer) -> None:
-    """What that pull request made of it: a kernel for each device and dtype. Sparse gradients have one each."""
-    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    for gradient in _gradients(optimizer):
-        gradient.detach_()
-        if gradient.is_sparse:
-            gradient.zero_()
-        else:
-            alike.setdefault((gradient.device, gradient.dtype), []).append(gradient)
-    for gradients in alike.values():
-        torch._foreach_zero_(gradients)
-
-
-def _set_to_none(optimizer: torch.optim.Optimizer) -> None:
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = None
 
 
 def _rsqrt(model: Model, step: Step, option: str | None) -> Step:
