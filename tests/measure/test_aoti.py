@@ -136,20 +136,28 @@ class Bounds(NamedTuple):
     high: Tensor
 
 
-class Bounded(nn.Module):
-    def forward(self, x: Tensor) -> Bounds:
-        return Bounds(x - 1, x + 1)
+class Halves(NamedTuple):
+    lower: Bounds
+    upper: Bounds
+
+
+class Halved(nn.Module):
+    def forward(self, bounds: Bounds) -> list[Halves]:
+        middle = (bounds.low + bounds.high) / 2
+        return [Halves(Bounds(bounds.low, middle), Bounds(middle, bounds.high))]
 
 
 @pytest.mark.slow
-def test_a_package_returns_a_named_tuple_also_in_a_process_that_did_not_make_it(tmp_path: Path) -> None:
-    path, x = tmp_path / "network.pt2", torch.zeros(2)
-    make_package(Bounded(), Call((x,), {}, Bounds), path)
+def test_a_package_has_named_tuples_also_inside_others_and_in_a_process_that_did_not_make_it(tmp_path: Path) -> None:
+    path, bounds = tmp_path / "network.pt2", Bounds(torch.zeros(1), torch.ones(1))
+    make_package(Halved(), Call((bounds,), {}, list), path)
     code = f"""
 from pathlib import Path
 import torch
+from test_aoti import Bounds
 from torchzoo.backends.aoti import load_package
-print(load_package(Path({str(path)!r}))(torch.zeros(2)))
+(halves,) = load_package(Path({str(path)!r}))(Bounds(torch.zeros(1), torch.full((1,), 4.0)))
+print(type(halves).__name__, type(halves.upper).__name__, halves.upper.low.item(), halves.upper.high.item())
 """
     folders = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     done = subprocess.run(
@@ -159,7 +167,7 @@ print(load_package(Path({str(path)!r}))(torch.zeros(2)))
         text=True,
         env={**os.environ, "PYTHONPATH": folders, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
     )
-    assert done.stdout == "Bounds(low=tensor([-1., -1.]), high=tensor([1., 1.]))\n", done.stderr
+    assert done.stdout == "Halves Bounds 2.0 4.0\n", done.stderr
 
 
 @pytest.mark.slow

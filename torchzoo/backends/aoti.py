@@ -23,8 +23,11 @@ from torch._C._profiler import _RecordFunctionFast
 from torch.utils._pytree import (
     SERIALIZED_TYPE_TO_PYTHON_TYPE,
     SUPPORTED_NODES,
+    TreeSpec,
     _register_namedtuple,
-    is_namedtuple_class,
+    is_namedtuple_instance,
+    tree_flatten,
+    tree_unflatten,
 )
 
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable
@@ -32,8 +35,8 @@ from torchzoo.backends.call import Call
 from torchzoo.backends.export import exported_program
 from torchzoo.case import Backend
 
-#: The ending of a file beside a package, with the name of the named tuple that its network returns, if it does.
-OUTPUT_TYPE = ".output_type"
+#: The ending of a file beside a package, with the named tuples that its network takes or returns, a line for each.
+NAMED_TUPLES = ".named_tuples"
 
 
 class PackagedNetwork:
@@ -94,22 +97,35 @@ def make_package(network: nn.Module, call: Call, path: Path) -> None:
         NotRunnable: what the C++ compiler makes here would crash when it is loaded.
     """
     _require_shared_libstdcxx()
-    if is_namedtuple_class(call.output_type):
-        path.with_suffix(OUTPUT_TYPE).write_text(_register(call.output_type), encoding="utf-8")
-    torch._inductor.aoti_compile_and_package(exported_program(network, call), package_path=str(path))
+    program = exported_program(network, call)
+    found = _named_tuples(program.call_spec.in_spec) | _named_tuples(program.call_spec.out_spec)
+    path.with_suffix(NAMED_TUPLES).write_text("\n".join(sorted(map(_register, found))), encoding="utf-8")
+    torch._inductor.aoti_compile_and_package(program, package_path=str(path))
 
 
 def load_package(path: Path) -> Callable[..., Any]:
     """What the package at `path` computes. PyTorch unpacks it into a folder beside it."""
-    output_type = path.with_suffix(OUTPUT_TYPE)
-    if output_type.exists():
-        named = output_type.read_text(encoding="utf-8")
+    for named in path.with_suffix(NAMED_TUPLES).read_text(encoding="utf-8").splitlines():
         if named not in SERIALIZED_TYPE_TO_PYTHON_TYPE:
             module, _, name = named.partition(":")
             _register(attrgetter(name)(import_module(module)))
     with _temporary_files_in(str(path.parent)):
         program: Callable[..., Any] = torch._inductor.aoti_load_package(str(path))
     return program
+
+
+def _named_tuples(structure: TreeSpec | None) -> set[type]:
+    """The types of named tuples in the structure of inputs or outputs, also inside others."""
+    found: set[type] = set()
+
+    def look(node: Any) -> bool:
+        if is_namedtuple_instance(node):
+            found.add(type(node))
+        return False
+
+    if structure is not None:
+        tree_flatten(tree_unflatten([None] * structure.num_leaves, structure), is_leaf=look)
+    return found
 
 
 def _register(named_tuple: type) -> str:
