@@ -4,7 +4,8 @@
 
 Eager's step stands on both sides, in turns A B B A as in a run. What one side alone pays for shows up, such as work of
 the harness between the rounds. Each speedup is of a process of its own. Printed are the step's time, and the
-geometric mean of the speedups with its interval over the processes.
+geometric mean of the speedups with its interval over the processes. `verdicts.py` asks whether the interval of one
+process holds 1.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import subprocess
 import sys
 import time
+from statistics import median
 
 import torch
 
@@ -25,10 +27,11 @@ from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, step_until_steady, steps_in
 from torchzoo.measure.variant import Variant
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import find_models, load_model_class
 
-MODELS = ("lennard_jones", "dcgan", "soft_actor_critic")
+MODELS = ("lennard_jones", "soft_actor_critic")
 CHILD = "--this-process"
 
 
@@ -38,7 +41,7 @@ def beside_itself(name: str, device: str, mode: Mode) -> tuple[float, float]:
     model = load_model_class(spec)(mode, device, spec.batch_size[mode])
     step = model.train_step if mode is Mode.TRAIN else model.eval_step
     clock, settings = DeviceClock(model.device), Settings()
-    variants = [Variant(name=side, step=step, select=lambda: None) for side in ("eager", "candidate")]
+    variants = [Variant(name=side, step=step, select=lambda: None) for side in (EAGER_VARIANT, CANDIDATE_VARIANT)]
     for _ in range(10):
         step()
     with quiet_python():
@@ -47,7 +50,7 @@ def beside_itself(name: str, device: str, mode: Mode) -> tuple[float, float]:
         }
         gate = HostGate(None, time.perf_counter_ns)
         blocks = measure_latency(variants, clock, gate, settings, steps_per_block=steps).blocks
-    return stats.speedup(blocks).value, stats.latency_s(blocks, "eager").value
+    return stats.speedup(blocks).value, stats.latency_s(blocks, EAGER_VARIANT).value
 
 
 def main() -> None:
@@ -69,7 +72,7 @@ def main() -> None:
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             found.append(json.loads(done.stdout.splitlines()[-1]))
         mean = geomean([[speedup] for speedup, _ in found])
-        step_s = sorted(step_s for _, step_s in found)[len(found) // 2]
+        step_s = median(step_s for _, step_s in found)
         print(
             f"{name} {arguments.mode}, {1e3 * step_s:.3g} ms: {mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]",
             flush=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import importlib.metadata
 import os
@@ -354,7 +353,7 @@ def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except OSError as error:
-        return error.errno == errno.EPERM
+        return isinstance(error, PermissionError)
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
@@ -50,7 +51,9 @@ class Host:
         self.clock.time_ns += round(took_s * 1e9)
         return took_s
 
-    def measure(self, eager_s: float = 0.02, candidate_s: float = 0.01) -> Latency:
+    def measure(
+        self, eager_s: float = 0.02, candidate_s: float = 0.01, collect: Callable[[], object] = gc.collect
+    ) -> Latency:
         def step_s(name: str, quick_s: float) -> Callable[[], float]:
             def seconds() -> float:
                 self.turn = name
@@ -63,7 +66,14 @@ class Host:
             self.clock.variant("candidate", step_s("candidate", candidate_s)),
         ]
         steps = {"eager": 1, "candidate": 2}
-        return measure_latency(variants, self.clock, self.gate, SETTINGS, steps_per_block=steps)
+        return measure_latency(variants, self.clock, self.gate, SETTINGS, steps_per_block=steps, collect=collect)
+
+
+def test_garbage_is_collected_after_each_round_that_is_set_aside() -> None:
+    host, collected_s = Host(lambda host: host.now_s < 3.0), list[float]()
+    latency = host.measure(collect=lambda: collected_s.append(host.now_s))
+    assert not latency.host_was_slow
+    assert len([at_s for at_s in collected_s if at_s < 3.0]) >= len(latency.redone) // 4 > 0
 
 
 def test_a_fast_host_has_nothing_measured_again() -> None:

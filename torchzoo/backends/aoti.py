@@ -129,7 +129,7 @@ def _named_tuples(structure: TreeSpec | None) -> set[type]:
 
 
 def _register(named_tuple: type) -> str:
-    """Let packages have the name of a named tuple, which is returned: `module:class`. PyTorch knows none by itself."""
+    """Let packages have a named tuple by its name, which is returned: `module:class`. PyTorch knows none by itself."""
     named = f"{named_tuple.__module__}:{named_tuple.__qualname__}"
     if named_tuple not in SUPPORTED_NODES:
         _register_namedtuple(named_tuple, serialized_type_name=named)

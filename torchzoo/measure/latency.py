@@ -156,7 +156,7 @@ def measure_latency(
 
     A block is as many steps of a variant as `steps_per_block` says, so that each variant gets about the same time. A
     round is four blocks (one, if a variant alone has slow steps). There is at least one round, whatever the time limit.
-    Now and then there is a pause between two rounds: garbage is collected (`collect`), and the rule is asked. A quick
+    Every half second there is a pause after a round: garbage is collected (`collect`), and the rule is asked. A quick
     step takes longer after a pause, and the next block is always eager's. So one more step is taken first, and not
     timed. The rule is asked only when there is a fifth more to judge by than the last time: each time it is asked,
     values that are close by luck can end the pass too early.
@@ -184,6 +184,7 @@ def measure_latency(
         blocks, is_slow = _one_round(turns, clock, gate, steps_per_block, is_slow=is_slow)
         rounds.append(_Round(blocks=blocks, is_slow=is_slow, took_s=(clock.now_ns() - began) / 1e9))
         if is_slow and not gave_up:
+            collect()
             gate.wait(max(0.0, settings.time_limit_s - lost_s))
             other_steps += sum(step_until_steady(variant, clock).steps for variant in variants)
             lost_s += (clock.now_ns() - began) / 1e9
