@@ -64,6 +64,11 @@ def report_differences(base: Manifest, candidate: Manifest) -> tuple[Difference,
     return _that_forbid(base, candidate, gpus=_kinds_of_gpus, cores_matter=False)
 
 
+def why_not_together(base: Manifest, candidate: Manifest) -> str:
+    """What forbids records of two runs in one report (`report_differences`), in words; empty where nothing does."""
+    return "; ".join(f"{one.name} is {one.base} and {one.candidate}" for one in report_differences(base, candidate))
+
+
 def _that_forbid(
     base: Manifest, candidate: Manifest, *, gpus: Callable[[dict[str, Any]], str | None], cores_matter: bool
 ) -> tuple[Difference, ...]:

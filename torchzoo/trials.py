@@ -7,16 +7,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from torchzoo.bounds import Count, PositiveCount, Seconds
-from torchzoo.case import Case
+from torchzoo.case import Case, Domain
 from torchzoo.decoding import DecodeError, decode_manifest
 from torchzoo.errors import one_line
 from torchzoo.files import FileError, read_file, safe_name, to_json
+from torchzoo.provenance import why_not_together
 from torchzoo.record import Block, Failed, Manifest, Recompilation, Skipped
 from torchzoo.store import MANIFEST_BYTES, StoreError, append_line, lock_folder, write_whole
 
@@ -61,6 +63,12 @@ class Trials(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     records: tuple[TrialRecord, ...]  # the latest of each turn
     damaged_lines: int = 0
+    joined: tuple[Trials, ...] = ()  # the folders that this was put together from
+
+    @property
+    def parts(self) -> tuple[Trials, ...]:
+        """The folders as they were read: those that were joined, or this one."""
+        return self.joined or (self,)
 
     def by_case(self) -> dict[Case, list[TrialRecord]]:
         """The records of each case, in the order of the plan."""
@@ -195,3 +203,29 @@ def read_trials(path: Path) -> Trials:
         else:
             latest[record.case, record.variant, record.number] = record
     return Trials(path=path, manifest=manifest, records=tuple(latest.values()), damaged_lines=damaged)
+
+
+def read_joined_trials(paths: Sequence[Path]) -> Trials:
+    """Read folders that were measured on like machines as one. Where several have a case, the one named last counts.
+
+    Raises:
+        StoreError: one of them can't be read, none has a result, or the machines or their software are not alike.
+    """
+    parts = tuple(read_trials(path) for path in dict.fromkeys(paths))
+    first = parts[0]
+    for part in parts[1:]:
+        if why := why_not_together(first.manifest, part.manifest):
+            raise StoreError(f"{first.path} and {part.path} can't stand in one report: {why}. Report each alone")
+    found = {case: records for part in parts for case, records in part.by_case().items()}
+    cases: dict[Case, None] = {}
+    domains: dict[str, Domain] = {}
+    for part in parts:
+        cases |= dict.fromkeys(part.manifest.cases)
+        domains |= part.manifest.domains
+    return Trials(
+        path=first.path,
+        manifest=msgspec.structs.replace(first.manifest, cases=tuple(cases), domains=domains),
+        records=tuple(record for records in found.values() for record in records),
+        damaged_lines=sum(part.damaged_lines for part in parts),
+        joined=parts if len(parts) > 1 else (),
+    )

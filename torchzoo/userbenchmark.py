@@ -168,7 +168,8 @@ def document(benchmark: UserBenchmark, run: Run | Trials) -> str:
     body = "\n".join(map(str, benchmark.report(run))).strip()
     ran = what_ran(run, f"userbenchmark {benchmark.name}") if isinstance(run, Run) else processes_that_ran(run)
     lines = [f"# {markdown.escape(benchmark.name)}: {title}", "", question.strip(), "", ran, "", body]
-    return "\n".join([*lines, "", "## Measured on", "", *markdown.provenance(run.manifest), ""])
+    lines += ["", "## Measured on", "", *markdown.provenance(*(part.manifest for part in run.parts)), ""]
+    return "\n".join(lines)
 
 
 def what_ran(run: Run, command: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import threading
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from torchzoo.run.request import RunRequest
 from torchzoo.run.trials import new_trials, resumed_trials
 from torchzoo.settings import Settings, Stage
 from torchzoo.store import StoreError
-from torchzoo.trials import Took, TrialRecord, TrialStore, Turn, read_trials
+from torchzoo.trials import Took, TrialRecord, TrialStore, Turn, read_joined_trials, read_trials
 from torchzoo.zoo.spec import ModelSpec
 from user_models import make_folder
 
@@ -330,3 +332,27 @@ def test_the_latest_record_of_a_turn_counts(tmp_path: Path) -> None:
     assert read_trials(tmp_path / "out").records[0] == later
     assert read_trials(tmp_path / "out").by_case() == {later.case: [later, *records[1:]]}
     assert CASE not in read_trials(tmp_path / "out").by_case()
+
+
+@pytest.mark.usefixtures("processes")
+def test_folders_are_joined(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    run(tmp_path / "zoo", first, "tiny")
+    records = run(tmp_path / "larger", second, "tiny", "small")
+    (again,) = {record.case for record in records if record.case.model == "tiny"}
+    both = read_joined_trials([first, second, first])
+    assert [part.path for part in both.parts] == [first, second]
+    assert both.by_case()[again] == [record for record in records if record.case == again]  # the last one counts
+    assert (len(both.by_case()), len(both.manifest.cases)) == (2, 4)  # of two repeats
+    assert read_joined_trials([second]).parts == (read_joined_trials([second]),)
+
+
+@pytest.mark.usefixtures("processes")
+def test_folders_of_other_software_are_not_joined(tmp_path: Path) -> None:
+    run(tmp_path / "zoo", tmp_path / "first", "tiny")
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    manifest = json.loads((tmp_path / "second" / "trials.json").read_text())
+    manifest["environment"]["torch"] = "1.0"
+    (tmp_path / "second" / "trials.json").write_text(json.dumps(manifest))
+    with pytest.raises(StoreError, match=r"can't stand in one report: torch is .* and 1\.0\. Report each alone"):
+        read_joined_trials([tmp_path / "first", tmp_path / "second"])

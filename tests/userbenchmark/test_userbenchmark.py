@@ -220,6 +220,11 @@ def test_from_prints_the_report_or_writes_it(
     assert "1 record" in printed.splitlines()
     assert cli.main(["userbenchmark", "counts", "--from", str(run), "-o", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "report.md").read_text() == printed
+    other = keep(tmp_path / "other", [example(compared(), model="two", backend=INDUCTOR)], command=("torchzoo", "two"))
+    assert cli.main(["userbenchmark", "counts", "--from", str(run), str(other)]) == 0
+    printed = capsys.readouterr().out
+    assert "2 record" in printed.splitlines()
+    assert "- command: `torchzoo two`" in printed.splitlines()
 
 
 def test_values_are_grouped_in_the_order_of_domains() -> None:

@@ -192,6 +192,15 @@ def test_from_the_command_line_to_its_report_and_on_with_resume(
     assert table(text, "case")[0][0] == "tiny eval cpu bs4"
     assert torchzoo("userbenchmark", "warm_start", "--from", out).stdout == text
 
+    make_folder(tmp_path / "zoo", "small")
+    second = tmp_path / "second"
+    small = [word if word != "tiny" else "small" for word in words]
+    assert torchzoo("userbenchmark", *small, "-o", second).returncode == 0
+    both = torchzoo("userbenchmark", "warm_start", "--from", out, second)
+    assert "2 cases: 24 results of fresh processes" in both.stdout
+    assert [row[0] for row in table(both.stdout, "case")] == ["tiny eval cpu bs4", "small eval cpu bs4"]
+    assert both.stdout.count("- command: ") == 2
+
     lines = (out / "trials.jsonl").read_bytes().splitlines(keepends=True)
     (out / "trials.jsonl").write_bytes(b"".join(lines[:5]))
     answers["packaged"] = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no such symbol")

@@ -14,7 +14,7 @@ from torchzoo.analysis.figures import CaseFigures, case_figures
 from torchzoo.analysis.reproduce import command
 from torchzoo.analysis.throttling import was_shared
 from torchzoo.case import EAGER, Case, Domain
-from torchzoo.provenance import report_differences
+from torchzoo.provenance import why_not_together
 from torchzoo.record import Checked, Compilation, Failed, Manifest, Measured, Outcome, Record, Skipped
 from torchzoo.store import Run, StoreError, read_run
 from torchzoo.verdict import Check, CheckStatus
@@ -246,11 +246,8 @@ def by_case(records: Iterable[Record]) -> dict[Case, list[Record]]:
 
 def _check_stands_with(first: Run, other: Run) -> None:
     """Raises `StoreError` where two runs are of different machines, software or settings."""
-    differences = [
-        f"{d.name} is {d.base} and {d.candidate}" for d in report_differences(first.manifest, other.manifest)
-    ]
-    if differences:
+    if why := why_not_together(first.manifest, other.manifest):
         raise StoreError(
-            f"{first.path} and {other.path} can't stand in one report: {'; '.join(differences)}. "
+            f"{first.path} and {other.path} can't stand in one report: {why}. "
             "Report each alone, or compare them with `torchzoo compare`"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from torchzoo import userbenchmark
@@ -18,7 +19,7 @@ from torchzoo.report import terminal
 from torchzoo.report.remarks import not_measured_line
 from torchzoo.run.trials import TrialSession, TurnsOf, new_trials, resumed_trials
 from torchzoo.store import StoreError
-from torchzoo.trials import Took, TrialStore, Turn, read_trials
+from torchzoo.trials import Took, TrialStore, Turn, read_joined_trials, read_trials
 from torchzoo.userbenchmark import UserBenchmark
 
 WRITTEN = {"source": "--from"}
@@ -73,13 +74,13 @@ def _execute(
         terminal.say(f"what was measured is kept; the rest of it: {again}")
         raise
     terminal.say(f"results kept in {store.path}")
-    _report(benchmark, store.path, store.path)
+    _report(benchmark, [store.path], store.path)
     return 1 if any(isinstance(record.outcome, Failed) for record in read_trials(store.path).records) else 0
 
 
-def _report(benchmark: UserBenchmark, source: Path, output: Path | None) -> None:
-    found = read_trials(source)
+def _report(benchmark: UserBenchmark, sources: Sequence[Path], output: Path | None) -> None:
+    found = read_joined_trials(sources)
     if not found.records:
-        again = shell_line(["torchzoo", "userbenchmark", benchmark.name, "--resume", str(source)])
-        raise StoreError(f"{source} holds no results yet: go on with `{again}`")
+        again = shell_line(["torchzoo", "userbenchmark", benchmark.name, "--resume", str(found.path)])
+        raise StoreError(f"{', '.join(map(str, sources))}: no results yet: go on with `{again}`")
     userbenchmark.print_or_write(userbenchmark.document(benchmark, found), output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.session import Session, new_run, resumed_run
 from torchzoo.store import RunStore, StoreError, read_run
+from torchzoo.study import joined
 from torchzoo.userbenchmark import UserBenchmark
 
 WRITTEN = {"source": "--from"}
@@ -46,7 +48,12 @@ def add_parser(commands: Any) -> None:
     add_plan_options(parser, example="optim")
     parser.add_argument("-o", "--output", type=usable_path, metavar="DIR", help="keep the run and its report there")
     parser.add_argument(
-        "--from", type=usable_path, dest="source", metavar="RUN", help="only write the report, from this run"
+        "--from",
+        type=usable_path,
+        dest="source",
+        nargs="+",
+        metavar="RUN",
+        help="only write the report, from this run; several are joined",
     )
     parser.add_argument(
         "--resume", type=usable_path, metavar="RUN", help="measure what is missing of this run, then report"
@@ -118,13 +125,13 @@ def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, qui
     """Run what is left of the session, then write the report beside the records."""
     finished = finish(session, store, is_kept=True, quiet=quiet, command=("userbenchmark", benchmark.name))
     terminal.say(f"run kept in {store.path}")
-    _report(benchmark, store.path, store.path)
+    _report(benchmark, [store.path], store.path)
     return 1 if any(result.all_failures for result in case_results(finished)) else 0
 
 
-def _report(benchmark: UserBenchmark, source: Path, output: Path | None) -> None:
-    found = read_run(source)
+def _report(benchmark: UserBenchmark, sources: Sequence[Path], output: Path | None) -> None:
+    found = read_run(sources[0]) if len(sources) == 1 else joined(sources)
     if not found.records:
-        again = shell_line(["torchzoo", "userbenchmark", benchmark.name, "--resume", str(source)])
-        raise StoreError(f"{source} holds no records yet: go on with `{again}`")
+        again = shell_line(["torchzoo", "userbenchmark", benchmark.name, "--resume", str(found.path)])
+        raise StoreError(f"{found.path} holds no records yet: go on with `{again}`")
     userbenchmark.print_or_write(userbenchmark.document(benchmark, found), output)

@@ -153,7 +153,9 @@ def report(trials: Trials) -> list[str]:
     if not found:
         return ["No process has a result yet.", *without_result(trials)]
     lines = ["## Time to the first result, over all cases", "", *markdown.table(*_means(found)), ""]
-    if (jobs := trials.manifest.settings.jobs) > 1:
+    at_once = list(dict.fromkeys(part.manifest.settings.jobs for part in trials.parts))
+    if at_once != [1]:
+        jobs = " or ".join(map(str, at_once))
         lines += [f"{jobs} processes ran at once, of different cases, each on its own share of the cores.", ""]
     lines += ["## Time to the first result", "", *markdown.table(*_times(found)), ""]
     lines += ["## Its parts, and where the code came from", "", *markdown.table(*_parts(found)), ""]
