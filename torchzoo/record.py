@@ -396,3 +396,4 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
     hosts: tuple[Host, ...] = ()  # of a run that was spread; `environment` is that of the first one
+    turns: Count = 0  # of a userbenchmark with fresh processes: how many are planned; 0: none, or not known

@@ -166,7 +166,8 @@ def document(benchmark: UserBenchmark, run: Run | Trials) -> str:
     """The whole Markdown document: the question, what was measured and what was not, the body, machine and versions."""
     title, _, question = benchmark.doc.strip().partition("\n")
     body = "\n".join(map(str, benchmark.report(run))).strip()
-    ran = what_ran(run, f"userbenchmark {benchmark.name}") if isinstance(run, Run) else processes_that_ran(run)
+    command = f"userbenchmark {benchmark.name}"
+    ran = what_ran(run, command) if isinstance(run, Run) else processes_that_ran(run, command)
     lines = [f"# {markdown.escape(benchmark.name)}: {title}", "", question.strip(), "", ran, "", body]
     lines += ["", "## Measured on", "", *markdown.provenance(*(part.manifest for part in run.parts)), ""]
     return "\n".join(lines)
@@ -181,8 +182,7 @@ def what_ran(run: Run, command: str) -> str:
         line += f", {unmeasured} skipped or failed (at the end)"
     if counts.missing:
         unfinished = [part.path for part in run.parts if run_counts(part).missing]
-        again = (shell_line(["torchzoo", *command.split(), "--resume", str(path)]) for path in unfinished)
-        line += f", {counts.missing} not run yet: go on with {', '.join(map(markdown.code, again))}"
+        line += f", {_not_run_yet(counts.missing, command, unfinished)}"
     if damaged := sum(part.damaged_lines for part in run.parts):
         line += f", {damaged} records that can't be read"
     if counts.repeats > 1:
@@ -190,13 +190,22 @@ def what_ran(run: Run, command: str) -> str:
     return f"{line}."
 
 
-def processes_that_ran(trials: Trials) -> str:
-    """How many processes did what they were asked to, and how many did not."""
+def _not_run_yet(count: int, command: str, unfinished: Iterable[Path]) -> str:
+    again = (shell_line(["torchzoo", *command.split(), "--resume", str(path)]) for path in unfinished)
+    return f"{count} not run yet: go on with {', '.join(map(markdown.code, again))}"
+
+
+def processes_that_ran(trials: Trials, command: str) -> str:
+    """How many processes did what they were asked to, and how many did not; the command that goes on."""
     took = sum(isinstance(record.outcome, Took) for record in trials.records)
     other = len(trials.records) - took
     line = f"{len(trials.by_case())} cases: {took} results of fresh processes"
     if other:
         line += f", {other} skipped or failed (at the end)"
+    if unfinished := {
+        part.path: left for part in trials.parts if (left := part.manifest.turns - len(part.records)) > 0
+    }:
+        line += f", {_not_run_yet(sum(unfinished.values()), command, unfinished)}"
     if trials.damaged_lines:
         line += f", {trials.damaged_lines} records that can't be read"
     return f"{line}. Every result is a line of {RECORDS}, with its raw figures."

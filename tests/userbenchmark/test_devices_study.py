@@ -9,16 +9,19 @@ import msgspec
 from benchmark_runs import beside, run_of, table
 from study_records import CRASHED, alone, study_table, trained
 
+from examples import variant_result
 from torchzoo import study
 from torchzoo.case import Domain, Precision
 from torchzoo.store import Run
 
 
 def machine(gpu: str, step_s: float, *, path: str, driver: str = "1", **changes: Any) -> Run:
-    """Training of resnet18 on such a GPU; alexnet crashes on the slower one's rival."""
+    """Training of resnet18 on such a GPU, which works for half of a slow step; alexnet crashes on the faster one."""
     steps_s = [step_s * share for share in (0.9, 1, 1.1) * 4]
+    active_s = None if changes.get("device") == "cpu" else step_s / 2 if step_s > 0.2 else step_s
+    eager = {"eager": variant_result(device_active_s=active_s)}
     cases = [
-        trained("resnet18", alone(*steps_s, device_name=gpu), precision=Precision.TF32, **changes),
+        trained("resnet18", alone(*steps_s, device_name=gpu, variants=eager), precision=Precision.TF32, **changes),
         trained(
             "alexnet", CRASHED if step_s < 0.2 else alone(1.0, device_name=gpu), precision=Precision.TF32, **changes
         ),
@@ -39,9 +42,12 @@ def test_devices_are_compared_by_precision_mode_and_domain() -> None:
     text = document(machine("GPU one", 0.3, path="/one"), machine("GPU two", 0.1, path="/two", device="xpu"))
     rows = beside(text, study_table())
     ratio = "GPU one's time over GPU two's"
-    assert list(rows) == [f"{ratio}: eager tf32, train, {domain}" for domain in ("computer_vision", "all")]
+    assert list(rows) == [
+        f"{ratio}: eager tf32, train, {group}" for group in ("computer_vision", "all", "all, the device's work alone")
+    ]
     assert rows[f"{ratio}: eager tf32, train, all"][1].startswith("3.00 times [")
     assert rows[f"{ratio}: eager tf32, train, all"][1].endswith("] (at 90%); 1 case")
+    assert rows[f"{ratio}: eager tf32, train, all, the device's work alone"][1].startswith("1.50 times")
     why = text.partition("## Not measured on machine 2, GPU two\n")[2]
     assert "no such lowering" in why  # why alexnet is not in it
     assert "## Not measured on machine 1" not in text
@@ -51,9 +57,10 @@ def test_every_figure_of_one_machine_says_which_one_it_is() -> None:
     text = document(machine("GPU one", 0.3, path="/one"), machine("GPU two", 0.1, path="/two"))
     assert "**Machine 1, GPU one**: 2 cases: 2 measured." in text
     assert "**Machine 2, GPU two**: 2 cases: 1 measured, 1 skipped or failed (at the end)." in text
-    assert "| case | a step on GPU one | a step on GPU two | GPU one's time over GPU two's |" in text
+    headings = ("case", "a step on GPU one", "a step on GPU two", "GPU one's time over GPU two's")
+    assert f"| {' | '.join(headings)} | the device's work alone |" in text
     (cells,) = table(text, "case")
-    assert [cell.partition(" [")[0] for cell in cells[1:]] == ["300 ms", "100 ms", "3.00x"]
+    assert [cell.partition(" [")[0] for cell in cells[1:]] == ["300 ms", "100 ms", "3.00x", "1.50x"]
     assert cells[3] == "3.00x [2.45, 3.67] (at 90%)"  # 0.9 / 1.1 and 1.1 / 0.9 of it: not paired
     hardware = {row[0]: row[2] for row in table(text.partition("## What differs\n")[2], "")}["hardware"]
     assert hardware.startswith("machine 1: a CPU, 2 cores; GPU one (driver 1); machine 2: a CPU")
@@ -72,6 +79,7 @@ def test_machines_with_the_same_gpu_are_named_by_what_they_differ_in() -> None:
 def test_a_run_on_the_cpu_is_named_by_the_cpu_though_the_machine_has_a_gpu() -> None:
     text = document(machine("GPU", 0.3, path="/one", device="cpu"), machine("GPU", 0.1, path="/two"))
     assert "| case | a step on a CPU | a step on GPU |" in text
+    assert "the device's work alone" not in beside(text, study_table())  # a CPU has no time of its own
 
 
 def test_the_commands_say_on_which_machine_each_was_run() -> None:

@@ -188,7 +188,7 @@ def test_from_the_command_line_to_its_report_and_on_with_resume(
     assert done.returncode == 0, done.stderr
     assert "tiny eval cpu inductor bs4: disk cache, 2" in done.stderr
     text = (out / "report.md").read_text()
-    assert "12 results of fresh processes" in text
+    assert "12 results of fresh processes. Every" in text
     assert table(text, "case")[0][0] == "tiny eval cpu bs4"
     assert torchzoo("userbenchmark", "warm_start", "--from", out).stdout == text
 
@@ -203,6 +203,11 @@ def test_from_the_command_line_to_its_report_and_on_with_resume(
 
     lines = (out / "trials.jsonl").read_bytes().splitlines(keepends=True)
     (out / "trials.jsonl").write_bytes(b"".join(lines[:5]))
+    cut_short = torchzoo("userbenchmark", "warm_start", "--from", out).stdout
+    assert (
+        f"5 results of fresh processes, 7 not run yet: go on with `torchzoo userbenchmark warm_start --resume {out}`"
+        in cut_short
+    )
     answers["packaged"] = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no such symbol")
     again = torchzoo("userbenchmark", "warm_start", "--resume", out)
     assert again.returncode == 1, again.stderr

@@ -101,13 +101,14 @@ def new_trials(request: RunRequest, store: TrialStore, turns_of: TurnsOf) -> Tri
         raise UsageError("--bs auto: name the batch sizes, for these processes don't look for one")
     planned = plan.make_plan(models, axes, missing(models, axes.backends))
     left = tuple(one for one in planned if one.case.repeat == 0)
-    for one in left:
-        if one.resolved is None and one.spec is not None:
-            turns_of(one.case, one.spec, axes.repeats)
+    turns = sum(
+        len(turns_of(one.case, one.spec, axes.repeats)) if one.resolved is None and one.spec is not None else 1
+        for one in left
+    )
     jobs = request.jobs or max(1, len(request.device_indices or ()))
     settings = msgspec.structs.replace(request.settings, jobs=jobs, compile_threads=None)
     lanes = make_lanes(jobs, axes.devices, request.device_indices, machine)
-    manifest = make_manifest(request, settings, machine, models, planned)
+    manifest = msgspec.structs.replace(make_manifest(request, settings, machine, models, planned), turns=turns)
     store.begin(manifest)
     return TrialSession(manifest=manifest, left=left, lanes=lanes)
 

@@ -14,8 +14,12 @@ import msgspec
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.findings import Pair
 from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, hardware_means, hardware_ratio
+from torchzoo.analysis.means import CaseRatio, geomean_of, quotient
+from torchzoo.analysis.process_values import shown_variant
+from torchzoo.analysis.totals import ALL, ratio_of
 from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.provenance import machine_names
+from torchzoo.record import Measured
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row
 from torchzoo.report.dots import Group, Panel, Value
@@ -36,6 +40,10 @@ of the ratio. The ratio of a case is that of the two times. Its interval holds i
 90% where each holds at 95%. From one process on each machine it shows the noise within these two processes alone. The
 mean over many models also includes how the models differ. A ratio of a model that the host bounds tells about the host.
 Both machines run the same batch. A case counts only if it passed on both.
+
+*The device's work alone* compares the time in which the device works in one step, which a few profiled steps show. How
+fast the host hands over work is not part of it. That of a case has no interval, and is not known where one of the
+machines did not see it.
 """
 
 
@@ -81,7 +89,39 @@ def rows(*runs: Run) -> list[Row]:
             figure = f"{name}: {one.axes}, {one.mode}, {one.domain}"
             note = "1 case" if one.cases == 1 else f"{one.cases} cases"
             found.append(Row(table=TABLE, figure=figure, measured=one.ratio, note=note))
+        found += _work_rows(name, pairs(base, other))
     return found or [Row(table=TABLE, figure="all", measured=None, missing="no case passed on both machines")]
+
+
+def _work_rows(name: str, on_both: Sequence[Pair]) -> list[Row]:
+    """By precision and mode: how much longer the first device works in a step than the other one."""
+    groups: dict[str, list[CaseRatio]] = {}
+    for pair in on_both:
+        if (ratio := work_ratio(pair)) is not None:
+            groups.setdefault(f"{pair[0].axes_label()}, {pair[0].mode}, {ALL}", []).append(ratio)
+    return [
+        Row(
+            table=TABLE,
+            figure=f"{name}: {group}, the device's work alone",
+            measured=geomean_of(ratios),
+            note="1 case" if len(ratios) == 1 else f"{len(ratios)} cases",
+        )
+        for group, ratios in sorted(groups.items())
+    ]
+
+
+def work_ratio(pair: Pair) -> CaseRatio | None:
+    """The time in which the first device works in one step over that of the other; None where one is not known."""
+    case, *sides = pair
+    found = [[_work_s(measured) for measured in side] for side in sides]
+    if any(work_s is None for side in found for work_s in side):
+        return None
+    was, now = (ratio_of(case, [[work_s] for work_s in side if work_s]) for side in found)
+    return quotient(was, now)
+
+
+def _work_s(measured: Measured) -> float | None:
+    return measured.variants[shown_variant(measured)].device_active_s or None
 
 
 def _ratio_names(runs: Sequence[Run]) -> list[str]:
@@ -120,13 +160,18 @@ def report(*runs: Run) -> list[str]:
     base_name, *other_names = machine_names(runs)
     lines: list[str] = []
     for name, of_ratio, other in zip(other_names, _ratio_names(runs), others, strict=True):
-        ratios = [hardware_ratio(*one) for one in pairs(base, other)]
-        ratios.sort(key=lambda one: -one.ratio.value)
+        ratios = [(hardware_ratio(*pair), work_ratio(pair)) for pair in pairs(base, other)]
+        ratios.sort(key=lambda both: -both[0].ratio.value)
         cells = [
-            [one.case.label(), *map(units.latency, (one.base_s, one.candidate_s)), units.speedup(one.ratio)]
-            for one in ratios
+            [
+                one.case.label(),
+                *map(units.latency, (one.base_s, one.candidate_s)),
+                units.speedup(one.ratio),
+                f"{work.own.value:.2f}x" if work is not None else "",
+            ]
+            for one, work in ratios
         ]
-        headings = ("case", f"a step on {base_name}", f"a step on {name}", of_ratio)
+        headings = ("case", f"a step on {base_name}", f"a step on {name}", of_ratio, "the device's work alone")
         lines += [f"## Each case, {markdown.escape(of_ratio)}", ""]
         lines += markdown.table(headings, cells) if cells else ["No case passed on both."]
         lines.append("")
