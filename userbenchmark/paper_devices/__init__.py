@@ -42,8 +42,8 @@ mean over many models also includes how the models differ. A ratio of a model th
 Both machines run the same batch. A case counts only if it passed on both.
 
 *The device's work alone* compares the time in which the device works in one step, which a few profiled steps show. How
-fast the host hands over work is not part of it. That of a case has no interval, and is not known where one of the
-machines did not see it.
+fast the host hands over work is not part of it. That of a case has no interval, and none is there where one of the runs
+ended before it was known.
 """
 
 
