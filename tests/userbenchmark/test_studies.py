@@ -232,7 +232,7 @@ def test_a_dry_run_shows_the_cases_and_measures_nothing(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "resnet18 train cpu zero_grad:kernels bs2"
     assert "6 cases to run; 8 s of timing a case at most; passes: none" in lines
-    assert any(line.startswith("not run (1 cases): offload") for line in lines)
+    assert any(line.startswith("not run (1 case): offload") for line in lines)
     assert list(tmp_path.iterdir()) == []
 
 

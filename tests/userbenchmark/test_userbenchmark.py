@@ -64,7 +64,7 @@ def test_wrong_usage_is_one_clear_line(arguments: list[str], words: str, capsys:
     ("words", "line"),
     [
         (["optim", "resnet18"], "10 cases to run; 2 s of timing a case at most; passes: none"),
-        (["warm_start", "resnet18"], "1 cases to run, in 27 fresh processes"),
+        (["warm_start", "resnet18"], "1 case to run, in 27 fresh processes"),
         (["warm_start"], "20 cases to run, in 540 fresh processes"),
         (["dynamic_shapes"], "6 cases to run, in 36 fresh processes"),
         (["dynamic_shapes", "--devices", "0,1", "-j", "2"], "6 cases to run, in 36 fresh processes"),

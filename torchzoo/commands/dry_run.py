@@ -1,4 +1,4 @@
-"""What the plan of a userbenchmark or a study would measure, without measuring it."""
+"""What a plan would measure, without measuring it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ from collections import Counter
 
 from torchzoo.record import Skipped
 from torchzoo.report import terminal
+from torchzoo.run.plan import AUTO, Plan
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trials import TurnsOf
 from torchzoo.study import SOME_DEVICE, planned
 
 
-def show_plan(request: RunRequest, turns_of: TurnsOf | None = None) -> None:
-    """The cases, a line each; those that can't run by their reasons; and the settings, or how many processes."""
-    plan = [one for one in planned(request) if turns_of is None or one.case.repeat == 0]
+def show_plan(request: RunRequest, turns_of: TurnsOf | None = None, *, here: Plan | None = None) -> None:
+    """The cases, a line each; those that can't run by their reasons; and the settings, or how many processes.
+
+    Args:
+        request: what was asked for.
+        turns_of: the turns of a case, where it has fresh processes.
+        here: the cases as this machine has them; without it, no machine is asked.
+    """
+    cases = planned(request) if here is None else here
+    plan = [one for one in cases if turns_of is None or one.case.repeat == 0]
     resolved = Counter(
         one.resolved.reason if isinstance(one.resolved, Skipped) else one.resolved.message
         for one in plan
@@ -21,15 +29,21 @@ def show_plan(request: RunRequest, turns_of: TurnsOf | None = None) -> None:
     )
     runnable = [(one.case, one.spec) for one in plan if one.resolved is None and one.spec is not None]
     lines = [case.label() for case, _ in runnable]
-    lines += [f"not run ({count} cases): {why}" for why, count in resolved.items()]
+    lines += [f"not run ({_cases(count)}): {why}" for why, count in resolved.items()]
     if turns_of is not None:
         turns = (turn for case, spec in runnable for turn in turns_of(case, spec, request.axes.repeats))
-        lines.append(f"{len(runnable)} cases to run, in {sum(not turn.skip for turn in turns)} fresh processes")
+        lines.append(f"{_cases(len(runnable))} to run, in {sum(not turn.skip for turn in turns)} fresh processes")
     else:
         passes = ", ".join(request.settings.passes) or "none"
         limit_s = request.settings.time_limit_s
-        lines.append(f"{len(runnable)} cases to run; {limit_s:g} s of timing a case at most; passes: {passes}")
-    if not request.axes.devices:
+        lines.append(f"{_cases(len(runnable))} to run; {limit_s:g} s of timing a case at most; passes: {passes}")
+    if here is None and not request.axes.devices:
         lines.append(f"device: the accelerator of the machine that measures (shown as {SOME_DEVICE}), else its CPU")
+    if AUTO in request.axes.batch_sizes:
+        lines.append(f"batch size {AUTO}: searched for when the run begins (shown as the model's own)")
     for line in lines:
         terminal.show_line(line)
+
+
+def _cases(count: int) -> str:
+    return "1 case" if count == 1 else f"{count} cases"

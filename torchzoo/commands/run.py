@@ -17,6 +17,7 @@ from torchzoo.analysis.cases import Status, case_results
 from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
+from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
 from torchzoo.commands.executor_options import add_executor, executor_of
 from torchzoo.commands.run_options import add_options, run_request
@@ -31,7 +32,7 @@ from torchzoo.report.text import json_text
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import part_of
-from torchzoo.run.session import Session, new_run, resumed_run
+from torchzoo.run.session import Session, new_run, planned_here, resumed_run
 from torchzoo.run.spread.executor import Engine, Executor, open_nodes
 from torchzoo.run.spread.mailbox import recovered
 from torchzoo.run.spread.session import SpreadSession, new_spread_run, resumed_spread_run
@@ -74,13 +75,22 @@ def add_parser(commands: Any) -> None:
         metavar="I/N",
         help="only the Ith of N parts of the models; torchzoo report takes the runs of all parts as one",
     )
+    parser.add_argument("--dry-run", action="store_true", help="show the cases that would run, and measure nothing")
     add_torchbench_options(parser, {action.dest for action in parser._actions})
     parser.set_defaults(command=run, parser=parser)
 
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
-    """Resume a run, or plan a new one; then run it, show its results and sum up."""
+    """Resume a run, or plan a new one; then run it, show its results and sum up. With --dry-run only show the plan."""
+    if arguments.dry_run and arguments.resume is None:
+        check_values(arguments, arguments.parser)
+        check_retries(arguments)
+        if arguments.json:
+            raise UsageError("--dry-run shows the plan as text: leave out --json")
+        request = _request(arguments)
+        show_plan(request, here=planned_here(request) if executor_of(arguments).is_local else None)
+        return 0
     with started(arguments) as (session, run_store, is_kept):
         if Pass.ENERGY in session.manifest.settings.passes and not any(map(_is_on_cuda, session.manifest.cases)):
             terminal.say("no energy will be known: --energy reads NVML's counter, which NVIDIA's GPUs have")
@@ -120,11 +130,14 @@ def started(
     check_retries(arguments)
     if executor.engine is Engine.SLURM and arguments.output is None:
         raise UsageError("--executor slurm needs -o DIR: a folder that all hosts can write to")
-    request = msgspec.structs.replace(run_request(arguments), command=command)
-    if arguments.part is not None:
-        request = part_of(request, *arguments.part)
+    request = msgspec.structs.replace(_request(arguments), command=command)
     with _run_store(arguments.output) as (run_store, is_kept), contextlib.ExitStack() as nodes:
         yield _new(executor, request, run_store, nodes, quiet=arguments.quiet), run_store, is_kept
+
+
+def _request(arguments: argparse.Namespace) -> RunRequest:
+    request = run_request(arguments)
+    return request if arguments.part is None else part_of(request, *arguments.part)
 
 
 def _new(

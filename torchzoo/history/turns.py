@@ -146,11 +146,8 @@ def _ready(
     limit_s = request.settings.limits.build_s
     asked = protocol.Prepare(models=specs, backends=request.axes.backends, import_limit_s=limit_s)
     found = agent.ask(asked, protocol.Prepared)
-    axes = request.axes
-    if not axes.devices:
-        axes = msgspec.structs.replace(axes, devices=(found.machine.default_device,))
     try:
-        plan.check_axes(axes, found.machine)
+        axes = plan.axes_on(request.axes, found.machine)
     except UsageError as error:  # another environment may see another device
         raise AgentError(agent.name, one_line(error)) from error
     planned = plan.make_plan(models, axes, found.missing, tuned_on(found.machine, axes.devices, tuned))

@@ -226,6 +226,17 @@ def parse_backend(text: str) -> Backend:
     return Backend(name, option or None)
 
 
+def axes_on(axes: Axes, machine: MachineInfo) -> Axes:
+    """The axes with the machine's own device where they name none.
+
+    Raises:
+        UsageError: as `check_axes`.
+    """
+    chosen = axes if axes.devices else msgspec.structs.replace(axes, devices=(machine.default_device,))
+    check_axes(chosen, machine)
+    return chosen
+
+
 def check_axes(axes: Axes, machine: MachineInfo) -> None:
     """Check that the machine has the devices and that PyTorch has the backends.
 

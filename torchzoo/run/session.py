@@ -76,10 +76,7 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     tuned = tuned_batches(request.batch_file)
     server = ForkServer(to_preload(models, request.axes.backends), request.settings.limits.build_s)
     machine = server.machine_info()
-    axes = request.axes
-    if not axes.devices:
-        axes = msgspec.structs.replace(axes, devices=(machine.default_device,))
-    plan.check_axes(axes, machine)
+    axes = plan.axes_on(request.axes, machine)
     lacking = missing(models, axes.backends)
     to_tune = plan.to_tune(models, axes, lacking)
     curves = throughput_curves(to_tune, quick(request), server, machine, run_store.logs, on_tried)
@@ -98,6 +95,21 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
     run_store.begin(manifest)
     workers = _workers(server, manifest)
     return Session(manifest=manifest, left=planned, done=(), lanes=lanes, workers=workers)
+
+
+def planned_here(request: RunRequest) -> Plan:
+    """The cases of a request on this machine, as `new_run` plans them. No batch size `auto` is searched for.
+
+    Raises:
+        UsageError, CatalogError, TorchUnusable: the request can't be carried out.
+    """
+    _check_jobs(request)
+    catalog = find_models(map(Path, request.models_dirs))
+    models = read_models(catalog, catalog.select(request.patterns, request.suites))
+    tuned = tuned_batches(request.batch_file)
+    machine = ForkServer([], request.settings.limits.build_s).machine_info()
+    axes = plan.axes_on(request.axes, machine)
+    return plan.make_plan(models, axes, missing(models, axes.backends), tuned_on(machine, axes.devices, tuned))
 
 
 def _check_jobs(request: RunRequest) -> None:

@@ -93,10 +93,7 @@ def new_trials(request: RunRequest, store: TrialStore, turns_of: TurnsOf) -> Tri
     catalog = find_models(map(Path, request.models_dirs))
     models = read_models(catalog, catalog.select(request.patterns, request.suites))
     machine = ForkServer([], request.settings.limits.build_s).machine_info()
-    axes = request.axes
-    if not axes.devices:
-        axes = msgspec.structs.replace(axes, devices=(machine.default_device,))
-    plan.check_axes(axes, machine)
+    axes = plan.axes_on(request.axes, machine)
     if plan.AUTO in axes.batch_sizes:
         raise UsageError("--bs auto: name the batch sizes, for these processes don't look for one")
     planned = plan.make_plan(models, axes, missing(models, axes.backends))

@@ -103,14 +103,11 @@ def new_spread_run(
     catalog = find_models(map(Path, request.models_dirs))
     models = read_models(catalog, catalog.select(request.patterns, request.suites))
     tuned = tuned_batches(request.batch_file)
-    axes = request.axes
-    crew = _ready_crew(nodes, models, axes.backends, request.settings, say)
+    crew = _ready_crew(nodes, models, request.axes.backends, request.settings, say)
     crew.choose(host_kind)
     prepared = [member.prepared for member in crew.members.values() if member.prepared is not None]
     machine = prepared[0].machine
-    if not axes.devices:
-        axes = msgspec.structs.replace(axes, devices=(machine.default_device,))
-    plan.check_axes(axes, machine)
+    axes = plan.axes_on(request.axes, machine)
     planned = plan.make_plan(models, axes, _missing(crew), tuned_on(machine, axes.devices, tuned))
     settings = request.settings
     _begin(crew, settings, request.jobs, planned, request.device_indices)
