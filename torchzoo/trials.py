@@ -209,7 +209,7 @@ def read_joined_trials(paths: Sequence[Path]) -> Trials:
     """Read folders that were measured on like machines as one. Where several have a case, the one named last counts.
 
     Raises:
-        StoreError: one of them can't be read, none has a result, or the machines or their software are not alike.
+        StoreError: one of them can't be read, or the machines or their software are not alike.
     """
     parts = tuple(read_trials(path) for path in dict.fromkeys(paths))
     first = parts[0]
