@@ -32,11 +32,10 @@ from torchzoo.report.conditions import conditions
 from torchzoo.report.dots import Panel
 from torchzoo.run.plan import Plan, make_plan
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import missing, read_models
+from torchzoo.run.resources import missing, models_of
 from torchzoo.store import Run, StoreError, read_run
 from torchzoo.study_cases import beside_the_plan, kinds
 from torchzoo.userbenchmark import PUBLISHED, Choice, called, load_module, what_ran
-from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.folders import CatalogError
 
 REASONS = "reasons.yaml"
@@ -163,8 +162,7 @@ def read_reasons(paths: Iterable[Path]) -> list[Reason]:
 
 def planned(request: RunRequest) -> Plan:
     """The cases of a request as far as they are known without asking a machine."""
-    catalog = find_models(map(Path, request.models_dirs))
-    models = read_models(catalog, catalog.select(request.patterns, request.suites))
+    models = models_of(request)
     axes = msgspec.structs.replace(request.axes, devices=request.axes.devices or (SOME_DEVICE,))
     return make_plan(models, axes, missing(models, axes.backends))
 

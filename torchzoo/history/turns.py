@@ -24,12 +24,11 @@ from torchzoo.run.batches import Tuned
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import Models, lanes_for, read_models, with_jobs
+from torchzoo.run.resources import Models, lanes_for, models_of, with_jobs
 from torchzoo.run.scheduler import Scheduler
 from torchzoo.run.session import check_same_machine, make_manifest, tuned_batches, tuned_on
 from torchzoo.settings import Stage
 from torchzoo.store import RunStore, StoreError, read_run
-from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
 
 #: Called for each record, with the name of its environment and how many are done of how many.
@@ -84,8 +83,7 @@ def measure(
     Raises:
         UsageError, CatalogError, AgentError, StoreError: it can't be carried out; the message is one line.
     """
-    catalog = find_models(map(Path, request.models_dirs))
-    models = read_models(catalog, catalog.select(request.patterns, request.suites))
+    models = models_of(request)
     tuned = tuned_batches(request.batch_file)
     with contextlib.ExitStack() as stack:
         sides = {}

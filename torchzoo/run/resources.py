@@ -39,6 +39,16 @@ def read_models(catalog: Catalog, names: Sequence[str]) -> Models:
     return models
 
 
+def models_of(request: RunRequest) -> Models:
+    """The models that a request names, as `read_models` gives them.
+
+    Raises:
+        UsageError, CatalogError: a name or a folder is not there.
+    """
+    catalog = find_models(map(Path, request.models_dirs))
+    return read_models(catalog, catalog.select(request.patterns, request.suites))
+
+
 def part_of(request: RunRequest, number: int, count: int) -> RunRequest:
     """Every `count`th of the request's models, from the one of that number on (counted from 1).
 

@@ -25,7 +25,16 @@ from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
 from torchzoo.run.processes import ForkedWorkers
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import Models, lanes_for, missing, own_cores, read_models, to_preload, with_jobs
+from torchzoo.run.resources import (
+    Models,
+    lanes_for,
+    missing,
+    models_of,
+    own_cores,
+    read_models,
+    to_preload,
+    with_jobs,
+)
 from torchzoo.run.scheduler import Scheduler
 from torchzoo.run.tuning import OnTried, at_batch, ignore_tried, quick, throughput_curves
 from torchzoo.settings import Settings, Stage
@@ -71,8 +80,7 @@ def new_run(request: RunRequest, run_store: RunStore, on_tried: OnTried = ignore
         UsageError, CatalogError, TorchUnusable: the request can't be carried out.
     """
     _check_jobs(request)
-    catalog = find_models(map(Path, request.models_dirs))
-    models = read_models(catalog, catalog.select(request.patterns, request.suites))
+    models = models_of(request)
     tuned = tuned_batches(request.batch_file)
     server = ForkServer(to_preload(models, request.axes.backends), request.settings.limits.build_s)
     machine = server.machine_info()
@@ -104,8 +112,7 @@ def planned_here(request: RunRequest) -> Plan:
         UsageError, CatalogError, TorchUnusable: the request can't be carried out.
     """
     _check_jobs(request)
-    catalog = find_models(map(Path, request.models_dirs))
-    models = read_models(catalog, catalog.select(request.patterns, request.suites))
+    models = models_of(request)
     tuned = tuned_batches(request.batch_file)
     machine = ForkServer([], request.settings.limits.build_s).machine_info()
     axes = plan.axes_on(request.axes, machine)

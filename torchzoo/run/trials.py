@@ -28,7 +28,7 @@ from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.lanes import CPU, split_cores
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import missing, read_models
+from torchzoo.run.resources import missing, models_of, read_models
 from torchzoo.run.session import check_same_machine, make_manifest
 from torchzoo.settings import Settings
 from torchzoo.store import Run, StoreError
@@ -90,8 +90,7 @@ def new_trials(request: RunRequest, store: TrialStore, turns_of: TurnsOf) -> Tri
     Raises:
         UsageError, CatalogError, TorchUnusable: the request can't be carried out; `turns_of` may say so of a case.
     """
-    catalog = find_models(map(Path, request.models_dirs))
-    models = read_models(catalog, catalog.select(request.patterns, request.suites))
+    models = models_of(request)
     machine = ForkServer([], request.settings.limits.build_s).machine_info()
     axes = plan.axes_on(request.axes, machine)
     if plan.AUTO in axes.batch_sizes:

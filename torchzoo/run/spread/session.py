@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import msgspec
 
@@ -18,7 +17,7 @@ from torchzoo.run.debugging import kept
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan
 from torchzoo.run.request import RunRequest
-from torchzoo.run.resources import Models, read_models
+from torchzoo.run.resources import Models, models_of
 from torchzoo.run.scheduler import in_order, record_of_resolved
 from torchzoo.run.session import make_manifest, rest_of, tuned_batches, tuned_on
 from torchzoo.run.spread import protocol
@@ -28,7 +27,6 @@ from torchzoo.run.spread.leases import Leases
 from torchzoo.run.spread.nodes import Nodes
 from torchzoo.settings import Settings, Stage
 from torchzoo.store import Run, RunStore
-from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.folders import bundled
 from torchzoo.zoo.spec import ModelSpec
 
@@ -100,8 +98,7 @@ def new_spread_run(
     """
     if plan.AUTO in request.axes.batch_sizes:
         raise UsageError("--bs auto searches on this machine: use it with --executor local, or name the batch sizes")
-    catalog = find_models(map(Path, request.models_dirs))
-    models = read_models(catalog, catalog.select(request.patterns, request.suites))
+    models = models_of(request)
     tuned = tuned_batches(request.batch_file)
     crew = _ready_crew(nodes, models, request.axes.backends, request.settings, say)
     crew.choose(host_kind)
