@@ -28,7 +28,8 @@ UNCOUNTABLE = f"""{TINY}
 def test_a_pass_that_fails_costs_no_timing_and_is_made_again(tmp_path: Path) -> None:
     zoo, path, mended = tmp_path / "zoo", tmp_path / "run", tmp_path / "mended"
     make_folder(zoo, "tiny", UNCOUNTABLE.replace("{flag}", f"not os.path.exists({str(mended)!r})"))
-    done = torchzoo("run", "tiny", "--models-dir", str(zoo), "-d", "cpu", "-t", "eval", "--flops", "-o", str(path))
+    words = ["tiny", "--models-dir", str(zoo), "-d", "cpu", "-t", "eval", "--time-limit", "0.5", "--flops"]
+    done = torchzoo("run", *words, "-o", str(path))
     assert done.returncode == 1
     said = "after its timing, it FAILED (error in examine): RuntimeError: it does not let its operations be counted"
     assert said in " ".join(done.stdout.split())

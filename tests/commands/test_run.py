@@ -180,7 +180,7 @@ def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
 
 def test_json_prints_the_record_and_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny")
-    done = run_alone("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--json")
+    done = run_alone("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--time-limit", "0.5", "--json")
     record = json.loads(done.stdout)
     assert record["case"]["model"] == "tiny"
     assert record["outcome"]["type"] == "measured"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
@@ -138,11 +140,27 @@ def test_the_turns_of_four_steps_share_the_waits_for_the_resnets_workers() -> No
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
-def test_the_resnets_loader_draws_on_the_host_wherever_the_model_is_built() -> None:
+def test_the_resnets_loader_draws_on_the_host_and_ends_its_workers_with_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Workers that nobody tells to end look only every so many seconds. So they are killed before.
+    monkeypatch.setattr("torch.utils.data._utils.worker.MP_STATUS_CHECK_INTERVAL", 3600)
+    killed = []
+    kill = multiprocessing.process.BaseProcess.terminate
+    monkeypatch.setattr(
+        multiprocessing.process.BaseProcess, "terminate", lambda worker: (killed.append(worker.pid), kill(worker))
+    )
     loading = import_module(f"{module('resnets').__name__}.loading")
     small = type("Small", (loading.LoadingClassifier,), {"architecture": "resnet18", "image_size": 32})
     model = small(mode=Mode.TRAIN, device=torch.device("meta"), batch_size=2)
     assert [(image.shape, image.device.type) for image in model.batch.inputs] == [((2, 3, 32, 32), "meta")]
+
+    workers = multiprocessing.active_children()
+    model.itself = model  # so that only the garbage collector finds it
+    del model
+    gc.collect()
+    assert [worker.exitcode for worker in workers] == [0] * loading.WORKERS
+    assert killed == []
 
 
 @pytest.mark.parametrize(("name", "model"), [("resnets", "timm_resnet18"), ("nanogpt", "nanogpt_shakespeare")])

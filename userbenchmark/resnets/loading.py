@@ -6,7 +6,8 @@ The plan copies this file into each model folder that it writes.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import weakref
+from collections.abc import Generator, Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,6 +56,12 @@ class JpegImages(Dataset[Any]):
         return self.transform(image), number % TimmClassifier.num_classes
 
 
+def batches_of(loader: Iterable[Any]) -> Generator[Batch, None, None]:
+    """The loader's batches. The generator does not refer to a model, so it can be closed when a model has gone."""
+    for images, labels in loader:
+        yield Batch((images,), labels)
+
+
 class LoadingClassifier(TimmClassifier):
     """A timm model whose step first takes a batch from timm's loader: decoding, augmentation, copying."""
 
@@ -65,11 +72,14 @@ class LoadingClassifier(TimmClassifier):
 
     def build(self) -> None:
         super().build()
-        self.batches = self._load()
+        self.batches = batches_of(self._loader())
+        # The workers end with the model. Left to the garbage collector alone, their queues would go first, and PyTorch
+        # would wait 5 s for each worker before it kills it.
+        weakref.finalize(self, self.batches.close)
         with torch.device("cpu"):  # the loader draws the order of the images there, wherever the model is
             self.batch = next(self.batches)
 
-    def _load(self) -> Iterator[Batch]:
+    def _loader(self) -> Any:
         loader = create_loader(
             JpegImages(self.seed),  # type: ignore[arg-type]
             input_size=(3, self.image_size, self.image_size),
@@ -81,8 +91,7 @@ class LoadingClassifier(TimmClassifier):
             device=self.device,
         )
         loader.loader.multiprocessing_context = "fork"  # this folder's modules can't be imported by name elsewhere
-        for images, labels in loader:
-            yield Batch((images,), labels)
+        return loader
 
     def train_step(self) -> Tensor:
         self.batch = next(self.batches)
