@@ -178,6 +178,7 @@ def test_both_sides_are_runs_of_their_own_and_kill_9_loses_nothing(tmp_path: Pat
     assert (change["case"]["model"], change["change"]) == ("raises", "newly failing")
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("run")
 def test_cases_with_several_ranks_are_measured_in_turns_too(tmp_path: Path) -> None:
     zoo, out = tmp_path / "zoo", tmp_path / "out"

@@ -169,6 +169,7 @@ def is_server(process: psutil.Process) -> bool:
 def test_a_server_does_not_get_ctrl_c_before_its_first_line(temporary: Path) -> None:
     """In a terminal, SIGINT comes to all processes. Python would die of it in a server, with a traceback."""
     command = [sys.executable, str(ROOT / "run.py"), "lennard_jones", "-d", "cpu", "--bs", "smoke", "--json"]
+    command += ["--time-limit", "0.5"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)}
     ) as run:
