@@ -106,6 +106,7 @@ TAKES_MEMORY = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("run")
 def test_a_measured_case_keeps_its_memory(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "takes_memory", TINY + TAKES_MEMORY)

@@ -204,7 +204,7 @@ def broken_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subproce
     make_folder(zoo, "lacks_library", metadata=_metadata_with_requirement("no-such-library-7"))
     make_folder(zoo, "tiny")
     names = [folder.name for folder in sorted(zoo.iterdir())]
-    limits = ["--timeout", "25", "--host-memory-limit", "6GiB", "--time-limit", "0.5", "--threads", "1", "-j", "2"]
+    limits = ["--timeout", "10", "--host-memory-limit", "6GiB", "--time-limit", "0.5", "--threads", "1", "-j", "2"]
     done = run(*names, "--models-dir", str(zoo), "-d", "cpu", *limits, "-o", str(base / "run"))
     return base / "run", done
 
@@ -221,7 +221,7 @@ def _metadata_with_requirement(requirement: str) -> str:
         ("raises", FailureKind.ERROR, Stage.WARM_UP, "ValueError: no <such> thing"),
         ("killed", FailureKind.CRASHED, Stage.WARM_UP, "SIGKILL"),
         ("segfaults", FailureKind.CRASHED, Stage.WARM_UP, "SIGSEGV"),
-        ("hangs", FailureKind.TIMEOUT, Stage.WARM_UP, "longer than 25 s"),
+        ("hangs", FailureKind.TIMEOUT, Stage.WARM_UP, "longer than 10 s"),
         ("eats_memory", FailureKind.OOM_HOST, Stage.WARM_UP, "memory"),
         ("exits", FailureKind.CRASHED, Stage.WARM_UP, "status 7"),
         ("bad_yaml", FailureKind.ERROR, Stage.PLAN, "not valid YAML"),
@@ -287,7 +287,7 @@ def test_interrupt_ends_the_worker_and_keeps_what_was_measured(tmp_path: Path) -
     make_broken(tmp_path / "zoo", "hangs")
     make_folder(tmp_path / "zoo", "a_tiny")
     arguments = ["a_tiny", "hangs", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "-o", str(tmp_path / "run")]
-    parent = start(*arguments)
+    parent = start(*arguments, "--time-limit", "0.5")
     wait_for(lambda: list((tmp_path / "run" / "logs").glob("*hangs*")))
     time.sleep(1)
     children = psutil.Process(parent.pid).children(recursive=True)

@@ -47,6 +47,7 @@ def test_simple_gpt_reads_a_prompt_at_once_or_token_by_token() -> None:
     torch.testing.assert_close(torch.stack(one_by_one(model.network, tokens), dim=1), whole, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("run")
 def test_two_ranks_of_simple_gpt_with_half_of_the_heads_each_compute_what_one_device_computes(tmp_path: Path) -> None:
     model: Any = small_class("simple_gpt")("eval", "cpu", 1)

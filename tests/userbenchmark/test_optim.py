@@ -245,7 +245,7 @@ def test_the_benchmarks_that_need_libraries_have_them_listed() -> None:
 @pytest.mark.xdist_group("run")
 def test_optim_from_the_command_line_to_its_report_and_on_with_resume(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny")
-    options = ["-d", "cpu", "--threads", "1", "--time-limit", "0.5", "--models-dir", str(tmp_path / "zoo")]
+    options = ["-d", "cpu", "--threads", "1", "--time-limit", "0.1", "--models-dir", str(tmp_path / "zoo")]
     out = tmp_path / "run"
 
     done = torchzoo("userbenchmark", "optim", "tiny", *options, "-o", str(out))
