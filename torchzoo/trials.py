@@ -19,7 +19,7 @@ from torchzoo.decoding import DecodeError, decode_manifest
 from torchzoo.errors import one_line
 from torchzoo.files import FileError, read_file, safe_name, to_json
 from torchzoo.provenance import why_not_together
-from torchzoo.record import Block, Failed, Manifest, Recompilation, Skipped
+from torchzoo.record import Block, Breakdown, Failed, Manifest, Recompilation, Skipped
 from torchzoo.store import MANIFEST_BYTES, StoreError, append_line, lock_folder, write_whole
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class SizeResult(msgspec.Struct, frozen=True, kw_only=True):
     recompilations: tuple[Recompilation, ...] = ()
     compile_s: Seconds = 0.0  # wall time inside Dynamo and its backend
     blocks: tuple[Block, ...] = ()  # A B B A: A is compiled for this size alone, B as the variant says
+    breakdowns: dict[str, Breakdown] = {}  # of both, by the names that their blocks have; profiled after all timing
 
 
 class SizeSweep(msgspec.Struct, frozen=True, kw_only=True):

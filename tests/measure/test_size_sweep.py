@@ -205,6 +205,47 @@ def test_what_is_compiled_when_a_size_is_met_once_more_is_counted_at_that_size()
     assert all(one.blocks for one in found.sizes)
 
 
+def test_both_networks_are_profiled_at_each_size_once_all_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            done.append(name)
+            return function(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(size_sweep, "measure_latency", noted("timed", size_sweep.measure_latency))
+    monkeypatch.setattr(size_sweep, "measure_breakdown", noted("profiled", size_sweep.measure_breakdown))
+    found = swept(sized_of(model_of(NotTwo), 4, 8, 2), "automatic")
+    assert done == ["timed"] * 2 + ["profiled"] * 4
+    assert found[2].breakdowns == {}  # it was not timed
+    for size in (4, 8):
+        for breakdown in found[size].breakdowns.values():
+            calls = {kernel.name: kernel.calls for kernel in breakdown.kernels}
+            assert calls["aten::addmm"] == 2 * len(breakdown.steps)  # two linear layers
+        assert set(found[size].breakdowns) == {block.variant for block in found[size].blocks}
+
+
+def test_each_network_is_profiled_with_its_own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    model = OnRows(Mode.EVAL, "cpu", 4)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        seen.append(model.network._compiled_call_impl)
+        raise RuntimeError("no profiler")
+
+    monkeypatch.setattr(size_sweep, "measure_breakdown", refuse)
+    found = swept(Sized(model, {4: model.batch, 8: model_of(Layers)(8).batch}, is_batch_size=True), "automatic")
+    alone, candidate = seen[::2], seen[1::2]
+    assert len({*alone, *candidate}) == 3  # one for each size alone, and the one for all
+    assert len(set(candidate)) == 1
+    for one in found.values():
+        assert one.blocks
+        assert not one.problem
+        assert {each.problem for each in one.breakdowns.values()} == {"RuntimeError: no profiler"}
+
+
 def test_what_is_compiled_for_one_size_alone_is_found_by_the_next_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

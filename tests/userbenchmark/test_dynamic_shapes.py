@@ -12,7 +12,7 @@ from trial_runs import case_of, trial, trials_of
 from examples import SPEC
 from torchzoo.case import EAGER, Domain
 from torchzoo.errors import UsageError
-from torchzoo.record import Block, Failed, FailureKind, Recompilation, Skipped
+from torchzoo.record import Block, Breakdown, Failed, FailureKind, Kernel, Recompilation, Skipped, StepTime
 from torchzoo.settings import Stage
 from torchzoo.trials import SizeResult, SizeSweep
 from torchzoo.userbenchmark import Choice
@@ -58,6 +58,48 @@ def test_each_case_has_graphs_recompilations_compile_time_and_slowdowns_by_size(
     assert rows[1][5] == "1.500x [1.500, 1.500], 1 compiled"
     assert rows[2] == ["mark_dynamic", "1", "0", "15.0 s", "1.250x [1.250, 1.250], 1 compiled", "1.250x [1.250, 1.250]"]
     assert rows[3] == ["mark_unbacked", "0", "0", "0.00 µs", "failed", "failed"]
+
+
+def breakdown(step_s: float, *kernels: Kernel) -> Breakdown:
+    return Breakdown(steps=(StepTime(0.2, 0.75 * step_s, 0.25 * step_s),) * 20, kernels=kernels)
+
+
+def test_the_devices_own_work_is_set_beside_that_for_the_size_alone() -> None:
+    own = breakdown(0.06, Kernel(f"void gemm{NASTY}", 40, 0.8))
+    theirs = breakdown(0.04, Kernel("fused", 20, 0.6))
+    profiled = msgspec.structs.replace(size(8, 1.25), breakdowns={"candidate": own, "eager": theirs})
+    failed = Breakdown(steps=(), kernels=(), problem="it could not tell")
+    unknown = msgspec.structs.replace(size(4, 1.5), breakdowns={"candidate": failed, "eager": theirs})
+    fast = msgspec.structs.replace(size(8, 1.0), breakdowns={"candidate": theirs, "eager": theirs})
+    text = text_of(
+        ("mark_unbacked", SizeSweep(sizes=(unknown, profiled))), ("automatic", SizeSweep(sizes=(size(4, 1.0), fast)))
+    )
+    rows = table(text[text.index("The device's own work") :], "how")
+    assert rows == [
+        ["automatic", "", "1.000x [1.000, 1.000] (at 90%)"],
+        ["mark_unbacked", "", "1.500x [1.500, 1.500] (at 90%)"],
+    ]
+    kernels = table(text[text.index("The 5 kernels") :], "how")
+    assert kernels == [["mark_unbacked", "4", "for this size alone", "30.0 ms", "1", "fused"]]
+
+    slowest = SizeSweep(sizes=(size(4, 1.0), profiled))
+    text = text_of(("mark_unbacked", slowest))
+    kernels = table(text[text.index("The 5 kernels") :], "how")
+    assert [row[:5] for row in kernels] == [
+        ["mark_unbacked", "8", "this one", "40.0 ms", "2"],
+        ["mark_unbacked", "8", "for this size alone", "30.0 ms", "1"],
+    ]
+    assert kernels[0][5].startswith("gemma¦b&lt;i&gt;")
+
+    one_quad = msgspec.structs.replace(profiled, blocks=profiled.blocks[:4])
+    text = text_of(("mark_unbacked", SizeSweep(sizes=(size(4, 1.0), one_quad))))
+    assert "The 5 kernels" not in text  # one quad can't tell that it is slower
+
+
+def test_runs_from_before_profiles_have_no_such_tables() -> None:
+    text = text_of()
+    assert "The device's own work:" not in text
+    assert "kernels that take longest" not in text
 
 
 def test_means_are_over_cases_that_worked_at_all_sizes() -> None:

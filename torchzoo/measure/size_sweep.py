@@ -18,22 +18,24 @@ import torch
 import torch._dynamo
 from torch import Tensor, nn
 from torch._dynamo.decorators import mark_unbacked
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
+from torchzoo import stats
 from torchzoo.backends import NotRunnable
-from torchzoo.errors import attempt, one_line
+from torchzoo.errors import attempt
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.compilation import CompilationWatch, caches_in, watch_compilation
 from torchzoo.measure.fresh import Fresh
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
+from torchzoo.measure.passes.breakdown import measure_breakdown
 from torchzoo.measure.precision import apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.process_group import use_device
+from torchzoo.measure.sized import Sized, batches_of, in_a_line, lengths_of
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Breakdown
 from torchzoo.settings import Settings, Stage
-from torchzoo.tasks import LanguageModel
 from torchzoo.trials import SizeResult, SizeSweep
 from torchzoo.zoo.catalog import load_model_class
 
@@ -53,28 +55,6 @@ _NO_LIMIT = {"recompile_limit": 10_000, "accumulated_recompile_limit": 10_000}
 
 #: The dimensions that differ between sizes: by network, by the place of a tensor among the leaves of its inputs.
 Dims = dict[str, dict[int, tuple[int, ...]]]
-
-
-class Sized:
-    """A model, and the batches that it can be given: `use` gives it one of them.
-
-    Args:
-        model: the one whose networks are compiled.
-        batches: by size, its own first.
-        is_batch_size: whether a size is that of the batch; otherwise it is a length.
-        problems: why a size has no batch.
-    """
-
-    def __init__(
-        self, model: Model, batches: dict[int, Any], *, is_batch_size: bool, problems: dict[int, str] | None = None
-    ) -> None:
-        self.model, self.batches, self.is_batch_size = model, batches, is_batch_size
-        self.problems = problems or {}
-
-    def use(self, size: int) -> None:
-        self.model.batch = self.batches[size]
-        if self.is_batch_size:
-            self.model.batch_size = size
 
 
 def sweep(fresh: Fresh) -> SizeSweep:
@@ -105,46 +85,6 @@ def sweep(fresh: Fresh) -> SizeSweep:
     return sweep_sizes(sized, ask.options["policy"], DeviceClock(device), ask.settings, fresh.tell, shared=shared)
 
 
-def batches_of(model: Model, build: Callable[[int], Model]) -> Sized:
-    """The batches B, 2 B, B + 1, B / 2 and 1, each made by a model that is built for it."""
-    own = model.batch_size
-    batches, problems = {own: model.batch}, {}
-    for size in dict.fromkeys((2 * own, own + 1, own // 2, 1)):
-        if size not in (0, own):
-            made = attempt(lambda size=size: build(size).batch)  # type: ignore[misc]
-            if isinstance(made, Exception):
-                problems[size] = _words(made)
-            else:
-                batches[size] = made
-    return Sized(model, batches, is_batch_size=True, problems=problems)
-
-
-def lengths_of(model: Model) -> Sized:
-    """The lengths T, T / 2, 3 T / 4 and T / 2 - 1, cut from the batch. A longer one may have no positions.
-
-    Raises:
-        NotRunnable: it is not known what a length is.
-    """
-    if not isinstance(model, LanguageModel):
-        raise NotRunnable("it is no `torchzoo.tasks.LanguageModel`, so that it is not known what a length is")
-    own = model.length
-    sizes = [size for size in (own // 2, 3 * own // 4, own // 2 - 1) if size > 1]
-    batches = {own: model.batch} | {size: _cut(model.batch, own, size) for size in dict.fromkeys(sizes)}
-    return Sized(model, batches, is_batch_size=False)
-
-
-def _cut(batch: Any, length: int, size: int) -> Any:
-    """The first `size` positions of all tensors (B, T, ...), with the strides of tensors that were made so."""
-
-    def cut(leaf: Any) -> Any:
-        is_sequence = isinstance(leaf, Tensor) and leaf.ndim > 1 and leaf.shape[1] == length
-        if not is_sequence:
-            return leaf
-        return leaf[:, :size].clone(memory_format=torch.contiguous_format)  # `contiguous` keeps the strides of one row
-
-    return tree_map(cut, batch)
-
-
 # --- the sweep ---
 
 
@@ -168,9 +108,13 @@ def sweep_sizes(
         problem = sized.problems.get(size)
         met.append(SizeResult(size=size, problem=problem) if problem else _met(sized, size, candidate, watch, clock))
     tell(Stage.MEASURE)
+    alone = {one.size: _Compiled(sized.model, f"alone {one.size}", backend, dynamic=False) for one in met}
     timed = [
-        one if one.problem else _beside_its_own(sized, one, candidate, watch, clock, settings, shared) for one in met
+        one if one.problem else _beside_its_own(sized, one, alone[one.size], candidate, watch, clock, settings, shared)
+        for one in met
     ]
+    tell(Stage.EXAMINE)  # after the last timing: once a profiler has been at work, launches may take longer
+    timed = [_profiled(sized, one, alone[one.size], candidate, clock) if one.blocks else one for one in timed]
     marked = sum(len(numbers) for of_network in dims.values() for numbers in of_network.values())
     return SizeSweep(sizes=tuple(timed), marked_dims=marked if mark is not None else 0)
 
@@ -187,7 +131,7 @@ def _try_in_eager(sized: Sized) -> Dims:
         sized.use(size)
         found = attempt(lambda: inspect_step(model, model.measured_step))
         if isinstance(found, Exception):
-            sized.problems[size] = f"in eager too: {_words(found)}"
+            sized.problems[size] = f"in eager too: {in_a_line(found)}"
             continue
         for name, call in found.take_calls().items():
             leaves = tree_leaves((call.args, call.kwargs))
@@ -196,10 +140,6 @@ def _try_in_eager(sized: Sized) -> Dims:
     if not any(dims.values()):
         raise NotRunnable("the inputs of its networks do not change with this size")
     return dims
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {one_line(error)[:300]}"
 
 
 def _differences(of_sizes: Sequence[Sequence[tuple[int, ...] | None]]) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -217,7 +157,7 @@ def _met(sized: Sized, size: int, candidate: _Compiled, watch: CompilationWatch,
     with candidate.selected(), candidate.marking():
         failed, result = _settled(sized, SizeResult(size=size), watch, clock)
     refused = [one.reason for one in result.recompilations if one.reason.startswith("refused")]
-    problem = _words(failed) if isinstance(failed, Exception) else next(iter(refused), "")
+    problem = in_a_line(failed) if isinstance(failed, Exception) else next(iter(refused), "")
     return msgspec.structs.replace(result, problem=problem)
 
 
@@ -243,6 +183,7 @@ def _last_step_s(sized: Sized, clock: DeviceClock) -> float:
 def _beside_its_own(
     sized: Sized,
     met: SizeResult,
+    alone: _Compiled,
     candidate: _Compiled,
     watch: CompilationWatch,
     clock: DeviceClock,
@@ -255,7 +196,6 @@ def _beside_its_own(
     """
     sized.use(met.size)
     step = sized.model.measured_step
-    alone = _Compiled(sized.model, f"alone {met.size}", candidate.backend, dynamic=False)
     variants = [
         Variant(name=EAGER_VARIANT, step=step, select=alone.select),
         Variant(name=CANDIDATE_VARIANT, step=step, select=candidate.select),
@@ -281,7 +221,27 @@ def _beside_its_own(
 
     with torch._dynamo.config.patch(_NO_LIMIT):
         found = attempt(time_both)
-    return msgspec.structs.replace(met, problem=_words(found)) if isinstance(found, Exception) else found
+    return msgspec.structs.replace(met, problem=in_a_line(found)) if isinstance(found, Exception) else found
+
+
+def _profiled(
+    sized: Sized, timed: SizeResult, alone: _Compiled, candidate: _Compiled, clock: DeviceClock
+) -> SizeResult:
+    """Profile both networks at a size that was timed: whether the host or the device takes longer, and which kernels.
+
+    Where profiling fails, the breakdown says why. The times stay.
+    """
+    sized.use(timed.size)
+    step, device = sized.model.measured_step, sized.model.device
+    breakdowns = {}
+    for variant, network in ((EAGER_VARIANT, alone), (CANDIDATE_VARIANT, candidate)):
+        step_s = stats.latency_s(timed.blocks, variant).value
+        with network.selected(), quiet_python(), torch._dynamo.config.patch(_NO_LIMIT):
+            found = attempt(functools.partial(measure_breakdown, step, clock, device, step_s=step_s, trace=None))
+        if isinstance(found, Exception):
+            found = Breakdown(steps=(), kernels=(), problem=in_a_line(found))
+        breakdowns[variant] = found
+    return msgspec.structs.replace(timed, breakdowns=breakdowns)
 
 
 # --- compiled networks ---

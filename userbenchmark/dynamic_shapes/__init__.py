@@ -6,6 +6,7 @@ is torch.compile's default: a size that changes becomes a variable. `mark_dynami
 for all dimensions of the networks' inputs that differ between these sizes. Each of the four has a process of its own,
 with empty caches. Afterwards each size is timed in turns (A B B A) beside the same network compiled for it alone; what
 is compiled for that is kept for the other three processes.
+Last, each size is profiled with both: how long the device works, and with which kernels.
 With `--devices`, processes of several cases run at once, each with a device and cores of its own.
 """
 
@@ -19,11 +20,13 @@ from statistics import median
 import msgspec
 
 from torchzoo import stats
+from torchzoo.analysis.kernels import busy_s, longest_kernels
 from torchzoo.analysis.means import geomean
 from torchzoo.case import Backend, Case, Domain, Mode
 from torchzoo.errors import UsageError
-from torchzoo.record import Failed
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Failed
 from torchzoo.report import markdown, units
+from torchzoo.report.sections.breakdown import short
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings, StageLimits
@@ -38,6 +41,8 @@ FUNCTION = "torchzoo.measure.size_sweep:sweep"
 SEVERAL_AT_ONCE = ONE_A_DEVICE = True  # steps are timed
 
 BATCH_SIZE = 8  # the batches are 8, 16, 9, 4 and 1; of a batch of 1 they would be 1 and 2
+
+KERNELS = 5  # of each network, in the report
 
 DEFAULT_MODELS = ("hf_Bert", "hf_GPT2", "hf_T5", "pytorch_unet", "resnet18", "timm_vision_transformer")
 
@@ -57,6 +62,10 @@ READING = """## How to read it, and where it can mislead
   the first size as a constant. PyTorch compiles the sizes 0 and 1 apart, except where they are unbacked.
 - A size at which it did not work has no slowdown; the reasons are at the end. After such a size the next one is tried
   all the same. Where a size fails in eager, too, the model itself can't take it.
+- *The device's own work*: the time in which the device works in a profiled step, over the same of the network compiled
+  for this size alone. Where it is as large as the slowdown, the code for all sizes has slower kernels, or more of them.
+  Where it is smaller, the host takes longer: it checks guards and computes sizes. (On the CPU it is the time inside
+  operators and compiled graphs.) Each of both medians has an interval of its own, and all steps are of one process.
 - The process has one network only. Its memory format, precision and inputs are those of the case.
 """
 
@@ -179,6 +188,13 @@ def report(trials: Trials) -> list[str]:
             continue  # why is at the end
         label = case.label().replace(" inductor", "")
         lines += [f"## {markdown.escape(label)}, by its {axis}", "", *markdown.table(*_case(some)), ""]
+        if work := _work(some):
+            headings, rows = work
+            lines += ["The device's own work:", "", *markdown.table(headings, rows), ""]
+        if kernels := _kernels(some):
+            headings = ("how", "at", "network", "time a step", "calls a step", "kernel")
+            lines += [f"The {KERNELS} kernels that take longest, where a way is slowest and surely slower:", ""]
+            lines += [*markdown.table(headings, kernels), ""]
     if guards := _guards(found):
         headings = ("how", "the guard that failed", "times", "which")
         lines += ["## Why functions were compiled again", "", *markdown.table(headings, guards), ""]
@@ -232,6 +248,53 @@ def _case(some: Sequence[Swept]) -> Table:
         cells = [_cell(by_size.get(size)) for size in sizes]
         rows.append((one.policy, str(one.graphs), str(one.recompilations), units.seconds(one.compile_s), *cells))
     return headings, rows
+
+
+def device_ratio(one: SizeResult) -> stats.Estimate | None:
+    """How long the device works in a step, over the same of a network compiled for this size alone; None: unknown."""
+    both_s = [busy_s(one.breakdowns[name]) for name in (CANDIDATE_VARIANT, EAGER_VARIANT) if name in one.breakdowns]
+    known = [time_s for time_s in both_s if time_s is not None and time_s.low > 0]
+    return stats.quotient(*known) if len(known) == 2 else None
+
+
+def _work(some: Sequence[Swept]) -> Table | None:
+    """The device's work at each size, by policy; None if nothing was profiled."""
+    sizes = list(dict.fromkeys(size.size for one in some for size in one.sizes))
+    rows: list[Sequence[str]] = []
+    for one in some:
+        ratios = {size.size: device_ratio(size) for size in one.sizes}
+        cells = [units.speedup(ratio) if (ratio := ratios.get(size)) else "" for size in sizes]
+        if any(cells):
+            rows.append((one.policy, *cells))
+    return (("how", *(f"at {size}" for size in sizes)), rows) if rows else None
+
+
+def _is_sure(ratio: stats.Estimate) -> bool:
+    return ratio.low > 1 and ratio.confidence >= stats.STATED_CONFIDENCE
+
+
+def _kernels(some: Sequence[Swept]) -> list[Sequence[str]]:
+    """Of each policy that is surely slower at some size: the kernels at the size at which it is slowest."""
+    rows: list[Sequence[str]] = []
+    for one in some:
+        slow = [(ratio.value, size) for size in one.sizes if (ratio := slowdown(size)) and _is_sure(ratio)]
+        if not slow:
+            continue
+        _, size = max(slow, key=lambda found: found[0])
+        for variant, network in ((CANDIDATE_VARIANT, "this one"), (EAGER_VARIANT, "for this size alone")):
+            if variant in size.breakdowns:
+                rows += [
+                    (
+                        one.policy,
+                        str(size.size),
+                        network,
+                        units.seconds(kernel.per_step_s),
+                        f"{kernel.calls_per_step:g}",
+                        short(kernel.name),
+                    )
+                    for kernel in longest_kernels(size.breakdowns[variant], KERNELS)
+                ]
+    return rows
 
 
 def _cell(one: SizeResult | None) -> str:
