@@ -177,6 +177,7 @@ def test_this_is_no_notebook() -> None:
     assert not progress.in_notebook()
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_in_a_kernel() -> None:
     """With a kernel's threads, its event loop and its standard streams; and each output is what the text says."""
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")

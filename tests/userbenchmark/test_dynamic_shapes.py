@@ -79,6 +79,8 @@ def test_the_devices_own_work_is_set_beside_that_for_the_size_alone() -> None:
         ["automatic", "", "1.000x [1.000, 1.000] (at 90%)"],
         ["mark_unbacked", "", "1.500x [1.500, 1.500] (at 90%)"],
     ]
+    ((how, problem, sizes, _),) = table(text[text.index("## What did not work") :], "how")
+    assert (how, problem, sizes) == ("mark_unbacked", "not profiled: it could not tell", "4")
     kernels = table(text[text.index("The 5 kernels") :], "how")
     assert kernels == [["mark_unbacked", "4", "for this size alone", "30.0 ms", "1", "fused"]]
 

@@ -64,8 +64,8 @@ READING = """## How to read it, and where it can mislead
   all the same. Where a size fails in eager, too, the model itself can't take it.
 - *The device's own work*: the time in which the device works in a profiled step, over the same of the network compiled
   for this size alone. Where it is as large as the slowdown, the code for all sizes has slower kernels, or more of them.
-  Where it is smaller, the host takes longer: it checks guards and computes sizes. (On the CPU it is the time inside
-  operators and compiled graphs.) Each of both medians has an interval of its own, and all steps are of one process.
+  Where it is smaller, the rest is the host's. (On the CPU it is the time inside operators and compiled graphs.) Each of
+  both medians has an interval of its own, and all steps are of one process.
 - The process has one network only. Its memory format, precision and inputs are those of the case.
 """
 
@@ -324,10 +324,12 @@ def _problems(found: Sequence[Swept]) -> list[Sequence[str]]:
     """Each problem with the sizes that have it: the same of several cases is one line."""
     which: dict[tuple[str, str], dict[str, set[int]]] = {}
     for one in found:
+        label = f"{one.case.model} {one.case.mode} by {one.axis}"
         for size in one.sizes:
-            if size.problem:
-                label = f"{one.case.model} {one.case.mode} by {one.axis}"
-                which.setdefault((one.policy, size.problem), {}).setdefault(label, set()).add(size.size)
+            unknown = [f"not profiled: {profile.problem}" for profile in size.breakdowns.values() if profile.problem]
+            for problem in (size.problem, *unknown):
+                if problem:
+                    which.setdefault((one.policy, problem), {}).setdefault(label, set()).add(size.size)
     return [
         (
             policy,
