@@ -88,6 +88,8 @@ Each name says *one way instead of another*. Its speedup is the time with the ot
 one: above 1 the first way, the optimization, is faster; below 1 it is slower. The model's own step and its changed form
 take turns in one process, on the same parameters.
 
+In the picture, a row has the name of the changed step, as `--backend` takes it.
+
 The step itself has PyTorch's defaults of this version: `zero_grad` sets gradients to None, and optimizers on a GPU are
 foreach. Three of the 84 models differ. Adam is fused in attention_is_all_you_need_pytorch and speech_transformer, whose
 learning rate is a tensor. SGD of dlrm updates its parameters one by one, since some gradients are sparse. So to change
@@ -236,7 +238,7 @@ def panels(run: Run) -> list[Panel]:
     for mode in (Mode.TRAIN, Mode.EVAL):
         groups = tuple(_group(change, mode, some) for change in CHANGES if (some := gains(run, change, mode)))
         if groups:
-            title = f"What each optimization gains, {mode} (Figure 6; a row has the name of the changed step)"
+            title = f"What each optimization gains, {mode} (Figure 6)"
             axis = "time with the other way / time with the optimization: right of 1x it is faster"
             found.append(Panel(title=title, axis=axis, groups=groups))
     return found
