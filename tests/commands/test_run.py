@@ -52,7 +52,7 @@ def measured_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """One run of a small model with several backends in both modes, and what it printed."""
     base = tmp_path_factory.mktemp("measured")
     make_folder(base / "zoo", "tiny")
-    arguments = ["tiny", "--models-dir", str(base / "zoo"), "-d", "cpu", "-t", "train,eval", "--time-limit", "0.5"]
+    arguments = ["tiny", "--models-dir", str(base / "zoo"), "-d", "cpu", "-t", "train,eval", "--time-limit", "0.2"]
     done = run(*arguments, "--backend", ",".join(BACKENDS), "--threads", "1", "-o", str(base / "run"))
     assert done.returncode == 0, done.stderr
     return base / "run", done.stdout
@@ -109,7 +109,7 @@ def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path, measured_
         return [(counts.cache, counts.cache_hits, counts.cache_misses) for counts in counted]
 
     def seen_with(cache: str, *models: str) -> list[tuple[str | None, int, int]]:
-        done = run(*models, *arguments, "--time-limit", "0.5", "-j", "1", "--cache", cache, "--json")
+        done = run(*models, *arguments, "--time-limit", "0.2", "-j", "1", "--cache", cache, "--json")
         assert done.returncode == 0, done.stderr
         return seen(msgspec.json.decode(line, type=Record) for line in done.stdout.splitlines())
 
@@ -127,7 +127,7 @@ def test_a_candidate_alone_fills_the_warm_caches_so_that_nothing_compiles_a_thir
     )
     make_folder(tmp_path / "zoo", "tiny", code)
     arguments = ["--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--backend", "inductor", "--threads", "1"]
-    done = run("tiny", *arguments, "--time-limit", "0.5", "--cache", "warm", "--memory-alone", "--json")
+    done = run("tiny", *arguments, "--time-limit", "0.2", "--cache", "warm", "--memory-alone", "--json")
     assert done.returncode == 0, done.stderr
     record = msgspec.json.decode(done.stdout, type=Record)
     counts = compilation(record)
@@ -150,7 +150,7 @@ def test_a_candidate_that_fails_alone_costs_the_case_no_other_figure(tmp_path: P
 """
     make_folder(tmp_path / "zoo", "tiny", TINY + fails)
     arguments = ["--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--backend", "aot_eager", "--threads", "1"]
-    done = run("tiny", *arguments, "--time-limit", "0.5", "--memory-alone", "--json")
+    done = run("tiny", *arguments, "--time-limit", "0.2", "--memory-alone", "--json")
     assert done.returncode == 0, done.stderr
     record = msgspec.json.decode(done.stdout, type=Record)
     assert isinstance(record.outcome, Measured)
@@ -180,7 +180,7 @@ def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
 
 def test_json_prints_the_record_and_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny")
-    done = run_alone("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--time-limit", "0.5", "--json")
+    done = run_alone("tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--time-limit", "0.2", "--json")
     record = json.loads(done.stdout)
     assert record["case"]["model"] == "tiny"
     assert record["outcome"]["type"] == "measured"
@@ -204,7 +204,7 @@ def broken_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subproce
     make_folder(zoo, "lacks_library", metadata=_metadata_with_requirement("no-such-library-7"))
     make_folder(zoo, "tiny")
     names = [folder.name for folder in sorted(zoo.iterdir())]
-    limits = ["--timeout", "10", "--host-memory-limit", "6GiB", "--time-limit", "0.5", "--threads", "1", "-j", "2"]
+    limits = ["--timeout", "10", "--host-memory-limit", "6GiB", "--time-limit", "0.2", "--threads", "1", "-j", "2"]
     done = run(*names, "--models-dir", str(zoo), "-d", "cpu", *limits, "-o", str(base / "run"))
     return base / "run", done
 
@@ -287,7 +287,7 @@ def test_interrupt_ends_the_worker_and_keeps_what_was_measured(tmp_path: Path) -
     make_broken(tmp_path / "zoo", "hangs")
     make_folder(tmp_path / "zoo", "a_tiny")
     arguments = ["a_tiny", "hangs", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "-o", str(tmp_path / "run")]
-    parent = start(*arguments, "--time-limit", "0.5")
+    parent = start(*arguments, "--time-limit", "0.2")
     wait_for(lambda: list((tmp_path / "run" / "logs").glob("*hangs*")))
     time.sleep(1)
     children = psutil.Process(parent.pid).children(recursive=True)
@@ -386,7 +386,7 @@ def test_a_library_that_ends_its_process_costs_only_its_models(tmp_path: Path, m
     make_folder(tmp_path / "zoo", "bad", code="import deadly\n" + TINY)
     make_folder(tmp_path / "zoo", "tiny")
     arguments = ["bad", "tiny", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "--threads", "1"]
-    done = run_alone(*arguments, "--time-limit", "1", "-o", str(tmp_path / "run"))
+    done = run_alone(*arguments, "--time-limit", "0.2", "-o", str(tmp_path / "run"))
     assert done.returncode == 1
     found = records(tmp_path / "run")
     assert isinstance(found["tiny"].outcome, Measured)
