@@ -9,7 +9,7 @@ from fake_workers import GOOD, FakeWorkers, Script, entries, outcomes, scheduler
 
 from examples import measured
 from torchzoo.record import Failed, FailureKind, Measured
-from torchzoo.run.failures import died
+from torchzoo.run.failures import died, end_of
 from torchzoo.run.scheduler import STACKS_S
 from torchzoo.run.windows import ANSWER_TO_OPENING_S
 from torchzoo.run.workers import Exited, Garbled, Message, Timed
@@ -162,3 +162,18 @@ def test_of_a_large_log_only_the_end_is_read(tmp_path: Path) -> None:
     assert failed.traceback is not None
     assert failed.traceback.endswith("Segmentation fault é")
     assert len(failed.traceback) <= 4000
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("one\ntwo\n", "two\n"),  # of "e\ntwo\n" only the whole line
+        ("to\nthree", "three"),
+        ("to\nthree\n", "three\n"),  # exactly the line
+        ("six6six", "ix6six"),  # a line that is too long by itself
+        ("short", "short"),
+        ("", ""),
+    ],
+)
+def test_the_end_of_a_text_begins_with_a_whole_line(text: str, end: str) -> None:
+    assert end_of(text, 6) == end

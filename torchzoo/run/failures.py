@@ -22,9 +22,18 @@ def failure(error: BaseException, stage: Stage, log: str) -> Failed:
         kind=_kind(error),
         stage=stage,
         message=written(f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__),
-        traceback=written("".join(traceback.format_exception(error))[-4000:]),
+        traceback=written(end_of("".join(traceback.format_exception(error)))),
         log=log,
     )
+
+
+def end_of(text: str, characters: int = 4000) -> str:
+    """The last lines that are so long together at most. Of a line that is longer by itself, its end."""
+    end = text[-characters:]
+    if len(end) == len(text) or text[-characters - 1] == "\n":
+        return end
+    _, _, whole = end.partition("\n")
+    return whole or end
 
 
 def _kind(error: BaseException) -> FailureKind:
@@ -59,6 +68,6 @@ def log_tail(log: Path, characters: int = 4000) -> str:
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 4 * characters))  # a character has up to four bytes
-            return file.read(4 * characters).decode("utf-8", errors="replace")[-characters:]
+            return end_of(file.read(4 * characters).decode("utf-8", errors="replace"), characters)
     except OSError:
         return ""
