@@ -4,7 +4,7 @@
 
 Found by the backend `aoti` in lennard_jones, whose force is the derivative of its energy. Printed is what each way to
 export says of a network in `vmap`, and of its Jacobian. With torch 2.15, only `vmap` alone is exported, and not with
-`strict=True`. `torch.compile` takes all of them.
+`strict=True`. `torch.compile` takes all of them. pytorch/pytorch#153063 is about export and `vmap`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
 Inductor copies the input and the weight into the layout channels_last, so the convolution's result has it, too. But the
 code that it writes for an unbacked batch checks for the strides of a contiguous result, and raises an AssertionError.
 Found by `userbenchmark dynamic_shapes` in resnet18 and timm_vision_transformer. With torch 2.15 on a CPU `mark_dynamic`
-works, and so does `mark_unbacked` with `torch._inductor.config.layout_optimization` off.
+works, and so does `mark_unbacked` with `torch._inductor.config.layout_optimization` off. pytorch/pytorch#171622 is much
+the same for `convolution_backward`.
 """
 
 from __future__ import annotations
