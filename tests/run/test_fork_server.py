@@ -21,6 +21,7 @@ from torchzoo.cores import this_thread_on, usable_cores
 from torchzoo.record import Failed, FailureKind, Measured, Outcome
 from torchzoo.run import fork_server, reaper
 from torchzoo.run.fork_server import ForkServer, TorchUnusable
+from torchzoo.run.worker import PRELOAD_VARIABLE
 from torchzoo.settings import Stage
 from torchzoo.store import read_run
 from user_models import TINY, make_folder
@@ -219,6 +220,18 @@ def test_a_library_that_replaces_a_function_of_torch_is_seen() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stderr.splitlines() == ["()", "('torch.select', 'torch.nn.functional.gelu', 'torch.Tensor.relu')"]
+
+
+def test_what_libraries_say_of_the_future_is_not_shown_while_they_are_imported(tmp_path: Path) -> None:
+    (tmp_path / "warns.py").write_text(
+        "import warnings\nwarnings.warn('ends soon', FutureWarning)\nwarnings.warn('look here')\n"
+    )
+    code = "import warnings; import torchzoo.run.preload; warnings.warn('a step says so', FutureWarning)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), PRELOAD_VARIABLE: "warns"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert "ends soon" not in done.stderr
+    assert "look here" in done.stderr
+    assert "a step says so" in done.stderr
 
 
 def test_a_library_that_uses_the_device_is_left_to_workers_with_its_package(tmp_path: Path, temporary: Path) -> None:

@@ -14,10 +14,12 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -57,6 +59,23 @@ class Inherited:
         if _has_used_accelerator():
             found.append(USED_ACCELERATOR)
         return tuple(found)
+
+
+@contextlib.contextmanager
+def no_warnings_of_the_future() -> Iterator[None]:
+    """Inside, it is not shown that something will end or change: no user of torchzoo can do anything about that."""
+    show = warnings.showwarning
+
+    def show_others(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, (FutureWarning, DeprecationWarning)):
+            show(message, category, *place, **more)
+
+    warnings.showwarning = show_others
+    try:
+        yield
+    finally:
+        if warnings.showwarning is show_others:  # a library may have put its own there
+            warnings.showwarning = show
 
 
 def load(names: list[str], report: Path | None) -> None:
@@ -151,7 +170,8 @@ end_with_parent()  # while it imports, it can't see that the runner is gone; lat
 warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # of those
 
 _report = os.environ.get(REPORT_VARIABLE)
-load(list(filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(","))), Path(_report) if _report else None)
+with no_warnings_of_the_future():
+    load(list(filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(","))), Path(_report) if _report else None)
 
 # Inductor's and Triton's own source files are part of the keys of their caches. Each process would read them all.
 if "torch._inductor.async_compile" in sys.modules:
