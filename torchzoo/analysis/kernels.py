@@ -24,9 +24,9 @@ def profiled_step_s(breakdown: Breakdown | None) -> float | None:
     return median(step.wall_s for step in breakdown.steps) if breakdown is not None and breakdown.steps else None
 
 
-def busy_s(breakdown: Breakdown) -> stats.Estimate | None:
+def busy_s(breakdown: Breakdown | None) -> stats.Estimate | None:
     """How long the device works in a step, the median (on the CPU: how long operators run); None if it is not known."""
-    if not breakdown.steps:
+    if breakdown is None or not breakdown.steps:
         return None
     return stats.median_estimate([step.active_s + step.movement_s + step.communication_s for step in breakdown.steps])
 

@@ -10,6 +10,7 @@ from statistics import median
 import msgspec
 
 from torchzoo import stats
+from torchzoo.analysis.kernels import busy_s
 from torchzoo.analysis.peaks import Peaks, peaks_of
 from torchzoo.case import Case
 from torchzoo.record import EAGER_VARIANT, Flops, Measured, VariantResult
@@ -207,10 +208,8 @@ def _idle_share(result: VariantResult, latency_s: float) -> float | None:
     (Profiling delays launches, not kernels.) Operators of a CPU may look slower under the profiler: then the share is
     too low, but never below 0.
     """
-    if result.breakdown is None or not result.breakdown.steps:
-        return None
-    busy_s = median(step.active_s + step.movement_s + step.communication_s for step in result.breakdown.steps)
-    return max(0.0, 1 - busy_s / latency_s)
+    busy = busy_s(result.breakdown)
+    return None if busy is None else max(0.0, 1 - busy.value / latency_s)
 
 
 def _host_share(measured: Measured, result: VariantResult) -> float | None:

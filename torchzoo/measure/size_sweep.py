@@ -234,13 +234,14 @@ def _profiled(
     sized.use(timed.size)
     step, device = sized.model.measured_step, sized.model.device
     breakdowns = {}
-    for variant, network in ((EAGER_VARIANT, alone), (CANDIDATE_VARIANT, candidate)):
-        step_s = stats.latency_s(timed.blocks, variant).value
-        with network.selected(), quiet_python(), torch._dynamo.config.patch(_NO_LIMIT):
-            found = attempt(functools.partial(measure_breakdown, step, clock, device, step_s=step_s, trace=None))
-        if isinstance(found, Exception):
-            found = Breakdown(steps=(), kernels=(), problem=in_a_line(found))
-        breakdowns[variant] = found
+    with quiet_python(), torch._dynamo.config.patch(_NO_LIMIT):
+        for variant, network in ((EAGER_VARIANT, alone), (CANDIDATE_VARIANT, candidate)):
+            step_s = stats.latency_s(timed.blocks, variant).value
+            with network.selected():
+                found = attempt(functools.partial(measure_breakdown, step, clock, device, step_s=step_s, trace=None))
+            if isinstance(found, Exception):
+                found = Breakdown(steps=(), kernels=(), problem=in_a_line(found))
+            breakdowns[variant] = found
     return msgspec.structs.replace(timed, breakdowns=breakdowns)
 
 

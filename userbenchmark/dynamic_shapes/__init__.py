@@ -236,8 +236,13 @@ def _means(found: Sequence[Swept]) -> Table:
     return headings, rows
 
 
+def _sizes(some: Sequence[Swept]) -> list[int]:
+    """The sizes of all, in the order in which networks met them."""
+    return list(dict.fromkeys(size.size for one in some for size in one.sizes))
+
+
 def _case(some: Sequence[Swept]) -> Table:
-    sizes = list(dict.fromkeys(size.size for one in some for size in one.sizes))
+    sizes = _sizes(some)
     headings = ("how", "graphs", "recompiled", "compiling", *(f"slowdown at {size}" for size in sizes))
     rows: list[Sequence[str]] = []
     for one in some:
@@ -252,14 +257,15 @@ def _case(some: Sequence[Swept]) -> Table:
 
 def device_ratio(one: SizeResult) -> stats.Estimate | None:
     """How long the device works in a step, over the same of a network compiled for this size alone; None: unknown."""
-    both_s = [busy_s(one.breakdowns[name]) for name in (CANDIDATE_VARIANT, EAGER_VARIANT) if name in one.breakdowns]
-    known = [time_s for time_s in both_s if time_s is not None and time_s.low > 0]
-    return stats.quotient(*known) if len(known) == 2 else None
+    own_s, alone_s = (busy_s(one.breakdowns.get(name)) for name in (CANDIDATE_VARIANT, EAGER_VARIANT))
+    if own_s is None or alone_s is None or min(own_s.low, alone_s.low) <= 0:
+        return None
+    return stats.quotient(own_s, alone_s)
 
 
 def _work(some: Sequence[Swept]) -> Table | None:
     """The device's work at each size, by policy; None if nothing was profiled."""
-    sizes = list(dict.fromkeys(size.size for one in some for size in one.sizes))
+    sizes = _sizes(some)
     rows: list[Sequence[str]] = []
     for one in some:
         ratios = {size.size: device_ratio(size) for size in one.sizes}
@@ -269,15 +275,12 @@ def _work(some: Sequence[Swept]) -> Table | None:
     return (("how", *(f"at {size}" for size in sizes)), rows) if rows else None
 
 
-def _is_sure(ratio: stats.Estimate) -> bool:
-    return ratio.low > 1 and ratio.confidence >= stats.STATED_CONFIDENCE
-
-
 def _kernels(some: Sequence[Swept]) -> list[Sequence[str]]:
     """Of each policy that is surely slower at some size: the kernels at the size at which it is slowest."""
     rows: list[Sequence[str]] = []
     for one in some:
-        slow = [(ratio.value, size) for size in one.sizes if (ratio := slowdown(size)) and _is_sure(ratio)]
+        known = [(ratio, size) for size in one.sizes if (ratio := slowdown(size))]
+        slow = [(ratio.value, size) for ratio, size in known if ratio.value > 1 and ratio.surely_excludes(1)]
         if not slow:
             continue
         _, size = max(slow, key=lambda found: found[0])
