@@ -257,7 +257,7 @@ def test_processes_that_make_one_new_index_at_once_wait_for_each_other(tmp_path:
     """SQLite answers "locked" at once here, whatever its timeout: without a new try, 1 in 20 processes fails."""
     forked = multiprocessing.get_context("fork")
     barrier, answers = forked.Barrier(6), forked.SimpleQueue()
-    for attempt in range(20):
+    for attempt in range(40):
         arguments = (tmp_path / str(attempt), barrier, answers)
         processes = [forked.Process(target=open_at_once, args=arguments) for _ in range(6)]
         for process in processes:
