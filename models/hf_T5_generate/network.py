@@ -35,8 +35,7 @@ class CachedT5(CachedNetwork):
             input_ids=source,
             encoder_outputs=None if encoded is None else (encoded,),
             decoder_input_ids=tokens,
-            past_key_values=self.cache,
-            use_cache=True,
+            **self._use_of_cache(),
         )
         return outputs.logits[:, -1], outputs.encoder_last_hidden_state
 

@@ -103,6 +103,20 @@ def test_prefill_gives_the_logits_of_the_last_token_each_time(make: Any) -> None
         torch.testing.assert_close(cached(prompt), without_cache(network, prompt), rtol=1e-4, atol=1e-5)
 
 
+class Encoder(nn.Module):
+    """It takes any argument, as networks of transformers do, and none for a cache."""
+
+    def forward(self, input_ids: Tensor, **others: Any) -> Tensor:
+        raise AssertionError("it must not be called")
+
+
+def test_a_network_that_would_ignore_the_cache_is_refused() -> None:
+    network: Any = Encoder()
+    network.config = llama().config
+    with pytest.raises(TypeError, match=r"^Encoder takes no cache: it has no argument cache or past_key_values or"):
+        CachedNetwork(network, tokens(PROMPT), length=CACHE, cached=0)
+
+
 @NETWORKS
 @torch.no_grad()
 def test_decode_goes_on_after_the_cached_tokens_each_time(make: Any) -> None:

@@ -103,9 +103,7 @@ class CachedDecoder(CachedNetwork):
 
     def forward(self, tokens: Tensor, states: Tensor) -> Tensor:  # type: ignore[override]
         """Tokens (B, T) and the encoder's states (B, S, D) to the logits (B, 1, V) of the last token."""
-        outputs = self.network(
-            decoder_input_ids=tokens, encoder_outputs=(states,), past_key_values=self.cache, use_cache=True
-        )
+        outputs = self.network(decoder_input_ids=tokens, encoder_outputs=(states,), **self._use_of_cache())
         logits: Tensor = outputs.logits
         return logits[:, -1:]
 

@@ -16,6 +16,8 @@ from torchzoo.tensors import stored_bytes
 FIRST_TOKENS = 4
 #: What holds the number of cached tokens in the layers of transformers' caches: tensors, and whole numbers beside them.
 _LENGTHS, _LENGTHS_ON_HOST = ("cumulative_length", "indexer_cumulative_length"), "cumulative_length_int"
+#: What networks call the argument for a cache: all of them since transformers 5.24; most of them before; Mamba before.
+_ARGUMENTS = ("cache", "past_key_values", "cache_params")
 
 
 class CachedNetwork(nn.Module):
@@ -32,6 +34,9 @@ class CachedNetwork(nn.Module):
         cached: how many tokens of each sequence are in the cache before a call. With 0, a call is a prefill.
         cache: another cache than a static one of `length` tokens in each layer.
         others: what a call needs beside the tokens to make the cache.
+
+    Raises:
+        TypeError: the network takes no cache.
     """
 
     def __init__(
@@ -48,16 +53,14 @@ class CachedNetwork(nn.Module):
         self.network: PreTrainedModel = network.eval()  # type: ignore[no-untyped-call]
         self.cache = StaticCache(config=network.config, max_cache_len=length) if cache is None else cache
         self.cached = cached
-        takes = inspect.signature(network.forward).parameters
-        self._name = "cache_params" if "cache_params" in takes else "past_key_values"  # Mamba's has a name of its own
+        self._argument = _argument_for_a_cache(network)
         with torch.no_grad():
             self(prompt[:, :1].expand(-1, min(FIRST_TOKENS, length)), **others)
         self._find_lengths()
 
     def forward(self, input_ids: Tensor, **others: Tensor) -> Tensor:
         """Tokens (B, T) to the logits (B, 1, V) of the last one. `others` are further inputs, such as images."""
-        held = {self._name: self.cache}
-        outputs = self.network(input_ids=input_ids, use_cache=True, logits_to_keep=1, **held, **others)
+        outputs = self.network(input_ids=input_ids, logits_to_keep=1, **self._use_of_cache(), **others)
         logits: Tensor = outputs.logits
         return logits
 
@@ -100,6 +103,10 @@ class CachedNetwork(nn.Module):
         self._find_lengths()
         return self
 
+    def _use_of_cache(self) -> dict[str, Any]:
+        """The arguments with which the network reads and writes the cache."""
+        return {self._argument: self.cache, "use_cache": True}
+
     def _growing_layers(self) -> list[Any]:
         """The layers of the cache that a call writes its tokens to."""
         return self.cache.layers
@@ -121,6 +128,15 @@ class CachedNetwork(nn.Module):
         layers = self._growing_layers()
         self._lengths = [getattr(layer, name) for layer in layers for name in _LENGTHS if hasattr(layer, name)]
         self._starts = [torch.full_like(length, self.cached) for length in self._lengths]
+
+
+def _argument_for_a_cache(network: PreTrainedModel) -> str:
+    """What the network calls it. An argument with another name would be ignored: most networks take any."""
+    takes = inspect.signature(network.forward).parameters
+    for name in _ARGUMENTS:
+        if name in takes:
+            return name
+    raise TypeError(f"{type(network).__name__} takes no cache: it has no argument {' or '.join(_ARGUMENTS)}")
 
 
 def weight_bytes_read(network: PreTrainedModel, without: str | None = None) -> int:
