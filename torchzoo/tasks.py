@@ -115,7 +115,20 @@ class TimmClassifier(ImageClassifier):
         return create_optimizer_v2(self.network, "sgd", lr=1e-4, weight_decay=1e-4, momentum=0.9)
 
 
-class LanguageModel(SupervisedModel):
+class TransformersModel(SupervisedModel):
+    """A network of transformers: its own loss, from labels among its inputs, in training; its logits in evaluation."""
+
+    def compute_loss(self, outputs: Any, targets: None) -> Tensor:
+        loss: Tensor = outputs.loss
+        return loss
+
+    @torch.no_grad()
+    def eval_step(self) -> Any:
+        with self.autocast():
+            return self.forward().logits
+
+
+class LanguageModel(TransformersModel):
     """A transformers model on random tokens (B, T): its own loss in training, logits (B, T, V) in evaluation."""
 
     sample_unit = "sequences"
@@ -150,19 +163,6 @@ class LanguageModel(SupervisedModel):
 
     #: A second input that evaluation needs, in addition to `input_ids`.
     second_eval_input: ClassVar[str | None] = None
-
-    def compute_loss(self, outputs: Any, targets: None) -> Tensor:
-        loss: Tensor = outputs.loss
-        return loss
-
-    def build_optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.network.parameters(), lr=1e-3)
-
-    @torch.no_grad()
-    def eval_step(self) -> Tensor:
-        with self.autocast():
-            logits: Tensor = self.forward().logits
-        return logits
 
 
 class Seq2SeqLM(LanguageModel):
@@ -204,7 +204,7 @@ class QuestionAnswerer(LanguageModel):
         return Batch(inputs)
 
     @torch.no_grad()
-    def eval_step(self) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def eval_step(self) -> tuple[Tensor, Tensor]:
         with self.autocast():
             outputs = self.forward()
         return outputs.start_logits, outputs.end_logits

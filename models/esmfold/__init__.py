@@ -66,7 +66,7 @@ class Model(LanguageModel):
         return Batch({"input_ids": self.data.tokens(self.batch_size, self.eval_length, 20)})
 
     @torch.no_grad()
-    def eval_step(self) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def eval_step(self) -> tuple[Tensor, Tensor]:
         with self.autocast():
             outputs = self.forward()
         return outputs.positions, outputs.plddt

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from transformers import CLIPConfig, CLIPModel, CLIPTextConfig, CLIPVisionConfig
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.tasks import Batch, TransformersModel
 
 VOCABULARY_SIZE = 49_408
 #: The last tokens of the vocabulary. The features of a text are those of its end, which has the largest number.
 START, END = VOCABULARY_SIZE - 2, VOCABULARY_SIZE - 1
 
 
-class ClipModel(SupervisedModel):
+class ClipModel(TransformersModel):
     """Images (B, 3, 224, 224) and texts (B, T), unpadded. Training contrasts all images with all texts of the batch.
 
     The similarities are scaled by the temperature that CLIP learns, 0.07 at first.
@@ -56,10 +56,6 @@ class ClipModel(SupervisedModel):
         if self.mode is Mode.TRAIN:
             inputs["return_loss"] = True
         return Batch(inputs)
-
-    def compute_loss(self, outputs: Any, targets: None) -> Tensor:
-        loss: Tensor = outputs.loss
-        return loss
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.network.parameters(), lr=5e-4, weight_decay=1e-4, eps=1e-6)

@@ -12,11 +12,11 @@ from transformers import EncoderDecoderCache, PreTrainedModel, StaticCache
 from torchzoo.case import Mode
 from torchzoo.networks.generation import CachedNetwork
 from torchzoo.networks.sized import SizedModel
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.tasks import Batch, TransformersModel
 from torchzoo.tensors import stored_bytes
 
 
-class SpeechRecogniser(SizedModel, SupervisedModel):
+class SpeechRecogniser(SizedModel, TransformersModel):
     """An encoder of speech and a decoder of text: trained whole, evaluated by its encoder, generating by its decoder.
 
     - `train`: the network's own loss of `target_length` tokens for features (B, `mel_bands`, `frame_count`).
@@ -51,10 +51,6 @@ class SpeechRecogniser(SizedModel, SupervisedModel):
         if self.mode is Mode.TRAIN:
             inputs["labels"] = self.data.tokens(self.batch_size, self.target_length, config.vocab_size)
         return Batch(inputs)
-
-    def compute_loss(self, outputs: Any, targets: None) -> Tensor:
-        loss: Tensor = outputs.loss
-        return loss
 
     @torch.no_grad()
     def eval_step(self) -> Tensor:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-import torch
-from torch import Tensor
+from typing import ClassVar
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.tasks import Batch, TransformersModel
 
 
-class WhisperClassifier(SupervisedModel):
+class WhisperClassifier(TransformersModel):
     """Log-mel spectrograms (B, M, F) of 30 seconds to logits (B, K); the network's own cross entropy, Adam at 1e-3."""
 
     sample_unit = "clips"
@@ -24,16 +21,3 @@ class WhisperClassifier(SupervisedModel):
         if self.mode is Mode.TRAIN:
             inputs["labels"] = self.data.labels(self.batch_size, self.num_classes)
         return Batch(inputs)
-
-    def compute_loss(self, outputs: Any, targets: None) -> Tensor:
-        loss: Tensor = outputs.loss
-        return loss
-
-    def build_optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.network.parameters(), lr=1e-3)
-
-    @torch.no_grad()
-    def eval_step(self) -> Tensor:
-        with self.autocast():
-            logits: Tensor = self.forward().logits
-        return logits

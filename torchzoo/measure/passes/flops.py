@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from torchzoo.measure.passes.flop_formulas import formulas
 from torchzoo.measure.passes.moved_bytes import moved_bytes
 from torchzoo.measure.quantization import is_quantized_tensor
 from torchzoo.record import Flops
+from torchzoo.tensors import tensors_in
 
 #: Operators (without their overload) that compute much, as far as a name can tell. One that has a formula, PyTorch's or
 #: one of `flop_formulas`, is counted. One that has none is named in `Flops.without_formula`.
@@ -136,4 +135,4 @@ def computes_much(name: str) -> bool:
 
 def _dtype(args: Any) -> str:
     """The dtype of the first tensor among the operands; all operands of a product have the same."""
-    return next(str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
+    return str(tensors_in(args)[0].dtype).removeprefix("torch.")
