@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deep_yaml import said_of_depth
 from torchzoo import files
 from torchzoo.files import FileError, parse_python, read_file, read_yaml, to_json
 
@@ -67,9 +68,9 @@ BAD_YAML: dict[str, tuple[str | bytes, str]] = {
         "not valid YAML in line 2: could not determine a constructor for the tag 'tag:yaml.org,2002:merge'",
     ),
     "an alias to itself": ("a: &a [*a]", "Expected `int`, got `array`"),
-    "lists 300 deep": (f"a: {'[' * 300}{']' * 300}", "Expected `int`, got `array`"),
-    "lists 30,000 deep": (f"a: {'[' * 30_000}{']' * 30_000}", "nest"),  # PyYAML's words since 6.0.4, torchzoo's before
-    "maps 10,000 deep": (f"a: {'{a: ' * 10_000}{'}' * 10_000}", "nest"),
+    "lists 3,000 deep": (f"a: {'[' * 3000}{']' * 3000}", said_of_depth("Expected `int`, got `array`")),
+    "lists 30,000 deep": (f"a: {'[' * 30_000}{']' * 30_000}", said_of_depth("nested deeper than 4096 levels")),
+    "maps 10,000 deep": (f"a: {'{a: ' * 10_000}{'}' * 10_000}", said_of_depth("nested deeper than 4096 levels")),
     "a key 3,000 deep": (f"? {'[' * 3000}{']' * 3000}\n: 1", "not valid YAML"),
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deep_yaml import said_of_depth
 from torchzoo.case import Backend, Case, Mode
 from torchzoo.zoo.catalog import find_models, library_imports
 from torchzoo.zoo.folders import CatalogError, find_folders, import_folder
@@ -46,7 +47,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
         + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)),
         "unknown field `a`",
     ),
-    "lists 30,000 deep": ("a: " + "[" * 30_000, "nest"),  # PyYAML's words since 6.0.4, torchzoo's before
+    "lists 30,000 deep": ("a: " + "[" * 30_000, said_of_depth("nested deeper than 4096 levels")),
     "a novel": (METADATA + "# word\n" * 10_000, "larger than 64 KiB"),
     "versions that are none": (
         METADATA + "skips: [{torch: new, reason: slow}]\n",
