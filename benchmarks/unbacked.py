@@ -3,30 +3,38 @@
     python benchmarks/unbacked.py [MODEL ...] [-d cuda|cpu] [--bs N] [--code DIR]
 
 `userbenchmark dynamic_shapes` finds that a network compiled with `mark_unbacked` takes longer than one compiled for the
-same size alone. Inductor does not know how large such a size can be, so it computes indices with 64 bits. And where it
-has to guess a size, to choose blocks, it takes 8,192. Here the network is compiled as it is, with indices of 32 bits,
-with the true batch as the guess, and with both. Printed are, of each: the time of a step over that of the network
-compiled for this batch alone, in turns A B B A; the same of the device's own work; how many Triton kernels there are,
-and how many of those have 64-bit sizes. Then come the kernels that take longest. On a CPU there are no Triton kernels.
+same size alone. Inductor does not know how large such a size is. So it computes indices with 64 bits. Where it has to
+guess a size, to choose blocks, it takes 8,192. And where it asks how many bytes two operations share, it counts none
+for a tensor with such a size, and does not fuse two operations that share nothing. Here the network is compiled as it
+is, and with each of these said to inductor. Printed are, of each: the time of a step over that of the network compiled
+for this batch alone, in turns A B B A; the same of the device's own work; how many Triton kernels a step launches, and
+how many of them have 64-bit sizes. Then come the kernels that take longest. On a CPU there are no Triton kernels.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
+from torch._dynamo.decorators import mark_unbacked
 from torch._inductor import config
-from torch._inductor.utils import fresh_cache, run_and_get_code
+from torch._inductor.dependencies import Dep, MemoryDep
+from torch._inductor.graph import GraphLowering
+from torch._inductor.utils import fresh_cache, get_dtype_size, run_and_get_code
 
 from torchzoo import stats
 from torchzoo.analysis.kernels import busy_s, longest_kernels
 from torchzoo.case import Mode
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.size_sweep import sweep_sizes
+from torchzoo.measure.size_sweep import POLICIES, sweep_sizes
 from torchzoo.measure.sized import Sized
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
@@ -38,21 +46,48 @@ from torchzoo.zoo.catalog import find_models, load_model_class
 
 MODELS = ("timm_vision_transformer", "hf_Bert", "resnet18")
 KERNELS = 6
+HINTED = "mark_unbacked with a hint"
+HEADINGS = ("how", "a step", "device's work", "kernels launched", "with 64 bits")
 
 
-def ways(batch_size: int) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The policy of `size_sweep`, and what is said to inductor."""
-    narrow, hint = {"assume_32bit_indexing": True}, {"unbacked_symint_fallback": batch_size}
+class Way(NamedTuple):
+    """A policy of `size_sweep`, and what is said to inductor."""
+
+    policy: str = "mark_unbacked"
+    options: Mapping[str, Any] = {}
+    shares: bool = False  # what two operations share is counted with the true batch
+
+
+def ways(batch_size: int) -> dict[str, Way]:
+    """All that are compared."""
+    narrow = {"assume_32bit_indexing": True}
     return {
-        "mark_dynamic": ("mark_dynamic", {}),
-        "unbacked": ("mark_unbacked", {}),
-        "unbacked, indices of 32 bits": ("mark_unbacked", narrow),
-        f"unbacked, guessed as {batch_size}": ("mark_unbacked", hint),
-        "unbacked, both": ("mark_unbacked", narrow | hint),
+        "mark_dynamic": Way("mark_dynamic"),
+        "unbacked": Way(),
+        "unbacked, indices of 32 bits": Way(options=narrow),
+        f"unbacked, hint_override={batch_size}": Way(HINTED),
+        "unbacked, shared bytes counted": Way(shares=True),
+        "unbacked, shared bytes counted, indices of 32 bits": Way(options=narrow, shares=True),
     }
 
 
-def swept(name: str, device: str, batch_size: int, policy: str, options: dict[str, Any]) -> tuple[SizeResult, str]:
+@contextmanager
+def shared_bytes_counted(batch_size: int) -> Iterator[None]:
+    """Inside, inductor counts the bytes of tensors with an unbacked size, as if that were the batch."""
+    original = GraphLowering.get_dep_size_hint
+
+    def counted(graph: GraphLowering, dep: Dep, *args: Any, **kwargs: Any) -> int:
+        if isinstance(dep, MemoryDep) and dep.has_unbacked_symbols():
+            numel = dep.get_numel()
+            known = int(numel.subs(dict.fromkeys(numel.free_symbols, batch_size)))
+            return known * get_dtype_size(graph.get_dtype(dep.name))
+        return original(graph, dep, *args, **kwargs)
+
+    with mock.patch.object(GraphLowering, "get_dep_size_hint", counted):
+        yield
+
+
+def swept(name: str, device: str, batch_size: int, way: Way) -> tuple[SizeResult, str]:
     """The network compiled for all batches beside the one for this batch alone, and the code of the first one."""
     model_class = load_model_class(find_models().spec(name))
 
@@ -62,26 +97,34 @@ def swept(name: str, device: str, batch_size: int, policy: str, options: dict[st
     model = build(batch_size)
     sized = Sized(model, {batch_size: model.batch, 1: build(1).batch}, is_batch_size=True)
     clock, settings = DeviceClock(model.device), Settings(time_limit_s=2.0)
-    with config.patch(options), fresh_cache(), tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(fresh_cache())
+        stack.enter_context(config.patch(dict(way.options)))
+        if way.shares:
+            stack.enter_context(shared_bytes_counted(batch_size))
         sizes, codes = run_and_get_code(
-            lambda: sweep_sizes(sized, policy, clock, settings, lambda _: None, shared=Path(folder))
+            lambda: sweep_sizes(sized, way.policy, clock, settings, lambda _: None, shared=Path(folder))
         )
     return sizes.sizes[0], "\n".join(code for code in codes if re.search(r"\b[us]\d+\b", code))
 
 
 def row(way: str, found: SizeResult, code: str) -> list[str]:
     """One line of the table."""
+    launched = re.findall(r"^\s+(triton_\w+)\.run\(", code, re.MULTILINE)
+    kernels = re.findall(r"triton_meta=\{'signature': \{([^}]*)\}.*\n.*'kernel_name': '(\w+)'", code)
+    wide = {name for signature, name in kernels if "numel': 'i64'" in signature}
     own, alone = (busy_s(found.breakdowns.get(name)) for name in (CANDIDATE_VARIANT, EAGER_VARIANT))
     return [
         way,
         units.speedup(stats.inverse(stats.speedup(found.blocks))) if found.blocks else found.problem,
         units.speedup(stats.quotient(own, alone)) if own and alone else "",
-        str(code.count("@triton.jit")),
-        str(len(re.findall(r"'xnumel': 'i64'", code))),
+        str(len(launched)),
+        str(sum(name in wide for name in launched)),
     ]
 
 
-def kernels(found: SizeResult, network: str, variant: str) -> list[list[str]]:
+def longest_of(found: SizeResult, network: str, variant: str) -> list[list[str]]:
     """Those that take longest."""
     if variant not in found.breakdowns:
         return []
@@ -98,25 +141,20 @@ def main() -> None:
     parser.add_argument("--bs", type=int, default=8, help="samples in a batch")
     parser.add_argument("--code", type=Path, metavar="DIR", help="keep there what inductor writes")
     arguments = parser.parse_args()
+    POLICIES[HINTED] = (None, functools.partial(mark_unbacked, hint_override=arguments.bs))
     print(f"torch {torch.__version__}")
     for name in arguments.models:
-        print(f"\n{name}, batch {arguments.bs}", flush=True)
-        rows: list[list[str]] = []
+        print(f"\n{name}, batch {arguments.bs}", *markdown.table(HEADINGS, []), sep="\n", flush=True)
         longest: list[list[str]] = []
-        for way, (policy, options) in ways(arguments.bs).items():
-            known = {key: value for key, value in options.items() if hasattr(config, key)}
-            if known != options:
-                print(f"{way}: this torch has no {', '.join(options.keys() - known.keys())}")
-                continue
-            found, code = swept(name, arguments.device, arguments.bs, policy, options)
-            rows.append(row(way, found, code))
+        for way, settings in ways(arguments.bs).items():
+            found, code = swept(name, arguments.device, arguments.bs, settings)
+            print(markdown.table(HEADINGS, [row(way, found, code)])[-1], flush=True)
             if arguments.code:
                 arguments.code.mkdir(parents=True, exist_ok=True)
                 (arguments.code / f"{name}, {way}.py").write_text(code)
             if way == "unbacked":
-                longest = kernels(found, "alone", EAGER_VARIANT) + kernels(found, way, CANDIDATE_VARIANT)
-        print("\n".join(markdown.table(("how", "a step", "device's work", "kernels", "with 64 bits"), rows)))
-        print("\n".join(markdown.table(("network", "time a step", "calls a step", "kernel"), longest)), flush=True)
+                longest = longest_of(found, "alone", EAGER_VARIANT) + longest_of(found, way, CANDIDATE_VARIANT)
+        print("", *markdown.table(("network", "time a step", "calls a step", "kernel"), longest), sep="\n", flush=True)
 
 
 if __name__ == "__main__":
