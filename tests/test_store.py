@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from examples import CASE, INDUCTOR, compared, manifest, measured, record
-from torchzoo.record import Failed, FailureKind, Skipped
+from kept_runs import against_eager
+from torchzoo.record import Block, Failed, FailureKind, Measured, Skipped
 from torchzoo.settings import Stage
 from torchzoo.store import RunStore, StoreError, append_line, read_run, write_whole
 
@@ -163,6 +164,19 @@ def test_a_result_that_could_not_be_read_again_is_a_failure_with_the_reason(
     assert read_run(tmp_path).records == (kept,)
     assert isinstance(kept.outcome, Failed)
     assert kept.outcome.message == f"the result can't be kept: {why}"
+
+
+@pytest.mark.parametrize(
+    ("order", "is_kept"),
+    [("ABBA", True), ("BAAB", True), ("ABBA BAAB BA", True), ("ABB", False), ("ABAB", False), ("ABBA ABAB", False)],
+)
+def test_the_blocks_of_a_candidate_are_in_turns_with_eagers(tmp_path: Path, order: str, *, is_kept: bool) -> None:
+    names = {"A": "eager", "B": "candidate"}
+    blocks = tuple(Block(names[letter], (1.0,)) for letter in order.replace(" ", ""))
+    with RunStore(tmp_path) as store:
+        store.begin(manifest())
+        kept = store.append(record(against_eager(2.0, blocks=blocks), backend=INDUCTOR))
+    assert isinstance(kept.outcome, Measured) == is_kept
 
 
 def test_a_run_that_could_not_be_read_again_does_not_begin(tmp_path: Path) -> None:

@@ -101,14 +101,15 @@ def _check_times(*times: str) -> None:
 
 
 def _check_measured(record: Record, measured: Measured) -> None:
-    """The variants are those of the case, and their blocks stand as they were timed: A A A, or A B B A."""
-    turns = [EAGER_VARIANT]
-    if record.case.backend != EAGER:
-        turns = [EAGER_VARIANT, CANDIDATE_VARIANT, CANDIDATE_VARIANT, EAGER_VARIANT]
-    if set(measured.variants) != set(turns):
+    """The variants are those of the case, and their blocks stand as they were timed: A A A, or A B B A, B A A B."""
+    a, b = EAGER_VARIANT, CANDIDATE_VARIANT
+    rounds = [(a,)] if record.case.backend == EAGER else [(a, b, b, a), (b, a, a, b)]
+    if set(measured.variants) != set(rounds[0]):
         raise DecodeError(f"its variants are not those of a case with the backend {record.case.backend}")
-    named = [block.variant for block in measured.blocks]
-    if len(named) < len(turns) or any(name != turns[place % len(turns)] for place, name in enumerate(named)):
+    named, length = tuple(block.variant for block in measured.blocks), len(rounds[0])
+    if len(named) < length or not all(
+        any(named[at : at + length] == one[: len(named) - at] for one in rounds) for at in range(0, len(named), length)
+    ):
         raise DecodeError("its blocks are not in turns")
     if record.case.batch_size is None:
         raise DecodeError("it was measured without a batch size")

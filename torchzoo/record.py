@@ -270,7 +270,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
-    """Raw results of a case. `blocks` are in the order they ran: A A A for eager alone, A B B A with a candidate."""
+    """Raw results of a case. `blocks` are in the order they ran: A A A for eager alone, A B B A or B A A B."""
 
     blocks: tuple[Block, ...]
     stop_reason: StopReason

@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from torchzoo.record import BackToBack, Block, Breakdown, Energy
+from torchzoo.record import EAGER_VARIANT, BackToBack, Block, Breakdown, Energy
 
 #: The confidence that an interval is computed for. A pass computes its interval again and again, and stops when it is
 #: narrow. This costs up to 2% of the coverage (`tests/measure/test_measure.py` simulates it), so 95% are left.
@@ -96,14 +96,19 @@ def latency_s(blocks: Iterable[Block], variant: str) -> Estimate:
 
 
 def quad_ratios(blocks: Sequence[Block]) -> list[float]:
-    """Eager time over candidate time in each A B B A quad. An unfinished quad at the end is left out.
+    """Eager time over candidate time in each quad, A B B A or B A A B. An unfinished one at the end is left out.
 
     A quad's ratio is (A1 + A2) / (B1 + B2). A drift that is linear over the quad cancels.
     """
     ratios = []
     for start in range(0, len(blocks) - 3, 4):
-        a1, b1, b2, a2 = (fmean(block.samples_s) for block in blocks[start : start + 4])
-        ratios.append((a1 + a2) / (b1 + b2))
+        eager_s = candidate_s = 0.0
+        for block in blocks[start : start + 4]:
+            if block.variant == EAGER_VARIANT:
+                eager_s += fmean(block.samples_s)
+            else:
+                candidate_s += fmean(block.samples_s)
+        ratios.append(eager_s / candidate_s)
     return ratios
 
 

@@ -1,9 +1,11 @@
-"""Latency, as synchronised steps in blocks of eager and candidate in turns (A B B A); and throughput."""
+"""Latency, as synchronised steps in blocks of eager and candidate in turns (A B B A, B A A B); and throughput."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -137,10 +139,29 @@ class _Round:
     is_slow: bool  # the host was
     took_s: float
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether its steps would notice a pause."""
-        return self.blocks[0].samples_s[-1] < QUICK_S
+
+def _those_that_notice_a_pause(variants: Sequence[Variant], blocks: Sequence[Block]) -> list[Variant]:
+    """The variants whose steps are quick, by the blocks of a round."""
+    quickest_s = {block.variant: math.inf for block in blocks}
+    for block in blocks:
+        quickest_s[block.variant] = min(quickest_s[block.variant], *block.samples_s)
+    return [variant for variant in variants if quickest_s[variant.name] < QUICK_S]
+
+
+def _rounds_of(variants: Sequence[Variant], *, has_slow_steps: bool) -> Iterator[Sequence[Variant]]:
+    """The variants of the blocks of one round, and of the next, and so on.
+
+    Chance decides which of two variants is first and last in a round. A step may wait every so many steps, as for a
+    data loader. In rounds that are all alike such waits could meet one variant alone. The seed is fixed: each process
+    has the same orders, and so has each rank.
+    """
+    source = random.Random(0)  # noqa: S311  no secret
+    while True:
+        if len(variants) == 1:
+            yield (variants[0],) * (1 if has_slow_steps else 4)
+            continue
+        a, b = variants
+        yield (a, b, b, a) if source.random() >= 0.5 else (b, a, a, b)
 
 
 def measure_latency(
@@ -152,14 +173,15 @@ def measure_latency(
     steps_per_block: dict[str, int],
     collect: Callable[[], object] = gc.collect,
 ) -> Latency:
-    """Time blocks of one variant (A A A A ...) or of two (A B B A  A B B A ...) until the stopping rule ends the pass.
+    """Time blocks of one variant (A A A A ...) or of two (A B B A  B A A B ...) until the stopping rule ends the pass.
 
     A block is as many steps of a variant as `steps_per_block` says, so that each variant gets about the same time. A
-    round is four blocks (one, if a variant alone has slow steps). There is at least one round, whatever the time limit.
-    Every half second there is a pause after a round: garbage is collected (`collect`), and the rule is asked. A quick
-    step takes longer after a pause, and the next block is always eager's. So one more step is taken first, and not
-    timed. The rule is asked only when there is a fifth more to judge by than the last time: each time it is asked,
-    values that are close by luck can end the pass too early.
+    round is four blocks (one, if a variant alone has slow steps). Chance decides which variant is first and last in it.
+    There is at least one round, whatever the time limit. Every half second there is a pause after a round: garbage is
+    collected (`collect`), and the rule is asked. A quick step takes longer after a pause. So where a variant is quick,
+    one more step is taken first, and not timed, whichever variant is first. The rule is asked only when there is a
+    fifth more to judge by than the last time: each time it is asked, values that are close by luck can end the pass too
+    early.
 
     The gate looks at the host after each block, and after a pause. A round in which one of these looks finds it slow is
     set aside whole, the gate waits, steps are taken until they are steady on the cores that it chose, and the round is
@@ -167,22 +189,23 @@ def measure_latency(
     rule favours neither. Rounds that are set aside, and waits, may take as long as the settings' time limit. After that
     all rounds count, those that were set aside too.
     """
-    is_alone = len(variants) == 1
-    is_slow_step = max(steps_per_block.values()) == 1
-    turns = [variants[0]] * (1 if is_slow_step else 4) if is_alone else [variants[i] for i in (0, 1, 1, 0)]
     rounds: list[_Round] = []
+    orders = _rounds_of(variants, has_slow_steps=max(steps_per_block.values()) == 1)
+    quick: list[Variant] = []
     rule = _Rule(variants, steps_per_block, settings)
     lost_s, gave_up, other_steps = 0.0, False, 0
     has_paused, paused = True, clock.now_ns()
     while True:
-        began = clock.now_ns()
-        if has_paused and rounds and rounds[-1].is_quick:
-            turns[0].select()
-            timed_step(turns[0].step, clock)
+        turns, began = next(orders), clock.now_ns()
+        if has_paused and quick:
+            first = turns[0] if turns[0] in quick else quick[0]
+            first.select()
+            timed_step(first.step, clock)
             other_steps += 1
         is_slow = has_paused and gate.is_slow()
         blocks, is_slow = _one_round(turns, clock, gate, steps_per_block, is_slow=is_slow)
         rounds.append(_Round(blocks=blocks, is_slow=is_slow, took_s=(clock.now_ns() - began) / 1e9))
+        quick = quick if len(rounds) > 1 else _those_that_notice_a_pause(variants, blocks)
         if is_slow and not gave_up:
             collect()
             gate.wait(max(0.0, settings.time_limit_s - lost_s))

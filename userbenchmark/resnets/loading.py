@@ -24,8 +24,8 @@ IMAGES = 512  # they stay in memory, encoded, and each is decoded again and agai
 WIDTH, HEIGHT = 500, 375
 QUALITY = 95
 #: timm's default is 4. Workers deliver in turn. Where the loader is slower than the computation, about one batch in
-#: WORKERS is waited for, and the next ones are there. Eager and a candidate take turns of four steps (A B B A): with 4
-#: workers all waits can fall on one of the two. With 5, an odd number, they fall on both equally often.
+#: WORKERS is waited for, and the next ones are there. When turns were always A B B A, with 4 workers all waits could
+#: fall on one of the two. Chance orders the turns now; the number stays, so that runs can be joined.
 WORKERS = 5
 LONGEST_EPOCH = 10**6  # images: the workers never stop to begin a new epoch
 
