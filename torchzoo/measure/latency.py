@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -140,12 +139,10 @@ class _Round:
     took_s: float
 
 
-def _those_that_notice_a_pause(variants: Sequence[Variant], blocks: Sequence[Block]) -> list[Variant]:
-    """The variants whose steps are quick, by the blocks of a round."""
-    quickest_s = {block.variant: math.inf for block in blocks}
-    for block in blocks:
-        quickest_s[block.variant] = min(quickest_s[block.variant], *block.samples_s)
-    return [variant for variant in variants if quickest_s[variant.name] < QUICK_S]
+def _quick_ones(variants: Sequence[Variant], blocks: Sequence[Block]) -> list[Variant]:
+    """The variants whose steps would notice a pause, by the blocks of a round."""
+    quick = {block.variant for block in blocks if min(block.samples_s) < QUICK_S}
+    return [variant for variant in variants if variant.name in quick]
 
 
 def _rounds_of(variants: Sequence[Variant], *, has_slow_steps: bool) -> Iterator[Sequence[Variant]]:
@@ -205,7 +202,7 @@ def measure_latency(
         is_slow = has_paused and gate.is_slow()
         blocks, is_slow = _one_round(turns, clock, gate, steps_per_block, is_slow=is_slow)
         rounds.append(_Round(blocks=blocks, is_slow=is_slow, took_s=(clock.now_ns() - began) / 1e9))
-        quick = quick if len(rounds) > 1 else _those_that_notice_a_pause(variants, blocks)
+        quick = quick if len(rounds) > 1 else _quick_ones(variants, blocks)
         if is_slow and not gave_up:
             collect()
             gate.wait(max(0.0, settings.time_limit_s - lost_s))
