@@ -80,7 +80,8 @@ def shared_bytes_counted(batch_size: int) -> Iterator[None]:
         if isinstance(dep, MemoryDep) and dep.has_unbacked_symbols():
             numel = dep.get_numel()
             known = int(numel.subs(dict.fromkeys(numel.free_symbols, batch_size)))
-            return known * get_dtype_size(graph.get_dtype(dep.name))
+            in_bytes = args[0] if args else kwargs.get("count_bytes", True)
+            return known * get_dtype_size(graph.get_dtype(dep.name)) if in_bytes else known
         return original(graph, dep, *args, **kwargs)
 
     with mock.patch.object(GraphLowering, "get_dep_size_hint", counted):
