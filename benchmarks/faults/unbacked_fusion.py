@@ -5,7 +5,7 @@
 Before it fuses two operations, inductor asks how many bytes they share. For a tensor with an unbacked size it counts
 none, and two operations that share nothing stay apart. Printed is how many operations there are before and after
 fusion, in a linear layer's bias, GELU and layer norm. One operation more is the check of the unbacked size. With
-torch 2.15 a hint (`hint_override`) helps: then the bytes are counted. With torch 2.11, on a GPU, as many kernels remain.
+torch 2.15 a hint (`hint_override`) helps: then the bytes are counted. With torch 2.11 on a GPU it did not help fusion.
 Found by `userbenchmark dynamic_shapes`; `benchmarks/unbacked.py` shows what it costs in whole networks.
 """
 
