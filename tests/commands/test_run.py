@@ -70,8 +70,8 @@ def test_backends_in_both_modes(measured_run: tuple[Path, str]) -> None:
         assert outcome.operator_dtypes.keys() == {"float32"}
         assert outcome.samples_per_step == record.case.batch_size == 4
         if record.case.backend.name == "inductor":
-            turns = [block.variant for block in outcome.blocks]
-            assert turns == ["eager", "candidate", "candidate", "eager"] * (len(turns) // 4)
+            turns = "".join(block.variant[0] for block in outcome.blocks)
+            assert {turns[at : at + 4] for at in range(0, len(turns), 4)} <= {"ecce", "ceec"}
             assert outcome.variants["candidate"].first_step_s > 10 * outcome.variants["eager"].warmup_s[-1]
         for variant in outcome.variants.values():
             assert variant.memory.host_peak_rss_bytes >= variant.memory.host_uss_bytes > 2**20
