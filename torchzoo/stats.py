@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from torchzoo.record import EAGER_VARIANT, BackToBack, Block, Breakdown, Energy
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, BackToBack, Block, Breakdown, Energy
 
 #: The confidence that an interval is computed for. A pass computes its interval again and again, and stops when it is
 #: narrow. This costs up to 2% of the coverage (`tests/measure/test_measure.py` simulates it), so 95% are left.
@@ -102,13 +102,8 @@ def quad_ratios(blocks: Sequence[Block]) -> list[float]:
     """
     ratios = []
     for start in range(0, len(blocks) - 3, 4):
-        eager_s = candidate_s = 0.0
-        for block in blocks[start : start + 4]:
-            if block.variant == EAGER_VARIANT:
-                eager_s += fmean(block.samples_s)
-            else:
-                candidate_s += fmean(block.samples_s)
-        ratios.append(eager_s / candidate_s)
+        quad = blocks[start : start + 4]
+        ratios.append(sum(block_times_s(quad, EAGER_VARIANT)) / sum(block_times_s(quad, CANDIDATE_VARIANT)))
     return ratios
 
 

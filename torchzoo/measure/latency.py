@@ -139,10 +139,13 @@ class _Round:
     took_s: float
 
 
-def _quick_ones(variants: Sequence[Variant], blocks: Sequence[Block]) -> list[Variant]:
-    """The variants whose steps would notice a pause, by the blocks of a round."""
+def _quick_ones(turns: Sequence[Variant], blocks: Sequence[Block]) -> list[Variant]:
+    """Those of a round's variants whose steps would notice a pause, by the blocks of the first round.
+
+    Always by the same round: if the last steps decided, a wait in one of them would move the next one.
+    """
     quick = {block.variant for block in blocks if min(block.samples_s) < QUICK_S}
-    return [variant for variant in variants if variant.name in quick]
+    return [variant for variant in turns if variant.name in quick]
 
 
 def _rounds_of(variants: Sequence[Variant], *, has_slow_steps: bool) -> Iterator[Sequence[Variant]]:
@@ -188,21 +191,18 @@ def measure_latency(
     """
     rounds: list[_Round] = []
     orders = _rounds_of(variants, has_slow_steps=max(steps_per_block.values()) == 1)
-    quick: list[Variant] = []
     rule = _Rule(variants, steps_per_block, settings)
     lost_s, gave_up, other_steps = 0.0, False, 0
     has_paused, paused = True, clock.now_ns()
     while True:
         turns, began = next(orders), clock.now_ns()
-        if has_paused and quick:
-            first = turns[0] if turns[0] in quick else quick[0]
-            first.select()
-            timed_step(first.step, clock)
+        if has_paused and rounds and (quick := _quick_ones(turns, rounds[0].blocks)):
+            quick[0].select()
+            timed_step(quick[0].step, clock)
             other_steps += 1
         is_slow = has_paused and gate.is_slow()
         blocks, is_slow = _one_round(turns, clock, gate, steps_per_block, is_slow=is_slow)
         rounds.append(_Round(blocks=blocks, is_slow=is_slow, took_s=(clock.now_ns() - began) / 1e9))
-        quick = quick if len(rounds) > 1 else _quick_ones(variants, blocks)
         if is_slow and not gave_up:
             collect()
             gate.wait(max(0.0, settings.time_limit_s - lost_s))
