@@ -7,7 +7,7 @@ same size alone. Inductor does not know how large such a size is. So it computes
 guess a size, to choose blocks, it takes 8,192. And where it asks how many bytes two operations share, it counts none
 for a tensor with such a size, and does not fuse two operations that share nothing. Here the network is compiled as it
 is, and with each of these said to inductor. Printed are, of each: the time of a step over that of the network compiled
-for this batch alone, in turns A B B A; the same of the device's own work; how many Triton kernels a step launches, and
+for this batch alone, in turns; the same of the device's own work; how many Triton kernels a step launches, and
 how many of them have 64-bit sizes. Then come the kernels that take longest. On a CPU there are no Triton kernels.
 """
 
@@ -31,7 +31,7 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.utils import fresh_cache, get_dtype_size, run_and_get_code
 
 from torchzoo import stats
-from torchzoo.analysis.kernels import busy_s, longest_kernels
+from torchzoo.analysis.kernels import busy_ratio, longest_kernels
 from torchzoo.case import Mode
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.size_sweep import POLICIES, sweep_sizes
@@ -115,11 +115,11 @@ def row(way: str, found: SizeResult, code: str) -> list[str]:
     launched = re.findall(r"^\s+(triton_\w+)\.run\(", code, re.MULTILINE)
     kernels = re.findall(r"triton_meta=\{'signature': \{([^}]*)\}.*\n.*'kernel_name': '(\w+)'", code)
     wide = {name for signature, name in kernels if "numel': 'i64'" in signature}
-    own, alone = (busy_s(found.breakdowns.get(name)) for name in (CANDIDATE_VARIANT, EAGER_VARIANT))
+    work = busy_ratio(found.breakdowns.get(CANDIDATE_VARIANT), found.breakdowns.get(EAGER_VARIANT))
     return [
         way,
         units.speedup(stats.inverse(stats.speedup(found.blocks))) if found.blocks else found.problem,
-        units.speedup(stats.quotient(own, alone)) if own and alone else "",
+        units.speedup(work) if work else "",
         str(len(launched)),
         str(sum(name in wide for name in launched)),
     ]

@@ -31,6 +31,14 @@ def busy_s(breakdown: Breakdown | None) -> stats.Estimate | None:
     return stats.median_estimate([step.active_s + step.movement_s + step.communication_s for step in breakdown.steps])
 
 
+def busy_ratio(breakdown: Breakdown | None, other: Breakdown | None) -> stats.Estimate | None:
+    """How long the device works in a step, over the same of another one; None if it is not known."""
+    own_s, other_s = busy_s(breakdown), busy_s(other)
+    if own_s is None or other_s is None or min(own_s.low, other_s.low) <= 0:
+        return None
+    return stats.quotient(own_s, other_s)
+
+
 def longest_kernels(breakdown: Breakdown, most: int) -> list[KernelShare]:
     """Those that took longest, at most so many; none without profiled steps."""
     if not breakdown.steps:

@@ -4,7 +4,7 @@ A network is compiled once and meets one size after another: the batches B, 2 B,
 also the lengths T, T / 2, 3 T / 4 and T / 2 - 1. `static` is compiled anew for each size (`dynamic=False`). `automatic`
 is torch.compile's default: a size that changes becomes a variable. `mark_dynamic` and `mark_unbacked` say so before,
 for all dimensions of the networks' inputs that differ between these sizes. Each of the four has a process of its own,
-with empty caches. Afterwards each size is timed in turns (A B B A) beside the same network compiled for it alone; what
+with empty caches. Afterwards each size is timed in turns beside the same network compiled for it alone; what
 is compiled for that is kept for the other three processes.
 Last, each size is profiled with both: how long the device works, and with which kernels.
 With `--devices`, processes of several cases run at once, each with a device and cores of its own.
@@ -20,7 +20,7 @@ from statistics import median
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.kernels import busy_s, longest_kernels
+from torchzoo.analysis.kernels import busy_ratio, longest_kernels
 from torchzoo.analysis.means import geomean
 from torchzoo.case import Backend, Case, Domain, Mode
 from torchzoo.errors import UsageError
@@ -257,10 +257,7 @@ def _case(some: Sequence[Swept]) -> Table:
 
 def device_ratio(one: SizeResult) -> stats.Estimate | None:
     """How long the device works in a step, over the same of a network compiled for this size alone; None: unknown."""
-    own_s, alone_s = (busy_s(one.breakdowns.get(name)) for name in (CANDIDATE_VARIANT, EAGER_VARIANT))
-    if own_s is None or alone_s is None or min(own_s.low, alone_s.low) <= 0:
-        return None
-    return stats.quotient(own_s, alone_s)
+    return busy_ratio(one.breakdowns.get(CANDIDATE_VARIANT), one.breakdowns.get(EAGER_VARIANT))
 
 
 def _work(some: Sequence[Swept]) -> Table | None:
