@@ -2,7 +2,7 @@
 
     python benchmarks/same_step.py [MODEL ...] [-d cpu|cuda] [-t MODE] [--processes N]
 
-Eager's step stands on both sides, in turns A B B A as in a run. What one side alone pays for shows up, such as work of
+Eager's step stands on both sides, in turns as in a run. What one side alone pays for shows up, such as work of
 the harness between the rounds. Each speedup is of a process of its own. Printed are the step's time, and the
 geometric mean of the speedups with its interval over the processes. `verdicts.py` asks whether the interval of one
 process holds 1.

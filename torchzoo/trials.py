@@ -125,7 +125,7 @@ class SizeResult(msgspec.Struct, frozen=True, kw_only=True):
     graphs: Count = 0  # that were compiled at this size, the first size's included
     recompilations: tuple[Recompilation, ...] = ()
     compile_s: Seconds = 0.0  # wall time inside Dynamo and its backend
-    blocks: tuple[Block, ...] = ()  # A B B A: A is compiled for this size alone, B as the variant says
+    blocks: tuple[Block, ...] = ()  # in turns: A is compiled for this size alone, B as the variant says
     breakdowns: dict[str, Breakdown] = {}  # of both, by the names that their blocks have; profiled after all timing
 
 

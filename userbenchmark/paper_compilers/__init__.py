@@ -28,7 +28,7 @@ from torchzoo.userbenchmark import Choice, by_domain, by_domain_and_mode, counte
 READING = """## How to read it, and where it can mislead
 
 T is 1 / speedup, as in every report. Eager and the candidate take turns in one process, and the speedup is the median
-of the ratios of the quads (A B B A). Its interval holds at 95%, or at what stands behind it where there are few quads.
+of the ratios of the quads (4 blocks). Its interval holds at 95%, or at what stands behind it where there are few quads.
 The interval of a mean is Student's t over models. CM and GM of a model
 have no interval: a peak is one number, and it may be another one in a second run.
 

@@ -104,7 +104,7 @@ by foreach instead of a kernel each, and in hf_Reformer the square root on the h
 time over that with foreach, over the same with kernels, which two processes measured. So its interval is wider, and
 holds at 90%. Gradients set to None, the newer default, are no part of it.
 
-A model needs six quads (A B B A) to be decided: fewer can't give 95%. The models that gain, and those that lose, are
+A model needs six quads (4 blocks) to be decided: fewer can't give 95%. The models that gain, and those that lose, are
 counted of the decided ones; the mean over all has the others, too. The largest speedup is that of a decided model whose
 interval is above 1, where there is one. *Networks kept on the device* is the paper's finding about pig2, applied to the
 evaluation of each model: it says what any model would lose if they were moved. The mean over the models that gain is of

@@ -107,8 +107,8 @@ def _method(data: ReportData) -> list[str]:
         f"Software: {software(*(run.manifest for run in data.runs))}.",
         "Latency: wall time of one step, the device synchronised before and after. The median of blocks of about "
         "20 ms, with an interval from order statistics.",
-        "Speedup: eager time over candidate time. Both take turns (A B B A) in one process, and the speedup is the "
-        "median of the paired ratios.",
+        "Speedup: eager time over candidate time. Both take turns (A B B A, B A A B) in one process, and the speedup "
+        "is the median of the paired ratios.",
         "Throughput: many steps with one synchronisation at the end.",
     ]
     for run in data.runs:
