@@ -38,9 +38,9 @@ def test_a_share_differs_in_points_and_says_whether_it_is_in_our_interval() -> N
         "50 %",
         "52.0 % [49.0, 55.0]; 8 models",
         "+2.0 points, in the interval",
-        "not known yet",
+        "no sure difference",
     ]
-    assert shown["eval"][2] == "+32.0 points"
+    assert shown["eval"][2:] == ["+32.0 points", "not known yet"]
 
 
 def test_an_interval_that_holds_at_nothing_is_not_shown() -> None:
@@ -73,6 +73,12 @@ def test_a_reason_stands_at_its_figure_with_its_evidence() -> None:
     assert shown["eval"][3] == "not known yet"
 
 
+def test_a_reason_may_stand_at_several_figures() -> None:
+    reason = Reason(table="Table 1", figure="train", also=("eval",), reason="the batch is larger", evidence="runs/b")
+    shown = lines([row(), row(figure="eval")], reason)
+    assert shown["train"][3] == shown["eval"][3] == "the batch is larger (runs/b)"
+
+
 def test_data_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(BesideError, match="which is no table"):
         lines([row(table="Table 3")])
@@ -80,6 +86,11 @@ def test_data_that_do_not_fit_together_are_refused() -> None:
         lines([row(figure="x", beside="nothing")])
     with pytest.raises(BesideError, match="there is no such figure"):
         lines([row()], Reason(table="Table 1", figure="trian", reason="a", evidence="b"))
+    with pytest.raises(BesideError, match="'evla' in 'Table 1', and there is no such figure"):
+        lines([row()], Reason(table="Table 1", figure="train", also=("evla",), reason="a", evidence="b"))
+    again = Reason(table="Table 1", figure="train", reason="a", evidence="b")
+    with pytest.raises(BesideError, match="two reasons are about 'train' in 'Table 1'"):
+        lines([row()], again, again)
 
 
 def test_small_and_negative_figures_keep_three_digits() -> None:

@@ -16,6 +16,8 @@ Key = tuple[str, str]
 
 PERCENT, MODELS = "%", "models"
 NOT_KNOWN = "not known yet"
+NOT_SURE = "no sure difference"
+IN_THE_INTERVAL = "in the interval"
 
 
 class BesideError(TorchzooError):
@@ -62,12 +64,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a figure differs, as a measurement has found it."""
+    """Why a figure differs, as a measurement has found it; `also` names others of its table with the same reason."""
 
     table: str
     figure: str
+    also: tuple[str, ...] = ()
     reason: str
     evidence: str  # what was measured: a command, a run, a document
+
+    @property
+    def keys(self) -> list[Key]:
+        return [(self.table, figure) for figure in (self.figure, *self.also)]
 
 
 def exactly(value: float) -> Estimate:
@@ -103,10 +110,14 @@ def tables(published: Published, rows: Sequence[Row], reasons: Sequence[Reason])
             raise BesideError(f"'{row.figure}' stands beside '{row.beside}', which is not in '{row.table}'")
     shown = {name: [*_of(name, rows), *_without_a_row(name, table, rows)] for name, table in published.tables.items()}
     known = {(row.table, row.figure) for some in shown.values() for row in some}
+    why: dict[Key, str] = {}
     for reason in reasons:
-        if (reason.table, reason.figure) not in known:
-            raise BesideError(f"a reason is about '{reason.figure}' in '{reason.table}', and there is no such figure")
-    why = {(reason.table, reason.figure): f"{reason.reason} ({reason.evidence})" for reason in reasons}
+        for table_name, figure in reason.keys:
+            if (table_name, figure) not in known:
+                raise BesideError(f"a reason is about '{figure}' in '{table_name}', and there is no such figure")
+            if (table_name, figure) in why:
+                raise BesideError(f"two reasons are about '{figure}' in '{table_name}': keep one")
+            why[table_name, figure] = f"{reason.reason} ({reason.evidence})"
     headings = ("", "published", "measured", "difference", "the reason, if it was measured")
     lines = []
     for name, table in published.tables.items():
@@ -132,7 +143,8 @@ def _without_a_row(name: str, table: PublishedTable, rows: Sequence[Row]) -> lis
 def _cells(row: Row, table: PublishedTable, why: Mapping[Key, str]) -> list[str]:
     there = table.figures.get(row.beside or row.figure)
     difference = "" if there is None or row.measured is None else _difference(there, row.measured, table.unit)
-    reason = why.get((row.table, row.figure), NOT_KNOWN if difference else "")
+    unexplained = NOT_SURE if IN_THE_INTERVAL in difference else NOT_KNOWN if difference else ""
+    reason = why.get((row.table, row.figure), unexplained)
     return [row.figure, _there(there, table.unit), _here(row, table.unit), difference, reason]
 
 
@@ -165,7 +177,7 @@ def _difference(there: float | tuple[float, float], here: Estimate, unit: str) -
     else:
         text = f"{here.value / value:.2f} of the published" if value else ""
     has_interval = here.count > 1 and here.confidence > 0
-    return f"{text}, in the interval" if has_interval and not here.excludes(value) else text
+    return f"{text}, {IN_THE_INTERVAL}" if has_interval and not here.excludes(value) else text
 
 
 def _digits(value: float) -> str:

@@ -48,8 +48,9 @@ of the two means in place of a median of pairs. The interval of the ratio holds 
 
 Eager and the backend share the loader. If it is the limit, each would take the same time alone. In turns the means
 still differ by the difference of the computations: the loader goes on while the slower one computes, and the other one
-waits less. (A simulation of five workers and turns of A B B A found this: for computations of 30 and 20 ms, 165 and 155
-ms in turns, and 160 ms for either alone.) So the ratio of the means does not tell how long an epoch would take.
+waits less. (A simulation of five workers, with the order of turns by chance, found this: for computations of 30 and 20
+ms, 162 and 151 ms in turns, and 160 ms for either alone.) So the ratio of the means does not tell how long an epoch
+would take.
 """
 
 
