@@ -151,17 +151,19 @@ def _quick_ones(turns: Sequence[Variant], blocks: Sequence[Block]) -> list[Varia
 def _rounds_of(variants: Sequence[Variant], *, has_slow_steps: bool) -> Iterator[Sequence[Variant]]:
     """The variants of the blocks of one round, and of the next, and so on.
 
-    Chance decides which of two variants is first and last in a round. A step may wait every so many steps, as for a
-    data loader. In rounds that are all alike such waits could meet one variant alone. The seed is fixed: each process
-    has the same orders, and so has each rank.
+    Of two rounds one is A B B A and the other B A A B; chance decides which comes first. A step may wait every so many
+    steps, as for a data loader. In rounds that are all alike such waits could meet one variant alone. The seed is fixed:
+    each process has the same orders, and so has each rank.
     """
+    if len(variants) == 1:
+        while True:
+            yield (variants[0],) * (1 if has_slow_steps else 4)
+    a, b = variants
+    orders = [(a, b, b, a), (b, a, a, b)]
     source = random.Random(0)  # noqa: S311  no secret
     while True:
-        if len(variants) == 1:
-            yield (variants[0],) * (1 if has_slow_steps else 4)
-            continue
-        a, b = variants
-        yield (a, b, b, a) if source.random() >= 0.5 else (b, a, a, b)
+        source.shuffle(orders)
+        yield from orders
 
 
 def measure_latency(
@@ -176,7 +178,7 @@ def measure_latency(
     """Time blocks of one variant (A A A A ...) or of two (A B B A  B A A B ...) until the stopping rule ends the pass.
 
     A block is as many steps of a variant as `steps_per_block` says, so that each variant gets about the same time. A
-    round is four blocks (one, if a variant alone has slow steps). Chance decides which variant is first and last in it.
+    round is four blocks (one, if a variant alone has slow steps). Which variant is first and last in it: `_rounds_of`.
     There is at least one round, whatever the time limit. Every half second there is a pause after a round: garbage is
     collected (`collect`), and the rule is asked. A quick step takes longer after a pause. So where a variant is quick,
     one more step is taken first, and not timed, whichever variant is first. The rule is asked only when there is a
