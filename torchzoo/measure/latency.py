@@ -152,8 +152,8 @@ def _rounds_of(variants: Sequence[Variant], *, has_slow_steps: bool) -> Iterator
     """The variants of the blocks of one round, and of the next, and so on.
 
     Of two rounds one is A B B A and the other B A A B; chance decides which comes first. A step may wait every so many
-    steps, as for a data loader. In rounds that are all alike such waits could meet one variant alone. The seed is fixed:
-    each process has the same orders, and so has each rank.
+    steps, as for a data loader. In rounds that are all alike such waits could meet one variant alone. The seed is
+    fixed: each process has the same orders, and so has each rank.
     """
     if len(variants) == 1:
         while True:
