@@ -178,7 +178,7 @@ def measure_latency(
     """Time blocks of one variant (A A A A ...) or of two (A B B A  B A A B ...) until the stopping rule ends the pass.
 
     A block is as many steps of a variant as `steps_per_block` says, so that each variant gets about the same time. A
-    round is four blocks (one, if a variant alone has slow steps). Which variant is first and last in it: `_rounds_of`.
+    round is four blocks (one, if a variant alone has slow steps). `_rounds_of` says which is first and last.
     There is at least one round, whatever the time limit. Every half second there is a pause after a round: garbage is
     collected (`collect`), and the rule is asked. A quick step takes longer after a pause. So where a variant is quick,
     one more step is taken first, and not timed, whichever variant is first. The rule is asked only when there is a
