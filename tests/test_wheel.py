@@ -41,7 +41,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     call(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder), folder=ROOT)
     (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2, of Debian 12, has none
+        archive.extractall(folder)
     unpacked = folder / sdist.name.removesuffix(".tar.gz")
     call(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), folder=unpacked)
     (wheel,) = folder.glob("*.whl")
