@@ -98,6 +98,7 @@ def test_only_what_is_behind_dynamo_has_counts_of_its_compilation(measured_run: 
             assert counts.graphs == 1
 
 
+@pytest.mark.slow
 def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path, measured_run: tuple[Path, str]) -> None:
     """Two models of the same code compile the same graph: a shared cache gives the second what the first left there."""
     for name in ("tiny", "twin"):

@@ -116,7 +116,7 @@ def test_what_happens_every_so_many_steps_meets_both_variants_alike(every: int) 
     """
     clock, taken = FakeClock(), itertools.count()
     variants = [clock.variant(name, lambda: 0.03 + 0.5 * (next(taken) % every == 0)) for name in ("eager", "candidate")]
-    settings = msgspec.structs.replace(SETTINGS, min_samples=2000, time_limit_s=2000.0)
+    settings = msgspec.structs.replace(SETTINGS, min_samples=1000, time_limit_s=400.0)
     blocks, _ = measure(variants, clock, settings, steps_per_block=EACH_ONE)
     waits = Counter(block.variant for block in blocks if block.samples_s[0] > 0.5)
     most = 1 if every in {2, 4, 5} else 3 * waits.total() ** 0.5

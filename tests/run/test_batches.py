@@ -121,6 +121,7 @@ def test_what_tune_batch_finds_is_what_a_run_takes(tmp_path: Path) -> None:
     assert sizes == {"train": 4, "eval": 8}
 
 
+@pytest.mark.slow
 def test_bs_auto_measures_at_the_batch_found_and_keeps_what_it_was_found_from(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "paused", UP_TO_8)
     make_folder(tmp_path / "zoo", "too_large", UP_TO_8, AT_3)
