@@ -244,10 +244,11 @@ class _Rule:
     def reason(self, blocks: Sequence[Block], elapsed_s: float) -> StopReason | None:
         """Why the pass is over after these blocks. None: it is not."""
         is_alone = len(self._variants) == 1
-        values = stats.block_times_s(blocks, self._variants[0].name) if is_alone else stats.quad_ratios(blocks)
-        if len(values) < self._next_look and elapsed_s < self._settings.time_limit_s:
+        count = len(blocks) if is_alone else len(blocks) // 4
+        if count < self._next_look and elapsed_s < self._settings.time_limit_s:
             return None
-        self._next_look = int(1.2 * len(values)) + 1
+        self._next_look = int(1.2 * count) + 1
+        values = stats.block_times_s(blocks, self._variants[0].name) if is_alone else stats.quad_ratios(blocks)
         samples = len(blocks) // len(self._variants) * self._least_steps
         return stop_reason(values, samples=samples, elapsed_s=elapsed_s, settings=self._settings)
 

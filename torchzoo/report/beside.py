@@ -17,7 +17,6 @@ Key = tuple[str, str]
 PERCENT, MODELS = "%", "models"
 NOT_KNOWN = "not known yet"
 NOT_SURE = "no sure difference"
-IN_THE_INTERVAL = "in the interval"
 
 
 class BesideError(TorchzooError):
@@ -142,8 +141,12 @@ def _without_a_row(name: str, table: PublishedTable, rows: Sequence[Row]) -> lis
 
 def _cells(row: Row, table: PublishedTable, why: Mapping[Key, str]) -> list[str]:
     there = table.figures.get(row.beside or row.figure)
-    difference = "" if there is None or row.measured is None else _difference(there, row.measured, table.unit)
-    unexplained = NOT_SURE if IN_THE_INTERVAL in difference else NOT_KNOWN if difference else ""
+    difference = unexplained = ""
+    if there is not None and row.measured is not None:
+        value = there[0] if isinstance(there, tuple) else there
+        is_sure = not _has_in_its_interval(row.measured, value)
+        difference = _difference(value, row.measured, table.unit) + ("" if is_sure else ", in the interval")
+        unexplained = "" if not difference else NOT_KNOWN if is_sure else NOT_SURE
     reason = why.get((row.table, row.figure), unexplained)
     return [row.figure, _there(there, table.unit), _here(row, table.unit), difference, reason]
 
@@ -169,15 +172,15 @@ def _here(row: Row, unit: str) -> str:
     return f"{text}; {row.note}" if row.note else text
 
 
-def _difference(there: float | tuple[float, float], here: Estimate, unit: str) -> str:
-    """In points for shares, as a ratio for all else; and whether the published figure is in our interval."""
-    value = there[0] if isinstance(there, tuple) else there
+def _difference(there: float, here: Estimate, unit: str) -> str:
+    """In points for shares, as a ratio for all else."""
     if unit == PERCENT:
-        text = f"{here.value - value:+.1f} points"
-    else:
-        text = f"{here.value / value:.2f} of the published" if value else ""
-    has_interval = here.count > 1 and here.confidence > 0
-    return f"{text}, {IN_THE_INTERVAL}" if has_interval and not here.excludes(value) else text
+        return f"{here.value - there:+.1f} points"
+    return f"{here.value / there:.2f} of the published" if there else ""
+
+
+def _has_in_its_interval(here: Estimate, value: float) -> bool:
+    return here.count > 1 and here.confidence > 0 and not here.excludes(value)
 
 
 def _digits(value: float) -> str:
