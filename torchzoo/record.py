@@ -20,6 +20,18 @@ from torchzoo.verdict import Check, CheckStatus
 
 SCHEMA_VERSION = 1
 
+#: A case whose networks ran more than this share of their operators in eager is no measurement of its backend.
+EAGER_SHARE_LIMIT = 0.1
+
+#: A case is no comparison of like with like where the work of its variants differs by more than this share.
+WORK_LIMIT = 0.02
+
+#: Begins the reason of a recompilation that Dynamo refused: from then on the function may run in eager.
+REFUSED = "refused, compiled too often: "
+
+#: Begins the reason of a graph break where Dynamo could not compile a function at all.
+LEFT_WHOLE = "left to Python whole: "
+
 #: The names of a case's variants: the step in eager, and the same step with the case's backend.
 EAGER_VARIANT, CANDIDATE_VARIANT = "eager", "candidate"
 
@@ -114,6 +126,17 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     package_bytes: Count | None = None  # size of AOTInductor's packages, weights included; None for other backends
     load_s: Seconds | None = None  # wall time of loading them
     traced: bool = False  # PyTorch's structured trace was written meanwhile: all times of compiling include that
+    operators_captured: Count | None = None  # calls in all graphs that Dynamo captured (its `calls_captured`)
+
+    @property
+    def refused(self) -> tuple[Recompilation, ...]:
+        """The functions that Dynamo refused to compile again, having reached its limit of recompilations."""
+        return tuple(one for one in self.recompilations if one.reason.startswith(REFUSED))
+
+    @property
+    def functions_left(self) -> int:
+        """How many functions Dynamo left to eager: those that it refused, and those that it could not compile."""
+        return len(self.refused) + sum(one.reason.startswith(LEFT_WHOLE) for one in self.breaks)
 
     @property
     def break_count(self) -> int:
@@ -122,6 +145,18 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
         Records before 2026-11-21 have no places: there it is the sum of Dynamo's own counts.
         """
         return len(self.breaks) or sum(self.graph_breaks.values())
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of one step ran as its label says: operators of the modules that the label compiles, forward only."""
+
+    operators: Count  # that eager calls in these modules; an operator inside another one does not count
+    in_eager: Count  # that the candidate calls in these modules outside of all compiled graphs
+
+    @property
+    def eager_share(self) -> float:
+        """The share of the operators that ran in eager, in [0, 1]."""
+        return min(1.0, self.in_eager / self.operators) if self.operators else 0.0
 
 
 class StepTime(msgspec.Struct, frozen=True, array_like=True):
@@ -192,6 +227,8 @@ class Flops(msgspec.Struct, frozen=True, kw_only=True):
     by_operator: dict[str, dict[str, Count]]  # then by the dtype of its operands: {"aten::mm": {"float32": 1024}}
     without_formula: dict[str, Count] = {}  # calls of operators that compute much but have no formula, by operator
     bytes_moved: Count | None = None  # operands and results of all operators: what unfused kernels read and write
+    product_bytes: Count | None = None  # operands and results of the operators that `by_operator` names
+    attention: dict[str, Count] = {}  # calls of fused attention in the forward pass, by operator and arguments
 
 
 class CommunicationStep(msgspec.Struct, frozen=True, array_like=True):
@@ -227,6 +264,7 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
     device_active_s: Seconds | None = None  # time in which the device works in one step; None on the CPU, or not known
     device_kernels: Count | None = None  # that run in that step; None before 2026-11-25
     compilation: Compilation | None = None
+    coverage: Coverage | None = None  # of a candidate behind Dynamo
     breakdown: Breakdown | None = None
     operator_shapes: OperatorShapes | None = None
     energy: Energy | None = None  # of the devices of all ranks
@@ -298,6 +336,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     stage_seconds: dict[str, Seconds] = {}
     stage_cpu_seconds: dict[str, Seconds] = {}  # CPU time of the worker and of the compilers' processes it started
     flops: Flops | None = None
+    candidate_flops: Flops | None = None  # of the graphs that Dynamo captures for the candidate, before its compiler
+    unequal_work: str = ""  # why the work of the variants may differ, where the model's metadata names a reason
     api: ApiSurface | None = None
     check: Check | None = None
     #: What ended the case after its timing: the pass in which that was, and all after it, are missing.
@@ -315,9 +355,68 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
         return bool(self.late_compilations)
 
     @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why the figures do not stand for what their label says: they are shown, and no mean counts them."""
+        found = [_why_eager(one) for one in self.variants.values()]
+        return tuple(
+            filter(None, [*found, "" if self.unequal_work else _why_unequal(self.flops, self.candidate_flops)])
+        )
+
+    @property
     def is_incorrect(self) -> bool:
         """Whether the results were checked and are wrong. The figures are shown then, but no mean counts them."""
         return self.check is not None and self.check.status is CheckStatus.INCORRECT
+
+
+def _why_eager(result: VariantResult) -> str:
+    """Too large a part of what the label compiles ran in eager: how large, and which function Dynamo refused first."""
+    refused = result.compilation.refused if result.compilation is not None else ()
+    if result.coverage is None:
+        if not refused:
+            return ""
+        share = "an unknown share of its operators"
+    elif result.coverage.eager_share > EAGER_SHARE_LIMIT:
+        share = f"{result.coverage.in_eager:,} of its {result.coverage.operators:,} operators"
+    else:
+        return ""
+    if not refused:
+        return f"{share} ran in eager, outside of all compiled graphs"
+    guard = refused[0].reason.removeprefix(REFUSED).partition(" # ")[0]
+    others = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+    return (
+        f"{share} ran in eager: Dynamo reached its limit of recompilations at {refused[0].place}{others} "
+        f"(the last guard that failed: {guard})"
+    )
+
+
+def _why_unequal(eager: Flops | None, candidate: Flops | None) -> str:
+    """The first figure in which the work of the two variants differs too much."""
+    if eager is None or candidate is None:
+        return ""
+    if eager.attention != candidate.attention:
+        only = [f"{variant} {one}" for variant, one in _attention_of_one(eager, candidate)]
+        return f"the variants call different attention: {'; '.join(only[:2])}"
+    for words, was, now in (
+        ("operations", eager.total, candidate.total),
+        ("bytes of matrix products, convolutions and attention", eager.product_bytes, candidate.product_bytes),
+    ):
+        if was is not None and now is not None and abs(now - was) > WORK_LIMIT * was:
+            return f"the variants do different work: {words} {was:,} in eager, {now:,} in the candidate"
+    return ""
+
+
+def _attention_of_one(eager: Flops, candidate: Flops) -> list[tuple[str, str]]:
+    """The calls of attention that one variant makes more often than the other, with the variant's name."""
+    sides = (
+        (EAGER_VARIANT, eager.attention, candidate.attention),
+        (CANDIDATE_VARIANT, candidate.attention, eager.attention),
+    )
+    return [
+        (name, f"{count - other.get(call, 0)} x {call}")
+        for name, own, other in sides
+        for call, count in own.items()
+        if count > other.get(call, 0)
+    ]
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, tag="checked"):

@@ -245,7 +245,7 @@ def counted(results: Iterable[CaseResult]) -> str:
     """`70 of 77 counted, 6 unsteady, 1 failed`: how many of the cases that could run are in a mean, and why not all."""
     statuses = Counter(result.status for result in results if result.could_run)
     words = [f"{statuses[Status.PASSED]} of {statuses.total()} counted"]
-    others = (Status.UNSTEADY, Status.INCORRECT, Status.FAILED)
+    others = (Status.REFUSED, Status.UNSTEADY, Status.INCORRECT, Status.FAILED)
     return ", ".join([*words, *(f"{statuses[status]} {status}" for status in others if statuses[status])])
 
 

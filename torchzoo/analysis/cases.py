@@ -25,10 +25,15 @@ class Status(enum.StrEnum):
 
     FAILED = "failed"
     INCORRECT = "incorrect"  # measured or checked, and its results are not eager's
+    REFUSED = "refused"  # measured, and its label does not hold: much of it ran in eager, or did other work than eager
     UNSTEADY = "unsteady"  # measured, and compiled again while it was
     PASSED = "passed"
     CHECKED = "checked"  # not found incorrect; nothing was timed
     SKIPPED = "skipped"
+
+
+#: Measured and shown, but not a speedup of the backend: in no mean.
+NO_SPEEDUP = frozenset({Status.REFUSED, Status.UNSTEADY})
 
 
 class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -76,6 +81,8 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return Status.FAILED
         if self.wrong_checks:
             return Status.INCORRECT
+        if any(measured.refusals for measured in self.measured):
+            return Status.REFUSED
         if any(measured.is_unsteady for measured in self.measured):
             return Status.UNSTEADY
         if self.measured:
@@ -151,6 +158,9 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return f"{outcome.kind} in {outcome.stage}: {outcome.message}{repeats}"
         if self.wrong_checks:
             return f"its results are not eager's: {self.wrong_checks[0].reason}"
+        refusals = [one for measured in self.measured for one in measured.refusals]
+        if refusals:
+            return refusals[0]
         late = [one for measured in self.measured for one in measured.late_compilations.values()]
         return unsteady_words(late[0]) if late else ""
 

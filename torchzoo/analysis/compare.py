@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from torchzoo.analysis.cases import CaseResult, Status, case_results
+from torchzoo.analysis.cases import NO_SPEEDUP, CaseResult, Status, case_results
 from torchzoo.analysis.findings import Finding, Metric, Verdict, judge_pairs
 from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, hardware_means, hardware_ratio
 from torchzoo.case import Case
@@ -53,7 +53,7 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     device_ratios: tuple[HardwareRatio, ...] = ()
     device_means: tuple[HardwareMean, ...] = ()
     still_failing: int = 0
-    unsteady: tuple[Case, ...] = ()  # compiled again while one of the runs measured them: they are not compared
+    unsteady: tuple[Case, ...] = ()  # unsteady or refused in one of the runs: they are not compared
     slow_hosts: tuple[int, int] = (0, 0)  # cases of each run during which the host stayed slow, of those in both
     shared_devices: tuple[int, int] = (0, 0)  # and during which the device was used by others, too
 
@@ -104,7 +104,7 @@ def compare_runs(
         raise UsageError(f"{base.path} and {candidate.path} have no case in common: compare runs of the same cases")
     pairs = [(case, *_processes(old[case], new[case], in_turns=in_turns)) for case in common]
     pairs = [(case, was, now) for case, was, now in pairs if was and now]
-    unsteady = tuple(case for case, was, now in pairs if any(one.is_unsteady for one in (*was, *now)))
+    unsteady = tuple(case for case, was, now in pairs if any(one.is_unsteady or one.refusals for one in (*was, *now)))
     wrong = {case for case in common if Status.INCORRECT in (old[case].status, new[case].status)}
     pairs = [pair for pair in pairs if pair[0] not in wrong.union(unsteady)]
     comparison = RunComparison(
@@ -184,7 +184,7 @@ def _processes(old: CaseResult, new: CaseResult, *, in_turns: bool) -> tuple[Seq
 
 
 #: A case that could run, and gave no result to trust.
-BAD = (Status.FAILED, Status.INCORRECT)
+BAD = (Status.FAILED, Status.INCORRECT, Status.REFUSED)
 #: One without anything wrong.
 GOOD = (Status.PASSED, Status.CHECKED)
 
@@ -193,8 +193,8 @@ def _status_text(result: CaseResult) -> str:
     """`failed, timeout in build: took longer than 9 s (in 1 of 5 processes)`."""
     if result.status in GOOD:
         return "measured" if result.measured else "checked"
-    if result.status is Status.UNSTEADY:
-        return f"unsteady: {result.reason}"
+    if result.status in NO_SPEEDUP:
+        return f"{result.status}: {result.reason}"
     if result.status is Status.SKIPPED:
         return f"skipped: {result.reason}"
     count = len(result.failures) + len(result.wrong_checks)

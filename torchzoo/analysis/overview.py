@@ -18,6 +18,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     device_ratios: tuple[DeviceRatio, ...]
     failed: tuple[CaseResult, ...]
     incorrect: tuple[CaseResult, ...]
+    refused: tuple[CaseResult, ...]
     unsteady: tuple[CaseResult, ...]
     skipped: tuple[CaseResult, ...]
 
@@ -34,6 +35,7 @@ def overview(results: Sequence[CaseResult]) -> Overview:
         device_ratios=device_ratios(results),
         failed=of(Status.FAILED),
         incorrect=of(Status.INCORRECT),
+        refused=of(Status.REFUSED),
         unsteady=of(Status.UNSTEADY),
         skipped=of(Status.SKIPPED),
     )

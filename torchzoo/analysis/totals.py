@@ -11,7 +11,7 @@ import msgspec
 
 from torchzoo import stats
 from torchzoo.analysis.bound import Bound
-from torchzoo.analysis.cases import CaseResult, Status
+from torchzoo.analysis.cases import NO_SPEEDUP, CaseResult, Status
 from torchzoo.analysis.means import CaseRatio, at_least_1, case_ratio, geomean_of, inverse
 from torchzoo.case import Case, CompileScope, Domain, MemoryFormat, Mode, Precision
 from torchzoo.stats import Estimate
@@ -165,7 +165,7 @@ def total(axis: str, name: str, results: Sequence[CaseResult], ratios: CaseRatio
     """What one group of cases comes to; `ratios` must hold all of them."""
     candidates = [result for result in results if result.has_candidate and result.is_timed and result.could_run]
     compared = [result for result in candidates if result.passed]
-    steady = [result for result in candidates if result.status is not Status.UNSTEADY]
+    steady = [result for result in candidates if result.status not in NO_SPEEDUP]
     statuses = [result.status for result in results]
     return Total(
         axis=axis,
@@ -203,7 +203,7 @@ class CaseRatios:
             )
         }
         for result in results:
-            if not result.has_candidate or not result.is_timed or result.status is Status.UNSTEADY:
+            if not result.has_candidate or not result.is_timed or result.status in NO_SPEEDUP:
                 continue
             if not result.passed:
                 self._of["speedup_or_1"][id(result)] = ratio_of(result.case, [[1.0]])

@@ -14,7 +14,7 @@ from torchzoo import environment
 from torchzoo.case import EAGER, Case, Mode, Parallel
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
-from torchzoo.measure.compilation import watch_compilation
+from torchzoo.measure.compilation import CompilationWatch, require_eager, watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, loss_scale, why_not_measured
 from torchzoo.measure.gang import Gang, Line
 from torchzoo.measure.global_state import keeping_state
@@ -154,8 +154,10 @@ def _measure_model(
     stages.enter(Stage.WARM_UP)
     clock, gate = gang.clock(DeviceClock(device)), gang.gate()
     patient = gang.clock(PatientClock(device, lambda: lending.waited_s))
+    watch_of_eager = CompilationWatch()
     with refusals_are_skips(case.precision):
         eager = warmed_up(gang, EAGER_VARIANT, patient, settings)
+    require_eager(model, watch_of_eager)
     warm = eager.warm
     finite.require(
         eager.steps, loss_is_finite=warm.result_is_finite, candidate_stepped=False, makes_updates=warm.makes_updates
@@ -214,9 +216,11 @@ def _measure_model(
     lending.take_back()
     for run in runs:
         run.growth = passes.growth_of(run.variant, settings, device, clock, run.step_s)
+        run.coverage = passes.coverage_of(case, eager.variant, run.variant, member.variants[run.variant.name].modules)
     eager.variant.select()
     flops, api = passes.flops_and_api_of(eager.variant.step, settings)
-    return msgspec.structs.replace(figures(), flops=flops, api=api)
+    captured = passes.captured_work_of(gang, model, settings)
+    return msgspec.structs.replace(figures(), flops=flops, candidate_flops=captured, api=api)
 
 
 def _figures(
@@ -241,6 +245,7 @@ def _figures(
         parameters=count_parameters(model),
         operator_dtypes=member.inspection.operator_dtypes,
         precision_flags=flags,
+        unequal_work=next((rule.reason for rule in member.spec.unequal_work if rule.matches(case)), ""),
         host_syncs=member.spec.syncs.get(case.mode) if member.device.type != "cpu" else None,  # the CPU is its own host
         threads=torch.get_num_threads(),
         device_name=environment.device_name(member.device),

@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
+import torch
 from torch._dynamo import utils
 from torch._inductor import config as inductor
 
 from torchzoo import backends
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.aoti import PackagedNetwork
-from torchzoo.case import Case, CompileScope
+from torchzoo.case import Case
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.measure.trace import is_traced
-from torchzoo.record import Compilation, GraphBreak, Recompilation
+from torchzoo.model import Model
+from torchzoo.record import LEFT_WHOLE, REFUSED, Compilation, GraphBreak, Recompilation
 from torchzoo.settings import CacheMode
 
 #: Here inductor and the cudagraphs backend log that a graph runs without a CUDA graph, and why: once for each graph.
@@ -32,9 +34,6 @@ _FRAMES_KEPT = 100_000
 
 #: A longer reason is cut.
 _REASON_CHARACTERS = 300
-
-#: Begins the reason of a recompilation that Dynamo refused: from then on the function runs in Python.
-_REFUSED = "refused, compiled too often: "
 
 
 class CompilationWatch(logging.Handler):
@@ -98,6 +97,7 @@ class CompilationWatch(logging.Handler):
             cudagraph_skip_reasons=tuple(dict.fromkeys(map(_one_line, self._skips))),
             late_graphs=0 if warm_graphs is None else graphs - warm_graphs,
             traced=is_traced(),
+            operators_captured=counters["stats", "calls_captured"],
         )
 
 
@@ -138,25 +138,38 @@ def watch_compilation(waited_s: Callable[[], float] = lambda: 0.0) -> Compilatio
     return watch
 
 
+def require_eager(model: Model, watch: CompilationWatch) -> None:
+    """Require that steps in eager compiled nothing.
+
+    Raises:
+        NotRunnable: the model compiles a part of itself, so that no step of it is in eager.
+    """
+    scripted = [
+        f"{network_name}.{name}".rstrip(".")
+        for network_name, network in model.networks().items()
+        for name, module in network.named_modules()
+        if isinstance(module, torch.jit.ScriptModule)
+    ]
+    if graphs := watch.graphs():
+        what = f"its step calls torch.compile itself ({graphs} graph{'s' * (graphs > 1)} compiled)"
+    elif scripted:
+        what = f"{scripted[0]} is compiled by TorchScript"
+    else:
+        return
+    raise NotRunnable(f"{what}, so that nothing of it runs in eager: leave compiling to --backend")
+
+
 def count_compiled(watch: CompilationWatch, case: Case, cache: CacheMode | None) -> Compilation | None:
     """What the watch has counted for the case's backend; None for a backend that is not behind Dynamo.
 
     Raises:
         LabelNotReached: the backend is behind Dynamo and was not given a single graph.
-        NotRunnable: each block should be compiled, and Dynamo has left some to Python.
     """
     if not backends.info(case.backend.name).uses_dynamo:
         return None
     counts = watch.counts(cache)
     if counts.graphs == 0:
         raise LabelNotReached(f"Dynamo gave {case.backend} nothing to compile: the step would run as eager")
-    refused = [one for one in counts.recompilations if one.reason.startswith(_REFUSED)]
-    if case.compile_scope is CompileScope.BLOCK and refused:
-        guard = refused[0].reason.removeprefix(_REFUSED).partition(" # ")[0]
-        raise NotRunnable(
-            "Dynamo left some of its blocks to Python: it compiles a function only so often, and the blocks differ in "
-            f"more ways ({refused[0].place}: {guard})"
-        )
     return counts
 
 
@@ -204,7 +217,7 @@ def _given_up(frames: Iterable[Any]) -> list[GraphBreak]:
             continue
         filename = getattr(frame, "fail_user_frame_filename", None) or frame.co_filename
         line = getattr(frame, "fail_user_frame_lineno", None) or frame.co_firstlineno
-        reason = f"left to Python whole: {_break_reason(frame.fail_reason or frame.fail_type)}"
+        reason = LEFT_WHOLE + _break_reason(frame.fail_reason or frame.fail_type)
         found.append(GraphBreak(reason=reason, place=_place(filename, line, name)))
     return found
 
@@ -224,7 +237,7 @@ def _recompilations(frames: Iterable[Any]) -> Iterator[Recompilation]:
         text = getattr(frame, "recompile_reason", None)
         if text:
             guard = re.sub(r"^\S+/\d+: ", "", text.strip().splitlines()[0])
-            refused = "" if name is not None else _REFUSED
+            refused = "" if name is not None else REFUSED
             yield Recompilation(place=places.get(number, "?"), reason=_one_line(refused + guard))
 
 

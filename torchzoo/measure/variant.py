@@ -32,6 +32,7 @@ class Variant:
     step: Callable[[], Any]
     select: Callable[[], None]
     packages: tuple[PackagedNetwork, ...] = ()  # of networks that were compiled ahead of time
+    modules: tuple[nn.Module, ...] = ()  # that the case's label compiles; none: the whole step, or nothing
 
 
 def eager_variant(model: Model, step: Callable[[], Any]) -> Variant:
@@ -74,7 +75,7 @@ def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: 
         if not repeated:
             raise NotRunnable("its networks have no repeated blocks, which are what is compiled with this scope")
         by_block = {block: module.compile_block(block, case.backend, case.parallel) for block in repeated}
-        return Variant(name=CANDIDATE_VARIANT, step=step, select=_selecting(model, by_block))
+        return Variant(name=CANDIDATE_VARIANT, step=step, select=_selecting(model, by_block), modules=tuple(by_block))
     if not info.takes_unlike_calls:
         for name, call in calls.items():
             assert call is not None, f"{case.backend} needs the calls that were recorded"
@@ -86,6 +87,7 @@ def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: 
         name=CANDIDATE_VARIANT,
         step=step,
         select=_selecting(model, functions),
+        modules=tuple(functions),
         packages=tuple(compiled for compiled in made.values() if isinstance(compiled, PackagedNetwork)),
     )
 

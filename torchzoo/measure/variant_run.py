@@ -17,7 +17,7 @@ from torchzoo.measure.stages import cpu_time_s
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
 from torchzoo.operators import OperatorShapes
-from torchzoo.record import BackToBack, Breakdown, Compilation, Energy, Growth, Memory, VariantResult
+from torchzoo.record import BackToBack, Breakdown, Compilation, Coverage, Energy, Growth, Memory, VariantResult
 from torchzoo.settings import Settings
 
 
@@ -39,6 +39,7 @@ class VariantRun:
     operator_shapes: OperatorShapes | None = None
     device_work: Callable[[], DeviceWork | None] = lambda: None
     growth: Growth | None = None
+    coverage: Coverage | None = None
     communication: list[Communication] = field(default_factory=list)  # of all ranks, if there are several
     steps: int  # that it has taken before its blocks were timed
     step_s: float  # how long a steady step takes: at first as in the warm-up, then as in its window
@@ -62,6 +63,7 @@ class VariantRun:
             device_active_s=None if work is None else work.active_s,
             device_kernels=None if work is None else work.kernels,
             compilation=self.compilation,
+            coverage=self.coverage,
             breakdown=self.breakdown,
             operator_shapes=self.operator_shapes,
             energy=self.energy,

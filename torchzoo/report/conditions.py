@@ -9,6 +9,7 @@ from torchzoo.store import Run
 
 #: The marks of what may have changed the times of a case, beside what its step does by nature.
 CONDITIONS = (
+    Mark.REFUSED,
     Mark.UNSTEADY,
     Mark.DIFFERENT,
     Mark.BUSY,
@@ -40,5 +41,5 @@ def conditions(run: Run) -> list[str]:
     return [
         *markdown.table(("condition", "cases", "which"), rows),
         "",
-        "Their figures count all the same; only unsteady cases are in no mean.",
+        "Their figures count all the same; only refused and unsteady cases are in no mean.",
     ]

@@ -3,9 +3,9 @@
 The files have the columns of `benchmarks/dynamo`, one for each backend, precision, mode and device. They have the names
 that its `runner.py` gives them (with `torchzoo` as the suite). They hold cases with a candidate.
 - `compilation_latency` is the candidate's first step less a warm step of eager.
-- `calls_captured`, `autograd_captures` and `autograd_compiles` stay empty: torchzoo does not count them. Dynamo's
+- `autograd_captures` and `autograd_compiles` stay empty: torchzoo does not count them. Dynamo's
   counts stay empty for backends that are not behind Dynamo. The readers there (pandas) take empty cells as missing.
-- A failed case has speedup and latency 0 and nothing else. That is how the harness marks a failure
+- A failed or refused case has speedup and latency 0 and nothing else. That is how the harness marks a failure
   (`write_csv_when_exception`), and its `check_perf_csv.py` needs it. A skipped case has no line.
 - If a run holds checks, `..._accuracy.csv` has their status in the words of that harness.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from torchzoo.analysis.cases import CaseResult, case_results
+from torchzoo.analysis.cases import CaseResult, Status, case_results
 from torchzoo.analysis.export_metrics import median_metrics, worst_check
 from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.record import FailureKind
@@ -103,11 +103,11 @@ def _performance(result: CaseResult) -> tuple[Any, ...]:
         "name": result.case.model,
         "batch_size": result.case.batch_size,
     }
-    if result.failures:
+    if result.failures or result.status is Status.REFUSED:
         cells |= {"speedup": 0.0, "abs_latency": 0.0}
     else:
         cells |= median_metrics(result)
-        for name in ("unique_graphs", "graph_breaks", "unique_graph_breaks", "cudagraph_skips"):
+        for name in ("calls_captured", "unique_graphs", "graph_breaks", "unique_graph_breaks", "cudagraph_skips"):
             if name in cells:
                 cells[name] = round(cells[name])
     return tuple(cells.get(name, "") for name in PERFORMANCE)
@@ -121,5 +121,7 @@ def accuracy_status(result: CaseResult) -> str:
     """The worst status of the processes, in the harness's words; empty if there was no reference to judge by."""
     if result.failures:
         return _FAILURES.get(result.failures[0].kind, "fail_to_run")
+    if result.status is Status.REFUSED:
+        return "fail_to_run"
     worst = worst_check(result.checks)
     return "" if worst is None else _STATUSES[worst]

@@ -16,6 +16,7 @@ STATUS_WORDS = {
     Status.PASSED: "measured",
     Status.CHECKED: "checked, and not timed",
     Status.INCORRECT: "measured, and INCORRECT",
+    Status.REFUSED: "measured, and REFUSED: its label does not hold, and it is in no mean",
     Status.UNSTEADY: "measured, and UNSTEADY: it is in no mean",
     Status.FAILED: "FAILED",
     Status.SKIPPED: "skipped",

@@ -158,6 +158,7 @@ def write_markdown_overview(data: ReportData, found: Overview, file: IO[str]) ->
     for title, some in (
         ("Failed", found.failed),
         ("Incorrect", found.incorrect),
+        ("Refused", found.refused),
         ("Unsteady", found.unsteady),
         ("Skipped", found.skipped),
     ):

@@ -29,6 +29,7 @@ class Mark(enum.Enum):
     """A letter that stands for a remark where a case has one line, and what it means. Capitals: doubt the figures."""
 
     INCORRECT = ("W", "WRONG: its results are not eager's, and its speedup is not counted")
+    REFUSED = ("R", "REFUSED: much of it ran in eager, or its variants do different work; it is in no mean")
     UNSTEADY = ("U", "UNSTEADY: compiled again while it was measured; it is in no mean")
     NOT_FINITE = ("N", "the step's result is not finite (NaN or infinity)")
     LEAK = ("L", "its memory leaks")
@@ -45,8 +46,10 @@ class Mark(enum.Enum):
     REDONE = ("h", "the host was slow at times; what it disturbed was timed again")
     SLOW_THROUGHPUT = ("o", "the host stayed slow while the throughput was timed; latency and speedup are timed apart")
     SYNC = ("s", "the step waits for the device by nature")
+    IN_EAGER = ("e", "a part of what its label compiles ran in eager")
     GRAPH_BREAKS = ("b", "graph breaks")
     NO_CUDA_GRAPH = ("g", "CUDA graphs were skipped")
+    OTHER_WORK = ("w", "its variants do different work by nature")
     QUANTIZED = ("q", "some of its layers are quantized, and all else is in bfloat16")
     TRACED = ("r", "what compiling did was traced, and its times of compiling include that")
     INCOMPLETE = ("i", "breakdown, operations, API, or memory without eager are not known in full")
@@ -94,6 +97,7 @@ def _remarks(measured: Measured) -> list[Remark]:
         found.append(Remark(Mark.PUT_BACK, text))
     if measured.host_syncs:
         found.append(Remark(Mark.SYNC, f"its step waits for the device by nature: {measured.host_syncs}"))
+    found += _of_label(measured)
     found += _of_what_came_after(measured)
     found += _of_precision(measured)
     found += _of_check(measured)
@@ -103,6 +107,18 @@ def _remarks(measured: Measured) -> list[Remark]:
         found += [Remark(mark, f"{name}: {text}") for mark, text in _of_variant(result)]
     if measured.api is not None and measured.api.reason:
         found.append(Remark(Mark.INCOMPLETE, f"not all of the API that it uses is known: {measured.api.reason}"))
+    return found
+
+
+def _of_label(measured: Measured) -> list[Remark]:
+    """How far the step is what its label says."""
+    found = [Remark(Mark.REFUSED, f"REFUSED, in no mean: {reason}") for reason in measured.refusals]
+    if measured.unequal_work and measured.candidate_flops is not None:
+        found.append(Remark(Mark.OTHER_WORK, f"its variants do different work: {measured.unequal_work}"))
+    for result in measured.variants.values():
+        if result.coverage is not None and result.coverage.in_eager:
+            share = f"{result.coverage.in_eager:,} of {result.coverage.operators:,} operators ran in eager"
+            found.append(Remark(Mark.IN_EAGER, share))
     return found
 
 

@@ -14,7 +14,7 @@ from torchzoo.case import Domain, Mode, NativeDtype
 from torchzoo.errors import TorchzooError, attempt, unknown, written
 from torchzoo.files import FileError, read_yaml
 from torchzoo.zoo.requirements import parse_requirement
-from torchzoo.zoo.rules import Line, SkipRule, ToleranceRule, known_limits
+from torchzoo.zoo.rules import Line, Rule, SkipRule, ToleranceRule, known_limits
 
 #: The largest batch size, and the most parameters, that a model may declare.
 LARGEST_BATCH, MOST_PARAMETERS = 2**31 - 1, 10**15
@@ -72,6 +72,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     syncs: dict[Mode, Line] = {}  # modes whose step must wait for the device or copy to the host, and why
     unchanged_parameters: dict[str, str] = {}  # globs of `network.parameter` that a train step does not change, and why
     tolerances: tuple[ToleranceRule, ...] = ()
+    unequal_work: tuple[Rule, ...] = ()  # cases in which a compiled step does other work than eager's, and why
     detection_rows: bool = False
     preload: tuple[Line, ...] = ()
     name: str = ""

@@ -9,7 +9,8 @@ In the window in which the case is measured alone, after the timing:
 
 After the window, while other cases may run:
 - growth of memory (the leak check), of each variant;
-- FLOPs, then the API surface, of eager's step;
+- the operators that the candidate left to eager, always where Dynamo is behind the backend;
+- FLOPs, then the API surface, of eager's step; FLOPs of the graphs that Dynamo captured for the candidate;
 - the check, last, on models of its own.
 
 To add a pass, add a module and a function here, a member of `Pass` in `torchzoo/settings.py` (its option of `torchzoo
@@ -28,14 +29,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
+from torchzoo import backends
 from torchzoo.case import Case
 from torchzoo.files import safe_name
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.operators import ApiSurface, OperatorShapes
-from torchzoo.record import Breakdown, Energy, Flops, Growth
+from torchzoo.record import Breakdown, Coverage, Energy, Flops, Growth
 from torchzoo.settings import Pass, Settings
 from torchzoo.verdict import Check
 from torchzoo.zoo.spec import ModelSpec
@@ -114,10 +117,34 @@ def growth_of(
     return measure_growth(variant.step, clock, device, step_s=step_s)
 
 
+def counts_work(settings: Settings) -> bool:
+    """Whether the work of steps is counted: it was asked for, or the check compares that of the variants."""
+    return bool({Pass.FLOPS, Pass.CHECK} & set(settings.passes))
+
+
+def captured_work_of(gang: Gang, model: Model, settings: Settings) -> Flops | None:
+    """The work of the graphs that Dynamo captures for the case's backend; None where it was not asked for."""
+    case = gang.member.case
+    if not counts_work(settings) or gang.size > 1 or not backends.info(case.backend.name).uses_dynamo:
+        return None
+    from torchzoo.measure.passes.flops import count_captured_work
+
+    return count_captured_work(model, model.measured_step, case)
+
+
+def coverage_of(case: Case, eager: Variant, candidate: Variant, modules: Sequence[nn.Module]) -> Coverage | None:
+    """How many operators of the modules that the label compiles ran in eager; None if Dynamo compiles none of them."""
+    if candidate is eager or not backends.info(case.backend.name).uses_dynamo:
+        return None
+    from torchzoo.measure.passes.coverage import measure_coverage
+
+    return measure_coverage(eager, candidate, modules)
+
+
 def flops_and_api_of(step: Callable[[], Any], settings: Settings) -> tuple[Flops | None, ApiSurface | None]:
     """What one step of eager computes, and what it uses of PyTorch. The caller has selected eager."""
     flops, api = None, None
-    if Pass.FLOPS in settings.passes:
+    if counts_work(settings):
         from torchzoo.measure.passes.flops import count_work
 
         flops = count_work(step)

@@ -8,13 +8,18 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 import torch
+import torch._dynamo.config
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchzoo.case import Backend, Case
 from torchzoo.measure.passes.flop_formulas import formulas
 from torchzoo.measure.passes.moved_bytes import moved_bytes
 from torchzoo.measure.quantization import is_quantized_tensor
+from torchzoo.measure.variant import candidate_variant
+from torchzoo.model import Model
 from torchzoo.record import Flops
 from torchzoo.tensors import tensors_in
 
@@ -31,6 +36,12 @@ LIGHT = re.compile(
     r"fftshift|fftfreq|cufft|linalg_(cross|diagonal|vander|norm|vector_norm|_powsum|_?check)|"
     r"conv.*_(stride|padding|dilation|groups|transpose|output_padding)$)"
 )
+
+#: Fused attention, forward.
+ATTENTION = re.compile(r"::_?(scaled_dot_product_\w*attention)(?!\w*backward)")
+
+#: Steps until all graphs of a step are captured; the second may find gradients that the first one made.
+STEPS_TO_COMPILE = 2
 
 #: Libraries whose operators are known. They compute a few operations per element, except those of HEAVY.
 KNOWN_LIBRARIES = frozenset({"aten", "prim", "prims", "profiler", "quantized", "inductor"}) | {
@@ -65,7 +76,25 @@ def count_work(step: Callable[[], Any]) -> Flops:
         by_operator={name: dict(by_dtype) for name, by_dtype in counter.flops.items()},
         without_formula=dict(counter.without_formula),
         bytes_moved=counter.bytes_moved,
+        product_bytes=counter.product_bytes,
+        attention=dict(counter.attention),
     )
+
+
+def count_captured_work(model: Model, step: Callable[[], Any], case: Case) -> Flops:
+    """Count the work of the graphs that Dynamo captures for the case's backend, as `count_work` does for eager.
+
+    The graphs run operator by operator (Dynamo's backend `aot_eager`), so that each is seen: before the case's own
+    compiler fuses, replaces or recomputes anything. What Dynamo left to eager counts as in eager.
+    """
+    shown = msgspec.structs.replace(case, backend=Backend("aot_eager"))
+    # Code that was compiled for the case's own backend counts against the same limit of recompilations.
+    with torch._dynamo.config.patch(recompile_limit=2 * torch._dynamo.config.recompile_limit):
+        variant = candidate_variant(model, step, shown, dict.fromkeys(model.networks()))
+        variant.select()
+        for _ in range(STEPS_TO_COMPILE):
+            variant.step()
+        return count_work(variant.step)
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -81,8 +110,14 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.flops: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.without_formula: Counter[str] = Counter()
-        self.bytes_moved = 0
+        self.bytes_moved = self.product_bytes = 0
+        self.attention: Counter[str] = Counter()
         self._formulas = formulas()
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let Dynamo compile as if nothing were counted; what its graphs execute is counted."""
+        return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -98,12 +133,17 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if taken_apart is not NotImplemented:
                 return taken_apart
         result = func(*args, **kwargs)
-        self._count(packet, args, kwargs, result)
+        is_product = self._count(packet, args, kwargs, result)
         if not is_higher_order:
-            self.bytes_moved += moved_bytes(func, args, kwargs, result)
+            moved = moved_bytes(func, args, kwargs, result)
+            self.bytes_moved += moved
+            self.product_bytes += moved if is_product else 0
+            if ATTENTION.search(func.name()):
+                self.attention[_attention_call(func, args, kwargs)] += 1
         return result
 
-    def _count(self, packet: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _count(self, packet: Any, args: Any, kwargs: Any, result: Any) -> bool:
+        """Add the operator's operations. Returns whether it is one of those that count."""
         name = getattr(packet, "_qualified_op_name", str(packet))
         operations = 0
         if packet in self._formulas:
@@ -115,6 +155,21 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.without_formula[name] += 1
         if operations:
             self.flops[name][_dtype(args)] += operations
+        return bool(operations)
+
+
+def _attention_call(func: Any, args: Any, kwargs: Any) -> str:
+    """The operator of fused attention, and those of its arguments that decide on its work."""
+    given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
+    shapes = {name: "x".join(map(str, given[name].shape)) for name in ("query", "key", "value")}
+    mask = next((given[name] for name in ("attn_mask", "attn_bias") if given.get(name) is not None), None)
+    said = [
+        *(f"{name} {shape}" for name, shape in shapes.items()),
+        "causal" if given.get("is_causal") else "not causal",
+    ]
+    if mask is not None:
+        said.append(f"mask of {str(mask.dtype).removeprefix('torch.')}")
+    return f"{func._schema.name.partition('::')[2].lstrip('_')} ({', '.join(said)})"
 
 
 def _are_distributed(types: Iterable[type]) -> bool:

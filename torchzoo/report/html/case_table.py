@@ -24,7 +24,15 @@ _FILTERS = {
     "outcome": "Outcome",
 }
 #: What can have become of a case, the best first. Few runs only check.
-OUTCOMES = (Status.PASSED, Status.CHECKED, Status.INCORRECT, Status.UNSTEADY, Status.FAILED, Status.SKIPPED)
+OUTCOMES = (
+    Status.PASSED,
+    Status.CHECKED,
+    Status.INCORRECT,
+    Status.REFUSED,
+    Status.UNSTEADY,
+    Status.FAILED,
+    Status.SKIPPED,
+)
 _AXES = ("mode", "device", "backend", "precision", "memory_format", "compile_scope", "world", "parallel")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from torchzoo.analysis.figures import VariantFigures
 from torchzoo.case import EAGER
-from torchzoo.record import CANDIDATE_VARIANT, Compilation, Measured, Record, VariantResult
+from torchzoo.record import CANDIDATE_VARIANT, Compilation, Coverage, Measured, Record, VariantResult
 from torchzoo.report import terminal, units
 
 #: How many reasons of one kind a case's own table shows. `--compile-stats` shows all of them.
@@ -29,6 +29,9 @@ def lines(columns: Sequence[VariantFigures]) -> list[tuple[str, list[str]]]:
     return [
         ("compiling", cells(_compiling)),
         ("graphs, graph breaks", cells(lambda c: f"{c.graphs}, {c.break_count}" if c.graphs else "-")),
+        ("operators captured", cells(_captured)),
+        ("operators in eager", ["-" if c.raw.coverage is None else _in_eager(c.raw.coverage) for c in columns]),
+        ("functions left to eager", cells(lambda c: str(c.functions_left) if c.functions_left else "-")),
         ("recompilations", cells(_recompilations)),
         ("guards", cells(_guards)),
         ("package", cells(lambda c: units.size(c.package_bytes))),
@@ -109,6 +112,14 @@ def _recompilations(counts: Compilation) -> str:
     What has no graphs is a package, which nothing compiles again.
     """
     return "-" if counts.compile_s is None or not counts.graphs else str(len(counts.recompilations))
+
+
+def _captured(counts: Compilation) -> str:
+    return "-" if counts.operators_captured is None else f"{counts.operators_captured:,}"
+
+
+def _in_eager(coverage: Coverage) -> str:
+    return f"{coverage.in_eager:,} of {coverage.operators:,}"
 
 
 def _guards(counts: Compilation) -> str:

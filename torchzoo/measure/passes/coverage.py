@@ -1,0 +1,121 @@
+"""Which operators of a compiled step ran in eager all the same: in functions that Dynamo refused or left to Python."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any
+
+import torch._dynamo
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from torchzoo.measure.variant import Variant
+from torchzoo.record import Coverage
+
+#: Ranges of the profiler: a call of a module that the label compiles (or the whole step), and of a compiled graph.
+_COMPILED_BY_LABEL, _GRAPH = "torchzoo: compiled by label", "torchzoo: graph"
+#: Dynamo puts each compiled graph into the globals of the module whose function it compiled, by such a name.
+_GRAPH_NAME = "__compiled_fn_"
+_BACKWARD = "autograd::engine::evaluate_function"
+_OPERATOR = re.compile(r"(?!(torch::)?autograd::|profiler::)\w+::\w")
+
+
+def measure_coverage(eager: Variant, candidate: Variant, modules: Collection[nn.Module]) -> Coverage | None:
+    """Count the operators of one step of each variant: eager's, and the candidate's outside of compiled graphs.
+
+    Operators count in the forward pass of `modules`, or in the whole step without its backward pass where there are
+    none. A view is an operator, and an operator inside another one does not count. The profiler sees them, which
+    changes nothing that Dynamo guards.
+
+    Args:
+        eager: the baseline.
+        candidate: what a backend behind Dynamo compiled.
+        modules: those that the label compiles; none: the whole step.
+
+    Returns:
+        None where no graph can be found, so that nothing is known.
+    """
+    graphs = list(_graphs())
+    if not graphs:
+        return None
+    counts = []
+    for variant, marked in ((eager, []), (candidate, graphs)):
+        variant.select()
+        with _graphs_marked(marked), _modules_marked(modules):
+            step = variant.step if modules else partial(_marked_call, _COMPILED_BY_LABEL, variant.step)
+            step()  # Dynamo may compile once more where it meets a marked module inside another network
+            with profile(activities=[ProfilerActivity.CPU]) as profiler:
+                step()
+        counts.append(_count(profiler))
+    operators, in_eager = counts
+    return Coverage(operators=operators, in_eager=in_eager)
+
+
+def _graphs() -> Iterator[tuple[dict[str, Any], str]]:
+    """The namespace and the name of each graph that Dynamo has installed."""
+    namespaces = {
+        id(vars(module)): vars(module) for module in list(sys.modules.values()) if hasattr(module, "__dict__")
+    }
+    for namespace in namespaces.values():
+        yield from ((namespace, name) for name in list(namespace) if name.startswith(_GRAPH_NAME))
+
+
+@contextlib.contextmanager
+def _graphs_marked(graphs: Collection[tuple[dict[str, Any], str]]) -> Iterator[None]:
+    before = [namespace[name] for namespace, name in graphs]
+    for (namespace, name), graph in zip(graphs, before, strict=True):
+        namespace[name] = torch.compiler.disable(partial(_marked_call, _GRAPH, graph))  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        for (namespace, name), graph in zip(graphs, before, strict=True):
+            namespace[name] = graph
+
+
+@contextlib.contextmanager
+def _modules_marked(modules: Collection[nn.Module]) -> Iterator[None]:
+    before = {module: vars(module).get("_compiled_call_impl") for module in modules}
+    for module, compiled in before.items():
+        vars(module)["_compiled_call_impl"] = partial(_marked_call, _COMPILED_BY_LABEL, compiled or module._call_impl)
+    try:
+        yield
+    finally:
+        for module, compiled in before.items():
+            vars(module).pop("_compiled_call_impl")
+            if compiled is not None:
+                vars(module)["_compiled_call_impl"] = compiled
+
+
+def _marked_call(mark: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    with record_function(mark):
+        return function(*args, **kwargs)
+
+
+def _count(profiler: profile) -> int:
+    """How many operators are directly inside of what the label compiles: in no graph, operator or backward pass."""
+    kineto = profiler.profiler
+    assert kineto is not None
+    assert kineto.kineto_results is not None
+    by_thread: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
+    for event in kineto.kineto_results.events():
+        name = event.name()
+        if name in (_COMPILED_BY_LABEL, _GRAPH) or name.startswith(_BACKWARD) or _OPERATOR.match(name):
+            by_thread[event.start_thread_id()].append((event.start_ns(), -event.duration_ns(), name))
+    return sum(_count_nested(sorted(events)) for events in by_thread.values())
+
+
+def _count_nested(events: list[tuple[int, int, str]]) -> int:
+    found, around = 0, list[tuple[int, str]]()
+    for begin_ns, minus_ns, name in events:
+        while around and around[-1][0] <= begin_ns:
+            around.pop()
+        is_operator = name not in (_COMPILED_BY_LABEL, _GRAPH) and not name.startswith(_BACKWARD)
+        if is_operator and around and all(outer == _COMPILED_BY_LABEL for _, outer in around):
+            found += 1
+        around.append((begin_ns - minus_ns, name))
+    return found
