@@ -88,9 +88,9 @@ def _counts(case: Case, compilations: Iterable[Compilation | None]) -> Metrics:
     counted = [compilation for compilation in compilations if compilation is not None]
     if not counted or not backends.info(case.backend.name).uses_dynamo:
         return {}
-    captured = [one.operators_captured for one in counted]
+    captured = [float(one.operators_captured) for one in counted if one.operators_captured is not None]
     return {
-        "calls_captured": [float(calls) for calls in captured if calls is not None],
+        **({"calls_captured": captured} if captured else {}),
         "unique_graphs": [float(one.graphs) for one in counted],
         "graph_breaks": [float(sum(one.graph_breaks.values())) for one in counted],
         "unique_graph_breaks": [float(len(one.graph_breaks)) for one in counted],

@@ -34,7 +34,7 @@ from torchzoo.measure.process_group import use_device
 from torchzoo.measure.sized import Sized, batches_of, in_a_line, lengths_of
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Breakdown
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, REFUSED, Breakdown
 from torchzoo.settings import Settings, Stage
 from torchzoo.trials import SizeResult, SizeSweep
 from torchzoo.zoo.catalog import load_model_class
@@ -156,7 +156,7 @@ def _met(sized: Sized, size: int, candidate: _Compiled, watch: CompilationWatch,
     sized.use(size)
     with candidate.selected(), candidate.marking():
         failed, result = _settled(sized, SizeResult(size=size), watch, clock)
-    refused = [one.reason for one in result.recompilations if one.reason.startswith("refused")]
+    refused = [one.reason for one in result.recompilations if one.reason.startswith(REFUSED)]
     problem = in_a_line(failed) if isinstance(failed, Exception) else next(iter(refused), "")
     return msgspec.structs.replace(result, problem=problem)
 

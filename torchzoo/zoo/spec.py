@@ -45,6 +45,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
       that is more than 8.
     - `large` says why a CPU has too little memory or is too slow for the contract's test. Such a model is tested on the
       meta device, and fully on a GPU.
+    - `unequal_work` names cases in which a compiled step does other work than eager's by nature, and why. Other cases
+      with unequal work are refused.
     - `detection_rows` says that an eval step returns detections: for each image, rows of x1, y1, x2, y2, score, class.
     - `preload` names more to import once for all cases, as `module:attribute`, which the files' imports don't name.
 
