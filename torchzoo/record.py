@@ -359,7 +359,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
         """Why the figures do not stand for what their label says: they are shown, and no mean counts them."""
         found = [_why_eager(one) for one in self.variants.values()]
         return tuple(
-            filter(None, [*found, "" if self.unequal_work else _why_unequal(self.flops, self.candidate_flops)])
+            filter(None, [*found, "" if self.unequal_work else why_unequal(self.flops, self.candidate_flops)])
         )
 
     @property
@@ -389,7 +389,7 @@ def _why_eager(result: VariantResult) -> str:
     )
 
 
-def _why_unequal(eager: Flops | None, candidate: Flops | None) -> str:
+def why_unequal(eager: Flops | None, candidate: Flops | None) -> str:
     """The first figure in which the work of the two variants differs too much."""
     if eager is None or candidate is None:
         return ""
