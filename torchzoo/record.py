@@ -358,9 +358,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     def refusals(self) -> tuple[str, ...]:
         """Why the figures do not stand for what their label says: they are shown, and no mean counts them."""
         found = [_why_eager(one) for one in self.variants.values()]
-        return tuple(
-            filter(None, [*found, "" if self.unequal_work else why_unequal(self.flops, self.candidate_flops)])
-        )
+        return tuple(filter(None, [*found, "" if self.unequal_work else why_unequal(self.flops, self.candidate_flops)]))
 
     @property
     def is_incorrect(self) -> bool:

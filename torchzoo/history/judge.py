@@ -44,7 +44,12 @@ GOOD = "good"
 #: What may become of a case so that it says nothing of a kind of change. Of the other kinds: where it was not measured.
 _SAYS_NOTHING = {
     Kind.FAILING: {Status.SKIPPED},
-    Kind.UNSTEADY: {Status.SKIPPED, Status.FAILED, Status.INCORRECT},  # a case has one status: the worst
+    Kind.UNSTEADY: {
+        Status.SKIPPED,
+        Status.FAILED,
+        Status.INCORRECT,
+        Status.REFUSED,
+    },  # a case has one status: the worst
 }
 _VERDICTS_OF_CHECKS = (CheckStatus.CORRECT, CheckStatus.INCORRECT)
 

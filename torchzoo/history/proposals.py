@@ -62,7 +62,12 @@ class Kind(enum.StrEnum):
         return next((metric for metric in Metric if metric.value == self.value), None)
 
 
-_OF_STATUS = {Status.FAILED: Kind.FAILING, Status.INCORRECT: Kind.INCORRECT, Status.UNSTEADY: Kind.UNSTEADY}
+_OF_STATUS = {
+    Status.FAILED: Kind.FAILING,
+    Status.INCORRECT: Kind.INCORRECT,
+    Status.REFUSED: Kind.FAILING,
+    Status.UNSTEADY: Kind.UNSTEADY,
+}
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
