@@ -5,7 +5,11 @@ What differs from GPT-2: rotary embeddings on half of each head, normalised quer
 are mixed into the values (after Zhou et al., 2024, arXiv:2410.17897), skips from the first half of the layers to the
 second, a gate on each head, and normalisations without weights.
 
-Shape letters: B batch, T tokens, C width, H heads, D head width, V vocabulary size.
+Attention goes block by block: the queries of a block meet the keys of their window, which are the same block and those
+right before it, and no others.
+
+Shape letters: B batch, T tokens, C width, H heads, D head width, N blocks of tokens, Q tokens of a block, K tokens of a
+window.
 """
 
 from __future__ import annotations
@@ -79,13 +83,15 @@ class ModdedGPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     def visible(self, tokens: Tensor, window_blocks: int) -> Tensor:
-        """Which tokens each one sees (B, 1, T, T): itself and those before it, in its document and the last blocks."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        document = (tokens == self.config.document_start).cumsum(1)
-        same_document = document.unsqueeze(2) == document.unsqueeze(1)
-        blocks_back = (places // self.config.block).unsqueeze(1) - places // self.config.block
-        causal = places.unsqueeze(1) >= places
-        return (same_document & causal & (blocks_back < window_blocks)).unsqueeze(1)
+        """Which tokens of its window each token sees (BN, 1, Q, K): itself and those before it, in its document."""
+        block = self.config.block
+        places = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        documents = (tokens == self.config.document_start).cumsum(1)
+        query, key = [], []
+        for x in (places[..., None, None], documents[..., None, None]):  # (B, T, 1, 1)
+            query.append(in_blocks(x, block))  # (BN, 1, Q, 1)
+            key.append(in_windows(x, block, window_blocks, before=-1).mT)  # (BN, 1, 1, K)
+        return (query[0] >= key[0]) & (query[1] == key[1])  # what is before the first token is in no document
 
 
 class Block(nn.Module):
@@ -127,21 +133,45 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, values: Tensor | None, value_mixing: Tensor, visible: Tensor) -> Tensor:
         c = self.config
         projected = F.linear(x, self.matrices[:3].flatten(0, 1)).view(*x.shape[:2], 3, c.heads, c.head_width)
-        query, key, value = projected.transpose(1, 3).unbind(2)  # (B, H, T, D) each
+        query, key, value = projected.unbind(2)  # (B, T, H, D) each
         query, key = self.rotate(norm(query)), self.rotate(norm(key))
         value = value_mixing[0] * value
         if values is not None:
-            value = value + value_mixing[1] * values.view(*x.shape[:2], c.heads, c.head_width).transpose(1, 2)
-        found = F.scaled_dot_product_attention(query, key, value, attn_mask=visible, scale=c.score_scale)
+            value = value + value_mixing[1] * values.view_as(value)
+        window_blocks = visible.shape[-1] // c.block
+        found = F.scaled_dot_product_attention(
+            in_blocks(query, c.block),  # (BN, H, Q, D)
+            in_windows(key, c.block, window_blocks),  # (BN, H, K, D)
+            in_windows(value, c.block, window_blocks),
+            attn_mask=visible,
+            scale=c.score_scale,
+        )
         gates = torch.sigmoid(self.gate(x[..., : c.gated_by]))  # (B, T, H)
-        gated = found.transpose(1, 2) * gates.unsqueeze(3)
+        gated = found.transpose(1, 2).reshape(query.shape) * gates.unsqueeze(3)
         return F.linear(gated.flatten(2), self.matrices[3])
 
     def rotate(self, x: Tensor) -> Tensor:
-        """x (B, H, T, D), turned by its position; the second half of the pairs is not turned."""
+        """x (B, T, H, D), turned by its position; the second half of the pairs is not turned."""
         first, second = x.chunk(2, dim=-1)
-        turned = [first * self.cosines + second * self.sines, second * self.cosines - first * self.sines]
+        cosines, sines = self.cosines.unsqueeze(1), self.sines.unsqueeze(1)  # (T, 1, D / 2)
+        turned = [first * cosines + second * sines, second * cosines - first * sines]
         return torch.cat(turned, dim=-1).to(x.dtype)
+
+
+def in_blocks(x: Tensor, block: int) -> Tensor:
+    """x (B, T, H, D) to (BN, H, Q, D)."""
+    return x.unflatten(1, (-1, block)).flatten(0, 1).transpose(1, 2)
+
+
+def in_windows(x: Tensor, block: int, window_blocks: int, before: int = 0) -> Tensor:
+    """x (B, T, H, D) to (BN, H, K, D): for each block its last `window_blocks` blocks, itself included.
+
+    `before` stands where a window reaches back beyond the first token.
+    """
+    blocks = F.pad(x, (0, 0, 0, 0, (window_blocks - 1) * block, 0), value=before).unflatten(1, (-1, block))
+    count = x.shape[1] // block
+    windows = torch.cat([blocks[:, first : first + count] for first in range(window_blocks)], dim=2)
+    return windows.flatten(0, 1).transpose(1, 2)
 
 
 def norm(x: Tensor) -> Tensor:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
+from torchzoo.measure.passes.flops import count_work
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 MODEL_CLASS = load_model_class(find_models().spec("modded_nanogpt"))
@@ -17,25 +21,55 @@ def submodule(name: str) -> Any:
     return sys.modules[f"{MODEL_CLASS.__module__}.{name}"]
 
 
-def test_a_token_sees_its_document_within_its_window_and_nothing_later() -> None:
+@pytest.mark.parametrize("window", ["long_window", "short_window"])
+def test_attention_by_blocks_is_masked_attention_to_all_keys(window: str) -> None:
     small = MODEL_CLASS.small()
     assert small is not None
     model: Any = small("eval", "cpu", 2)
-    tokens, c = model.batch.inputs[0], model.config
-    visible = model.network.visible(tokens, c.short_window)
-    assert visible.shape == (2, 1, c.length, c.length)
-    for row, text in enumerate(tokens.tolist()):
-        document = 0
-        documents = [document := document + (token == c.document_start) for token in text]
-        assert document > 0
-        for query in range(c.length):
-            seen = [
-                key <= query
-                and documents[key] == documents[query]
-                and query // c.block - key // c.block < c.short_window
-                for key in range(c.length)
-            ]
-            assert visible[row, 0, query].tolist() == seen
+    network, c = model.network.double(), model.config
+    tokens, attention = model.batch.inputs[0], network.blocks[0].attention
+    assert (tokens == c.document_start).any()
+    x = torch.randn(2, c.length, c.width, dtype=torch.float64)
+    values = torch.randn_like(x)
+    mixing = network.value_mixing[0]
+    gradients = []
+    for attend in (attention, lambda *inputs: dense(attention, *inputs, starts=tokens == c.document_start)):
+        x.requires_grad_().grad = None
+        found = attend(x, values, mixing, network.visible(tokens, getattr(c, window)))
+        found.square().sum().backward()
+        gradients.append((found, x.grad))
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def dense(attention: Any, x: Tensor, values: Tensor, mixing: Tensor, visible: Tensor, starts: Tensor) -> Tensor:
+    """The same layer with all T x T scores. A token sees itself and those before it in its document and window."""
+    c = attention.config
+    query, key, value = (
+        F.linear(x, matrix).view(2, c.length, c.heads, -1).transpose(1, 2) for matrix in attention.matrices[:3]
+    )
+    query, key = (attention.rotate(F.rms_norm(part, part.shape[-1:]).transpose(1, 2)) for part in (query, key))
+    value = mixing[0] * value + mixing[1] * values.view(2, c.length, c.heads, -1).transpose(1, 2)
+    scores = c.score_scale * query.transpose(1, 2) @ key.permute(0, 2, 3, 1)  # (B, H, T, T)
+    window_blocks, document = visible.shape[-1] // c.block, starts.cumsum(1)
+    for row, query_place, key_place in itertools.product(range(2), range(c.length), range(c.length)):
+        is_seen = (
+            key_place <= query_place
+            and document[row, key_place] == document[row, query_place]
+            and query_place // c.block - key_place // c.block < window_blocks
+        )
+        if not is_seen:
+            scores[row, :, query_place, key_place] = -torch.inf
+    found = (scores.softmax(-1) @ value).transpose(1, 2)
+    gated = found * attention.gate(x[..., : c.gated_by]).sigmoid().unsqueeze(3)
+    return F.linear(gated.flatten(2), attention.matrices[3])
+
+
+def test_attention_takes_no_operations_outside_of_the_windows() -> None:
+    model: Any = MODEL_CLASS("eval", "meta", 1)
+    c, parameters = model.config, sum(parameter.numel() for parameter in model.network.blocks.parameters())
+    weights = 2 * c.length * (parameters + model.network.head.weight.numel())
+    scores = 4 * c.length * c.width * c.block * (3 * 7 + 8 * 3)
+    assert count_work(model.eval_step).total == weights + scores
 
 
 def test_the_loss_of_a_document_does_not_depend_on_the_one_before() -> None:
