@@ -27,15 +27,37 @@ class Jagged:
         offset = torch.arange(-count, 0, device=self.ends.device)
         return (self.ends.unsqueeze(1) + offset).flatten()
 
-    def pad(self, values: Tensor) -> Tensor:
-        """(J, D) to (B, N, D). What stands behind the end of a sequence belongs to others and has no meaning."""
-        place = self.starts.unsqueeze(1) + torch.arange(self.longest, device=self.starts.device)
-        padded = values.index_select(0, place.clamp(max=self.total - 1).flatten())
-        return padded.view(len(self.lengths), self.longest, -1)
 
-    def unpad(self, padded: Tensor) -> Tensor:
-        """(B, N, D) to (J, D)."""
-        return padded.flatten(0, 1).index_select(0, self.user * self.longest + self.position)
+class Groups:
+    """Users in groups of like lengths, each group padded to its longest user. Nothing here waits for the device.
+
+    Args:
+        jagged: the sequences.
+        sizes: for each group, the shortest users first, how many users (G) it has and the most tokens (N) of one.
+    """
+
+    def __init__(self, jagged: Jagged, sizes: list[tuple[int, int]]) -> None:
+        self.sizes = sizes
+        self.users = jagged.lengths.argsort().split([users for users, _ in sizes])  # of each group
+        tokens, rows = [], []
+        for users, (_, most) in zip(self.users, sizes, strict=True):
+            place = torch.arange(most, device=users.device)
+            tokens.append((jagged.starts[users].unsqueeze(1) + place).flatten())
+            rows.append(torch.full_like(users, most))  # places of each user
+        #: The token of each place of all groups. Behind the end of a sequence it belongs to others, with no meaning.
+        self.token = torch.cat(tokens).clamp(max=jagged.total - 1)
+        places = torch.cat(rows)
+        first = (places.cumsum(0) - places)[torch.cat(self.users).argsort()]  # (B,)
+        self.place = first[jagged.user] + jagged.position  # (J,): of each token
+
+    def pad(self, values: Tensor) -> list[Tensor]:
+        """(J, D) to (G, N, D) for each group."""
+        parts = values.index_select(0, self.token).split([users * n for users, n in self.sizes])
+        return [part.view(users, n, -1) for part, (users, n) in zip(parts, self.sizes, strict=True)]
+
+    def unpad(self, padded: list[Tensor]) -> Tensor:
+        """(G, N, D) of each group to (J, D)."""
+        return torch.cat([part.flatten(0, 1) for part in padded]).index_select(0, self.place)
 
 
 def prepend(first: Tensor, values: Tensor, jagged: Jagged) -> Tensor:

@@ -6,20 +6,22 @@ candidate attends to the user and the history, and not to other candidates. What
 with an embedding of its item, and an MLP gives the logit of the action.
 
 Sequences are jagged: all tokens of all users stand in one row of vectors, so that layers other than attention work on
-tokens only. Attention pads its queries, keys and values to the longest possible sequence, as MLPerf's PyTorch path
-does, because PyTorch has no kernel for this attention over jagged sequences.
+tokens only. PyTorch has no kernel for this attention over jagged sequences. Therefore users are sorted by their lengths
+and attend in groups, which are padded to their longest user, and each block of queries meets the keys up to its end.
 
 Shape letters: B users, C candidates of a user, L tokens of all users without those for users, J = L + B tokens with
-them, N the most tokens of a user, H heads, E embedding size, A size of a head, F hidden size of MLPs.
+them, G users of a group, N the most tokens of one of them, Q queries of a block, K keys that they meet, H heads, E
+embedding size, A size of a head, F hidden size of MLPs.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .jagged import Jagged, prepend
+from .jagged import Groups, Jagged, prepend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,8 @@ class Config:
     candidates: int = 32
     longest_history: int = 2048
     shortest_history: int = 512
+    groups: int = 8  # of users with like lengths
+    query_block: int = 256
     items: int = 2_000_000
     users: int = 2_000_000
     categories: int = 128
@@ -46,6 +50,17 @@ class Config:
     @property
     def most_tokens(self) -> int:
         return 1 + self.longest_history + self.candidates
+
+    def histories(self, users: int) -> list[int]:
+        """The lengths of the histories in a batch, the shortest first: evenly from the shortest to the longest one."""
+        span = self.longest_history - self.shortest_history
+        return [self.shortest_history + span * (2 * user + 1) // (2 * users) for user in range(users)]
+
+    def group_sizes(self, users: int) -> list[tuple[int, int]]:
+        """The users of each group and the most tokens that one of them has."""
+        ends = [group * users // self.groups for group in range(self.groups + 1)]
+        most = [1 + history + self.candidates for history in self.histories(users)]
+        return [(end - begin, most[end - 1]) for begin, end in pairwise(ends) if end > begin]
 
 
 class Tables(nn.Module):
@@ -66,7 +81,7 @@ class HSTU(nn.Module):
 
     Inputs of `forward`, all of whole numbers. A user's history stands before the user's candidates.
         users: (B,) rows of the table.
-        lengths: (B,) items of each user.
+        lengths: (B,) items of each user: those of `Config.histories` and the candidates, in any order.
         items, categories: (L,) rows of the tables.
         actions: (L,) bits of the actions on an item; those of candidates are not read.
         times: (L,) seconds.
@@ -99,9 +114,10 @@ class HSTU(nn.Module):
 
         x = self.places(x, times, jagged)
         x = F.dropout(x, c.input_dropout, self.training)
-        weights = attention_weights(jagged, c.candidates, x.dtype)
+        groups = Groups(jagged, c.group_sizes(len(users)))
+        weights = attention_weights(jagged, groups, c, x.dtype)
         for layer in self.layers:
-            x = layer(x, weights, jagged)
+            x = layer(x, weights, groups)
 
         last = jagged.last(c.candidates)  # (B * C,)
         user = torch.cat([x[last], hour_and_day(times[last]).to(x.dtype)], dim=1)
@@ -171,20 +187,28 @@ class STULayer(nn.Module):
         nn.init.xavier_uniform_(self.uvqk.weight)
         nn.init.xavier_uniform_(self.output.weight)
 
-    def forward(self, x: Tensor, weights: Tensor, jagged: Jagged) -> Tensor:
+    def forward(self, x: Tensor, weights: list[list[Tensor]], groups: Groups) -> Tensor:
         u, v, q, k = self.uvqk(self.norm(x)).chunk(4, dim=1)  # each (J, H * A)
         u = F.silu(u)
-        v, q, k = (self.heads_of(jagged.pad(part)) for part in (v, q, k))
-        scores = (q * self.head_size**-0.5) @ k.transpose(2, 3)  # (B, H, N, N)
-        attended = (F.silu(scores) * weights.to(scores.dtype)) @ v
-        attended = jagged.unpad(attended.transpose(1, 2).flatten(2))  # (J, H * A)
+        q = q * self.head_size**-0.5
+        parts = zip(*(map(self.heads_of, groups.pad(part)) for part in (q, k, v)), weights, strict=True)
+        attended = groups.unpad([attend(*part).transpose(1, 2).flatten(2) for part in parts])  # (J, H * A)
         gated = torch.cat([u, attended, u * self.attention_norm(attended)], dim=1)
         return x + self.output(self.dropout(gated))
 
     def heads_of(self, padded: Tensor) -> Tensor:
-        """(B, N, H * A) to (B, H, N, A)."""
-        users, longest, _ = padded.shape
-        return padded.view(users, longest, self.heads, self.head_size).transpose(1, 2)
+        """(G, N, H * A) to (G, H, N, A). It is contiguous, so that products read its blocks in place."""
+        return padded.unflatten(2, (self.heads, self.head_size)).transpose(1, 2).contiguous()
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, weights: list[Tensor]) -> Tensor:
+    """Pointwise attention (G, H, N, A) of a group, block by block. The weights (G, 1, Q, K) tell where a block ends."""
+    blocks = []
+    for weight in weights:
+        begin, end = weight.shape[-1] - weight.shape[-2], weight.shape[-1]
+        scores = q[:, :, begin:end] @ k[:, :, :end].transpose(2, 3)  # (G, H, Q, K)
+        blocks.append((F.silu(scores) * weight.to(scores.dtype)) @ v[:, :, :end])
+    return torch.cat(blocks, dim=2)
 
 
 class SwishLayerNorm(nn.LayerNorm):
@@ -200,16 +224,24 @@ def mlp(in_width: int, hidden: int, out_width: int) -> nn.Sequential:
     )
 
 
-def attention_weights(jagged: Jagged, candidates: int, dtype: torch.dtype) -> Tensor:
-    """(B, 1, N, N): 1 / N where a token may attend to another one, and 0 elsewhere.
+def attention_weights(jagged: Jagged, groups: Groups, config: Config, dtype: torch.dtype) -> list[list[Tensor]]:
+    """For each block of queries of each group (G, 1, Q, K): 1 / N where a token may attend to another one, else 0.
 
-    It may attend to itself and to what is before it, but not to other candidates. Padding counts as candidates.
+    N is the most tokens of any user. A token may attend to itself and to what is before it, but not to other
+    candidates. Padding counts as candidates.
     """
-    n = jagged.longest
-    index = torch.arange(n, device=jagged.lengths.device)
-    order = torch.minimum(index, (jagged.lengths - candidates).unsqueeze(1))  # (B, N)
-    may = (order.unsqueeze(2) > order.unsqueeze(1)) | (index.unsqueeze(1) == index)
-    return (may.unsqueeze(1) / n).to(dtype)
+    weights = []
+    for users, (_, longest) in zip(groups.users, groups.sizes, strict=True):
+        index = torch.arange(longest, device=users.device)
+        order = torch.minimum(index, (jagged.lengths[users] - config.candidates).unsqueeze(1))  # (G, N)
+        blocks = []
+        for begin in range(0, longest, config.query_block):
+            end = min(begin + config.query_block, longest)
+            is_same = index[begin:end].unsqueeze(1) == index[:end]
+            may = (order[:, begin:end].unsqueeze(2) > order[:, :end].unsqueeze(1)) | is_same
+            blocks.append((may.unsqueeze(1) / jagged.longest).to(dtype))
+        weights.append(blocks)
+    return weights
 
 
 def hour_and_day(times: Tensor) -> Tensor:

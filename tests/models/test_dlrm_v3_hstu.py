@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -66,15 +67,54 @@ def test_actions_count_for_the_history_and_not_for_candidates(model: Model) -> N
     assert moves(changed(model, "actions", first_candidate - 1), model)[0].all()
 
 
-def test_a_layer_is_the_papers_for_each_user(model: Model, network: Any) -> None:
+@pytest.mark.parametrize("query_block", [2, 3, 16])
+@pytest.mark.parametrize("sizes", [[(1, 4), (1, 7)], [(2, 7)]])
+def test_a_layer_is_the_papers_for_each_user(
+    model: Model, network: Any, sizes: list[tuple[int, int]], query_block: int
+) -> None:
     layer = model.networks()["network"].layers[0]
-    lengths = torch.tensor([7, 4])
-    jagged = network.Jagged(lengths, 11, 9)
+    config = dataclasses.replace(model.networks()["network"].config, query_block=query_block)
+    jagged = network.Jagged(torch.tensor([7, 4]), 11, 9)
+    groups = network.Groups(jagged, sizes)
     x = torch.randn(11, layer.norm.normalized_shape[0], generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        outputs = layer(x, network.attention_weights(jagged, CANDIDATES, x.dtype), jagged)
+        outputs = layer(x, network.attention_weights(jagged, groups, config, x.dtype), groups)
         expected = torch.cat([one_user(layer, part) for part in x.split([7, 4])])
     torch.testing.assert_close(outputs, expected)
+
+
+def test_gradients_do_not_depend_on_groups_and_blocks(model: Model) -> None:
+    network: Any = model.networks()["network"]
+    inputs, config, gradients = dict(model.batch.inputs), network.config, []
+    dense = [parameter for name, parameter in network.named_parameters() if not name.startswith("tables.")]
+    for groups, block in ((2, 8), (1, config.most_tokens)):
+        network.config = dataclasses.replace(config, groups=groups, query_block=block)
+        gradients.append(torch.autograd.grad(network(**inputs).square().sum(), dense))
+    network.config = config
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+@pytest.mark.parametrize("users", [1, 2, 7, 128])
+def test_groups_have_room_for_all_users(network: Any, users: int) -> None:
+    config = network.Config()
+    histories, sizes = config.histories(users), config.group_sizes(users)
+    assert sum(count for count, _ in sizes) == users
+    room = [tokens for count, tokens in sizes for _ in range(count)]
+    assert all(1 + history + config.candidates <= tokens for history, tokens in zip(histories, room, strict=True))
+    assert max(room) == 1 + histories[-1] + config.candidates
+    assert 1280 * users - users <= sum(histories) <= 1280 * users
+
+
+def test_attention_is_a_third_above_what_jagged_and_causal_needs(network: Any) -> None:
+    config = network.Config()
+    sizes, block = config.group_sizes(128), config.query_block
+    scores = sum(
+        users * (min(begin + block, n) - begin) * min(begin + block, n)
+        for users, n in sizes
+        for begin in range(0, n, block)
+    )
+    tokens = [1 + history + config.candidates for history in config.histories(128)]
+    assert scores < 1.32 * sum(n * (n + 1) / 2 for n in tokens)
 
 
 def one_user(layer: Any, x: Tensor) -> Tensor:
