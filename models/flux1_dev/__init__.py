@@ -1,11 +1,12 @@
-"""FLUX.1 [dev] (Black Forest Labs, 2024, https://github.com/black-forest-labs/flux): one step of making an image.
+"""FLUX.1 [dev] (Black Forest Labs, 2024, https://github.com/black-forest-labs/flux): a step of making an image.
 
 Sizes: `transformer/config.json` of black-forest-labs/FLUX.1-dev. Text and image are two streams in 19 blocks, then one
 in 38. What is not given here are diffusers' defaults, which are these sizes. The card says 12 billion parameters; the
 published weights and ours have 11,901,408,320. It is a rectified flow, with no paper of its own.
 
 The step has 4,096 image tokens, each 2 x 2 latents of 16 channels of an image of 1024 x 1024, and 512 tokens of text.
-The strength of the guidance is an input, so a batch of 1 is a whole step. Random numbers stand for the encoded text.
+The strength of the guidance is an input, so a batch of 1 is a whole image. The update by the scheduler is left out.
+Random numbers stand for the encoded text.
 
 By our count a step takes 74.4 TFLOP. By hand, with width D = 3,072 and S = 4,608 tokens: 57 blocks of 12 D^2 weights a
 token take 59.5, their attention of 4 S^2 D operations 14.9; modulations and embeddings add 0.04: 74.4. We found no

@@ -14,8 +14,8 @@ takes 1.50 GFLOP, and 0.10 for attention to a full cache. (For one token, the ru
 leaves out.)
 
 No report names the optimizer: it is that of `CausalLM`. A prompt of 1,000 tokens is what PyTorch's own
-`benchmarks/dynamo` reads in its prefill mode, which has this model. The cache of the six attention layers has room for
-2,048 tokens; the states begin as they are after four tokens, and go on from step to step.
+`benchmarks/dynamo` gives language models (Qwen3 0.6B, for example) in its prefill mode. The cache of the six attention
+layers has room for 2,048 tokens; the states begin as they are after four tokens, and go on from step to step.
 
 transformers computes the chunked delta rule by PyTorch's operators, `linalg.solve_triangular` among them, and chunk by
 chunk. If the packages flash-linear-attention and causal-conv1d are installed, it calls their kernels instead.

@@ -5,9 +5,10 @@ Text and image are two streams with weights of their own, which attend to each o
 its weights and ours have 2,028,328,000. The text is 154 tokens, 77 of CLIP and 77 of T5, as in the paper, and a pooled
 embedding. Random numbers stand for what the text encoders and the autoencoder give.
 
-An eval step is one step of sampling an image of 1024 x 1024. Its batch of 2 is one image with guidance: with the text
-and without it. Training is at times whose logits are normal, as in the paper, on images of 512 x 512, which is our
-choice. AdamW and the clipping are those of `Denoiser`.
+An eval step is the network's part of one step of sampling an image of 1024 x 1024: the update by the scheduler and the
+combination of the two predictions are left out. Its batch of 2 is one image with guidance: with the text and without
+it. Training is at times whose logits are normal, as in the paper, on images of 512 x 512, which is our choice. AdamW
+and the clipping are those of `Denoiser`.
 
 By our count an eval step of 2 takes 16.9 TFLOP and a train step of 4 takes 21.6. By hand, for a block of width D =
 1,536, N image tokens and T = 154 text tokens: 12 D^2 weights a token and attention of 4 (N + T)^2 D operations, N =

@@ -5,9 +5,9 @@ parameters; ours has 2,567,463,684. Conditions are 77 tokens of two text encoder
 six numbers: the image's original size, the corner of the crop and the size to be made. Random numbers stand for what
 text encoders and autoencoder give.
 
-An eval step is one step of sampling. Its batch of 2 is one image with guidance: the latents with and without the text.
-The paper trains with offset noise of 0.05 at this size; ours is plain noise. AdamW and the clipping are those of
-`Denoiser`.
+An eval step is the network's part of one step of sampling: the update by the scheduler and the combination of the two
+predictions are left out. Its batch of 2 is one image with guidance: the latents with and without the text. The paper
+trains with offset noise of 0.05 at this size; ours is plain noise. AdamW and the clipping are those of `Denoiser`.
 
 By our count an eval step of 2 takes 13.5 TFLOP and a train step of 1 takes 20.2. By hand, from the published
 configuration: all convolutions of the residual blocks, 18 C^2 weights a position in a transformer layer of width C, the

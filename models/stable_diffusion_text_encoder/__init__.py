@@ -1,12 +1,13 @@
-"""The text encoder of Stable Diffusion 2 (Rombach et al., 2022, arXiv:2112.10752), on a text of ten tokens.
+"""The text encoder of Stable Diffusion 2 (Rombach et al., 2022, arXiv:2112.10752), on a text padded to 77 tokens.
 
 It is the text side of OpenCLIP's ViT-H/14 (Cherti et al., 2022, arXiv:2212.07143) without its last layer: 23 layers of
 16 heads, width 1,024. Sizes: https://huggingface.co/stabilityai/stable-diffusion-2, 340,387,840 parameters by our
-count; a text of 10 tokens takes 5.80 GFLOP. By hand: 10 tokens times 23 layers of 12 x 1,024^2 weights, 5.79, and 0.01
-for attention. open_clip's table (docs/model_profile.csv) gives the text side of ViT-H-14 354.03 million parameters.
-Without its last layer (12.60) and its projection (1.05) that is 340.39. The input is that of the module which
-TorchBench's model of this name hands to compilers (https://github.com/pytorch/benchmark at 0e83c44): one text of 10
-tokens. (Its own evaluation draws a whole image, where texts are padded to 77.)
+count; a text of 77 tokens takes EVAL GFLOP. By hand: 77 tokens times 23 layers of 12 x 1,024^2 weights, 44.57, and 4 x
+77 x 77 x 1,024 operations of attention in each layer, 0.56. open_clip's table (docs/model_profile.csv) gives the text
+side of ViT-H-14 354.03 million parameters. Without its last layer (12.60) and its projection (1.05) that is 340.39.
+
+77 tokens are what TorchBench's model of this name (https://github.com/pytorch/benchmark at 0e83c44) encodes when it
+draws an image: each text is padded to them. (To compilers it hands a text of 10 tokens.)
 """
 
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ from torchzoo.tasks import Batch, NetworkModel
 
 class Model(NetworkModel):
     sample_unit = "texts"
-    length = 10
+    length = 77
     vocabulary_size = 49_408
     sizes: ClassVar[dict[str, Any]] = {
         "hidden_size": 1024,

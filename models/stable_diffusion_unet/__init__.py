@@ -1,15 +1,21 @@
 """The U-Net of Stable Diffusion 2 (Rombach et al., 2022, arXiv:2112.10752), from diffusers: one denoising step.
 
-Sizes: https://huggingface.co/stabilityai/stable-diffusion-2, 865,910,724 parameters (published: 865 million). By our
-count, a train step takes 6.44 TFLOP and an evaluation 4.66. A count by hand from the published configuration gives the
-same: all convolutions of the residual blocks, 18 C^2 weights a position in a transformer layer of width C, the keys and
-values of the text, and attention; three times that in training, without gradients of the inputs. The evaluation has the
-input of the module which TorchBench's model of this name hands to compilers (https://github.com/pytorch/benchmark at
-0e83c44): latents of 128 x 128 (an image of 1,024 x 1,024), a single text token. (Its own evaluation draws a whole image
-in 50 steps, each on two latents of 96 x 96 with 77 tokens.)
+Sizes: https://huggingface.co/stabilityai/stable-diffusion-2, 865,910,724 parameters (published: 865 million). Latents
+are 96 x 96 (an image of 768 x 768), texts have 77 tokens. Random numbers stand for what text encoder and autoencoder
+give.
 
-TorchBench does not train it. Here a train step is that of the model card: latents of 96 x 96, texts of 77 tokens, and
-the velocity at a random one of 1,000 times is to be predicted; AdamW at 1e-4. The clipping is that of `Denoiser`.
+An eval step is the network's part of one step of sampling, without the update by the scheduler and the combination of
+the two predictions. Its batch of 2 is one image with guidance: with the text and without it. TorchBench's model of this
+name (https://github.com/pytorch/benchmark at 0e83c44) takes 50 such steps to draw an image. (To compilers it hands a
+module with other inputs, which are not taken over: one of 128 x 128 latents, with a text of one token.)
+
+TorchBench does not train it. Here a train step is that of the model card: the velocity at a random one of 1,000 times
+is to be predicted; AdamW at 1e-4. The clipping is that of `Denoiser`.
+
+By our count, an evaluation of 2 latents takes EVAL TFLOP and a train step of 1 takes 6.44. A count by hand from the
+published configuration gives the same: all convolutions of the residual blocks, 18 C^2 weights a position in a
+transformer layer of width C, the keys and values of the text, and attention; three times that in training, without
+gradients of the inputs.
 """
 
 from typing import Any, ClassVar
@@ -17,14 +23,12 @@ from typing import Any, ClassVar
 from diffusers import UNet2DConditionModel
 from torch import Tensor, nn
 
-from torchzoo.case import Mode
 from torchzoo.model import Inputs
 from torchzoo.networks.denoising import VelocityPrediction
 
 
 class Model(VelocityPrediction):
-    train_latents = (4, 96, 96)
-    eval_latents = (4, 128, 128)
+    train_latents = eval_latents = (4, 96, 96)
     sizes: ClassVar[dict[str, Any]] = {
         "sample_size": 96,
         "block_out_channels": (320, 640, 1280, 1280),
@@ -43,6 +47,5 @@ class Model(VelocityPrediction):
         return UNet2DConditionModel(**self.sizes)  # type: ignore[no-untyped-call, return-value]
 
     def build_inputs(self, latents: Tensor, times: Tensor) -> Inputs:
-        length = 77 if self.mode is Mode.TRAIN else 1
-        text = self.data.normal(self.batch_size, length, self.sizes["cross_attention_dim"])
+        text = self.data.normal(self.batch_size, 77, self.sizes["cross_attention_dim"])
         return {"sample": latents, "timestep": times, "encoder_hidden_states": text}

@@ -3,11 +3,11 @@
 Sizes: `wan/configs/wan_t2v_1_3B.py` of https://github.com/Wan-Video/Wan2.1. The card says 1.3 billion parameters; the
 weights and ours have 1,418,996,800.
 
-An eval step is one step of sampling 81 frames of 480 x 832, without guidance, which would double the batch. They are 21
-latent frames of 60 x 104: 32,760 tokens, which all attend to each other and to 512 tokens of text. Random numbers stand
-for what the text encoder and the autoencoder give. Training is flow matching at times whose logits are normal, on 5
-latent frames (17 of the video). The paper trains on 5 seconds of video; that is more than 80 GB hold at fp32. AdamW
-and the clipping are those of `Denoiser`.
+An eval step is the network's part of one step of sampling 81 frames of 480 x 832, without guidance, which would double
+the batch, and without the update by the scheduler. They are 21 latent frames of 60 x 104: 32,760 tokens, which all
+attend to each other and to 512 tokens of text. Random numbers stand for what the text encoder and the autoencoder give.
+Training is flow matching at times whose logits are normal, on 5 latent frames (17 of the video). The paper trains on 5
+seconds of video; that is more than 80 GB hold at fp32. AdamW and the clipping are those of `Denoiser`.
 
 By our count an eval step takes 283 TFLOP and a train step 94.8. By hand, with width D = 1,536 and N = 32,760 tokens: 30
 blocks of 6 D^2 + 2 x 8,960 D weights a token and the keys and values of the text take 82, their attention of 4 N^2 D
