@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from packaging.utils import canonicalize_name
 
 from examples import CASE, manifest, measured, record, run_of
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.case import Backend
+from torchzoo.environment import KERNEL_PACKAGES
 from torchzoo.errors import UsageError
 from torchzoo.provenance import DifferenceKind, machine_differences, run_differences
 from torchzoo.record import Manifest, Record
@@ -55,6 +57,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, str, str, str]]] = [
     ({"cuda": None}, ("torch", "cuda", "13.2", "none")),
     ({"hip": "7.0"}, ("torch", "hip", "none", "7.0")),
     ({"cudnn": 92700}, ("torch", "cudnn", "92600", "92700")),
+    ({"distributions": {"mamba-ssm": "2.2.4", "pytest": "9"}}, ("kernels", "mamba-ssm", "none", "2.2.4")),
     ({"python": "3.12.1"}, ("other", "python", "3.11.7", "3.12.1")),
     ({"packages": {"timm": "1.0.31", "numpy": "2.5.0"}}, ("other", "numpy", "2.4.6", "2.5.0")),
     ({"packages": {"numpy": "2.4.6"}}, ("other", "timm", "1.0.31", "none")),
@@ -174,6 +177,15 @@ def test_no_gpus_may_be_an_empty_list_or_left_out() -> None:
     assert found(of(gpus=None, packages=None), without("gpus", "packages")) == []
 
 
+@pytest.mark.parametrize("name", KERNEL_PACKAGES)
+def test_libraries_with_kernels_are_compared_by_version_and_the_others_are_not(name: str) -> None:
+    assert canonicalize_name(name) == name  # as `installed_distributions` writes it
+    one, other = (of(distributions={name: version, "pytest": version}) for version in ("1.0", "2.0"))
+    assert found(one, one) == []
+    assert found(one, other) == [("kernels", name, "1.0", "2.0")]
+    assert found(without("distributions"), other) == [("kernels", name, "none", "2.0")]  # of an older torchzoo
+
+
 # --- where it is asked ---
 
 
@@ -266,11 +278,14 @@ ACROSS: list[tuple[DifferenceKind, dict[str, Any]]] = [
     (DifferenceKind.HARDWARE, {"device_name": "NVIDIA B200"}),
     (DifferenceKind.TORCH, {"torch_commit": "70d99e9"}),
     (DifferenceKind.DRIVER, {"gpus": [H200 | {"driver": "590.1"}] * 2}),
+    (DifferenceKind.KERNELS, {"distributions": {"flash-linear-attention": "0.5.1"}}),
 ]
 
 
 @pytest.mark.parametrize(("kind", "change"), ACROSS, ids=str)
-def test_a_comparison_needs_across_for_hardware_torch_and_driver(kind: DifferenceKind, change: dict[str, Any]) -> None:
+def test_a_comparison_needs_across_for_hardware_torch_driver_and_kernels(
+    kind: DifferenceKind, change: dict[str, Any]
+) -> None:
     base, candidate = run(), run(**change)
     others = frozenset(set(DifferenceKind) - {kind})
     for across in (frozenset[DifferenceKind](), others):

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 #: The libraries that reports name beside torch, and that are the same in all records of a report.
 PACKAGES = ("torchvision", "timm", "transformers", "diffusers", "opacus", "triton", "numpy")
+#: Libraries whose kernels transformers, diffusers, torch_geometric and others call in place of PyTorch's operators as
+#: soon as they are installed: a step then does other work under the same label.
+KERNEL_PACKAGES = (
+    *("apex", "causal-conv1d", "fla-core", "flash-attn", "flash-attn-3", "flash-attn-4", "flash-linear-attention"),
+    *("kernels", "mamba-ssm", "pyg-lib", "sageattention", "torch-scatter", "torch-sparse", "xformers"),
+)
 #: The environment variables that are recorded begin so: they can change how PyTorch and its libraries compute.
 VARIABLE_PREFIXES = (
     *("TORCH", "PYTORCH_", "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "NVIDIA_TF32", "OMP_", "MKL_", "KMP_"),

@@ -10,16 +10,18 @@ from typing import Any
 import msgspec
 
 from torchzoo.case import EAGER
+from torchzoo.environment import KERNEL_PACKAGES
 from torchzoo.record import Manifest, Measured
 from torchzoo.store import Run
 
 
 class DifferenceKind(enum.StrEnum):
-    """What two runs differ in. A comparison accepts the first three kinds only with `--across`."""
+    """What two runs differ in. A comparison accepts the kinds before `other` only with `--across`."""
 
     HARDWARE = "hardware"
     TORCH = "torch"
     DRIVER = "driver"
+    KERNELS = "kernels"
     OTHER = "other"
 
 
@@ -223,6 +225,8 @@ def _machine_facts(environment: dict[str, Any], *, gpus: str | None) -> dict[tup
     if gpus is not None:
         facts[kind.DRIVER, "driver"] = ", ".join(sorted({str(gpu.get("driver", "")) for gpu in _gpus(environment)}))
         facts[kind.OTHER, "GPUs"] = len(_gpus(environment))
+    distributions = environment.get("distributions") or {}  # runs of an older torchzoo have not recorded them
+    facts |= {(kind.KERNELS, name): distributions.get(name) for name in KERNEL_PACKAGES}
     facts |= {(kind.TORCH, name): environment.get(name) for name in ("torch", "torch_commit", "cuda", "hip", "cudnn")}
     facts |= {(kind.OTHER, name): version for name, version in (environment.get("packages") or {}).items()}
     facts |= {(kind.OTHER, name): environment.get(name) for name in ("python", "malloc", "torchzoo", "torchzoo_commit")}

@@ -143,7 +143,7 @@ def compare_runs(
 
 
 def check_accepted(differences: Iterable[Difference], across: frozenset[DifferenceKind]) -> None:
-    """Raises `UsageError` where the runs differ in hardware, torch or driver and `across` does not say so."""
+    """Raises `UsageError` where the runs differ in hardware, torch, driver or kernels and `across` does not say so."""
     by_kind = {kind: [d for d in differences if d.kind is kind] for kind in DifferenceKind}
     refused = {kind: some for kind, some in by_kind.items() if some and kind is not DifferenceKind.OTHER}
     missing = [kind for kind in refused if kind not in across]

@@ -43,8 +43,9 @@ def add_parser(commands: Any) -> None:
         const=",".join(_ACROSS),
         default="",
         metavar="WHAT",
-        help="what the runs differ in on purpose: hardware, torch, driver, or without WHAT anything. With torch and "
-        "driver there are verdicts; with hardware there are ratios of one device against the other",
+        help="what the runs differ in on purpose: hardware, torch, driver, kernels (of libraries such as flash-attn, "
+        "which others call where they are installed), or without WHAT anything. With hardware there are ratios of one "
+        "device against the other; with the others there are verdicts",
     )
     parser.add_argument("--metric", default=",".join(Metric), metavar="M[,M]", help=f"(default: {','.join(Metric)})")
     parser.add_argument("--format", choices=["table", *WRITERS], default="table")

@@ -301,18 +301,17 @@ def _environment(comparison: RunComparison) -> list[str]:
     for name, read in _ENVIRONMENT.items():
         if name not in differing:
             rows.append((name, read(one), read(other)))
-    was, now = _unlike_packages(one, other)
+    was, now = _unlike_packages(one, other, differing)
     if was:
         rows.append(("other packages", units.first_few(was, _MOST_PACKAGES), units.first_few(now, _MOST_PACKAGES)))
     return table(("", "base", "candidate"), [("run", comparison.base, comparison.candidate), *rows])
 
 
-def _unlike_packages(base: Manifest, candidate: Manifest) -> list[list[str]]:
-    """Of the packages that are no difference of their own, those that both have in other versions: of each side."""
+def _unlike_packages(base: Manifest, candidate: Manifest, differing: set[str]) -> list[list[str]]:
+    """Of the packages that are no difference of their own (`differing`), those that both have in other versions: of each side."""
     versions = [manifest.environment.get("distributions") or {} for manifest in (base, candidate)]
-    named = {"torch", "torchzoo", *(base.environment.get("packages") or {})}
     unlike = [name for name in versions[0] if versions[0][name] != versions[1].get(name, versions[0][name])]
-    unlike = [name for name in unlike if name not in named]
+    unlike = [name for name in unlike if name not in differing]
     return [[f"{name} {side[name]}" for name in unlike] for side in versions]
 
 
