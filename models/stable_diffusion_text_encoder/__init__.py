@@ -2,7 +2,7 @@
 
 It is the text side of OpenCLIP's ViT-H/14 (Cherti et al., 2022, arXiv:2212.07143) without its last layer: 23 layers of
 16 heads, width 1,024. Sizes: https://huggingface.co/stabilityai/stable-diffusion-2, 340,387,840 parameters by our
-count; a text of 77 tokens takes EVAL GFLOP. By hand: 77 tokens times 23 layers of 12 x 1,024^2 weights, 44.57, and 4 x
+count; a text of 77 tokens takes 45.1 GFLOP. By hand: 77 tokens times 23 layers of 12 x 1,024^2 weights, 44.57, and 4 x
 77 x 77 x 1,024 operations of attention in each layer, 0.56. open_clip's table (docs/model_profile.csv) gives the text
 side of ViT-H-14 354.03 million parameters. Without its last layer (12.60) and its projection (1.05) that is 340.39.
 

@@ -12,7 +12,7 @@ module with other inputs, which are not taken over: one of 128 x 128 latents, wi
 TorchBench does not train it. Here a train step is that of the model card: the velocity at a random one of 1,000 times
 is to be predicted; AdamW at 1e-4. The clipping is that of `Denoiser`.
 
-By our count, an evaluation of 2 latents takes EVAL TFLOP and a train step of 1 takes 6.44. A count by hand from the
+By our count, an evaluation of 2 latents takes 4.30 TFLOP and a train step of 1 takes 6.44. A count by hand from the
 published configuration gives the same: all convolutions of the residual blocks, 18 C^2 weights a position in a
 transformer layer of width C, the keys and values of the text, and attention; three times that in training, without
 gradients of the inputs.

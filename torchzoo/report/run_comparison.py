@@ -308,7 +308,7 @@ def _environment(comparison: RunComparison) -> list[str]:
 
 
 def _unlike_packages(base: Manifest, candidate: Manifest, differing: set[str]) -> list[list[str]]:
-    """Of the packages that are no difference of their own (`differing`), those that both have in other versions: of each side."""
+    """The packages beside `differing` that both have, in other versions: of each side."""
     versions = [manifest.environment.get("distributions") or {} for manifest in (base, candidate)]
     unlike = [name for name in versions[0] if versions[0][name] != versions[1].get(name, versions[0][name])]
     unlike = [name for name in unlike if name not in differing]
