@@ -38,7 +38,7 @@ class Groups:
 
     def __init__(self, jagged: Jagged, sizes: list[tuple[int, int]]) -> None:
         self.sizes = sizes
-        self.users = jagged.lengths.argsort().split([users for users, _ in sizes])  # of each group
+        self.users = torch.split(jagged.lengths.argsort(), [users for users, _ in sizes])  # of each group
         tokens, rows = [], []
         for users, (_, most) in zip(self.users, sizes, strict=True):
             place = torch.arange(most, device=users.device)
@@ -52,8 +52,8 @@ class Groups:
 
     def pad(self, values: Tensor) -> list[Tensor]:
         """(J, D) to (G, N, D) for each group."""
-        parts = values.index_select(0, self.token).split([users * n for users, n in self.sizes])
-        return [part.view(users, n, -1) for part, (users, n) in zip(parts, self.sizes, strict=True)]
+        parts = torch.split(values.index_select(0, self.token), [users * most for users, most in self.sizes])
+        return [part.view(users, most, -1) for part, (users, most) in zip(parts, self.sizes, strict=True)]
 
     def unpad(self, padded: list[Tensor]) -> Tensor:
         """(G, N, D) of each group to (J, D)."""

@@ -198,7 +198,7 @@ class STULayer(nn.Module):
 
     def heads_of(self, padded: Tensor) -> Tensor:
         """(G, N, H * A) to (G, H, N, A). It is contiguous, so that products read its blocks in place."""
-        return padded.unflatten(2, (self.heads, self.head_size)).transpose(1, 2).contiguous()
+        return padded.view(*padded.shape[:2], self.heads, self.head_size).transpose(1, 2).contiguous()
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, weights: list[Tensor]) -> Tensor:

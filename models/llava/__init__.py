@@ -54,7 +54,7 @@ class Model(LanguageModel):
     def build_network(self) -> nn.Module:
         text = LlamaConfig(**self.sizes["text"], num_attention_heads=self.sizes["heads"], use_cache=False)
         vision = CLIPVisionConfig(**self.sizes["vision"], patch_size=14, projection_dim=768)
-        config = LlavaConfig(vision_config=vision, text_config=text, image_token_id=self.sizes["image_token"])
+        config = LlavaConfig(vision_config=vision, text_config=text, image_token_index=self.sizes["image_token"])
         return LlavaForConditionalGeneration(config)
 
     def build_batch(self) -> Batch:

@@ -160,7 +160,7 @@ class Attention(nn.Module):
 
 def in_blocks(x: Tensor, block: int) -> Tensor:
     """x (B, T, H, D) to (BN, H, Q, D)."""
-    return x.unflatten(1, (-1, block)).flatten(0, 1).transpose(1, 2)
+    return x.reshape(-1, block, *x.shape[2:]).transpose(1, 2)
 
 
 def in_windows(x: Tensor, block: int, window_blocks: int, before: int = 0) -> Tensor:
@@ -168,7 +168,8 @@ def in_windows(x: Tensor, block: int, window_blocks: int, before: int = 0) -> Te
 
     `before` stands where a window reaches back beyond the first token.
     """
-    blocks = F.pad(x, (0, 0, 0, 0, (window_blocks - 1) * block, 0), value=before).unflatten(1, (-1, block))
+    padded = F.pad(x, (0, 0, 0, 0, (window_blocks - 1) * block, 0), value=before)
+    blocks = padded.view(len(x), -1, block, *x.shape[2:])
     count = x.shape[1] // block
     windows = torch.cat([blocks[:, first : first + count] for first in range(window_blocks)], dim=2)
     return windows.flatten(0, 1).transpose(1, 2)

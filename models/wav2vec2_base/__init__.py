@@ -31,8 +31,15 @@ class Model(SupervisedModel):
     letters = 150
 
     def build_network(self) -> nn.Module:
-        dropout = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "final_dropout": 0.0, "activation_dropout": 0.1}
-        config = Wav2Vec2Config(**dropout, layerdrop=0.0, mask_time_prob=0.0, ctc_loss_reduction="mean")
+        config = Wav2Vec2Config(
+            activation_dropout=0.1,
+            hidden_dropout=0.0,
+            attention_dropout=0.0,
+            final_dropout=0.0,
+            layerdrop=0.0,
+            mask_time_prob=0.0,
+            ctc_loss_reduction="mean",
+        )
         network = Wav2Vec2ForCTC(config)
         network.freeze_feature_encoder()  # type: ignore[no-untyped-call]
         return network
