@@ -2,7 +2,8 @@
 
 Sizes are those of https://huggingface.co/descript/dac_44khz: 9 codebooks of 1,024 vectors for each 512 samples. The
 paper says 76 million parameters. Ours has 76,651,890 in training, of which 31,113 are the factors of weight
-normalisation, and 42,519,760 in the discriminators. As there, convolutions have weight normalisation in training.
+normalisation, and 42,519,760 in the discriminators: 119,171,650. As there, convolutions have weight normalisation in
+training.
 
 A train step is the authors': the discriminators learn to tell excerpts from what the codec makes of them, then the
 codec learns by 15 times the mel loss, the codebook loss, 0.25 times the commitment loss, the adversarial loss and twice
