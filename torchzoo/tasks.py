@@ -116,7 +116,23 @@ class TimmClassifier(ImageClassifier):
 
 
 class TransformersModel(SupervisedModel):
-    """A network of transformers: its own loss, from labels among its inputs, in training; its logits in evaluation."""
+    """A network of transformers: its own loss, from labels among its inputs, in training; its logits in evaluation.
+
+    A network without masks among its inputs attends alike in eager and in compiled code. (transformers' own way does
+    not: see `torchzoo.networks.attention`.)
+    """
+
+    #: Whether attention is left as transformers has it.
+    own_attention: ClassVar[bool] = False
+
+    def build(self) -> None:
+        super().build()
+        inputs = self.batch.inputs
+        has_mask = isinstance(inputs, dict) and any("mask" in name for name in inputs)
+        if not self.own_attention and not has_mask:
+            from torchzoo.networks.attention import attend_alike
+
+            attend_alike(self.network)
 
     def compute_loss(self, outputs: Any, targets: None) -> Tensor:
         loss: Tensor = outputs.loss

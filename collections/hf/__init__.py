@@ -5,17 +5,18 @@ of `sizes.py`. The task follows from the name of the class: a language model is 
 tokens, a classifier on random classes, and so on. Sequences have the length that `work.py` names: 512 tokens, or that
 of PyTorch's own `benchmarks/dynamo` (huggingface.py there) where it has the model. The optimizer is Adam.
 
-What differs from the defaults: nothing is cached, except by models that generate; a configuration without a padding
-token gets token 0; no layer is left out at random (M2M100 and others leave out 5%, so that steps differ in their
-work); Reformer's seeds follow from PyTorch's (`torchzoo.networks.reformer`); and where a class numbers positions from
-behind the padding token's number, it gets as many positions as the sequences need.
+What differs from the defaults: nothing is cached, except by models that generate; encoders that are causal language
+models (`BertLMHeadModel`) have a causal mask (`is_decoder`); a configuration without a padding token gets token 0; no
+layer is left out at random (M2M100 and others leave out 5%, so that steps differ in their work); Reformer's seeds
+follow from PyTorch's (`torchzoo.networks.reformer`); and where a class numbers positions from behind the padding
+token's number, it gets as many positions as the sequences need.
 
-Where `benchmarks/dynamo` does other work: it gives labels in evaluation, too, and so computes the loss there; it gives
-RoBERTa nothing but padding; its Adam is capturable and has a learning rate of 0.01 instead of 0.001 (for twelve models
-it takes SGD, because their results with Adam differ too much to be compared); and the decoders of `GENERATING` generate
-2,000 tokens behind a prompt of 1,000, while here reading the prompt, and one token with a cache of 3,000, are steps of
-their own. It sets the dropout of a configuration to 1e-30 when the network has been built, and most networks do not
-read it again.
+Where `benchmarks/dynamo` does other work: it gives labels in evaluation, too, and so computes the loss there; its
+causal language models of RoBERTa, ELECTRA and Megatron-BERT have no causal mask; it gives RoBERTa nothing but padding;
+its Adam is capturable and has a learning rate of 0.01 instead of 0.001 (for twelve models it takes SGD, because their
+results with Adam differ too much to be compared); and the decoders of `GENERATING` generate 2,000 tokens behind a
+prompt of 1,000, while here reading the prompt, and one token with a cache of 3,000, are steps of their own. It sets the
+dropout of a configuration to 1e-30 when the network has been built, and most networks do not read it again.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ SMALL = {
 TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 #: Chances to leave out a whole layer.
 LAYER_DROPS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
+#: Ends of the names of causal language models. Those with an encoder's layers are causal if their configuration says so.
+CAUSAL = ("ForCausalLM", "LMHeadModel", "GenerationDecoder")
 #: A configuration that does not say how its layers attend says it of each.
 LAYERWISE = {"GPTNeoConfig": {"attention_types": [[["global", "local"], 1]]}}
 
@@ -106,6 +109,8 @@ class FromConfig(LanguageModel):
         for name in LAYER_DROPS:
             if hasattr(config, name):
                 setattr(config, name, 0.0)
+        if self.class_name.endswith(CAUSAL) and hasattr(config, "is_decoder"):
+            config.is_decoder = True
         if self.class_name.startswith(POSITIONS_BEHIND_PADDING):
             needed = self.length + config.pad_token_id + 1
             config.max_position_embeddings = max(config.max_position_embeddings, needed)

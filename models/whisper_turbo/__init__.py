@@ -10,7 +10,6 @@ A step of evaluation has 18,190 GFLOP for 8 recordings, by our count and by hand
 linear layers 1,887.4 and attention 368.6. A step of decoding has 2.849 for 8 tokens, by both: per token linear layers
 0.184, attention 0.040 and the table of tokens 0.133. A step of training has 59,320 by hand: three times the encoder's
 and the decoder's (198.9 per recording, of which the table of tokens has 59.5), less the gradient of the spectrograms.
-It has as many by our count, if the check that reads position ids on the host is left out.
 """
 
 from typing import Any, ClassVar

@@ -53,8 +53,10 @@ class CausalLM(LanguageModel):
 
     def build(self) -> None:
         super().build()
-        if self.mode is Mode.TRAIN and self.checkpoints_layers:
-            checkpoint_layers(self.network)  # type: ignore[arg-type]
+        if self.mode is Mode.TRAIN:
+            self.network.config.get_text_config().use_cache = False  # type: ignore[union-attr, operator]
+            if self.checkpoints_layers:
+                checkpoint_layers(self.network)  # type: ignore[arg-type]
         if not self.mode.generates:
             return
         self.sample_unit = "tokens"
@@ -106,7 +108,6 @@ class CausalLM(LanguageModel):
 
 def checkpoint_layers(network: PreTrainedModel) -> None:
     """Keep only the inputs of `network`'s layers in training, by `torch.utils.checkpoint`. It must have no dropout."""
-    network.config.use_cache = False
     name = "activation_checkpointing_enable"
     enable = getattr(network, name if hasattr(network, name) else "gradient_checkpointing_enable")  # transformers 5.17
     enable({"use_reentrant": False, "preserve_rng_state": False})

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel, StaticCache
 
+from torchzoo.networks.attention import attends_alike
 from torchzoo.tensors import stored_bytes
 
 #: So many tokens are read once to make the cache: they show its dtype, its heads and the states of recurrent layers.
@@ -23,6 +24,8 @@ _ARGUMENTS = ("cache", "past_key_values", "cache_params")
 class CachedNetwork(nn.Module):
     """A network with a cache of fixed size, which moves and is cast with it. It gives the logits of the last position.
 
+    States of recurrent layers are at least fp32 after a cast: transformers computes them so, whatever the weights are.
+
     A call writes its tokens behind those in the cache. `rewind` makes the next call begin at the same length. States of
     recurrent layers, and windows that are full, go on from where the last call left them: the work is the same, the
     numbers are not.
@@ -31,12 +34,14 @@ class CachedNetwork(nn.Module):
         network: a decoder with a language model's head.
         prompt: (B, T) tokens; the first few are read once to make the cache.
         length: the most tokens of a sequence that the cache holds.
-        cached: how many tokens of each sequence are in the cache before a call. With 0, a call is a prefill.
+        cached: how many tokens of each sequence are in the cache before a call. With 0, a call is a prefill. With
+            `torchzoo.networks.attention`, nothing masks places behind a token, so it must be 0 or `length - 1`.
         cache: another cache than a static one of `length` tokens in each layer.
         others: what a call needs beside the tokens to make the cache.
 
     Raises:
         TypeError: the network takes no cache.
+        ValueError: the token of a call would see places of the cache that are empty.
     """
 
     def __init__(
@@ -50,6 +55,8 @@ class CachedNetwork(nn.Module):
         **others: Tensor,
     ) -> None:
         super().__init__()
+        if cached not in (0, length - 1) and attends_alike(network):
+            raise ValueError(f"{cached} of {length} places of the cache are filled, and no mask hides the others")
         self.network: PreTrainedModel = network.eval()  # type: ignore[no-untyped-call]
         self.cache = StaticCache(config=network.config, max_cache_len=length) if cache is None else cache
         self.cached = cached
@@ -92,8 +99,11 @@ class CachedNetwork(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> CachedNetwork:  # noqa: FBT001, FBT002  nn.Module's
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        states = [getattr(layer, "recurrent_states", None) for layer in self._layers()]
         for holder, key, tensor in list(self._held()):
             changed = fn(tensor)
+            if changed.dtype != tensor.dtype and any(holder is state for state in states):
+                changed = tensor.to(changed.device, torch.promote_types(changed.dtype, torch.float32))
             if changed is not tensor:
                 torch._dynamo.mark_static_address(changed)  # as transformers does: CUDA graphs may change it in place
             if isinstance(holder, dict):

@@ -8,16 +8,20 @@ numbers are counted by `histc`. On GPUs since Hopper that waits for nothing in b
 the numbers on the host, and multiplies group by group. If the network is compiled in such a dtype, transformers
 replaces PyTorch's operator by one of its own, `transformers::grouped_mm_fallback`, which reads the numbers and
 multiplies group by group, too. Autocast knows neither operator: the experts keep their dtype. Attention is written in
-single operators, as no fused one of PyTorch takes a sink.
+single operators: `scaled_dot_product_attention` takes no sink. (FlexAttention can, and transformers calls it on CUDA if
+it is asked to.)
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from torch import nn
-from transformers import GptOssConfig, GptOssForCausalLM
+import torch
+from torch import Tensor, nn
+from transformers import GptOssConfig, GptOssForCausalLM, GptOssModel
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssTopKRouter
 
+from torchzoo.case import Mode
 from torchzoo.networks.causal_lm import CausalLM
 
 
@@ -29,8 +33,32 @@ def expected_distinct_share(chosen: int, experts: int, tokens: int) -> float:
     return 1.0 - (1.0 - chosen / experts) ** tokens
 
 
+@torch.no_grad()
+def choose_evenly(decoder: GptOssModel, tokens: Tensor) -> None:
+    """Set the routers' biases so that `tokens` (B, T) choose the experts of each layer about evenly.
+
+    The states of tokens that share a context grow alike from layer to layer, so that with random weights all of them
+    would choose the same experts. A router's bias takes the scores of the mean state away. Each is set in one pass,
+    before the router's own call. On the meta device there are no states.
+    """
+
+    def take_mean_away(router: GptOssTopKRouter, inputs: tuple[Tensor]) -> None:
+        router.bias.copy_(-(router.weight @ inputs[0].mean(dim=0)))
+
+    if tokens.is_meta:
+        return
+    routers = [module for module in decoder.modules() if isinstance(module, GptOssTopKRouter)]
+    hooks = [router.register_forward_pre_hook(take_mean_away) for router in routers]
+    decoder(input_ids=tokens, use_cache=False)
+    for hook in hooks:
+        hook.remove()
+
+
 class GptOss(CausalLM):
-    """A gpt-oss of the size of the 20B. Random weights choose experts evenly, as those that were trained to do so."""
+    """A gpt-oss of the size of the 20B, whose tokens choose experts about evenly, as in one that was trained to do so.
+
+    In decoding, random weights and a random cache do that. In training and in a prefill, `choose_evenly` does.
+    """
 
     prompt_length = 1000
     cache_length = 2048
@@ -76,6 +104,12 @@ class GptOss(CausalLM):
 
     def build_network(self) -> nn.Module:
         return GptOssForCausalLM(GptOssConfig(**self.sizes))
+
+    def build(self) -> None:
+        super().build()
+        if self.mode is not Mode.DECODE:
+            (decoder,) = (module for module in self.network.modules() if isinstance(module, GptOssModel))
+            choose_evenly(decoder, self.batch.inputs["input_ids"])  # type: ignore[call-overload]
 
     @property
     def bytes_read_per_step(self) -> int | None:
