@@ -75,7 +75,7 @@ SMALL = {
 TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 #: Chances to leave out a whole layer.
 LAYER_DROPS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
-#: Ends of the names of causal language models. Those with an encoder's layers are causal if their configuration says so.
+#: Ends of the names of causal language models. Those made of encoders are causal if their configuration says so.
 CAUSAL = ("ForCausalLM", "LMHeadModel", "GenerationDecoder")
 #: A configuration that does not say how its layers attend says it of each.
 LAYERWISE = {"GPTNeoConfig": {"attention_types": [[["global", "local"], 1]]}}

@@ -10,13 +10,14 @@ class Model(LanguageModel):
     eval_length = 1024
 
     def build_network(self) -> nn.Module:
-        config = GPT2Config(  # type: ignore[call-arg]
+        config = GPT2Config(
             vocab_size=50257,
             n_positions=1024,
             n_embd=768,
             n_layer=12,
             n_head=12,
             use_cache=False,
-            loss_type="ForCausalLM",  # the library can't tell it from the name of the class
         )
-        return GPT2LMHeadModel(config)
+        network = GPT2LMHeadModel(config)
+        network.loss_type = "ForCausalLM"  # the library can't tell it from the name of the class
+        return network

@@ -14,11 +14,12 @@ class Model(LanguageModel):
     small_sizes: ClassVar[dict[str, Any]] = {"n_embd": 64, "n_layer": 2, "n_head": 2}
 
     def build_network(self) -> nn.Module:
-        config = GPT2Config(  # type: ignore[call-arg]
+        config = GPT2Config(
             **self.sizes,
             vocab_size=50257,
             n_positions=1024,
             use_cache=False,
-            loss_type="ForCausalLM",  # the library can't tell it from the name of the class
         )
-        return GPT2LMHeadModel(config)
+        network = GPT2LMHeadModel(config)
+        network.loss_type = "ForCausalLM"  # the library can't tell it from the name of the class
+        return network

@@ -159,7 +159,9 @@ def test_the_cache_is_cast_with_the_network(
     made_after = CachedNetwork(model.network.network, tokens(4), length=CACHE, cached=0)
     for name, tensor in model.network.cache_tensors().items():
         expected = made_after.cache_tensors()[name].dtype
-        assert tensor.dtype == (expected if precision is Precision.BF16 or not expected.is_floating_point else torch.float64)
+        assert tensor.dtype == (
+            expected if precision is Precision.BF16 or not expected.is_floating_point else torch.float64
+        )
     first = model.measured_step()
     assert first.shape == (BATCH, 1, SIZES["vocab_size"])
     assert bool(torch.isfinite(first).all())
