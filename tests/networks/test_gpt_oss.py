@@ -38,22 +38,39 @@ def test_a_step_reads_all_but_the_experts_that_nobody_chooses() -> None:
     assert SMALL(Mode.PREFILL, "cpu", 1).bytes_read_per_step is None
 
 
-def test_random_weights_choose_experts_evenly() -> None:
-    model = SMALL(Mode.DECODE, "cpu", 4)
-    chosen: list[Tensor] = []
+def routed(network: nn.Module) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """What routers give from now on: scores of all experts, weights of the chosen ones, and which these are."""
+    given: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def keep(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
-        chosen.append(outputs[2])
+        given.append(outputs)
 
-    for module in model.network.modules():  # type: ignore[attr-defined]
+    for module in network.modules():
         if isinstance(module, GptOssTopKRouter):
             module.register_forward_hook(keep)
+    return given
+
+
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.PREFILL])
+def test_tokens_of_a_text_choose_experts_evenly(mode: Mode) -> None:
+    model = SMALL(mode, "cpu", 4)
+    given = routed(model.network)
+    model.measured_step()
+    assert len(given) == 2
+    for scores, _, chosen in given:
+        torch.testing.assert_close(scores.mean(dim=0), torch.zeros(8), rtol=0, atol=1e-4)
+        assert chosen.flatten().bincount(minlength=8).max() < 1.5 * chosen.numel() / 8
+
+
+def test_a_token_with_random_caches_chooses_experts_evenly() -> None:
+    model = SMALL(Mode.DECODE, "cpu", 4)
+    given = routed(model.network)
     for seed in range(50):
         tokens = torch.randint(0, 1024, (4, 1), generator=torch.Generator().manual_seed(seed))
         model.batch.inputs["input_ids"].copy_(tokens)
         model.decode_step()
-    assert len(chosen) == 2 * 50
-    distinct = sum(len(indices.unique()) for indices in chosen) / len(chosen)
+    assert len(given) == 2 * 50
+    distinct = sum(len(chosen.unique()) for *_, chosen in given) / len(given)
     assert distinct / 8 == pytest.approx(expected_distinct_share(4, 8, 4), rel=0.1)
 
 
