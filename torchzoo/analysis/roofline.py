@@ -63,9 +63,9 @@ def known_peaks(case: Case, measured: Measured) -> Peaks:
 def achieved(measured: Measured, variant: str, peaks: Peaks) -> Achieved | None:
     """What `variant` achieved; None if the operations were not counted.
 
-    The operations are those of the eager step. A candidate does the same mathematics, so its rate is the number of
-    eager's operations over the candidate's time (model FLOPs, as in MFU: Chowdhery et al., 2022, arXiv:2204.02311,
-    appendix B).
+    The operations are those of the eager step. The candidate's rate is the number of eager's operations over the
+    candidate's time, whatever the candidate computes beside or instead of them (model FLOPs, as in MFU: Chowdhery et
+    al., 2022, arXiv:2204.02311, appendix B).
     """
     flops = measured.flops
     if flops is None:
