@@ -42,7 +42,7 @@ def eager_calls(model: Any) -> list[Call]:
 
 
 def compiled_calls(model: Any) -> list[Call]:
-    """Those of one graph that Dynamo makes of the network."""
+    """Those of the graphs that Dynamo makes of the network."""
     seen: list[Call] = []
 
     def look(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
@@ -53,6 +53,6 @@ def compiled_calls(model: Any) -> list[Call]:
         return graph.forward
 
     torch._dynamo.reset()
-    model.network.compile(backend=look, fullgraph=True)
+    model.network.compile(backend=look)
     model.measured_step()
     return seen
