@@ -15,11 +15,11 @@ from measuring import measure, spy
 from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import Mode, Precision
 from torchzoo.measure import case as case_module
-from torchzoo.measure.finite import is_finite
 from torchzoo.model import Model
 from torchzoo.record import FailureKind
 from torchzoo.run.failures import failure
 from torchzoo.settings import Stage
+from torchzoo.tensors import is_finite
 from user_models import TINY
 
 NEVER = 10**9

@@ -15,7 +15,7 @@ from torchzoo.case import EAGER, Case, Mode, Parallel
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import CompilationWatch, require_eager, watch_compilation
-from torchzoo.measure.finite import FiniteWatch, NotFinite, is_finite, loss_scale, why_not_measured
+from torchzoo.measure.finite import FiniteWatch, NotFinite, loss_scale, why_not_measured
 from torchzoo.measure.gang import Gang, Line
 from torchzoo.measure.global_state import keeping_state
 from torchzoo.measure.host import MATTERS, HostGate
@@ -39,6 +39,7 @@ from torchzoo.measure.variant_run import VariantRun, warmed_up
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, DeviceState, HostWatch, Measured, RankResult
 from torchzoo.settings import Pass, Settings, Stage
+from torchzoo.tensors import is_finite
 from torchzoo.verdict import Check, CheckStatus
 from torchzoo.zoo.spec import ModelSpec
 

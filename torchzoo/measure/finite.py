@@ -7,15 +7,13 @@ outputs of an evaluation may have infinities by nature, such as the -inf of a ma
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import EAGER, Case, Mode
 from torchzoo.model import Model
-from torchzoo.tensors import tensors_in
+from torchzoo.tensors import is_finite
 
 
 class NotFinite(Exception):
@@ -40,8 +38,7 @@ SKIPS_UPDATES = "the gradients, so that the GradScaler skips each update"
 class FiniteWatch:
     """Looks at the parameters of a model and at those of its buffers that are finite now, before the first step.
 
-    (A mask of -inf or the empty range of an observer is not finite by nature.) Only floating tensors are looked at.
-    Nothing large is allocated: a tensor is reduced to its extremes, which are not finite if one of its elements is not.
+    (A mask of -inf or the empty range of an observer is not finite by nature.) Whole numbers are not looked at.
     """
 
     def __init__(self, model: Model) -> None:
@@ -74,17 +71,6 @@ class FiniteWatch:
 def loss_scale(model: Model) -> float:
     """By how much the loss is scaled; a GradScaler that skips an update makes it smaller."""
     return 1.0 if model.scaler is None else float(model.scaler.get_scale())
-
-
-def is_finite(tree: Any) -> bool:
-    """Whether all floating tensors in a nesting of containers are finite; of a sharded tensor, this rank's part."""
-    leaves = [_own_part(tensor) for tensor in tensors_in(tree) if tensor.is_floating_point()]
-    return all(bool(torch.stack(leaf.detach().aminmax()).isfinite().all()) for leaf in leaves if leaf.numel())
-
-
-def _own_part(tensor: Tensor) -> Tensor:
-    """What this rank has of it. To look at all of a sharded tensor, all ranks would have to look together."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def why_not_measured(found: NotFinite, case: Case, build: Callable[[], Model]) -> NotRunnable | NotFiniteByBackend:

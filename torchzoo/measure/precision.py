@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -11,23 +12,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.call import Call
 from torchzoo.case import MemoryFormat, Mode, NativeDtype, Precision
-from torchzoo.measure.finite import is_finite
-from torchzoo.measure.quantization import (
-    QUANTIZED_DTYPES,
-    is_quantized_tensor,
-    quantize,
-    require_support,
-    why_not_reached,
-)
+from torchzoo.dispatch import OperatorMode
+from torchzoo.measure.quantization import QUANTIZED_DTYPES, quantize, require_support, why_not_reached
 from torchzoo.model import Model
-from torchzoo.tensors import tensors_in
+from torchzoo.tensors import COMPRESSED_LAYOUTS, cast, is_finite, is_inexact, kind_of, mapped, tensors_in
 
 CAST_DTYPES = {
     Precision.FP32: torch.float32,
@@ -39,6 +33,8 @@ CAST_DTYPES = {
     Precision.INT8WO: torch.bfloat16,
     Precision.INT4WO: torch.bfloat16,
 }
+#: Dtypes of half precision, which few operators have for complex numbers: on a CPU no product and no Fourier transform.
+HALVES = (torch.float16, torch.bfloat16)
 NATIVE_DTYPES = {NativeDtype.FP32: torch.float32, NativeDtype.FP64: torch.float64}
 
 #: PyTorch divides an operator on the CPU among its threads from so many elements on (at::internal::GRAIN_SIZE).
@@ -56,18 +52,20 @@ def apply_precision(model: Model, precision: Precision) -> dict[str, str]:
         The flags as they are then, and what torchao did.
 
     Raises:
-        NotRunnable: the device does not compute in that precision, or the model has nothing to quantize.
+        NotRunnable: the device does not compute in that precision, or not with a kind of tensor that the model has; or
+            the model has nothing to quantize.
     """
     _require_support(model.device, precision)
     if precision in (Precision.FP32, Precision.TF32):
         torch.set_float32_matmul_precision("highest" if precision is Precision.FP32 else "high")
         torch.backends.cudnn.allow_tf32 = precision is Precision.TF32
-    if precision in CAST_DTYPES:
-        dtype = CAST_DTYPES[precision]
-        for network in model.networks().values():
-            network.to(dtype)
-        model.batch = tree_map(lambda leaf: leaf.to(dtype) if _is_floating(leaf) else leaf, model.batch)
     autocast_dtype = _autocast_dtype(model.device, precision)
+    _require_kinds(model, precision, CAST_DTYPES.get(precision, autocast_dtype))
+    if precision in CAST_DTYPES:
+        to_dtype = partial(cast, dtype=CAST_DTYPES[precision])
+        for network in model.networks().values():
+            network._apply(to_dtype)  # type: ignore[no-untyped-call]  # `to` would make complex tensors real
+        model.batch = mapped(to_dtype, model.batch)
     if autocast_dtype is not None:
         model.autocast_dtype = autocast_dtype
         if autocast_dtype is torch.float16 and model.mode is Mode.TRAIN:
@@ -95,14 +93,27 @@ def _require_support(device: torch.device, precision: Precision) -> None:
         raise NotRunnable("this GPU has no bfloat16 arithmetic")
 
 
+def _require_kinds(model: Model, precision: Precision, dtype: torch.dtype | None) -> None:
+    """Refuse a half precision for kinds of tensors whose products have none. Autocast leaves complex numbers alone."""
+    if dtype not in HALVES:
+        return
+    held = {f"input {index}": tensor for index, tensor in enumerate(tensors_in(model.batch))}
+    for network_name, network in model.networks().items():
+        tensors = itertools.chain(network.named_parameters(), network.named_buffers())
+        held |= {f"{network_name}.{name}": tensor for name, tensor in tensors}
+    for name, tensor in held.items():
+        if tensor.is_complex() and precision in CAST_DTYPES:
+            raise NotRunnable(f"{name} is {kind_of(tensor)}, and PyTorch has no complex products in {_name(dtype)}")
+        if tensor.layout in COMPRESSED_LAYOUTS and is_inexact(tensor) and model.device.type == "cpu":
+            raise NotRunnable(
+                f"{name} is {kind_of(tensor)}, and on the CPU PyTorch has no products of such tensors in {_name(dtype)}"
+            )
+
+
 def _autocast_dtype(device: torch.device, precision: Precision) -> torch.dtype | None:
     if precision is Precision.AMP:
         return torch.get_autocast_dtype(device.type)
     return {Precision.AMP_FP16: torch.float16, Precision.AMP_BF16: torch.bfloat16}.get(precision)
-
-
-def _is_floating(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.is_floating_point()
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -122,14 +133,14 @@ def apply_memory_format(model: Model, memory_format: MemoryFormat) -> None:
         raise NotRunnable("channels-last is an order of 4-D tensors, and no weight of this model has four dimensions")
     for network in model.networks().values():
         network.to(memory_format=torch.channels_last)
-    model.batch = tree_map(
-        lambda leaf: (
-            leaf.contiguous(memory_format=torch.channels_last) if _is_floating(leaf) and leaf.ndim == 4 else leaf
-        ),
-        model.batch,
-    )
+    model.batch = mapped(_channels_last, model.batch)
     if not all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights):
         raise LabelNotReached("some 4-D weights are not in channels-last order after the change")
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    is_image = is_inexact(tensor) and tensor.ndim == 4 and not kind_of(tensor)
+    return tensor.contiguous(memory_format=torch.channels_last) if is_image else tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,23 +176,21 @@ OTHER_PRODUCTS = frozenset(
 )
 
 
-class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the floating results that operators compute by dtype, without scalars (losses, Adam's step counters).
+class _OperatorDtypes(OperatorMode):
+    """Counts the floating and complex results of operators by dtype, without scalars (losses, Adam's step counters).
 
-    Views, copies and casts compute nothing, and nothing is computed from no floating operand. It also counts the
+    Views, copies and casts compute nothing, and nothing is computed from whole numbers. It also counts the
     operators that have a quantized operand, by name, and products. It sees whether one may use the CPU's threads.
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.counts: Counter[torch.dtype] = Counter()
         self.quantized: Counter[str] = Counter()
         self.products = 0
         self.uses_cpu_threads = False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(map(is_quantized_tensor, types)):
-            return NotImplemented  # torchao runs other operators in its place, which come here next
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         operands = tensors_in(args)
         if any(operand.device.type == "cpu" and operand.numel() >= GRAIN_SIZE for operand in operands):
             self.uses_cpu_threads = True
@@ -189,12 +198,12 @@ class _OperatorDtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(operand.dtype in QUANTIZED_DTYPES for operand in operands):
             self.quantized[name] += 1
         self.products += func.overloadpacket in flop_registry or name in OTHER_PRODUCTS
-        results = func(*args, **(kwargs or {}))
-        if func.is_view or name in MOVES or not any(map(_is_floating, operands)):
+        results = func(*args, **kwargs)
+        if func.is_view or name in MOVES or not any(map(is_inexact, operands)):
             return results
         # Foreach and fused operators return nothing.
         for leaf in _written(func, args) if results is None else tree_leaves(results):
-            if _is_floating(leaf) and leaf.ndim:
+            if is_inexact(leaf) and leaf.dim():
                 self.counts[leaf.dtype] += 1
         return results
 
@@ -234,7 +243,7 @@ def _keep(calls: dict[str, Call], name: str, call: Call) -> None:
 @contextlib.contextmanager
 def _recording(network: nn.Module, keep: Callable[[Call], Any]) -> Iterator[None]:
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        args, kwargs = tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, (args, kwargs))
+        args, kwargs = mapped(Tensor.detach, (args, kwargs))
         keep(Call(args, kwargs, type(output)))
 
     handle = network.register_forward_hook(hook, with_kwargs=True)
@@ -248,24 +257,28 @@ def check_precision(model: Model, precision: Precision, native: NativeDtype, ins
     """Check that weights, data and arithmetic are what the label says.
 
     Raises:
-        LabelNotReached: a floating parameter or tensor of the model has another dtype than the label says, or no
-            operator computes in that dtype.
+        LabelNotReached: a floating or complex parameter or tensor of the model has another dtype than the label says,
+            or no operator computes in that dtype.
         NotRunnable: autocast or TF32 changes nothing in this model.
     """
     dtype = CAST_DTYPES.get(precision, NATIVE_DTYPES[native])
-    held = {
+    held: dict[str, Tensor] = {
         f"{network_name}.{name}": parameter
         for network_name, network in model.networks().items()
         for name, parameter in network.named_parameters()
     }
-    held |= {f"data {index}": leaf for index, leaf in enumerate(tree_leaves(vars(model)))}
+    held |= {f"data {index}": leaf for index, leaf in enumerate(tensors_in(vars(model)))}
     for name, tensor in held.items():
-        if _is_floating(tensor) and tensor.dtype is not dtype:
-            raise LabelNotReached(f"precision {precision} promises {_name(dtype)}, but {name} is {_name(tensor.dtype)}")
+        promised = dtype.to_complex() if tensor.is_complex() else dtype
+        if is_inexact(tensor) and tensor.dtype is not promised:
+            raise LabelNotReached(
+                f"precision {precision} promises {_name(promised)}, but {name} is {_name(tensor.dtype)}"
+            )
+    complex_name = () if dtype in HALVES else (_name(dtype.to_complex()),)
     if model.autocast_dtype is not None:
         if _name(model.autocast_dtype) not in inspection.operator_dtypes:
             raise NotRunnable(f"autocast to {_name(model.autocast_dtype)} changes none of this model's operators")
-    elif held and _name(dtype) not in inspection.operator_dtypes:
+    elif held and not {_name(dtype), *complex_name} & inspection.operator_dtypes.keys():
         computed = ", ".join(sorted(inspection.operator_dtypes)) or "no floating dtype"
         raise LabelNotReached(f"precision {precision} promises {_name(dtype)}, but the step computes in {computed}")
     if precision is Precision.TF32 and not inspection.products:

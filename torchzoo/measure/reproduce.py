@@ -13,10 +13,11 @@ from torchzoo.case import EAGER, Backend, Case, CompileScope, MemoryFormat, Mode
 from torchzoo.measure.case import prepared_model
 from torchzoo.measure.check.check import check_case
 from torchzoo.measure.compilation import count_compiled, watch_compilation
-from torchzoo.measure.finite import FiniteWatch, is_finite
+from torchzoo.measure.finite import FiniteWatch
 from torchzoo.measure.precision import check_precision, inspect_step
 from torchzoo.measure.process_group import use_device
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
+from torchzoo.tensors import is_finite
 from torchzoo.verdict import CheckStatus
 from torchzoo.zoo.catalog import find_models, load_model_class
 

@@ -8,11 +8,11 @@ from statistics import median
 from typing import Any
 
 from torchzoo.measure.clock import Clock
-from torchzoo.measure.finite import is_finite
 from torchzoo.measure.latency import are_alike, timed_step_s
 from torchzoo.measure.stages import cpu_time_s
 from torchzoo.measure.variant import Variant
 from torchzoo.settings import Settings
+from torchzoo.tensors import is_finite
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from torchzoo.case import Mode
 from torchzoo.model import Model
-from torchzoo.tensors import tensors_in
+from torchzoo.tensors import is_finite, is_inexact, numbers_of, opened, same, tensors_in
 from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
 from torchzoo.zoo.requirements import distribution_name
 from torchzoo.zoo.spec import ModelSpec
@@ -207,7 +207,7 @@ def _check_changes(model: Model, spec: ModelSpec, before: dict[str, Tensor]) -> 
         if not any(fnmatch.fnmatch(name, pattern) for pattern in spec.unchanged_parameters)
     }
     for steps in range(1, FEW_STEPS + 1):
-        same_names = [name for name in before if name in parameters and torch.equal(parameters[name], before[name])]
+        same_names = [name for name in before if name in parameters and same(parameters[name], before[name])]
         if not same_names:
             return []
         if steps < FEW_STEPS:
@@ -250,16 +250,15 @@ def check_waiting(spec: ModelSpec, mode: Mode) -> list[str]:
 
 
 def _check_outputs(model: Model, outputs: Any) -> list[str]:
-    """A train step returns its loss, detached; the floating results of a step are finite."""
+    """A train step returns its loss, detached; the floating and complex results of a step are finite."""
     broken = []
     if model.mode is Mode.TRAIN and outputs.ndim != 0:
         broken.append(f"the loss has {outputs.ndim} dimensions: return one number, such as loss.mean()")
     if model.mode is Mode.TRAIN and outputs.requires_grad:
         broken.append("the loss is not detached: return loss.detach()")
-    floating = [tensor for tensor in tensors_in(outputs) if tensor.is_floating_point()]
-    if not floating:
-        broken.append("a step returns no floating-point tensor")
-    if model.device.type != "meta" and not all(torch.isfinite(tensor).all() for tensor in floating):
+    if not any(map(is_inexact, tensors_in(outputs))):
+        broken.append("a step returns no tensor of floating-point or complex numbers")
+    if model.device.type != "meta" and not is_finite(outputs):
         broken.append("a step returns numbers that are not finite")
     return broken
 
@@ -270,7 +269,7 @@ def unchanged(values: dict[str, Tensor]) -> Iterator[list[str]]:
     before = copied(values)
     names: list[str] = []
     yield names
-    names += [name for name, tensor in values.items() if torch.equal(tensor, before.pop(name))]
+    names += [name for name, tensor in values.items() if same(tensor, before.pop(name))]
 
 
 def copied(values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -307,17 +306,12 @@ def state(model: Model) -> dict[str, Tensor]:
     }
     batch = {
         f"batch{keystr(path)}": leaf
-        for path, leaf in tree_flatten_with_path(model.batch)[0]
+        for path, leaf in tree_flatten_with_path(opened(model.batch))[0]
         if isinstance(leaf, Tensor)
     }
     return weights | batch
 
 
-def same(tensor: Tensor, other: Tensor | None) -> bool:
-    """Whether both have the same shape, type and values."""
-    return other is not None and tensor.dtype == other.dtype and torch.equal(tensor, other)
-
-
 def element_count(tree: Any) -> int:
-    """How many elements the tensors in a nesting of containers have together."""
-    return sum(tensor.numel() for tensor in tensors_in(tree))
+    """How many elements the tensors in a nesting of containers store together."""
+    return sum(numbers_of(tensor).numel() for tensor in tensors_in(tree))

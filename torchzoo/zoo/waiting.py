@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchzoo.dispatch import OperatorMode
 from torchzoo.tensors import tensors_in
 
 #: Operators whose result has a size or a value that the host must know: on a GPU each of them waits for the device.
@@ -36,9 +36,11 @@ SYNCHRONISING = frozenset(
 INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
 #: It waits unless all is in bfloat16: for other dtypes CUDA has no kernel, and the host reads where each group ends.
 GROUPED_PRODUCT = "aten::_grouped_mm"
+#: Higher-order operators whose predicate the host reads, to choose a branch or to leave a loop.
+PREDICATES = frozenset({"cond", "switch", "while_loop", "while_loop_stack_output"})
 
 
-class SynchronisingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class SynchronisingOperators(OperatorMode):
     """Collects the names of the operators that would make a GPU step wait.
 
     On the CPU, what an optimizer reads as a number is left out: its step counters are CPU tensors on a GPU, too, where
@@ -46,14 +48,14 @@ class SynchronisingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.on_gpu = device is not None and device.type != "cpu"
         self.seen: set[str] = set()
         self.in_optimizer = False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         name = func._schema.name
-        of_host = self.on_gpu and all(tensor.device.type == "cpu" for tensor in tensors_in(args))
+        of_host = self._is_of_host(args)
         if not of_host and not (self.in_optimizer and name == "aten::_local_scalar_dense"):
             if name in SYNCHRONISING or f"{name}.{func._overloadname}" in SYNCHRONISING:
                 self.seen.add(name)
@@ -63,7 +65,16 @@ class SynchronisingOperators(TorchDispatchMode):  # type: ignore[no-untyped-call
                 self.seen.add(f"{name} by a CPU tensor")
             if name == GROUPED_PRODUCT and any(operand.dtype is not torch.bfloat16 for operand in args[:2]):
                 self.seen.add(name)
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
+
+    def see_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        name = str(func)
+        if name in PREDICATES and not self._is_of_host(args[0] if name == "cond" else args):
+            self.seen.add(f"the predicate of {name}")
+        return super().see_higher_order(func, args, kwargs)
+
+    def _is_of_host(self, operands: Any) -> bool:
+        return self.on_gpu and all(tensor.device.type == "cpu" for tensor in tensors_in(operands))
 
 
 def is_mask(index: Any) -> bool:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 import torch._inductor.config
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchzoo.dispatch import OperatorMode
 from torchzoo.model import Model
 from torchzoo.tensors import tensors_in
 
@@ -88,32 +88,32 @@ def compiled_draws_as_eager(*, if_draws: bool) -> Iterator[None]:
             decompositions[bernoulli] = decomposition
 
 
-class RecordRandomDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class RecordRandomDraws(OperatorMode):
     """Keeps what random operators return, in the order they run, on the host."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.draws: list[tuple[str, list[Tensor]]] = []  # an operator's name, and what it returned
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
         if func._schema.name in RANDOM_OPERATORS:
             self.draws.append((func._schema.name, [leaf.detach().to("cpu", copy=True) for leaf in tensors_in(result)]))
         return result
 
 
-class ReplayRandomDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class ReplayRandomDraws(OperatorMode):
     """Returns recorded draws again, in the dtype that is asked for now: a generator's numbers depend on the dtype.
 
     From the first draw that is not like the recorded one, the run draws for itself.
     """
 
     def __init__(self, draws: list[tuple[str, list[Tensor]]]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._left = list(reversed(draws))
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
         if func._schema.name in RANDOM_OPERATORS:
             name, recorded = self._left.pop() if self._left else ("", [])
             leaves = tensors_in(result)

@@ -192,7 +192,7 @@ class Runs:
         """
         contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws)]
         if self.arithmetic is Precision.TF32:
-            contexts.append(RoundedProducts())  # type: ignore[no-untyped-call]
+            contexts.append(RoundedProducts())
         return self._run(self.case.precision, contexts=contexts, perturbation_seed=seed)
 
     @property

@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchzoo.dispatch import OperatorMode
+from torchzoo.tensors import as_real
 
 #: Bits of fp32's mantissa that TF32 does not have.
 _DROPPED_BITS = 13
@@ -30,10 +32,12 @@ _PRODUCTS = {
 
 
 def rounded_to_tf32(values: Tensor) -> Tensor:
-    """Fp32 numbers with ten bits of mantissa, rounded to the nearest.
+    """Fp32 numbers, or complex ones of two, with ten bits of mantissa, rounded to the nearest.
 
     Infinities and NaN stay, and so do other dtypes and sparse tensors, whose products never use TF32.
     """
+    if values.dtype is torch.complex64 and values.layout is torch.strided:
+        return torch.view_as_complex(rounded_to_tf32(as_real(values)))
     if values.dtype is not torch.float32 or values.layout is not torch.strided:
         return values
     bits = values.contiguous().view(torch.int32)
@@ -41,18 +45,17 @@ def rounded_to_tf32(values: Tensor) -> Tensor:
     return torch.where(values.isfinite(), nearest.view(torch.float32), values)
 
 
-class RoundedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class RoundedProducts(OperatorMode):
     """Rounds the operands of all products to TF32, those of the backward pass included."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        keywords = kwargs or {}
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func not in _PRODUCTS:
             with self:  # in inference mode, operators that are made of others come here whole
-                made_of_others = func.decompose(*args, **keywords)
-            return func(*args, **keywords) if made_of_others is NotImplemented else made_of_others
+                made_of_others = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if made_of_others is NotImplemented else made_of_others
         places = _PRODUCTS[func]
         rounded = [rounded_to_tf32(value) if place in places else value for place, value in enumerate(args)]
-        results = func(*rounded, **keywords)
+        results = func(*rounded, **kwargs)
         if func is _aten.convolution_backward.default and results[2] is not None:
             return (*results[:2], args[0].sum([0, *range(2, args[0].ndim)]))  # the bias's is a sum, and no product
         return results

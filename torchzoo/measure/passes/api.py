@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchzoo.dispatch import OperatorMode
 from torchzoo.errors import attempt
-from torchzoo.measure.quantization import is_quantized_tensor
 from torchzoo.operators import ApiSurface
 
 
@@ -65,19 +64,19 @@ def _dispatched(step: Callable[[], Any]) -> set[str]:
     return mode.names
 
 
-class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # its __init_subclass__ is untyped
-    supports_higher_order_operators = True
-
+class _Operators(OperatorMode):
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.names: set[str] = set()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(map(is_quantized_tensor, types)):
-            return NotImplemented  # it runs as operators on the tensors inside, which come here next
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func.namespace != "profiler":
             self.names.add(f"{func.namespace}::{func.name().rpartition('::')[2].partition('.')[0]}")
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
+
+    def see_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        self.names.add(f"{func.namespace}::{func.name()}")
+        return super().see_higher_order(func, args, kwargs)
 
 
 def _called(step: Callable[[], Any]) -> set[str]:

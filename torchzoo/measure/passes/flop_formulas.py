@@ -11,7 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops.flex_attention import flex_attention, flex_attention_backward
 from torch.utils.flop_counter import flop_registry
+
+from torchzoo.tensors import numbers_of
 
 aten = torch.ops.aten
 
@@ -138,6 +141,54 @@ def _deformable_convolution_backward(grad: Tensor, _x: Tensor, weight: Tensor, *
     return 2 * 2 * grad.numel() * prod(weight.shape[1:])
 
 
+def sparse_product(*operands: Any, **_: Any) -> int:
+    """A product of one sparse and one dense matrix, the last two operands: each stored number with a row or column.
+
+    AssertionError for any other operands: two sparse ones, whose product depends on where their numbers stand.
+    """
+    a, b = [operand for operand in operands if isinstance(operand, Tensor)][-2:]
+    assert (a.layout is torch.strided) != (b.layout is torch.strided)
+    if b.layout is torch.strided:
+        return 2 * _stored(a) * (b.shape[-1] if b.ndim > 1 else 1)
+    return 2 * _stored(b) * (a.shape[-2] if a.ndim > 1 else 1)
+
+
+def _stored(sparse: Tensor) -> int:
+    return numbers_of(sparse).numel() // (2 if sparse.is_complex() else 1)
+
+
+def _flex_attention(
+    query: Tensor, key: Tensor, value: Tensor, _score: Any, mask: tuple[Any, ...], *_: Any, **__: Any
+) -> int:
+    """Scores and their sum over values, of the pairs in the blocks that the block mask keeps, whole or in part."""
+    return 2 * _kept_pairs(query, key, mask) * (query.shape[-1] + value.shape[-1])
+
+
+def _flex_attention_backward(query: Tensor, key: Tensor, value: Tensor, *args: Any, **_: Any) -> int:
+    """Scores once more, and two products for each of the two of the forward pass."""
+    mask = next(operand for operand in args if isinstance(operand, tuple))
+    return 2 * _kept_pairs(query, key, mask) * (3 * query.shape[-1] + 2 * value.shape[-1])
+
+
+def _kept_pairs(query: Tensor, key: Tensor, mask: tuple[Any, ...]) -> int:
+    """Queries times keys in the blocks of `BlockMask.as_tuple()`, over the batch and all heads of the queries."""
+    _, _, partial_counts, partial_indices, full_counts, full_indices, *_, rows, columns, _ = mask
+    pairs: int = _pairs_in(partial_counts, partial_indices, rows, columns, query.shape[-2], key.shape[-2])
+    if full_counts is not None:
+        pairs += _pairs_in(full_counts, full_indices, rows, columns, query.shape[-2], key.shape[-2])
+    return pairs * (query.shape[:2].numel() // partial_counts.shape[:2].numel())
+
+
+def _pairs_in(counts: Tensor, indices: Tensor, rows: int, columns: int, queries: int, keys: int) -> int:
+    """Of `indices` (B, H, blocks of queries, blocks of keys), the first `counts` are kept. Last blocks may be cut."""
+    assert not counts.is_meta  # there, no one knows which blocks are kept
+    counts, indices = counts.cpu(), indices.cpu()
+    is_kept = torch.arange(indices.shape[-1]) < counts.unsqueeze(-1)
+    widths = (keys - indices * columns).clamp(0, columns) * is_kept
+    heights = (queries - torch.arange(counts.shape[-1]) * rows).clamp(0, rows)
+    return int((widths.sum(-1) * heights).sum())
+
+
 FORMULAS: dict[Any, Callable[..., int]] = {
     aten.addmm_: flop_registry[aten.addmm],
     aten.baddbmm_: flop_registry[aten.baddbmm],
@@ -163,6 +214,8 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.miopen_rnn_backward: _cudnn_rnn_backward,
     aten.mkldnn_rnn_layer: _mkldnn_rnn,
     aten.mkldnn_rnn_layer_backward: _mkldnn_rnn_backward,
+    flex_attention: _flex_attention,
+    flex_attention_backward: _flex_attention_backward,
     # torch 2.11 has none for the CPU's attention
     aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
     aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[

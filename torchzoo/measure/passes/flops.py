@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import torch
 import torch._dynamo.config
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import Backend, Case
-from torchzoo.measure.passes.flop_formulas import formulas
+from torchzoo.dispatch import OperatorMode, takes_operators
+from torchzoo.measure.passes.flop_formulas import formulas, sparse_product
 from torchzoo.measure.passes.moved_bytes import moved_bytes
-from torchzoo.measure.quantization import is_quantized_tensor
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
 from torchzoo.record import Flops
@@ -59,8 +57,10 @@ def count_work(step: Callable[[], Any]) -> Flops:
 
     A multiply-add is two operations. Matrix products, convolutions, attention and recurrent layers count, by the shapes
     of their operands (`torch.utils.flop_counter` and `formulas`). The masked half of causal attention, padding and
-    recomputation count, too. Element-wise work, reductions, normalisations and lookups never count; `bytes_moved` shows
-    them. `without_formula` has the calls of operators that compute much but have no formula: the total is then too low.
+    recomputation count, too; of FlexAttention, the blocks that its mask keeps. Of `torch.cond` the branch that ran is
+    counted, and of a loop each turn. Element-wise work, reductions, normalisations and lookups never count;
+    `bytes_moved` shows them. `without_formula` has the calls of operators that compute much but have no formula: the
+    total is then too low.
 
     `bytes_moved` is the sum, over all operators, of the bytes of their operands and results: what kernels that are not
     fused read and write if no cache helps them. A view moves nothing. An operator in place reads and writes what it
@@ -97,59 +97,59 @@ def count_captured_work(model: Model, step: Callable[[], Any], case: Case) -> Fl
         return count_work(variant.step)
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Counter(OperatorMode):
     """Sees each operator that is executed. An operator that is made of others is seen as those.
 
     It is like `torch.utils.flop_counter.FlopCounterMode`, with two differences: it does not attribute work to modules
     (which fails with second derivatives), and it counts by the operands' dtypes and adds up their bytes.
     """
 
-    supports_higher_order_operators = True
-
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.flops: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.without_formula: Counter[str] = Counter()
         self.bytes_moved = self.product_bytes = 0
         self.attention: Counter[str] = Counter()
         self._formulas = formulas()
+        self._is_counted = False  # what runs now is a part of an operator that a formula counts
 
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let Dynamo compile as if nothing were counted; what its graphs execute is counted."""
-        return True
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if _are_distributed(types) or any(map(is_quantized_tensor, types)):
-            return NotImplemented  # it runs as operators on the tensors inside, which come here next
-        if any(issubclass(one, FakeTensor) for one in types):
-            return func(*args, **kwargs)  # torch.distributed asks for the shapes of all ranks together
-        is_higher_order = isinstance(func, torch._ops.HigherOrderOperator)
-        packet = func if is_higher_order else func._overloadpacket
-        if not is_higher_order and packet not in self._formulas and func.namespace != "prim":
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
+        packet = func._overloadpacket
+        if packet not in self._formulas and func.namespace != "prim":
             with self:
                 taken_apart = func.decompose(*args, **kwargs)
             if taken_apart is not NotImplemented:
                 return taken_apart
         result = func(*args, **kwargs)
-        is_product = self._count(packet, args, kwargs, result)
-        if not is_higher_order:
-            moved = moved_bytes(func, args, kwargs, result)
-            self.bytes_moved += moved
-            self.product_bytes += moved if is_product else 0
-            if ATTENTION.search(func.name()):
-                self.attention[_attention_call(func, args, kwargs)] += 1
+        moved = moved_bytes(func, args, kwargs, result)
+        self.bytes_moved += moved
+        if not self._is_counted and self._count(packet, packet._qualified_op_name, args, kwargs, result):
+            self.product_bytes += moved
+        if ATTENTION.search(func.name()):
+            self.attention[_attention_call(func, args, kwargs)] += 1
         return result
 
-    def _count(self, packet: Any, args: Any, kwargs: Any, result: Any) -> bool:
-        """Add the operator's operations. Returns whether it is one of those that count."""
-        name = getattr(packet, "_qualified_op_name", str(packet))
+    def see_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        has_formula = func in self._formulas
+        was_counted, self._is_counted = self._is_counted, self._is_counted or has_formula
+        try:
+            result = self.run_inside(func, args, kwargs)
+        finally:
+            self._is_counted = was_counted
+        if not was_counted and (has_formula or not any(map(takes_operators, tree_leaves((args, kwargs))))):
+            self._count(func, f"{func.namespace}::{func.name()}", args, kwargs, result)
+        return result
+
+    def _count(self, packet: Any, name: str, args: Any, kwargs: Any, result: Any) -> bool:
+        """Add the operations of an operator. Returns whether it has any that count."""
         operations = 0
         if packet in self._formulas:
+            formula = self._formulas[packet]
+            if any(tensor.layout is not torch.strided for tensor in tensors_in(args)):
+                formula = sparse_product
             try:
-                operations = self._formulas[packet](*args, **kwargs, out_val=result)
-            except AssertionError:  # PyTorch's formula does not know these shapes
+                operations = formula(*args, **kwargs, out_val=result)
+            except AssertionError:  # the formula does not know these shapes or kinds of tensors
                 self.without_formula[name] += 1
         elif computes_much(name) or isinstance(packet, torch._ops.HigherOrderOperator):
             self.without_formula[name] += 1
@@ -163,18 +163,11 @@ def _attention_call(func: Any, args: Any, kwargs: Any) -> str:
     given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
     shapes = {name: "x".join(map(str, given[name].shape)) for name in ("query", "key", "value")}
     mask = next((given[name] for name in ("attn_mask", "attn_bias") if given.get(name) is not None), None)
-    said = [
-        *(f"{name} {shape}" for name, shape in shapes.items()),
-        "causal" if given.get("is_causal") else "not causal",
-    ]
+    said = [f"{name} {shape}" for name, shape in shapes.items()]
+    said.append("causal" if given.get("is_causal") else "not causal")
     if mask is not None:
         said.append(f"mask of {str(mask.dtype).removeprefix('torch.')}")
     return f"{func._schema.name.partition('::')[2].lstrip('_')} ({', '.join(said)})"
-
-
-def _are_distributed(types: Iterable[type]) -> bool:
-    distributed = sys.modules.get("torch.distributed.tensor")
-    return distributed is not None and any(issubclass(one, distributed.DTensor) for one in types)
 
 
 def computes_much(name: str) -> bool:

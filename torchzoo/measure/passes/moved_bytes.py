@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchzoo.tensors import tensors_in
+from torchzoo.tensors import stored_bytes, tensors_in
 
 #: Operators that do not read the operand that they change: its old contents are overwritten.
 WRITES_ONLY = re.compile(
@@ -77,10 +77,8 @@ def _by_argument(schema: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
 
 def tensor_bytes(tensor: Tensor) -> int:
     """Bytes of the elements that are distinct in memory: an expanded dimension counts once."""
-    if tensor.layout is torch.sparse_coo:
-        return tensor_bytes(tensor._indices()) + tensor_bytes(tensor._values())
-    if tensor.layout is not torch.strided:
-        return tensor._nnz() * tensor.element_size()
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return stored_bytes(tensor)
     distinct = prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or size == 0)
     return distinct * tensor.element_size()
 
