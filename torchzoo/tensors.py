@@ -132,7 +132,7 @@ def _parts_of_nested(tensor: Any) -> list[Tensor]:
     return [torch.cat(tensor.unbind()), tensor.lengths()]  # between its parts the values have holes
 
 
-def numbers_of(tensor: Tensor) -> Tensor:
+def stored_numbers(tensor: Tensor) -> Tensor:
     """What a tensor stores, as a plain real tensor: no zeros of a sparse one, and both parts of complex numbers."""
     return as_real(parts_of(tensor)[0])
 
@@ -155,7 +155,7 @@ def is_finite(tree: Any) -> bool:
 
     Nothing large is allocated: a tensor is reduced to its extremes, which are not finite if one of its elements is not.
     """
-    found = (numbers_of(_own_part(tensor.detach())) for tensor in tensors_in(tree) if is_inexact(tensor))
+    found = (stored_numbers(_own_part(tensor.detach())) for tensor in tensors_in(tree) if is_inexact(tensor))
     return all(bool(torch.stack(numbers.aminmax()).isfinite().all()) for numbers in found if numbers.numel())
 
 

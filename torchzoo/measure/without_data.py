@@ -22,7 +22,7 @@ from torchzoo.zoo.waiting import SynchronisingOperators
 SAME_WORK = 0.02
 
 
-class Answers(SynchronisingOperators):  # type: ignore[no-untyped-call]
+class Answers(SynchronisingOperators):
     """Answers yes-or-no questions on the meta device: yes, but no where the question is whether any element is true.
 
     transformers asks such questions of masks (does it hide nothing?), of positions (do they all follow each other?) and
@@ -34,12 +34,12 @@ class Answers(SynchronisingOperators):  # type: ignore[no-untyped-call]
         super().__init__()
         self.of_any = WeakTensorKeyDictionary()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         name = func._schema.name
         if name == "aten::_local_scalar_dense" and args[0].is_meta and args[0].dtype is torch.bool:
             self.seen.add(name)
             return args[0] not in self.of_any
-        result = super().__torch_dispatch__(func, types, args, kwargs)
+        result = super().see(func, args, kwargs)
         if name == "aten::any":
             self.of_any[result] = True
         return result

@@ -18,7 +18,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from torchzoo.case import Mode
 from torchzoo.model import Model
-from torchzoo.tensors import is_finite, is_inexact, numbers_of, opened, same, tensors_in
+from torchzoo.tensors import is_finite, is_inexact, opened, same, stored_numbers, tensors_in
 from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
 from torchzoo.zoo.requirements import distribution_name
 from torchzoo.zoo.spec import ModelSpec
@@ -314,4 +314,4 @@ def state(model: Model) -> dict[str, Tensor]:
 
 def element_count(tree: Any) -> int:
     """How many elements the tensors in a nesting of containers store together."""
-    return sum(numbers_of(tensor).numel() for tensor in tensors_in(tree))
+    return sum(stored_numbers(tensor).numel() for tensor in tensors_in(tree))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchzoo.container import available_bytes
+from torchzoo.tensors import stored_bytes
 
 #: Smaller tensors stay on the device: moving them costs more time than they take memory.
 SMALLEST_BYTES = 2**20
@@ -27,9 +28,10 @@ def activations_on_host() -> Iterator[None]:
     """
 
     def keep(tensor: Tensor) -> tuple[torch.device, Tensor]:
-        if tensor.nbytes < SMALLEST_BYTES or (tensor.is_leaf and tensor.requires_grad):
+        size = stored_bytes(tensor)
+        if size < SMALLEST_BYTES or (tensor.is_leaf and tensor.requires_grad):
             return tensor.device, tensor.detach()
-        if available_bytes() < tensor.nbytes + LEFT_FREE_BYTES:
+        if available_bytes() < size + LEFT_FREE_BYTES:
             raise MemoryError("the host has too little memory for what the backward pass reads")
         return tensor.device, tensor.detach().to("cpu", copy=True)
 

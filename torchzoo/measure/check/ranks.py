@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import EAGER, Case, Mode, Parallel, ResultKind
 from torchzoo.measure.check.randomness import (
@@ -30,6 +29,7 @@ from torchzoo.measure.gang import Gang
 from torchzoo.measure.member import Member
 from torchzoo.model import gradient_norm
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
+from torchzoo.tensors import stored_numbers, tensors_in
 from torchzoo.verdict import Check, CheckStatus
 
 #: So many steps are compared.
@@ -134,8 +134,8 @@ def numbers_of(result: Any) -> list[float]:
     A number of an output is four times its norm, plus the sum of its elements with random signs, which is about as
     large as its norm. So it is not near zero, and another sign or another order of the elements changes it.
     """
-    whole = [leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf for leaf in tree_leaves(result)]
-    outputs = [leaf.detach().double() for leaf in whole if isinstance(leaf, Tensor)]
+    whole: list[Tensor] = [leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf for leaf in tensors_in(result)]
+    outputs = [stored_numbers(leaf.detach()).double() for leaf in whole]
     if len(outputs) == 1 and outputs[0].numel() == 1:
         return [float(outputs[0])]
     generator = torch.Generator().manual_seed(0)

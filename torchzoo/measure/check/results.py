@@ -1,4 +1,8 @@
-"""What one run of a step leaves behind, copied to the host: outputs and caches, or loss, gradients and updates."""
+"""What one run of a step leaves behind, copied to the host: outputs and caches, or loss, gradients and updates.
+
+Complex tensors are kept as real ones, with real and imaginary part as the last dimension; sparse ones in COO format;
+nested ones as their numbers and their lengths.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from torchzoo.measure.check.matching import Detections, from_dict, from_rows, is
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.quantized import derived_buffers
 from torchzoo.model import Model
+from torchzoo.tensors import as_real, is_inexact, kind_of, opened, parts_of
 
 #: A larger tensor is kept sparse where fewer than one element in sixteen is not zero: gradients of embeddings.
 _LARGE = 2**20
@@ -53,11 +58,11 @@ class HoldsCache(Protocol):
 
 
 def named_parameters(model: Model) -> Iterator[tuple[str, nn.Parameter]]:
-    """All floating parameters of all networks by `network.parameter` name; a shared one once."""
+    """All floating and complex parameters of all networks by `network.parameter` name; a shared one once."""
     seen: set[int] = set()
     for network_name, network in model.networks().items():
         for name, parameter in network.named_parameters():
-            if id(parameter) not in seen and parameter.is_floating_point():
+            if id(parameter) not in seen and is_inexact(parameter):
                 seen.add(id(parameter))
                 yield f"{network_name}.{name}", parameter
 
@@ -69,7 +74,7 @@ def collect_outputs(outputs: Any, *, rows: bool) -> dict[ResultKind, dict[str, T
         CanNotCompare: a leaf is neither a tensor nor a number.
     """
     found: dict[ResultKind, dict[str, Tensor | Detections]] = {}
-    for path, leaf in tree_flatten_with_path(outputs, is_leaf=is_detections)[0]:
+    for path, leaf in tree_flatten_with_path(opened(outputs, is_leaf=is_detections), is_leaf=is_detections)[0]:
         name = f"output{keystr(path)}"
         if is_detections(leaf):
             found.setdefault(ResultKind.DETECTIONS, {})[name] = from_dict(leaf)
@@ -77,36 +82,41 @@ def collect_outputs(outputs: Any, *, rows: bool) -> dict[ResultKind, dict[str, T
             for index, image in enumerate(leaf.unbind(0) if leaf.ndim == 3 else [leaf]):
                 found.setdefault(ResultKind.DETECTIONS, {})[f"{name}[{index}]"] = from_rows(image)
         elif leaf is not None:
-            kind, tensor = _as_tensor(leaf, name)
-            found.setdefault(kind, {})[name] = tensor
+            for part, tensor in _as_tensors(leaf, name):
+                kind = ResultKind.OUTPUTS if tensor.is_floating_point() else ResultKind.INTEGERS
+                found.setdefault(kind, {})[part] = tensor.to("cpu", copy=True)
     return found
 
 
-def _as_tensor(leaf: Any, name: str) -> tuple[ResultKind, Tensor]:
-    if isinstance(leaf, bool | int | float):
+def _as_tensors(leaf: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    """The real tensors that stand for one output, by name: of a nested one its numbers, and its offsets or lengths."""
+    if isinstance(leaf, bool | int | float | complex):
         leaf = torch.tensor(leaf)
     if not isinstance(leaf, Tensor):
         raise CanNotCompare(f"{name} is a {type(leaf).__name__}")
     tensor = leaf.detach()
     if tensor.is_quantized:
         tensor = tensor.dequantize()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    kind = ResultKind.OUTPUTS if tensor.is_floating_point() else ResultKind.INTEGERS
-    return kind, tensor.to("cpu", copy=True)
+    if tensor.is_nested:
+        numbers, lengths = parts_of(tensor)
+        yield from ((name, as_real(numbers)), (f"{name}.lengths", lengths))
+    elif kind_of(tensor).startswith("sparse") and not is_inexact(tensor):
+        yield name, tensor.to_dense()
+    else:
+        yield name, as_real(tensor)
 
 
 def state_of(model: Model) -> Iterator[tuple[str, Tensor]]:
-    """Buffers, and the tensors of caches that are no buffers, by `network.name`."""
+    """Buffers, and the tensors of caches that are no buffers, by `network.name`; complex ones as real ones."""
     for network_name, network in model.networks().items():
         derived = derived_buffers(network)
         for name, buffer in network.named_buffers():
             if name not in derived:
-                yield f"{network_name}.{name}", buffer
+                yield f"{network_name}.{name}", as_real(buffer)
         for path, module in network.named_modules():
             if isinstance(module, HoldsCache):
                 for name, tensor in module.cache_tensors().items():
-                    yield ".".join(filter(None, (network_name, path, name))), tensor
+                    yield ".".join(filter(None, (network_name, path, name))), as_real(tensor)
 
 
 def state_before(model: Model) -> dict[str, Tensor]:
@@ -152,16 +162,9 @@ class Before(NamedTuple):
 
 
 def parameters_before(model: Model) -> dict[str, Before]:
-    """All parameters by name, kept on the host while the model steps.
-
-    Raises:
-        CanNotCompare: a parameter is complex.
-    """
-    for network_name, network in model.networks().items():
-        for name, parameter in network.named_parameters():
-            if parameter.is_complex():
-                raise CanNotCompare(f"{network_name}.{name} is complex")
-    return {name: Before(p.detach().to("cpu", copy=True), l2_norm(p)) for name, p in named_parameters(model)}
+    """All parameters by name, kept on the host while the model steps."""
+    found = ((name, as_real(parameter.detach())) for name, parameter in named_parameters(model))
+    return {name: Before(values.to("cpu", copy=True), l2_norm(values)) for name, values in found}
 
 
 def collect_training(
@@ -188,12 +191,12 @@ def collect_training(
     resolution: dict[str, float] = {}
     for name, parameter in named_parameters(model):
         if parameter.grad is not None:
-            gradients[name] = on_host(narrowed(parameter.grad, widest))
+            gradients[name] = on_host(narrowed(as_real(parameter.grad), widest))
         old = before.pop(name)
         dtype = old.values.dtype
         resolution[name] = torch.finfo(dtype).eps * old.norm
         wide = torch.promote_types(dtype, torch.float32)
-        update = parameter.detach().to(wide) - old.values.to(parameter.device)
+        update = as_real(parameter.detach()).to(wide) - old.values.to(parameter.device)
         updates[name] = on_host(narrowed(update, widest), is_new=True)
     values |= {ResultKind.GRADIENTS: gradients} if gradients else {}
     values |= {ResultKind.PARAMETERS: updates} if updates else {}
@@ -202,7 +205,7 @@ def collect_training(
         values.setdefault(kind, {})[name] = buffer.detach().to("cpu", copy=True)
     names = {id(parameter): name for name, parameter in named_parameters(model)}
     for kind, name, tensor in _of_optimizers(optimizer_states, names):
-        values.setdefault(kind, {})[name] = on_host(narrowed(tensor, widest))
+        values.setdefault(kind, {})[name] = on_host(narrowed(as_real(tensor), widest))
     update_weights = {names[key]: magnitude for key, magnitude in gradient_magnitudes.items() if key in names}
     return Results(
         values=values,
@@ -225,7 +228,7 @@ def gradients_given_to_optimizers(widest: torch.dtype) -> Iterator[dict[int, Ten
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     gradient = parameter.grad.coalesce() if parameter.grad.is_sparse else parameter.grad
-                    magnitude = on_host(narrowed(gradient.abs(), widest), is_new=True)
+                    magnitude = on_host(narrowed(as_real(gradient).abs(), widest), is_new=True)
                     found[id(parameter)] = found[id(parameter)] + magnitude if id(parameter) in found else magnitude
 
     handle = register_optimizer_step_pre_hook(keep)
@@ -243,7 +246,7 @@ def _of_optimizers(
         for parameter, kept in state.items():
             for key, value in kept.items():
                 if isinstance(value, Tensor) and id(parameter) in names:
-                    is_number = key != COUNTER and value.is_floating_point()
+                    is_number = key != COUNTER and is_inexact(value)
                     kind = ResultKind.OPTIMIZER if is_number else ResultKind.INTEGERS
                     yield kind, f"{names[id(parameter)]}.{key}", value
 

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from torchzoo.measure.check.results import named_parameters
 from torchzoo.measure.quantization import is_quantized_tensor
 from torchzoo.model import Model
+from torchzoo.tensors import is_inexact, stored_numbers, tensors_in
 
 #: Changes of so many numbers are drawn, and larger tensors take them again: a prime, so that rows get others.
 _DRAWN = 1_000_003
@@ -34,12 +33,10 @@ _COARSE = (torch.float16, torch.bfloat16)
 def perturb_weights(model: Model, epsilon: float, seed: int) -> None:
     """Change every weight (of a model without weights: its data) by `epsilon`, relatively, up, down or not at all."""
     weights = [parameter for _, parameter in named_parameters(model) if not is_quantized_tensor(parameter)]
-    tensors: list[Any] = weights or tree_leaves(model.batch)
     generator = torch.Generator().manual_seed(seed)
-    for tensor in tensors:
-        if isinstance(tensor, Tensor) and tensor.is_floating_point():
-            signs = torch.randint(-1, 2, tensor.shape, generator=generator, dtype=torch.int8, device="cpu")
-            tensor.mul_(1 + epsilon * signs.to(tensor.device, tensor.dtype))
+    for tensor in map(stored_numbers, filter(is_inexact, weights or tensors_in(model.batch))):
+        signs = torch.randint(-1, 2, tensor.shape, generator=generator, dtype=torch.int8, device="cpu")
+        tensor.mul_(1 + epsilon * signs.to(tensor.device, tensor.dtype))
 
 
 @contextlib.contextmanager

@@ -27,7 +27,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from torchzoo import backends
 from torchzoo.backends.twins import states_after
@@ -65,7 +64,7 @@ from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
-from torchzoo.tensors import tensors_in
+from torchzoo.tensors import cast, mapped, tensors_in
 from torchzoo.zoo.spec import ModelSpec
 
 #: What Dynamo's exception says where code that it holds does not fit a call.
@@ -358,14 +357,10 @@ def _use_default_flags() -> None:
 
 
 def _cast_attributes(model: Model) -> None:
-    """Cast floating tensors that the model holds beside its networks and its batch to fp64."""
-
-    def cast(leaf: Any) -> Any:
-        return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
-
+    """Cast floating and complex tensors that the model holds beside its networks and its batch to fp64."""
     for name, value in vars(model).items():
         if tensors_in(value):
-            setattr(model, name, tree_map(cast, value))
+            setattr(model, name, mapped(partial(cast, dtype=torch.float64), value))
 
 
 @contextlib.contextmanager

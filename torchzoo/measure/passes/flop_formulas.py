@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._higher_order_ops.flex_attention import flex_attention, flex_attention_backward
 from torch.utils.flop_counter import flop_registry
 
-from torchzoo.tensors import numbers_of
+from torchzoo.tensors import stored_numbers
 
 aten = torch.ops.aten
 
@@ -154,7 +154,7 @@ def sparse_product(*operands: Any, **_: Any) -> int:
 
 
 def _stored(sparse: Tensor) -> int:
-    return numbers_of(sparse).numel() // (2 if sparse.is_complex() else 1)
+    return stored_numbers(sparse).numel() // (2 if sparse.is_complex() else 1)
 
 
 def _flex_attention(
@@ -173,10 +173,11 @@ def _flex_attention_backward(query: Tensor, key: Tensor, value: Tensor, *args: A
 def _kept_pairs(query: Tensor, key: Tensor, mask: tuple[Any, ...]) -> int:
     """Queries times keys in the blocks of `BlockMask.as_tuple()`, over the batch and all heads of the queries."""
     _, _, partial_counts, partial_indices, full_counts, full_indices, *_, rows, columns, _ = mask
-    pairs: int = _pairs_in(partial_counts, partial_indices, rows, columns, query.shape[-2], key.shape[-2])
+    pairs = _pairs_in(partial_counts, partial_indices, rows, columns, query.shape[-2], key.shape[-2])
     if full_counts is not None:
         pairs += _pairs_in(full_counts, full_indices, rows, columns, query.shape[-2], key.shape[-2])
-    return pairs * (query.shape[:2].numel() // partial_counts.shape[:2].numel())
+    sharing: int = query.shape[:2].numel() // partial_counts.shape[:2].numel()  # batch and heads of one mask
+    return pairs * sharing
 
 
 def _pairs_in(counts: Tensor, indices: Tensor, rows: int, columns: int, queries: int, keys: int) -> int:
