@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchzoo.dispatch import OperatorMode
 from torchzoo.measure.passes.moved_bytes import moved_bytes
 
 
-class CountedWork(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class CountedWork(OperatorMode):
     """Counts the operators that move bytes (a view moves none), and the bytes that they read and write."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.operators = 0
         self.bytes_moved = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         with self:
             taken_apart = func.decompose(*args, **kwargs)
         if taken_apart is not NotImplemented:

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from torchzoo.dispatch import OperatorMode
 
 
-class RememberedShapes(TorchDispatchMode):
+class RememberedShapes(OperatorMode):
     """Gives an operator's results on the meta device from the last call with operands of the same shapes.
 
     There, PyTorch works out shapes in Python: a tenth of a millisecond for an operator that has nothing to compute. A
@@ -22,8 +23,7 @@ class RememberedShapes(TorchDispatchMode):
         super().__init__()
         self.known: dict[Any, tuple[bool, list[tuple[Any, ...]]]] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not makes_new_tensors(func):
             return func(*args, **kwargs)
         key = (func, described(args), described(tuple(kwargs.items())))

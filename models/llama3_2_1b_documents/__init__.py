@@ -14,8 +14,9 @@ the kept blocks, in eager too.
 
 By our count, a train step of 4 x 2,048 tokens takes 62.3 TFLOP and an eval step 20.7. By hand, training takes 6
 operations for each weight and token: 60.7 TFLOP. The mask keeps 213 of 1,024 blocks; with 4 x 64 operations for each of
-their pairs, 32 heads and 16 layers, attention takes 0.457 TFLOP in evaluation, and with its backward pass 3.5 times that
-in training: 1.60. (All pairs would take 2.20 and 7.70.) Evaluation takes 2 operations for each weight and token: 20.2.
+their pairs, 32 heads and 16 layers, attention takes 0.457 TFLOP in evaluation, and in training, with its backward pass,
+3.5 times that: 1.60. (All pairs would take 2.20 and 7.70.) Evaluation takes 2 operations for each weight and token:
+20.2 TFLOP.
 """
 
 from typing import Any, ClassVar

@@ -82,6 +82,7 @@ DEARER_KINDS = {
     "a denoiser": ("stable_diffusion_unet", TRAIN),
     "flow matching": ("sd3_medium", TRAIN),
     "experts": ("gpt_oss_mini", TRAIN),
+    "attention in documents": ("llama3_2_1b_documents", EVAL),
     "images and texts": ("hf_clip", EVAL),
     "a classifier of speech": ("hf_Whisper", EVAL),
     "a recogniser of speech": ("whisper_turbo", TRAIN),
