@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from torchzoo.dispatch import OperatorMode
 from torchzoo.measure.passes.moved_bytes import moved_bytes
 

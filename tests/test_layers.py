@@ -21,7 +21,7 @@ LAYERS = (
     ("case", "container", "cores", "frames", "heap", "host", "settings", "files", "operators", "peaks", "verdict"),
     ("record",),
     ("decoding",),
-    ("store", "stats", "environment", "data", "tensors"),
+    ("store", "stats", "environment", "data", "tensors", "dispatch"),
     ("provenance", "trials"),
     ("model",),
     ("tasks",),
@@ -44,7 +44,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FOR_MODELS = ("case", "data", "model", "networks", "tasks", "tensors")
 
 #: Modules that answer without torch. Everything but these layers, and the few modules below.
-WITH_TORCH = ("model", "tasks", "data", "tensors", "networks", "measure")
+WITH_TORCH = ("model", "tasks", "data", "tensors", "dispatch", "networks", "measure")
 WITH_TORCH_MODULES = frozenset(
     {
         "torchzoo.zoo.contract",

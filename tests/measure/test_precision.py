@@ -161,7 +161,7 @@ def test_tf32_on_the_cpu_is_refused_with_the_reason(tmp_path: Path) -> None:
         (
             "    def build_network(self):\n"
             "        network = super().build_network()\n"
-            "        network.to = lambda *args, **kwargs: network\n"
+            "        network._apply = lambda *args, **kwargs: network\n"
             "        return network\n",
             "network.0.weight is float32",
         ),

@@ -81,9 +81,10 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def peak_bytes(self) -> int | None:
-        """The peak of `shown`: on the device, or on the CPU of the host."""
+        """The peak of `shown`: on the device, or on the CPU of the host. None where it is not known."""
         memory = self.shown.raw.memory
-        return memory.device_peak_allocated_bytes or memory.host_peak_rss_bytes
+        on_host = self.record.case.device_type == "cpu"
+        return memory.host_peak_rss_bytes if on_host else memory.device_peak_allocated_bytes
 
     @property
     def timed_steps(self) -> int:

@@ -45,7 +45,12 @@ class Lending:
         """Give what the allocator only keeps back to the device, and say how much is left."""
         if self._lend is None:
             return
-        self._peak_bytes = max(self._peak_bytes, torch.accelerator.max_memory_reserved())
+        try:
+            self._peak_bytes = max(self._peak_bytes, torch.accelerator.max_memory_reserved())
+        except RuntimeError:
+            return
+        if not self._peak_bytes:  # the allocator does not count, so nobody knows what can be lent
+            return
         torch.accelerator.empty_cache()
         self._lend(torch.accelerator.memory_reserved(), self._peak_bytes)
         self._is_lent = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
@@ -27,17 +28,15 @@ def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) ->
     clock = DeviceClock(device)
     gc.collect()
     heap.give_back()
-    on_device = device.type != "cpu"
-    if on_device:
-        torch.accelerator.empty_cache()
-        torch.accelerator.reset_peak_memory_stats(device)
+    free_memory(device)
+    peaks_are_of_pass = _reset_device_peaks(device)
     is_of_pass = _reset_host_peak()
     for _ in range(steps):
         step()
     clock.synchronize()
     return Memory(
-        device_peak_allocated_bytes=torch.accelerator.max_memory_allocated(device) if on_device else None,
-        device_peak_reserved_bytes=torch.accelerator.max_memory_reserved(device) if on_device else None,
+        device_peak_allocated_bytes=allocator_bytes("max_memory_allocated", device) if peaks_are_of_pass else None,
+        device_peak_reserved_bytes=allocator_bytes("max_memory_reserved", device) if peaks_are_of_pass else None,
         device_process_bytes=_device_process_bytes(device),
         host_peak_rss_bytes=_host_peak_bytes(),
         host_peak_is_of_pass=is_of_pass,
@@ -46,26 +45,56 @@ def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) ->
 
 
 def watch_device_peak(device: torch.device) -> Callable[[], int | None]:
-    """Set the allocator's high-water mark to what is allocated now. The function reads it; None on the CPU."""
-    if device.type == "cpu":
+    """Set the allocator's high-water mark to what is allocated now. The function reads it; None where nothing tells it."""
+    if not _reset_device_peaks(device):
         return lambda: None
-    torch.accelerator.reset_peak_memory_stats(device)
-    return lambda: torch.accelerator.max_memory_allocated(device)
+    return lambda: allocator_bytes("max_memory_allocated", device)
+
+
+def allocator_bytes(figure: str, device: torch.device) -> int | None:
+    """A figure of the device's allocator, such as `memory_allocated`. None on the CPU, and where nothing is counted.
+
+    PyTorch then raises, or says 0, which is not what an allocator says that counts: the model is on its device.
+    """
+    if device.type == "cpu":
+        return None
+    try:
+        return int(getattr(torch.accelerator, figure)(device)) or None
+    except RuntimeError:
+        return None
+
+
+def _reset_device_peaks(device: torch.device) -> bool:
+    """Set the allocator's high-water marks to what is held now. False where it keeps none."""
+    if device.type == "cpu":
+        return False
+    try:
+        torch.accelerator.reset_peak_memory_stats(device)
+    except RuntimeError:
+        return False
+    return True
 
 
 def free_memory(device: torch.device) -> None:
     """Collect garbage, and give the device's cached blocks back."""
     gc.collect()
     if device.type != "cpu":
-        torch.accelerator.empty_cache()
+        with contextlib.suppress(RuntimeError):  # not each allocator has a cache
+            torch.accelerator.empty_cache()
 
 
-def held_by_others(device: torch.device) -> int:
-    """Device memory that other processes hold, in bytes, with what this one's context takes (some hundred MB)."""
+def held_by_others(device: torch.device) -> int | None:
+    """Device memory that other processes hold, in bytes, with what this one's context takes (some hundred MB).
+
+    0 on the CPU; None where nothing tells it.
+    """
     if device.type == "cpu":
         return 0
+    reserved = allocator_bytes("memory_reserved", device)
+    if reserved is None:
+        return None
     free, total = torch.accelerator.get_memory_info(device)
-    return total - free - torch.accelerator.memory_reserved(device)
+    return total - free - reserved
 
 
 def _reset_host_peak() -> bool:

@@ -131,6 +131,13 @@ def _issued(variant: VariantFigures) -> str:
     return f"{units.seconds(variant.issued_s)} ({variant.issued_s / variant.latency_s.value:.0%})"
 
 
+def _device_peak(figures: CaseFigures, variant: VariantFigures) -> str:
+    """The peak on the device; on the CPU nothing, which leaves the line out."""
+    peak_bytes = variant.raw.memory.device_peak_allocated_bytes
+    is_unknown = peak_bytes is None and figures.record.case.device_type != "cpu"
+    return "not known" if is_unknown else units.size(peak_bytes)
+
+
 #: What the latency of a step is called where it has a name of its own.
 LATENCIES = {Mode.PREFILL: "time to the first token", Mode.DECODE: "time of a token"}
 
@@ -144,7 +151,7 @@ def figure_lines(figures: CaseFigures, columns: Sequence[VariantFigures]) -> lis
         ("device works", ["-" if c.device_share is None else f"{c.device_share:.0%}" for c in columns]),
         ("step returns after", [_issued(c) for c in columns]),
         ("first step", [units.seconds(c.raw.first_step_s) for c in columns]),
-        ("device memory, peak allocated", [units.size(c.raw.memory.device_peak_allocated_bytes) for c in columns]),
+        ("device memory, peak allocated", [_device_peak(figures, c) for c in columns]),
         ("device memory, peak reserved", [units.size(c.raw.memory.device_peak_reserved_bytes) for c in columns]),
         ("device memory of the process", [units.size(c.raw.memory.device_process_bytes) for c in columns]),
         ("host memory, peak resident", [units.size(c.raw.memory.host_peak_rss_bytes) for c in columns]),

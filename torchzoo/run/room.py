@@ -128,10 +128,15 @@ class Room:
         if isinstance(worker.outcome, Measured):
             key = kind_of(worker.planned.case)
             memories = [variant.memory for variant in worker.outcome.variants.values()]
-            taken = max(m.device_process_bytes or m.device_peak_reserved_bytes or 0 for m in memories)
-            self.learned_bytes[key] = max(float(taken), self.learned_bytes.get(key, 0.0))
-            resident = max(m.host_uss_bytes or 0 for m in memories)
-            self.learned_host_bytes[key] = max(float(resident), self.learned_host_bytes.get(key, 0.0))
+            taken = [m.device_process_bytes or m.device_peak_reserved_bytes for m in memories]
+            _learn(self.learned_bytes, key, taken)
+            _learn(self.learned_host_bytes, key, [m.host_uss_bytes for m in memories])
+
+
+def _learn(learned: dict[Kind, float], key: Kind, taken: Iterable[int | None]) -> None:
+    """Keep the most of these bytes. Where none is known, nothing is learned: not that the case needs no memory."""
+    if known := [float(one) for one in taken if one]:
+        learned[key] = max(*known, learned.get(key, 0.0))
 
 
 def _fits(expected: float, lane: Lane) -> bool:

@@ -197,7 +197,7 @@ def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> R
     results = _run_reference(precision, runs, random_draws)
     if isinstance(results, CanNotCompare):
         raise results
-    if isinstance(results, torch.OutOfMemoryError) and held_by_others(runs.device) > OTHERS_BYTES:
+    if isinstance(results, torch.OutOfMemoryError) and (held_by_others(runs.device) or 0) > OTHERS_BYTES:
         raise results
     if isinstance(results, Exception):
         text = " ".join(str(results).split())

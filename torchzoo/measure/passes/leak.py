@@ -13,6 +13,7 @@ import torch
 
 from torchzoo.measure.clock import Clock
 from torchzoo.measure.latency import quiet_python
+from torchzoo.measure.memory import allocator_bytes
 from torchzoo.record import Growth
 
 
@@ -35,20 +36,20 @@ def measure_growth(
     count = max(min_steps, min(steps, int(budget_s / step_s)))
     device_bytes, host_bytes, heap_bytes, objects = (array("q", bytes(8 * count)) for _ in range(4))
     process, heap = psutil.Process(), _heap_reader()
-    on_device = device.type != "cpu"
+    is_counted = allocator_bytes("memory_allocated", device) is not None
     with quiet_python():
         for index in range(count):
             step()
             clock.synchronize()
             gc.collect()
-            if on_device:
-                device_bytes[index] = torch.accelerator.memory_allocated(device)
+            if is_counted:
+                device_bytes[index] = allocator_bytes("memory_allocated", device) or 0
             if heap is not None:
                 heap_bytes[index] = heap()
             host_bytes[index] = process.memory_full_info().uss
             objects[index] = len(gc.get_objects())
     return Growth(
-        device_bytes=tuple(device_bytes) if on_device else None,
+        device_bytes=tuple(device_bytes) if is_counted else None,
         host_bytes=tuple(host_bytes),
         heap_bytes=None if heap is None else tuple(heap_bytes),
         python_objects=tuple(objects),
