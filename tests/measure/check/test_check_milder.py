@@ -1,4 +1,8 @@
-"""Where a network amplifies rounding so much that little is left to judge by, it is judged with milder weights."""
+"""Where a network amplifies rounding so much that little is left to judge by, it is judged with milder weights.
+
+Which side of zero rounding decides on depends on how kernels add. The networks here add at fp64 and round to bf16
+themselves, so that each processor finds the same.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import pytest
 import torch
 from classifier import CPU, Classifier, Compilers, check, timed_and_checked, with_scaled_gradient
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from torchzoo.case import Mode, Precision, ResultKind
 from torchzoo.measure.check.judging import Judged
@@ -24,20 +29,51 @@ IN_OTHER_WORDS = (
 )
 
 
+def at_fp64(compute: Callable[..., Tensor], *operands: Tensor) -> Tensor:
+    """Compute at fp64. Under autocast, round the operands and the result to bf16, as its kernels do."""
+    is_rounded = torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", enabled=False):
+        result = compute(*(one.bfloat16().double() if is_rounded else one.double() for one in operands))
+        return result.bfloat16() if is_rounded else result.to(operands[0].dtype)
+
+
+class Convolution(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        padding, groups = self.padding, self.groups
+        return at_fp64(lambda x, weight: F.conv2d(x, weight, padding=padding, groups=groups), x, self.weight)
+
+
+class BatchNorm(nn.BatchNorm2d):
+    def forward(self, x: Tensor) -> Tensor:
+        return at_fp64(
+            lambda x, *affine: F.batch_norm(x, None, None, *affine, training=True), x, self.weight, self.bias
+        )
+
+
+class Mean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return at_fp64(lambda x: x.mean((2, 3)), x)
+
+
+class Linear(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return at_fp64(F.linear, x, self.weight, self.bias)
+
+
 class Block(nn.Module):
     """An inverted residual of MobileNetV2."""
 
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(WIDTH, EXPANDED, 1, bias=False),
-            nn.BatchNorm2d(EXPANDED),
+            Convolution(WIDTH, EXPANDED, 1, bias=False),
+            BatchNorm(EXPANDED),
             nn.ReLU(),
-            nn.Conv2d(EXPANDED, EXPANDED, 3, padding=1, groups=EXPANDED, bias=False),
-            nn.BatchNorm2d(EXPANDED),
+            Convolution(EXPANDED, EXPANDED, 3, padding=1, groups=EXPANDED, bias=False),
+            BatchNorm(EXPANDED),
             nn.ReLU(),
-            nn.Conv2d(EXPANDED, WIDTH, 1, bias=False),
-            nn.BatchNorm2d(WIDTH),
+            Convolution(EXPANDED, WIDTH, 1, bias=False),
+            BatchNorm(WIDTH),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,21 +82,23 @@ class Block(nn.Module):
 
 
 class Amplifying(Classifier):
-    """Its many layers amplify rounding: of half of the gradients in bf16, nobody can say whether they are right."""
+    """Its many layers amplify rounding: of many gradients in bf16, nobody can say whether they are right."""
 
     blocks = 8
 
     def build_network(self) -> nn.Module:
-        stem = [nn.Conv2d(3, WIDTH, 3, padding=1, bias=False), nn.BatchNorm2d(WIDTH), nn.ReLU()]
-        head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTH, 3)]
-        return nn.Sequential(*stem, *(Block() for _ in range(self.blocks)), *head)
+        stem = [Convolution(3, WIDTH, 3, padding=1, bias=False), BatchNorm(WIDTH), nn.ReLU()]
+        return nn.Sequential(*stem, *(Block() for _ in range(self.blocks)), Mean(), Linear(WIDTH, 3))
 
     def build_batch(self) -> Batch:
         return Batch((self.data.uniform(16, 3, 8, 8),), self.data.labels(16, 3))
 
+    def compute_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.double(), targets)
+
 
 class AmplifyingMore(Amplifying):
-    """Of most of them."""
+    """Of more of them."""
 
     blocks = 12
 
@@ -181,8 +219,8 @@ class _Branches(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calm = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3))
-        self.wild = nn.Linear(6, 3)
+        self.calm = nn.Sequential(Linear(6, 6), nn.Tanh(), Linear(6, 6), nn.Tanh(), Linear(6, 3))
+        self.wild = Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.calm(x) + 1e-3 * torch.sin(1000 * self.wild(x))
