@@ -1,6 +1,6 @@
-"""Which tests run: `gpu` ones where there is a CUDA device, `slow` ones where `-m` names them, kept passes not again.
+"""Which tests run: `gpu` ones where there is a CUDA device, all of them in one worker; and what all tests share.
 
-The longest come first. Those of a GPU are one worker's.
+The other markers are those that pyproject.toml leaves out, unless `-m` is given.
 """
 
 from __future__ import annotations
@@ -24,34 +24,8 @@ os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
 
 import pytest
 
-from kept_passes import KeptPasses, cache_folder, read_committed
-
 # A shell starts what runs in the background with Ctrl-C ignored, and whatever that starts ignores it, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-#: Tests that take longest, in this order, as `--durations` shows them. With several workers they must come first: one
-#: that starts last keeps the others waiting. Of the tests that start runs (the group `run`, which one worker does in
-#: order) only the first is named: the others follow it, and share its fixtures.
-LONGEST_FIRST = Path(__file__).with_name("longest_first.txt").read_text(encoding="utf-8").splitlines()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--no-kept-passes",
-        action="store_true",
-        help="run every test, also those that passed before and whose inputs have not changed since",
-    )
-
-
-@pytest.fixture(scope="session")
-def kept_passes(pytestconfig: pytest.Config) -> KeptPasses:
-    """The passes of earlier sessions, here and where the clone comes from.
-
-    The weekly run of CI sets TORCHZOO_WEEKLY and runs every test.
-    """
-    runs_all = pytestconfig.getoption("--no-kept-passes") or "TORCHZOO_WEEKLY" in os.environ
-    return KeptPasses(cache_folder(), read_committed(), runs_all=runs_all)
 
 
 @pytest.fixture
@@ -96,15 +70,9 @@ def _distributions_check_their_arguments() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     import torch
 
-    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: place.get(item.nodeid, len(place)))
-    if "slow" not in config.getoption("-m"):
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="takes long: run it with -m slow"))
     for item in items:
         if item.get_closest_marker("gpu"):
             if not torch.cuda.is_available():

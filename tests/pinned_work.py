@@ -219,11 +219,6 @@ def _cell(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-def lines_of(spec: ModelSpec, table: Table) -> list[str]:
-    """What is pinned of a model, as texts: facts for the fingerprint of its tests."""
-    return [f"{step} {table[step]}" for step in steps_of(spec) if step in table]
-
-
 def main(patterns: Iterable[str], catalog: Catalog, path: Path = COMMITTED) -> None:
     """Count the models that the patterns name. The table is written after each; it forgets models that are gone."""
     for name in catalog.select(list(patterns), []):

@@ -70,10 +70,6 @@ WITH_TORCH_MODULES = frozenset(
     }
 )
 
-LONGEST = 400  # lines of a file
-#: Files that are longer, and why.
-LONGER: dict[str, str] = {}
-
 
 def modules(root: Path) -> Iterator[tuple[str, Path]]:
     for path in sorted((root / "torchzoo").rglob("*.py")):
@@ -189,24 +185,6 @@ def test_one_broad_except_in_the_whole_project() -> None:
 
 def is_broad(kind: ast.expr | None) -> bool:
     return kind is None or bool({"Exception", "BaseException"} & set(re.findall(r"\w+", ast.unparse(kind))))
-
-
-def tracked(root: Path) -> list[Path]:
-    """The Python files that git tracks, without those that are deleted here."""
-    command = ["git", "ls-files", "-z", "--", "*.py"]
-    names = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.split("\0")
-    return [path for path in map(root.joinpath, filter(None, names)) if path.exists()]
-
-
-def test_no_file_is_long() -> None:
-    if not (ROOT / ".git").exists():
-        pytest.skip("no git checkout: git knows which files belong to the project")
-    paths = tracked(ROOT)
-    assert {"benchmarks", "collections", "install.py", "models", "run.py", "tests", "torchzoo", "userbenchmark"} <= {
-        path.relative_to(ROOT).parts[0] for path in paths
-    }
-    lines = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
-    assert {name for name, count in lines.items() if count > LONGEST} == set(LONGER)
 
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))

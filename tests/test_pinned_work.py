@@ -156,15 +156,6 @@ def test_the_command_writes_the_chosen_models_and_keeps_the_others(
     assert capsys.readouterr().out == ""  # nothing has changed
 
 
-def test_a_pinned_figure_is_a_part_of_the_fingerprint(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path)
-    table = {step: Work(batch_size=2, flops=1, bytes=1) for step in pinned_work.steps_of(spec)}
-    other = table | {TRAIN_SMOKE: Work(batch_size=2, flops=1, bytes=2)}
-    assert len(pinned_work.lines_of(spec, table)) == 4
-    assert pinned_work.lines_of(spec, table) != pinned_work.lines_of(spec, other)
-    assert pinned_work.lines_of(spec, {}) == []
-
-
 @pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])
 def test_the_quick_ways_to_count_find_the_same(tmp_path: Path, mode: Mode) -> None:
     """A batch of 5 from steps with 2 and 3 samples, and from one step."""

@@ -1,9 +1,9 @@
-"""The contract for models of collections: a few of them in every session, those of the suites when they are asked for.
+"""The contract for models of collections: a sample with those of the zoo, the models of suites once a week.
 
-    python -m pytest -m slow tests/zoo                 # the models of all suites, an hour or two
-    TORCHZOO_SAMPLE=7 python -m pytest tests/zoo       # another sample
+    python -m pytest -m weekly tests/zoo                                     # the models of all suites
+    TORCHZOO_SAMPLE=7 python -m pytest -m contract tests/zoo -k sampled      # another sample
 
-Which few: the sample changes with the table, and every week where CI sets TORCHZOO_WEEKLY.
+The sample changes with the table, and every week where CI sets TORCHZOO_WEEKLY.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from test_contract import inputs_of, skip_without_its_libraries
+from test_contract import skip_without_its_libraries
 
-from kept_passes import KeptPasses
 from torchzoo.zoo import contract
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.collections import Collection
@@ -53,23 +52,23 @@ def of_suites() -> list[str]:
     return sorted(name for name in names if name not in CATALOG.folders)
 
 
-def keeps_the_contract(spec: ModelSpec, kept_passes: KeptPasses) -> None:
+def keeps_the_contract(spec: ModelSpec) -> None:
     skip_without_its_libraries(spec)
-    with kept_passes.unless_unchanged(f"contract-{spec.name}", inputs_of(spec)):
-        assert contract.check_model(spec) == []
+    assert contract.check_model(spec) == []
 
 
+@pytest.mark.contract
 @pytest.mark.xdist_group("hungry")
 @pytest.mark.parametrize("name", sampled(CATALOG.collections))
-def test_a_sampled_model_keeps_the_contract(name: str, kept_passes: KeptPasses) -> None:
-    keeps_the_contract(CATALOG.spec(name), kept_passes)
+def test_a_sampled_model_keeps_the_contract(name: str) -> None:
+    keeps_the_contract(CATALOG.spec(name))
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.xdist_group("hungry")
 @pytest.mark.parametrize("name", of_suites())
-def test_a_suites_model_keeps_the_contract(name: str, kept_passes: KeptPasses) -> None:
-    keeps_the_contract(CATALOG.spec(name), kept_passes)
+def test_a_suites_model_keeps_the_contract(name: str) -> None:
+    keeps_the_contract(CATALOG.spec(name))
 
 
 def test_a_sample_has_some_of_each_collection_and_is_repeatable(monkeypatch: pytest.MonkeyPatch) -> None:

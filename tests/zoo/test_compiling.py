@@ -12,19 +12,16 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo
+from test_contract import missing_kinds, skip_without_its_libraries
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from kept_passes import KeptPasses
-from model_inputs import COMPILING, inputs_of
 from torchzoo.case import Backend, Case, Mode
 from torchzoo.measure.compilation import count_compiled, watch_compilation
 from torchzoo.measure.precision import inspect_step
 from torchzoo.measure.variant import candidate_variant
-from torchzoo.tasks import SupervisedModel
 from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.contract import take_step, trainable_parameters, unchanged
-from torchzoo.zoo.requirements import is_installed
 from torchzoo.zoo.spec import ModelSpec
 from user_models import TINY, make_folder
 
@@ -32,7 +29,7 @@ BACKEND = Backend("eager_noexcept")
 CATALOG = find_models()
 TRAIN, EVAL = Mode.TRAIN, Mode.EVAL
 
-#: For each kind of network a small model.
+#: For each kind of network a model that is compiled soon.
 KINDS = {
     "of torchvision": ("squeezenet1_1", TRAIN),
     "of timm": ("timm_vision_transformer", EVAL),
@@ -62,9 +59,6 @@ KINDS = {
     "Fourier transforms": ("fno2d", TRAIN),
     "a Cholesky decomposition": ("exact_gp", TRAIN),
     "forces of atoms": ("schnet", TRAIN),
-}
-#: Kinds whose smallest model takes 10 s or more: they are tested with `-m slow` only.
-DEARER_KINDS = {
     "training of transformers": ("hf_Albert", TRAIN),
     "an encoder and a decoder": ("hf_T5", EVAL),
     "hashed attention": ("hf_Reformer", EVAL),
@@ -175,22 +169,12 @@ def tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"),
-    [
-        *(pytest.param(*kind, id=what.replace(" ", "-")) for what, kind in KINDS.items()),
-        *(
-            pytest.param(*kind, id=what.replace(" ", "-"), marks=pytest.mark.slow)
-            for what, kind in DEARER_KINDS.items()
-        ),
-    ],
-)
-def test_dynamo_compiles(name: str, mode: Mode, kept_passes: KeptPasses) -> None:
+@pytest.mark.contract
+@pytest.mark.parametrize(("name", "mode"), KINDS.values(), ids=[what.replace(" ", "-") for what in KINDS])
+def test_dynamo_compiles(name: str, mode: Mode) -> None:
     spec = CATALOG.spec(name)
-    if not all(is_installed(requirement) for requirement in spec.requirements):
-        pytest.skip(f"{', '.join(spec.requirements)} not installed")
-    with kept_passes.unless_unchanged(f"compiling-{name}-{mode}", inputs_of(spec, more=COMPILING)):
-        compiled_step_is_eagers(spec, mode)
+    skip_without_its_libraries(spec)
+    compiled_step_is_eagers(spec, mode)
 
 
 @pytest.mark.parametrize(("code", "mode"), SMALL.values(), ids=[what.replace(" ", "-") for what in SMALL])
@@ -203,16 +187,4 @@ def test_dynamo_compiles_small(tmp_path: Path, code: str, mode: Mode) -> None:
 
 def test_every_library_and_every_base_of_the_zoo_has_a_kind() -> None:
     """A network of a new library, or a base for a new task, is a new kind: add a small model of it to the list."""
-    zoo = [CATALOG.spec(name) for name in CATALOG.names]
-    tested = [CATALOG.spec(name) for name, _ in (*KINDS.values(), *DEARER_KINDS.values())]
-    assert {library for spec in tested for library in spec.requirements} == {
-        library for spec in zoo for library in spec.requirements
-    }
-    here = [spec for spec in zoo if all(is_installed(requirement) for requirement in spec.requirements)]
-    assert bases(here) <= bases(tested)
-
-
-def bases(specs: list[ModelSpec]) -> set[type]:
-    """The classes that the models derive from, up to `SupervisedModel`."""
-    found = {base for spec in specs for base in load_model_class(spec).__mro__[1:]}
-    return {base for base in found if base.__module__.startswith("torchzoo.") and base is not SupervisedModel}
+    assert missing_kinds(name for name, _ in KINDS.values()) == set()

@@ -1,32 +1,34 @@
-"""The contract: one test for each model folder, at its smoke batch size, in both modes, on the CPU.
+"""The contract of each model folder.
 
-Folders that are too large for that are built and stepped on the meta device here, and fully on a GPU. Detectors among
-them take their steps on the CPU too, on small images.
+Each model is built without values, and the fast ones take a real step. The tests marked `contract` test the whole of it
+for each model, at its smoke batch size, in all modes, on the CPU. Folders that are too large for that are built and
+stepped on the meta device there, and fully on a GPU. Detectors among them take their steps on the CPU too, on small
+images.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import psutil
 import pytest
 
 import pinned_work
 from counting import count_step_of, counted_step, matrix_products_in_bf16
 from examples import ROOT
-from kept_passes import KeptPasses
-from model_inputs import TABLE, inputs_of
 from pinned_work import Batch, Step
-from small_detectors import on_small_images
+from small_detectors import narrow_resnets, on_small_images, small_efficientdet
 from torchzoo.case import Domain, Mode
 from torchzoo.commands import describe
 from torchzoo.measure.without_data import true_answers
 from torchzoo.store import read_run
+from torchzoo.tasks import Detector, Seq2SeqLM, SupervisedModel
 from torchzoo.zoo import contract
-from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.requirements import is_installed
 from torchzoo.zoo.spec import ModelSpec
 from torchzoo.zoo.suites import read_suite, suite_names
@@ -43,6 +45,50 @@ of_each_model = pytest.mark.parametrize("spec", [pytest.param(spec, id=spec.name
 
 #: Models whose steps take more than 4 GB of host memory. One worker builds them, one after another.
 HUNGRY = frozenset({"Background_Matting", "demucs", "fambench_xlmr", "hf_Bert_large", "hf_Longformer", "hf_T5_base"})
+
+#: Models that take their steps in a few seconds, as `fast` makes them: of each library, and of each base for a task.
+FAST = (
+    "attention_is_all_you_need_pytorch",
+    "basic_gnn_gcn",
+    "dcgan",
+    "detectron2_fasterrcnn_r_50_fpn",
+    "encodec_24khz",
+    "exact_gp",
+    "gpt_oss_20b",
+    "hf_T5",
+    "hf_clip",
+    "hf_distil_whisper",
+    "lennard_jones",
+    "llama3_2_1b",
+    "maml",
+    "mamba2_1_3b",
+    "minilm_l6",
+    "mobilenet_v2_quantized_qat",
+    "nanogpt_shakespeare",
+    "neural_ode",
+    "opacus_cifar10",
+    "phlippe_resnet",
+    "pyhpc_equation_of_state",
+    "pytorch_struct",
+    "rgat",
+    "sam3",
+    "schnet",
+    "sd3_medium",
+    "shufflenet_v2_x1_0",
+    "soft_actor_critic",
+    "stable_diffusion_unet",
+    "timm_efficientdet",
+    "timm_efficientnet",
+    "tts_angular",
+    "whisper_turbo",
+)
+
+#: Parameters that small data do not change, and why.
+WITH_SMALL_DATA = {
+    "timm_efficientdet": {
+        "network.box_net.bn_rep.*.[34].bn.bias": "no box in small images is as large as the anchors of coarse levels"
+    }
+}
 
 #: What is committed of the models' work.
 PINNED = pinned_work.read()
@@ -86,6 +132,55 @@ def skip_without_its_libraries(spec: ModelSpec) -> None:
         pytest.skip(f"{', '.join(missing)} not installed")
 
 
+@of_each_model
+def test_a_model_is_what_its_folder_declares(spec: ModelSpec) -> None:
+    """Its sources, networks, parameters and batches, from builds without values."""
+    skip_without_its_libraries(spec)
+    broken = contract.check_folder(spec)
+    for mode in spec.modes():
+        model = contract.build_cheaply(spec, mode, spec.smoke_batch_size)
+        broken += contract.check_build(model, spec) + contract.check_batch(model, spec)
+    assert broken == []
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_fast_model_takes_its_steps(name: str) -> None:
+    spec = CATALOG.spec(name)
+    skip_without_its_libraries(spec)
+    spec = msgspec.structs.replace(spec, unchanged_parameters=spec.unchanged_parameters | WITH_SMALL_DATA.get(name, {}))
+    assert [broken for mode in spec.modes() for broken in contract.check_step(fast(spec, mode), spec)] == []
+
+
+def fast(spec: ModelSpec, mode: Mode) -> Model:
+    """The model at its smoke batch size; with small data, or a small network, where the whole one takes long."""
+    model_class = load_model_class(spec)
+    if issubclass(model_class, Detector):
+        with narrow_resnets():
+            return on_small_images(spec, mode, regions=32)
+    if spec.name == "timm_efficientdet":
+        return small_efficientdet(spec, mode)
+    if issubclass(model_class, Seq2SeqLM):
+        model_class = type("Short", (model_class,), {"train_length": 32, "eval_length": 32})
+    return (model_class.small() or model_class)(mode, "cpu", spec.smoke_batch_size)
+
+
+def test_fast_models_have_every_library_and_every_base_of_the_zoo() -> None:
+    assert missing_kinds(FAST) == set()
+
+
+def missing_kinds(names: Iterable[str]) -> set[str | type]:
+    """The libraries of the zoo that none of these models needs, and the bases for tasks that none of them has."""
+    return kinds(SPECS) - kinds([CATALOG.spec(name) for name in names])
+
+
+def kinds(specs: list[ModelSpec]) -> set[str | type]:
+    libraries = {library for spec in specs for library in spec.requirements or ("",)}
+    installed = [spec for spec in specs if all(map(is_installed, spec.requirements))]
+    bases = {base for spec in installed for base in load_model_class(spec).__mro__[1:]} - {SupervisedModel}
+    return libraries | {base for base in bases if base.__module__.startswith("torchzoo.")}
+
+
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "spec",
     [
@@ -93,40 +188,37 @@ def skip_without_its_libraries(spec: ModelSpec) -> None:
         for spec in SPECS
     ],
 )
-def test_a_model_keeps_the_contract(
-    spec: ModelSpec, kept_passes: KeptPasses, freed_memory_is_kept: Callable[[], None]
-) -> None:
+def test_a_model_keeps_the_contract(spec: ModelSpec, freed_memory_is_kept: Callable[[], None]) -> None:
     """Two seeded builds agree, what is built is what was declared, a step does what it must, on the batch given.
 
     The work of the steps is what `pinned_work.csv` says.
     """
     skip_without_its_libraries(spec)
-    with kept_passes.unless_unchanged(f"contract-{spec.name}", inputs_of(spec, facts=pinned(spec))):
-        work: dict[Mode, Flops] = {}
+    work: dict[Mode, Flops] = {}
 
-        def counted(model: Model) -> Any:
-            with true_answers(spec, model.mode) if spec.large else contextlib.nullcontext():
-                outputs, work[model.mode] = counted_step(model)
-            return outputs
+    def counted(model: Model) -> Any:
+        with true_answers(spec, model.mode) if spec.large else contextlib.nullcontext():
+            outputs, work[model.mode] = counted_step(model)
+        return outputs
 
-        broken = contract.check_model(spec, step=counted)
-        freed_memory_is_kept()
-        assert broken == []
-        assert pinned_work.differences(spec, Batch.SMOKE, work, PINNED) == []
+    broken = contract.check_model(spec, step=counted)
+    freed_memory_is_kept()
+    assert broken == []
+    assert pinned_work.differences(spec, Batch.SMOKE, work, PINNED) == []
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
     "spec", [pytest.param(spec, id=spec.name) for spec in SPECS if spec.large and "proposals_sync" in spec.limits]
 )
-def test_a_large_detector_keeps_the_contract_on_small_images(spec: ModelSpec, kept_passes: KeptPasses) -> None:
+def test_a_large_detector_keeps_the_contract_on_small_images(spec: ModelSpec) -> None:
     """Its steps compute values there, with its own network, on fewer regions of smaller images."""
     skip_without_its_libraries(spec)
-    with kept_passes.unless_unchanged(f"small-{spec.name}", inputs_of(spec, more=("tests/small_detectors.py",))):
-        broken = []
-        for mode in spec.modes():
-            model = on_small_images(spec, mode, regions=32)
-            broken += contract.check_build(model, spec) + contract.check_step(model, spec)
-        assert broken == []
+    broken = []
+    for mode in spec.modes():
+        model = on_small_images(spec, mode, regions=32)
+        broken += contract.check_build(model, spec) + contract.check_step(model, spec)
+    assert broken == []
 
 
 @pytest.mark.gpu
@@ -158,40 +250,48 @@ def test_the_papers_84_models_are_in_its_six_domains() -> None:
     assert {spec.domain for spec in specs} == set(Domain)
 
 
+TABLE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8").splitlines()
+
+
 def runs_of_the_table() -> list[str]:
     """The runs that the FLOPs marked `*` come from."""
-    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    (line,) = [line for line in text.splitlines() if line.startswith("Marked `*`: counted in ")]
+    (line,) = [line for line in TABLE if line.startswith("Marked `*`: counted in ")]
     return line.split("`")[3::2]
 
 
+def line_of_the_table(spec: ModelSpec) -> tuple[str, str]:
+    """The model's line, and how to write it again."""
+    runs = " ".join(f"--flops-from {run}" for run in runs_of_the_table())
+    again = f"run `torchzoo describe all {runs} --write docs/models.md`"
+    written = [line for line in TABLE if line.startswith(f"| {spec.name} |")]
+    assert len(written) == 1, again
+    return written[0], again
+
+
 @of_each_model
-def test_the_table_of_models_is_up_to_date(spec: ModelSpec, kept_passes: KeptPasses) -> None:
-    runs = runs_of_the_table()
-    with kept_passes.unless_unchanged(f"table-{spec.name}", inputs_of(spec, more=(*TABLE, *runs), facts=pinned(spec))):
-        lines = (ROOT / "docs" / "models.md").read_text(encoding="utf-8").splitlines()
-        written = [line for line in lines if line.startswith(f"| {spec.name} |")]
-        again = f"run `torchzoo describe all {' '.join(f'--flops-from {run}' for run in runs)} --write docs/models.md`"
-        assert len(written) == 1, again
-        if all(is_installed(requirement) for requirement in spec.requirements):
-            count = count_step_of(spec)
-            work: dict[Mode, Flops] = {}
-
-            def kept(model: Model) -> Flops:
-                work[model.mode] = count(model)
-                return work[model.mode]
-
-            smoke_flops = {mode: PINNED[Step(spec.name, mode, Batch.SMOKE)].flops for mode in spec.modes()}
-            row = describe.row(spec, describe.counted_in(read_run(ROOT / run) for run in runs), kept, smoke_flops)
-            assert written[0] == row, again
-            assert pinned_work.differences(spec, Batch.DEFAULT, work, PINNED) == []
-        else:
-            assert written[0].split(" | ")[:6] == describe.known_cells(spec), again
+def test_the_table_of_models_has_what_the_folders_say(spec: ModelSpec) -> None:
+    written, again = line_of_the_table(spec)
+    assert written.split(" | ")[:6] == describe.known_cells(spec), again
 
 
-def pinned(spec: ModelSpec) -> list[str]:
-    return pinned_work.lines_of(spec, PINNED)
+@pytest.mark.contract
+@of_each_model
+def test_the_table_of_models_is_up_to_date(spec: ModelSpec) -> None:
+    skip_without_its_libraries(spec)
+    written, again = line_of_the_table(spec)
+    count = count_step_of(spec)
+    work: dict[Mode, Flops] = {}
+
+    def kept(model: Model) -> Flops:
+        work[model.mode] = count(model)
+        return work[model.mode]
+
+    smoke_flops = {mode: PINNED[Step(spec.name, mode, Batch.SMOKE)].flops for mode in spec.modes()}
+    counted = describe.counted_in(read_run(ROOT / run) for run in runs_of_the_table())
+    assert written == describe.row(spec, counted, kept, smoke_flops), again
+    assert pinned_work.differences(spec, Batch.DEFAULT, work, PINNED) == []
 
 
 def test_the_work_of_every_step_is_pinned() -> None:
-    assert set(PINNED) == {step for spec in SPECS for step in pinned_work.steps_of(spec)}
+    sizes = {step: step.batch.size(spec, step.mode) for spec in SPECS for step in pinned_work.steps_of(spec)}
+    assert {step: work.batch_size for step, work in PINNED.items()} == sizes
