@@ -120,6 +120,7 @@ def test_cold_warm_and_shared_caches_are_what_they_say(tmp_path: Path, measured_
     assert seen_with(str(tmp_path / "cache"), "tiny", "twin") == [("shared", 0, 1), ("shared", 1, 0)]
 
 
+@pytest.mark.slow
 def test_a_candidate_alone_fills_the_warm_caches_so_that_nothing_compiles_a_third_time(tmp_path: Path) -> None:
     built = tmp_path / "built"
     code = TINY.replace(
@@ -284,6 +285,7 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 120) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_interrupt_ends_the_worker_and_keeps_what_was_measured(tmp_path: Path) -> None:
     make_broken(tmp_path / "zoo", "hangs")
     make_folder(tmp_path / "zoo", "a_tiny")
@@ -304,6 +306,7 @@ def test_interrupt_ends_the_worker_and_keeps_what_was_measured(tmp_path: Path) -
     assert list(records(tmp_path / "run")) == ["a_tiny"]
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_runner_leaves_no_process_and_a_run_to_go_on_with(tmp_path: Path, temporary: Path) -> None:
     """Killed while one worker is measured, hanging, and another is stopped: that one can't see its runner go."""
     zoo, path = tmp_path / "zoo", tmp_path / "run"
@@ -381,6 +384,7 @@ def test_a_run_of_another_machine_is_not_gone_on_with(tmp_path: Path, measured_r
     assert len(resumed.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_library_that_ends_its_process_costs_only_its_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deadly.py").write_text("import os\nos.abort()\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)

@@ -246,6 +246,7 @@ def test_each_network_is_profiled_with_its_own_code(monkeypatch: pytest.MonkeyPa
         assert {each.problem for each in one.breakdowns.values()} == {"RuntimeError: no profiler"}
 
 
+@pytest.mark.slow
 def test_what_is_compiled_for_one_size_alone_is_found_by_the_next_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

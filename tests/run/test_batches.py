@@ -93,6 +93,7 @@ def test_the_zoos_own_file_can_be_read() -> None:
     read_tuned(default_file())
 
 
+@pytest.mark.slow
 def test_what_tune_batch_finds_is_what_a_run_takes(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "paused", UP_TO_8)
     make_folder(tmp_path / "zoo", "too_large", UP_TO_8, AT_3)

@@ -116,6 +116,7 @@ def test_the_script_says_where_it_found_no_error(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == "no error this time\n"
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("run")
 def test_a_run_leaves_traces_of_what_it_compiled_and_scripts_of_what_failed(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny", TINY)

@@ -133,6 +133,7 @@ def test_a_folder_for_temporary_files_that_is_too_long_for_a_socket_is_one_line(
         ForkServer([]).machine_info()
 
 
+@pytest.mark.slow
 def test_a_server_that_imports_ends_with_its_runner_though_the_reaper_is_gone(tmp_path: Path, temporary: Path) -> None:
     flag = tmp_path / "flag"
     (tmp_path / "strange_hangs.py").write_text(f"open({str(flag)!r}, 'w').close()\n{HANGS}")
@@ -152,6 +153,7 @@ def test_a_server_that_imports_ends_with_its_runner_though_the_reaper_is_gone(tm
     assert alive == []
 
 
+@pytest.mark.slow
 def test_a_server_that_is_stopped_while_it_imports_goes_on(tmp_path: Path, temporary: Path) -> None:
     stops = "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n"
     (tmp_path / "strange_stops.py").write_text(stops)
@@ -167,6 +169,7 @@ def is_server(process: psutil.Process) -> bool:
     return "multiprocessing.forkserver" in " ".join(process.cmdline())
 
 
+@pytest.mark.slow
 def test_a_server_does_not_get_ctrl_c_before_its_first_line(temporary: Path) -> None:
     """In a terminal, SIGINT comes to all processes. Python would die of it in a server, with a traceback."""
     command = [sys.executable, str(ROOT / "run.py"), "lennard_jones", "-d", "cpu", "--bs", "smoke", "--json"]
@@ -186,6 +189,7 @@ def test_a_server_does_not_get_ctrl_c_before_its_first_line(temporary: Path) -> 
     assert "Traceback" not in stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_server_that_ends_by_itself_is_waited_for(tmp_path: Path, temporary: Path) -> None:
     """For a while it has no command line, is no zombie yet, and its socket still takes connections."""
@@ -234,6 +238,7 @@ def test_what_libraries_say_of_the_future_is_not_shown_while_they_are_imported(t
     assert "a step says so" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_library_that_uses_the_device_is_left_to_workers_with_its_package(tmp_path: Path, temporary: Path) -> None:
     """As torchao does, which transformers imports with its first model: no process of the server could use CUDA."""
     package = tmp_path / "strange"
@@ -258,6 +263,7 @@ def tell_cores(connection: Connection, _: None) -> None:
     connection.send((sorted(os.sched_getaffinity(0)), torch.get_num_threads()))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or len(usable_cores()) < 2, reason="needs two cores")
 def test_a_server_that_starts_while_the_runner_keeps_to_one_core_has_all_of_them() -> None:
     """The second repeat has a server of its own. Its processes once had the runner's core, and one thread, only."""
@@ -283,6 +289,7 @@ WHERE = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or len(usable_cores()) < 2, reason="reads /proc; needs two cores")
 def test_where_openmp_binds_its_threads_a_case_has_all_cores(tmp_path: Path, temporary: Path) -> None:
     """Torch's import then binds the server to one core, and its workers once measured on that core alone."""

@@ -118,6 +118,7 @@ def test_while_steps_are_timed_no_rank_collects_garbage_and_each_has_cores_of_it
         assert not first & other
 
 
+@pytest.mark.slow
 def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "blocks", BLOCKS, METADATA.replace("72", str(PARAMETERS)))
     arguments = ["blocks", "-t", "train", "--parallel", "ddp,fsdp2,tp", "--bs", "4", "--check", "--leak-check"]
@@ -175,7 +176,7 @@ def test_a_wrong_average_of_gradients_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param(how, marks=pytest.mark.slow if how == "hangs" else ()) for how in BAD_RANKS]
+    "how", [pytest.param(how, marks=() if how == "raises" else pytest.mark.slow) for how in BAD_RANKS]
 )
 def test_one_bad_rank_is_one_outcome_and_leaves_no_process(tmp_path: Path, how: str) -> None:
     step = (
