@@ -63,7 +63,7 @@ def look(case: Case, spec: ModelSpec, answer: Connection) -> None:
 
 
 def _look(case: Case, spec: ModelSpec) -> Found:
-    from torchzoo.measure.compilation import CompilationWatch, count_compiled, require_eager
+    from torchzoo.measure.compilation import count_compiled, require_eager, watch_compilation
     from torchzoo.measure.member import Member
     from torchzoo.measure.passes.coverage import measure_coverage
     from torchzoo.measure.passes.flops import count_work
@@ -73,7 +73,7 @@ def _look(case: Case, spec: ModelSpec) -> Found:
     member = Member(case, spec, use_device(case.device, 1))
     for action in ("load", "build", "prepare"):
         getattr(member, action)()
-    watch = CompilationWatch()
+    watch = watch_compilation()
     eager = member.variants["eager"]
     eager.select()
     eager.step()

@@ -14,7 +14,7 @@ from torchzoo import environment
 from torchzoo.case import EAGER, Case, Mode, Parallel
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
-from torchzoo.measure.compilation import CompilationWatch, require_eager, watch_compilation
+from torchzoo.measure.compilation import require_eager, watch_compilation
 from torchzoo.measure.finite import FiniteWatch, NotFinite, loss_scale, why_not_measured
 from torchzoo.measure.gang import Gang, Line
 from torchzoo.measure.global_state import keeping_state
@@ -155,7 +155,7 @@ def _measure_model(
     stages.enter(Stage.WARM_UP)
     clock, gate = gang.clock(DeviceClock(device)), gang.gate()
     patient = gang.clock(PatientClock(device, lambda: lending.waited_s))
-    watch_of_eager = CompilationWatch()
+    watch_of_eager = watch_compilation()
     with refusals_are_skips(case.precision):
         eager = warmed_up(gang, EAGER_VARIANT, patient, settings)
     require_eager(model, watch_of_eager)
