@@ -3,9 +3,10 @@
     python benchmarks/same_work.py all -d cuda --jobs 12 > same_work.md
     python benchmarks/same_work.py 'hf:*' 'timm:*' -d cpu --jobs 2
 
-Each case takes its steps at the smoke batch size in a process of its own, with Dynamo's backend `aot_eager`: what
-Dynamo captures does not depend on the compiler behind it. Nothing is timed. The table has the cases that `torchzoo run
---check` would refuse, and those whose metadata names a reason. The lines above it count all.
+Each case takes its steps at the smoke batch size in a process of its own, in the model's small form where it has one,
+and with Dynamo's backend `aot_eager`: what Dynamo captures does not depend on the compiler behind it. Nothing is timed.
+The table has the cases that `torchzoo run --check` would refuse, and those whose metadata names a reason. The lines
+above it count all.
 """
 
 from __future__ import annotations
@@ -71,8 +72,10 @@ def _look(case: Case, spec: ModelSpec) -> Found:
     from torchzoo.record import EAGER_SHARE_LIMIT, why_unequal
 
     member = Member(case, spec, use_device(case.device, 1))
-    for action in ("load", "build", "prepare"):
-        getattr(member, action)()
+    member.load()
+    member.model_class = member.model_class.small() or member.model_class
+    member.build()
+    member.prepare()
     watch = watch_compilation()
     eager = member.variants["eager"]
     eager.select()
@@ -154,16 +157,11 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--precision", default=Precision.DEFAULT, type=Precision)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--memory", type=float, default=120, help="device memory for all cases together, in GiB")
-    parser.add_argument(
-        "--smallest", action="store_true", help="the smallest models of a collection alone, by parameters"
-    )
     options = parser.parse_args(words)
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else CUDA does not start in a forked process
     multiprocessing.set_forkserver_preload(PRELOAD)
     catalog = find_models()
     specs, _ = catalog.specs_of(catalog.select(options.models))
-    if options.smallest:
-        specs = [spec for spec in specs if spec.parameters < 150_000_000]
     modes = [Mode(mode) for mode in options.modes.split(",")]
     cases = [
         (

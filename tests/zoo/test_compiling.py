@@ -18,8 +18,10 @@ from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import Backend, Case, Mode
 from torchzoo.measure.compilation import count_compiled, watch_compilation
+from torchzoo.measure.passes.flops import count_work
 from torchzoo.measure.precision import inspect_step
-from torchzoo.measure.variant import candidate_variant
+from torchzoo.measure.variant import candidate_variant, eager_variant
+from torchzoo.record import why_unequal
 from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.contract import take_step, trainable_parameters, unchanged
 from torchzoo.zoo.spec import ModelSpec
@@ -135,7 +137,7 @@ def _dynamo_as_it_was() -> Iterator[None]:
 
 
 def compiled_step_is_eagers(spec: ModelSpec, mode: Mode) -> None:
-    """The first step of a new model gives the same in eager and compiled, and changes the same weights."""
+    """The first step of a new model gives the same in eager and compiled, by the same work on the same weights."""
 
     model_class = load_model_class(spec)
     model_class = model_class.small() or model_class
@@ -159,6 +161,10 @@ def compiled_step_is_eagers(spec: ModelSpec, mode: Mode) -> None:
     candidate_variant(model, model.measured_step, case, calls).select()
     result, same = first_step(model)
     assert count_compiled(watch, case, None) is not None  # which raises if there was nothing to compile
+    works = [count_work(model.measured_step)]
+    eager_variant(model, model.measured_step).select()
+    works.insert(0, count_work(model.measured_step))
+    assert any(rule.matches(case) for rule in spec.unequal_work) or not why_unequal(*works)
     eager_result, eager_same = eagers[0]
     torch.testing.assert_close(tensors(result), tensors(eager_result))
     assert tensors(result)
