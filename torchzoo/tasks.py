@@ -22,7 +22,14 @@ class Batch(NamedTuple):
 
 
 class NetworkModel(Model):
-    """One network on one batch. An eval step is its forward pass. Models that are never trained derive from this."""
+    """One network on one batch. An eval step is its forward pass. Models that are never trained derive from this.
+
+    A network of transformers that gets no mask attends alike in eager and in compiled code. (transformers' own way does
+    not: see `torchzoo.networks.attention`.)
+    """
+
+    #: Whether attention is left as transformers has it.
+    own_attention: ClassVar[bool] = False
 
     network: nn.Module
     batch: Batch
@@ -30,6 +37,12 @@ class NetworkModel(Model):
     def build(self) -> None:
         self.network = self.build_network().to(self.device)
         self.batch = self.build_batch()
+        if type(self.network).__module__.startswith("transformers.") and not self.own_attention:
+            from torchzoo.networks.attention import attend_alike
+
+            inputs = self.batch.inputs
+            if not (isinstance(inputs, dict) and any("mask" in name for name in inputs)):
+                attend_alike(self.network)
 
     @abc.abstractmethod
     def build_network(self) -> nn.Module: ...
@@ -116,23 +129,7 @@ class TimmClassifier(ImageClassifier):
 
 
 class TransformersModel(SupervisedModel):
-    """A network of transformers: its own loss, from labels among its inputs, in training; its logits in evaluation.
-
-    A network without masks among its inputs attends alike in eager and in compiled code. (transformers' own way does
-    not: see `torchzoo.networks.attention`.)
-    """
-
-    #: Whether attention is left as transformers has it.
-    own_attention: ClassVar[bool] = False
-
-    def build(self) -> None:
-        super().build()
-        inputs = self.batch.inputs
-        has_mask = isinstance(inputs, dict) and any("mask" in name for name in inputs)
-        if not self.own_attention and not has_mask:
-            from torchzoo.networks.attention import attend_alike
-
-            attend_alike(self.network)
+    """A network of transformers: its own loss, from labels among its inputs, in training; its logits in evaluation."""
 
     def compute_loss(self, outputs: Any, targets: None) -> Tensor:
         loss: Tensor = outputs.loss

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from transformers import BertConfig, BertModel
 
 from torchzoo.case import Mode
+from torchzoo.networks.attention import attend_alike
 from torchzoo.tasks import Batch, SupervisedModel
 
 LENGTH, VOCABULARY_SIZE = 128, 30_522
@@ -45,6 +46,7 @@ class SentenceEncoder(nn.Module):
             max_position_embeddings=512,
         )
         self.bert = BertModel(config, add_pooling_layer=False)
+        attend_alike(self.bert)
 
     def forward(self, tokens: Tensor) -> Tensor:
         states: Tensor = self.bert(input_ids=tokens).last_hidden_state  # (B, T, 384)
