@@ -21,7 +21,7 @@ LAYERS = (
     ("case", "container", "cores", "frames", "heap", "host", "settings", "files", "operators", "peaks", "verdict"),
     ("record",),
     ("decoding",),
-    ("store", "stats", "environment", "data", "tensors", "dispatch"),
+    ("store", "stats", "environment", "attention", "data", "tensors", "dispatch"),
     ("provenance", "trials"),
     ("model",),
     ("tasks",),
@@ -41,10 +41,10 @@ LAYERS = (
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 #: What the folder of a model may import of torchzoo.
-FOR_MODELS = ("case", "data", "model", "networks", "tasks", "tensors")
+FOR_MODELS = ("attention", "case", "data", "model", "networks", "tasks", "tensors")
 
 #: Modules that answer without torch. Everything but these layers, and the few modules below.
-WITH_TORCH = ("model", "tasks", "data", "tensors", "dispatch", "networks", "measure")
+WITH_TORCH = ("attention", "model", "tasks", "data", "tensors", "dispatch", "networks", "measure")
 WITH_TORCH_MODULES = frozenset(
     {
         "torchzoo.zoo.contract",

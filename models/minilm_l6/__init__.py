@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel
 
+from torchzoo.attention import attend_alike
 from torchzoo.case import Mode
-from torchzoo.networks.attention import attend_alike
 from torchzoo.tasks import Batch, SupervisedModel
 
 LENGTH, VOCABULARY_SIZE = 128, 30_522

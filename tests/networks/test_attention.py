@@ -26,8 +26,8 @@ from transformers import (
     PhiForCausalLM,
 )
 
+from torchzoo.attention import attend_alike
 from torchzoo.case import Mode
-from torchzoo.networks.attention import attend_alike
 from torchzoo.networks.generation import CachedNetwork
 from torchzoo.tasks import Batch
 from torchzoo.zoo.catalog import find_models, load_model_class
