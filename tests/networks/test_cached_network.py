@@ -156,12 +156,17 @@ def test_the_cache_is_cast_with_the_network(
     model = Tiny(mode, "cpu", BATCH)
     apply_precision(model, precision)
     assert isinstance(model.network, CachedNetwork)
-    made_after = CachedNetwork(model.network.network, tokens(4), length=CACHE, cached=0)
-    for name, tensor in model.network.cache_tensors().items():
-        expected = made_after.cache_tensors()[name].dtype
-        assert tensor.dtype == (
-            expected if precision is Precision.BF16 or not expected.is_floating_point else torch.float64
-        )
+    held = model.network.cache_tensors()
+    made_after = CachedNetwork(model.network.network, tokens(4), length=CACHE, cached=0).cache_tensors()
+    for name, tensor in made_after.items():
+        dtype = torch.float64 if precision is Precision.FP64 and tensor.is_floating_point() else tensor.dtype
+        assert held[name].dtype == dtype
+    if make in (qwen, mamba) and precision is Precision.BF16:
+        states = [
+            tensor for holder, _, tensor in model.network._held() if isinstance(holder, dict) and tensor.ndim == 4
+        ]
+        assert {state.dtype for state in states} == {torch.float32}
+        assert model.network.cache_bytes() == sum(tensor.nbytes for tensor in made_after.values())
     first = model.measured_step()
     assert first.shape == (BATCH, 1, SIZES["vocab_size"])
     assert bool(torch.isfinite(first).all())
