@@ -184,6 +184,7 @@ def test_libraries_with_kernels_are_compared_by_version_and_the_others_are_not(n
     assert found(one, one) == []
     assert found(one, other) == [("kernels", name, "1.0", "2.0")]
     assert found(without("distributions"), other) == [("kernels", name, "none", "2.0")]  # of an older torchzoo
+    assert f", {name} 1.0" in markdown.software_line(one)
 
 
 # --- where it is asked ---

@@ -192,6 +192,12 @@ def _gpus(environment: dict[str, Any]) -> list[dict[str, Any]]:
     return environment.get("gpus") or []
 
 
+def kernel_packages(environment: dict[str, Any]) -> dict[str, str]:
+    """The versions of the installed `KERNEL_PACKAGES`. Runs of an older torchzoo have not recorded any."""
+    distributions = environment.get("distributions") or {}
+    return {name: distributions[name] for name in KERNEL_PACKAGES if name in distributions}
+
+
 def _packages(manifest: Manifest) -> dict[str, str]:
     return manifest.environment.get("packages") or {}
 
@@ -225,8 +231,7 @@ def _machine_facts(environment: dict[str, Any], *, gpus: str | None) -> dict[tup
     if gpus is not None:
         facts[kind.DRIVER, "driver"] = ", ".join(sorted({str(gpu.get("driver", "")) for gpu in _gpus(environment)}))
         facts[kind.OTHER, "GPUs"] = len(_gpus(environment))
-    distributions = environment.get("distributions") or {}  # runs of an older torchzoo have not recorded them
-    facts |= {(kind.KERNELS, name): distributions.get(name) for name in KERNEL_PACKAGES}
+    facts |= {(kind.KERNELS, name): version for name, version in kernel_packages(environment).items()}
     facts |= {(kind.TORCH, name): environment.get(name) for name in ("torch", "torch_commit", "cuda", "hip", "cudnn")}
     facts |= {(kind.OTHER, name): version for name, version in (environment.get("packages") or {}).items()}
     facts |= {(kind.OTHER, name): environment.get(name) for name in ("python", "malloc", "torchzoo", "torchzoo_commit")}

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
-from torchzoo.provenance import MachineKind, differences_of_kinds, machine_kind
+from torchzoo.provenance import MachineKind, differences_of_kinds, kernel_packages, machine_kind
 from torchzoo.record import Manifest
 from torchzoo.report.text import visible
 
@@ -68,7 +68,9 @@ def provenance(manifest: Manifest, *others: Manifest) -> list[str]:
 
 def software_line(manifest: Manifest, *others: Manifest) -> str:
     """The software of runs with their libraries, as a line of a list."""
-    packages = ", ".join(f"{name} {version}" for name, version in manifest.environment.get("packages", {}).items())
+    environment = manifest.environment
+    versions = {**environment.get("packages", {}), **kernel_packages(environment)}
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items())
     return f"- software: {escape(f'{software(manifest, *others)}, {packages}')}"
 
 
