@@ -9,8 +9,8 @@ are left out: the masks of SpecAugment, with their one embedding, and LayerDrop.
 
 A step of evaluation has 1,185.3 GFLOP for 8 utterances, by our count and by hand: per utterance the feature encoder
 49.1, the projection 0.4, the convolution of positions 4.7, and 12 layers 93.9. A step of training has 346.3 per
-utterance by hand: the feature encoder once, and the rest, 99.1, three times. That makes 2,771 for 8. By our count at
-one it has 350.9, because the CPU's attention computes its scores once more in the backward pass.
+utterance by hand: the feature encoder once, and the rest, 99.1, three times. That makes 2,771 for 8. By our count it
+has 2,807, because the CPU's attention computes its scores once more in the backward pass.
 """
 
 from typing import Any
