@@ -17,8 +17,7 @@ class CountedWork(OperatorMode):
         self.bytes_moved = 0
 
     def see(self, func: Any, args: Any, kwargs: Any) -> Any:
-        with self:
-            taken_apart = func.decompose(*args, **kwargs)
+        taken_apart = self.run_parts(func, args, kwargs)
         if taken_apart is not NotImplemented:
             return taken_apart
         result = func(*args, **kwargs)

@@ -71,6 +71,17 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args, kwargs = tree_map(self._seen_inside, (args, kwargs))
         return func(*args, **kwargs)
 
+    def run_parts(self, func: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator that is made of others so that these are seen. NotImplemented, and nothing, for any other.
+
+        (In inference mode, such operators come whole.) Nested tensors in PyTorch's older layout have no sizes, so that
+        operators on them are not taken apart.
+        """
+        if any(tensor.is_nested for tensor in tensors_in((args, kwargs))):
+            return NotImplemented
+        with self:
+            return func.decompose(*args, **kwargs)
+
     def _seen_inside(self, operand: Any) -> Any:
         if not takes_operators(operand):
             return operand

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchzoo.backends import NotRunnable
+from torchzoo.tensors import kind_of
 
 #: What an exported graph has as constants.
 _CONSTANTS = (bool, int, float, complex, str, torch.dtype, torch.device, type(None))
@@ -59,6 +60,7 @@ class Call:
 
 def _fixed(leaf: Any) -> str:
     if isinstance(leaf, Tensor):
-        sizes = " x ".join(map(str, leaf.shape)) or "one number"
-        return f"a tensor of {sizes} ({str(leaf.dtype).removeprefix('torch.')})"
+        kind = kind_of(leaf) if leaf.is_nested or leaf.layout is not torch.strided else ""
+        sizes = " x ".join(map(str, leaf.shape if not leaf.is_nested else (leaf.size(0), "?"))) or "one number"
+        return f"a {f'{kind} tensor'.strip()} of {sizes} ({str(leaf.dtype).removeprefix('torch.')})"
     return repr(leaf) if isinstance(leaf, _CONSTANTS) else type(leaf).__name__

@@ -45,7 +45,7 @@ def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) ->
 
 
 def watch_device_peak(device: torch.device) -> Callable[[], int | None]:
-    """Set the allocator's high-water mark to what is allocated now. The function reads it; None: not known."""
+    """Set the allocator's high-water mark to what is allocated now. The function reads it, or gives None."""
     if not _reset_device_peaks(device):
         return lambda: None
     return lambda: allocator_bytes("max_memory_allocated", device)

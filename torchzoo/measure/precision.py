@@ -172,7 +172,7 @@ MOVES = frozenset(
 )
 #: Operators for which PyTorch's counter has no formula, and which consist of matrix products.
 OTHER_PRODUCTS = frozenset(
-    ("_cudnn_rnn", "_cudnn_rnn_backward", "miopen_rnn", "mkldnn_rnn_layer", "linear", "_grouped_mm")
+    ("_cudnn_rnn", "_cudnn_rnn_backward", "miopen_rnn", "mkldnn_rnn_layer", "linear", "matmul", "_grouped_mm")
 )
 
 

@@ -50,8 +50,7 @@ class RoundedProducts(OperatorMode):
 
     def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func not in _PRODUCTS:
-            with self:  # in inference mode, operators that are made of others come here whole
-                made_of_others = func.decompose(*args, **kwargs)
+            made_of_others = self.run_parts(func, args, kwargs)
             return func(*args, **kwargs) if made_of_others is NotImplemented else made_of_others
         places = _PRODUCTS[func]
         rounded = [rounded_to_tf32(value) if place in places else value for place, value in enumerate(args)]

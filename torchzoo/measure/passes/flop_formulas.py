@@ -144,9 +144,11 @@ def _deformable_convolution_backward(grad: Tensor, _x: Tensor, weight: Tensor, *
 def sparse_product(*operands: Any, **_: Any) -> int:
     """A product of one sparse and one dense matrix, the last two operands: each stored number with a row or column.
 
-    AssertionError for any other operands: two sparse ones, whose product depends on where their numbers stand.
+    AssertionError for other operands: nested ones, and two sparse ones, whose numbers may not meet.
     """
     a, b = [operand for operand in operands if isinstance(operand, Tensor)][-2:]
+    assert not a.is_nested
+    assert not b.is_nested
     assert (a.layout is torch.strided) != (b.layout is torch.strided)
     if b.layout is torch.strided:
         return 2 * _stored(a) * (b.shape[-1] if b.ndim > 1 else 1)

@@ -116,8 +116,7 @@ class _Counter(OperatorMode):
     def see(self, func: Any, args: Any, kwargs: Any) -> Any:
         packet = func._overloadpacket
         if packet not in self._formulas and func.namespace != "prim":
-            with self:
-                taken_apart = func.decompose(*args, **kwargs)
+            taken_apart = self.run_parts(func, args, kwargs)
             if taken_apart is not NotImplemented:
                 return taken_apart
         result = func(*args, **kwargs)
@@ -145,7 +144,7 @@ class _Counter(OperatorMode):
         operations = 0
         if packet in self._formulas:
             formula = self._formulas[packet]
-            if any(tensor.layout is not torch.strided for tensor in tensors_in(args)):
+            if any(tensor.is_nested or tensor.layout is not torch.strided for tensor in tensors_in(args)):
                 formula = sparse_product
             try:
                 operations = formula(*args, **kwargs, out_val=result)
