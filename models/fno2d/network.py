@@ -39,7 +39,7 @@ class SpectralConv2d(nn.Module):
     def __init__(self, width: int, modes: int) -> None:
         super().__init__()
         self.modes = modes
-        # Real and imaginary part. A complex parameter would lose one of them in a cast.
+        # Real and imaginary part: casts, optimizers and compilers get real numbers.
         self.positive = nn.Parameter(torch.rand(width, width, modes, modes, 2) / width**2)
         self.negative = nn.Parameter(torch.rand(width, width, modes, modes, 2) / width**2)
 

@@ -2,10 +2,10 @@
 
 The paper of Llama 3 (Grattafiori et al., 2024, arXiv:2407.21783, section 3.2) trains with "an attention mask that
 prevents self-attention between different documents within the same sequence". torchtitan (Liang et al., 2024,
-arXiv:2410.06511) gives that mask to FlexAttention (Dong et al., 2024, arXiv:2412.05496), as is done here. Sizes, length
-and optimizer are those of `llama3_2_1b`. A sequence of 2,048 tokens has five documents of 96 to 700 tokens, in another
-order in each sequence: 410 on average, where C4 has 427 (156 billion tokens in 365 million documents: Dodge et al.,
-2021, arXiv:2104.08758). The mask is made once, with the data.
+arXiv:2410.06511) gives that mask to FlexAttention (Dong et al., 2024, arXiv:2412.05496), as is done here. Sizes
+(1,235,814,400 parameters), length and optimizer are those of `llama3_2_1b`. A sequence of 2,048 tokens has five
+documents of 96 to 700 tokens, in another order in each sequence: 410 on average, where C4 has 427 (156 billion tokens
+in 365 million documents: Dodge et al., 2021, arXiv:2104.08758). The mask is made once, with the data.
 
 Eager and compiled do unequal work, by FlexAttention's nature: outside of `torch.compile` PyTorch computes it unfused,
 with the scores of all 2,048 x 2,048 pairs, and a compiler's kernel visits only the blocks of 128 x 128 pairs of which
