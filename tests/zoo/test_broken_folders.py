@@ -120,7 +120,11 @@ def test_a_models_own_rules_come_before_those_of_its_limits(tmp_path: Path) -> N
         (TINY + TRAIN + "return loss.requires_grad_()\n", GOOD, ["train: the loss is not detached"]),
         (TINY + TRAIN + "return (loss - 100).log()\n", GOOD, ["train: a step returns numbers that are not finite"]),
         (TINY + EVAL + "return outputs / 0\n", GOOD, ["eval: a step returns numbers that are not finite"]),
-        (TINY + EVAL + "return outputs.argmax(1)\n", GOOD, ["eval: a step returns no tensor of floating-point or complex numbers"]),
+        (
+            TINY + EVAL + "return outputs.argmax(1)\n",
+            GOOD,
+            ["eval: a step returns no tensor of floating-point or complex numbers"],
+        ),
         (
             TINY + TRAIN + "return loss + 0 * loss.item()\n",
             GOOD,
