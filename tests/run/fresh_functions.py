@@ -44,3 +44,10 @@ def hangs(fresh: Fresh) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path(fresh.ask.folder, "child").write_text(str(child.pid))
     time.sleep(600)
+
+
+def answers_when_it_is_killed(fresh: Fresh) -> dict[str, Any]:
+    fresh.tell(Stage.COMPILE)
+    while not Path(fresh.ask.folder, "is over").exists():
+        time.sleep(0.01)
+    return {}

@@ -89,6 +89,28 @@ def test_a_process_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path)
     assert_ends(int((tmp_path / "child").read_text()))
 
 
+class SlowToKill(Alive):
+    """The process answers after its time, and before it is killed."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def remove(self, pid: int) -> None:
+        Path(self.folder, "is over").touch()
+        until_s = time.monotonic() + 30
+        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+        super().remove(pid)
+
+
+def test_an_answer_after_the_time_limit_does_not_count(tmp_path: Path) -> None:
+    found = outcome_of(ask_for("answers_when_it_is_killed", tmp_path), 1.0, SlowToKill(tmp_path))
+    assert isinstance(found, Failed)
+    assert found.kind is FailureKind.TIMEOUT
+
+
 def test_all_are_ended_at_once_and_so_is_what_starts_afterwards(tmp_path: Path) -> None:
     alive = Alive()
     ask = msgspec.structs.replace(ask_for("hangs", tmp_path), cores=(min(os.sched_getaffinity(0)),))

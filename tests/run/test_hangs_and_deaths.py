@@ -37,6 +37,29 @@ def test_a_stage_that_hangs_is_killed_at_its_limit_and_named(script: Script, sta
     assert workers.did("kill") == [(workers.now_s, "hangs@cpu")]
 
 
+LATE = STACKS_S / 2
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        [(LATE, measured()), (0, Exited(0))],
+        [(LATE, Exited(0))],
+        [(LATE, Garbled("nonsense"))],
+        [(LATE, Timed(measured())), (0, Stage.EXAMINE), (0, measured())],
+        [(LATE, Stage.EXAMINE), (STACKS_S / 4, measured()), (0, Exited(0))],
+    ],
+    ids=["outcome", "exit", "garbage", "timing", "stage"],
+)
+def test_what_comes_while_stacks_are_written_comes_too_late(end: Script) -> None:
+    (_, first), *rest = end
+    workers = FakeWorkers({"late": [[(1, Stage.WAIT), (0, Stage.MEASURE), (30 + LATE, first), *rest]]})
+    (record,) = scheduler(workers).run(entries("late"))
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.kind, record.outcome.stage) == (FailureKind.TIMEOUT, Stage.MEASURE)
+    assert workers.now_s <= 31 + STACKS_S
+
+
 TIMED = measured(check=Check(status=CheckStatus.NOT_REACHED))
 FAILURE = Failed(kind=FailureKind.ERROR, stage=Stage.CHECK, message="RuntimeError: no")
 

@@ -17,17 +17,19 @@ from typing import Any
 import psutil
 import pytest
 
-from examples import CASE, ROOT, SPEC
+from examples import CASE, ROOT, SPEC, measured
 from torchzoo.cores import usable_cores
+from torchzoo.record import Failed, FailureKind, Record
 from torchzoo.run import processes
 from torchzoo.run.fork_server import TorchUnusable
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane
+from torchzoo.run.messages import encode
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.processes import ForkedWorkers
 from torchzoo.run.scheduler import Scheduler
 from torchzoo.run.worker import import_error
-from torchzoo.settings import Settings
+from torchzoo.settings import Settings, Stage, StageLimits
 from user_models import TINY, make_folder
 
 
@@ -67,13 +69,13 @@ def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
-def run_one_case(process: Callable[..., Any], scratch: Path) -> None:
+def run_one_case(process: Callable[..., Any], scratch: Path, settings: Settings = Settings()) -> list[Record]:  # noqa: B008  it is frozen
     """A run of one case whose worker is `process`."""
     context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=process)
     server = SimpleNamespace(context=context, ensure_running=lambda: None, cores=usable_cores())
-    with ForkedWorkers(server, Settings()) as workers:  # type: ignore[arg-type]
-        scheduler = Scheduler(workers, [Lane(device="cpu")], Settings(), log_path=lambda _: scratch / "log")
-        list(scheduler.run((PlannedCase(case=CASE, spec=SPEC),)))
+    with ForkedWorkers(server, settings) as workers:  # type: ignore[arg-type]
+        scheduler = Scheduler(workers, [Lane(device="cpu")], settings, log_path=lambda _: scratch / "log")
+        return list(scheduler.run((PlannedCase(case=CASE, spec=SPEC),)))
 
 
 @pytest.mark.parametrize("moments", [("start",), ("start", "kill"), ("start", "kill", "join")], ids="+".join)
@@ -141,6 +143,37 @@ def test_a_worker_is_started_again_if_the_server_is_killed_meanwhile(
     with pytest.raises(TorchUnusable, match="was killed 3 times"):
         run_one_case(Refusing, scratch)
     assert list(scratch.iterdir()) == []
+
+
+SLEEPS_WITH_THE_LOCK = """
+import ctypes, faulthandler, os, signal, sys
+faulthandler.register(signal.SIGUSR2)
+connection, outcome = int(sys.argv[1]), sys.argv[2].encode()
+os.write(connection, b'"measure"\\n')
+ctypes.PyDLL(None).usleep(600_000_000)  # a signal ends it early, and no other thread of Python runs meanwhile
+os.write(connection, outcome)
+"""
+
+
+def test_a_case_that_the_signal_for_its_stacks_wakes_is_a_timeout(scratch: Path) -> None:
+    class Sleeping(FakeProcess):
+        def start(self) -> None:
+            words = [sys.executable, "-c", SLEEPS_WITH_THE_LOCK, str(self.ours), encode(measured()).decode()]
+            self.process = subprocess.Popen(
+                words, stderr=(scratch / "log").open("w"), pass_fds=[self.ours], start_new_session=True
+            )
+            self.pid = self.process.pid
+            self.sentinel = os.pidfd_open(self.pid)
+            os.close(self.ours)
+
+        def join(self) -> None:  # where it ends by itself, its end is noted before it is killed
+            self.exitcode = self.process.wait()
+
+    settings = Settings(limits=StageLimits(build_s=60, compile_s=60, measure_s=0.3))
+    (record,) = run_one_case(Sleeping, scratch, settings)
+    assert isinstance(record.outcome, Failed)
+    assert (record.outcome.kind, record.outcome.stage) == (FailureKind.TIMEOUT, Stage.MEASURE)
+    assert "Current thread" in record.outcome.traceback
 
 
 @pytest.mark.parametrize(("number", "whole_terminal"), [(signal.SIGINT, True), (signal.SIGTERM, False)])

@@ -88,17 +88,18 @@ def outcome_of(ask: Ask, limit_s: float, alive: Alive) -> Outcome:
                 start_new_session=True,
             )
         alive.add(process.pid)
+        is_late = False
         try:
-            status: int | None = process.wait(limit_s)
+            process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            status = None
+            is_late = not (own / "outcome").exists()  # what is written from now on came too late
         finally:
             alive.remove(process.pid)
-            process.wait()
-        if (own / "outcome").exists():
+            status = process.wait()
+        if not is_late and (own / "outcome").exists():
             return _outcomes.decode((own / "outcome").read_bytes())
         stage = Stage((own / "stage").read_text()) if (own / "stage").exists() else Stage.START
-        if status is None:
+        if is_late:
             return Failed(kind=FailureKind.TIMEOUT, stage=stage, message=f"took longer than {limit_s:g} s", log=ask.log)
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         return Failed(

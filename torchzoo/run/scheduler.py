@@ -105,8 +105,7 @@ class Scheduler:
                     self._start(queue)
                 wait_s = self._time_left_s() if self.running else STOPPED_S
                 for ticket, message in self.workers.wait(wait_s):
-                    if ticket in self.running:
-                        self._note(ticket, message)
+                    self._hear(ticket, message)
                 self.windows.update()  # who has been measured must not disturb the other lanes
                 before_s, seen_s = seen_s, self.now_s()
                 self._allow_for_a_stop(seen_s - before_s - wait_s)
@@ -226,12 +225,20 @@ class Scheduler:
 
     # --- what workers say ---
 
+    def _hear(self, ticket: int, message: Message) -> None:
+        """Note a message, unless the worker is late: the signal that asks for its stacks may be the cause."""
+        worker = self.running.get(ticket)
+        if worker is not None and worker.is_late and worker.outcome is None:
+            if isinstance(message, Exited):
+                self._time_out(worker)
+        elif worker is not None:
+            self._note(ticket, message)
+
     def _note(self, ticket: int, message: Message) -> None:
         worker = self.running[ticket]
         match message:
             case Stage():
                 worker.stage = message
-                worker.told_stacks_s = None
                 worker.deadline_s = self.now_s() + self.limits.of(message)
                 if message is Stage.WAIT:
                     self.windows.ask(ticket)
@@ -275,22 +282,24 @@ class Scheduler:
         for ticket, worker in self.running.items():
             if worker.paused_at_s is not None or worker.outcome is not None or self.now_s() < worker.deadline_s:
                 continue
-            if worker.told_stacks_s is None:
+            if worker.is_late:
+                self._time_out(worker)
+            else:
                 self.workers.tell_stacks(ticket)
-                worker.told_stacks_s = self.now_s()
-                worker.deadline_s = self.now_s() + STACKS_S
-                continue
-            text = f"{worker.stage} took longer than {self.limits.of(worker.stage):g} s and was killed"
-            if worker.stage is Stage.WAIT:
-                text = f"it did not begin within {ANSWER_TO_OPENING_S:g} s when its window opened, and was killed"
-            worker.outcome = Failed(
-                kind=FailureKind.TIMEOUT,
-                stage=worker.stage,
-                message=text,
-                traceback=log_tail(worker.log, 8000),
-                log=str(worker.log),
-            )
-            worker.deadline_s = -math.inf
+                worker.is_late, worker.deadline_s = True, self.now_s() + STACKS_S
+
+    def _time_out(self, worker: Running) -> None:
+        text = f"{worker.stage} took longer than {self.limits.of(worker.stage):g} s and was killed"
+        if worker.stage is Stage.WAIT:
+            text = f"it did not begin within {ANSWER_TO_OPENING_S:g} s when its window opened, and was killed"
+        worker.outcome = Failed(
+            kind=FailureKind.TIMEOUT,
+            stage=worker.stage,
+            message=text,
+            traceback=log_tail(worker.log, 8000),
+            log=str(worker.log),
+        )
+        worker.deadline_s = -math.inf
 
     def _finish(self, queue: deque[tuple[PlannedCase, bool]]) -> Iterator[tuple[PlannedCase, Record]]:
         """The records of the workers that have an outcome and have ended, or had their time to end."""

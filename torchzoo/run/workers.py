@@ -108,7 +108,7 @@ class Running:
     timed: Measured | None = None  # what it has measured so far, from its timing on
     paused_at_s: float | None = None  # when it was stopped; None while it runs
     paused_s: float = 0.0  # how long it was stopped before that
-    told_stacks_s: float | None = None  # when it was late, and was told to write into its log what it does
+    is_late: bool = False  # its time is over, and it was told to write into its log what it does
     had_siblings: bool = False
     is_retry: bool = False
 
