@@ -21,6 +21,7 @@ def test_interval_of_the_median_is_the_order_statistics_of_the_tables() -> None:
 def test_few_samples_say_how_little_they_are_sure_of() -> None:
     assert stats.median_estimate([1.0, 2.0]).confidence == pytest.approx(0.5)
     assert stats.median_estimate([1.0] * 5).confidence == pytest.approx(1 - 2 / 32)
+    assert [stats.median_estimate([1.0] * count).has_interval for count in (1, 2, 3)] == [False, False, True]
     one = stats.median_estimate([3.0])
     assert one.confidence == 0
     assert math.isinf(one.relative_half_width)

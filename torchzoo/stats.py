@@ -15,12 +15,14 @@ from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, BackToBack, Block,
 #: narrow. This costs up to 2% of the coverage (`tests/measure/test_measure.py` simulates it), so 95% are left.
 NOMINAL_CONFIDENCE = 0.97
 STATED_CONFIDENCE = 0.95
+#: A mean of fewer models or processes has no interval: Student's t would reach from nothing to everything.
+LEAST_OF_A_MEAN = 4
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """A value, and an interval [low, high] that contains the true value with probability `confidence`.
 
-    Few samples can't give 95%. Then `confidence` is what they give: two samples give 50%.
+    Few samples can't give 95%. Then `confidence` is what they give: three samples give 75%.
     """
 
     value: float
@@ -28,18 +30,42 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     confidence: float
     count: int
+    of: str = "samples"  # what is counted; of `range`, `low` and `high` are the least and the most
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the interval says something: that of one or two samples, or of a mean of too few values, does not."""
+        return self.confidence > 0.5
+
+    @property
+    def counted(self) -> str:
+        """`2 models`."""
+        return f"{self.count} {self.of if self.count != 1 else _ONE[self.of]}"
+
+    @property
+    def why_no_interval(self) -> str:
+        """`2 models: too few for an interval`."""
+        return f"{self.counted}: too few for an interval"
 
     @property
     def relative_half_width(self) -> float:
-        """Half of the interval's width over the value; infinite below two samples."""
-        return math.inf if self.count < 2 else (self.high - self.low) / 2 / self.value
+        """Half of the interval's width over the value; infinite without one."""
+        return (self.high - self.low) / 2 / self.value if self.has_interval else math.inf
 
     def excludes(self, value: float) -> bool:
-        return not self.low <= value <= self.high
+        return self.has_interval and not self.low <= value <= self.high
 
     def surely_excludes(self, value: float) -> bool:
         """Whether the interval excludes it, and holds at 95%: that of a few samples, or of one, says nothing."""
         return self.confidence >= STATED_CONFIDENCE and self.excludes(value)
+
+
+_ONE = {"samples": "sample", "processes": "process", "runs": "run", "models": "model"}
+
+
+def without_interval(value: float, count: int, of: str) -> Estimate:
+    """A mean of fewer than `LEAST_OF_A_MEAN` values."""
+    return Estimate(value=value, low=value, high=value, confidence=0.0, count=count, of=of)
 
 
 @lru_cache(maxsize=4096)
@@ -238,13 +264,13 @@ def processes_estimate(processes: Sequence[Sequence[float]]) -> Estimate:
     The value is the geometric mean of the processes' medians. The interval is Student's t on the logarithms of these
     medians. A median contains the deviation of its process and the rest of the noise within the process, so the spread
     of the medians covers both (a nested random-effects model; Searle, Casella & McCulloch, Variance Components, 1992,
-    3.3). Few processes give a wide interval: t is 12.7 for two processes, 4.3 for three and 2.8 for five.
+    3.3). Fewer than four processes give none: t is 12.7 for two processes and 4.3 for three.
 
-    How often the interval holds the true value was simulated (`tests/analysis/test_repeats.py`):
+    How often the interval of five processes holds the true value was simulated (`tests/analysis/test_repeats.py`):
 
-    - Processes differ lognormally: 95 times in 100, for 2, 3 and 5 processes.
-    - Processes fall in two groups that are 10% apart: 79, 75 and 94 times, for 2, 3 and 5 processes.
-    - One process in five takes half as long again: 65 times, for 5 processes.
+    - Processes differ lognormally: 95 times in 100.
+    - Processes fall in two groups that are 10% apart: 94 times.
+    - One process in five takes half as long again: 65 times.
 
     In the trials that failed, all processes were of one kind, so that the other kind could not be seen. Order
     statistics need no assumption, but they reach 95% only with six processes or more.
@@ -258,6 +284,8 @@ def processes_estimate(processes: Sequence[Sequence[float]]) -> Estimate:
         return median_estimate(processes[0] if processes else [])
     logs = [math.log(median_estimate(values).value) for values in processes]
     center = fmean(logs)
+    if len(logs) < LEAST_OF_A_MEAN:
+        return without_interval(math.exp(center), len(logs), "processes")
     half_width = t_quantile(STATED_CONFIDENCE, len(logs) - 1) * math.sqrt(variance(logs) / len(logs))
     return Estimate(
         value=math.exp(center),
@@ -265,6 +293,7 @@ def processes_estimate(processes: Sequence[Sequence[float]]) -> Estimate:
         high=math.exp(center + half_width) if half_width < 700 else math.inf,
         confidence=STATED_CONFIDENCE,
         count=len(logs),
+        of="processes",
     )
 
 
@@ -279,10 +308,12 @@ def quotient(base: Estimate, other: Estimate) -> Estimate:
     The interval contains the true ratio when both intervals contain their true values. So the probabilities of error
     add up.
     """
+    fewer = min(base, other, key=lambda one: one.count)
     return Estimate(
         value=base.value / other.value,
         low=base.low / other.high,
         high=base.high / other.low,
         confidence=max(0.0, base.confidence + other.confidence - 1),
-        count=min(base.count, other.count),
+        count=fewer.count,
+        of=fewer.of,
     )

@@ -142,7 +142,7 @@ def test_nights_of_the_index_judge_it_as_the_runs_do() -> None:
     assert finding.verdict is Verdict.SLOWER
     assert history.figure_text(of_first[0][0]).startswith("0.8")
     few = msgspec.structs.replace(of_first[0][0], confidence=0.5)
-    assert history.figure_text(few).endswith("(at 50%)")  # as of a time
+    assert history.figure_text(few).endswith("x (5 processes: too few for an interval)")  # as of a time
 
 
 @pytest.mark.parametrize(("processes", "is_shared"), [(2, False), (3, False), (4, True), (5, True)])

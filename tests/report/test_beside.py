@@ -45,7 +45,7 @@ def test_a_share_differs_in_points_and_says_whether_it_is_in_our_interval() -> N
 
 def test_an_interval_that_holds_at_nothing_is_not_shown() -> None:
     shown = lines([row(measured=Estimate(value=52.0, low=49.0, high=55.0, confidence=0.0, count=2))])
-    assert shown["train"][1:3] == ["52.0 %", "+2.0 points"]
+    assert shown["train"][1:3] == ["52.0 % (2 samples: too few for an interval)", "+2.0 points"]
 
 
 def test_other_units_differ_by_a_ratio_and_keep_the_deviation() -> None:

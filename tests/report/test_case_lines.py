@@ -221,7 +221,8 @@ def test_marks_stand_for_what_a_reader_must_know(outcome: object, letters: str) 
     ],
 )
 def test_processes_that_did_not_do_the_same_are_told(changes: dict[str, Any], words: str) -> None:
-    (result,) = results_of([record(), record(measured(**changes), repeat=1)])
+    same = [record(repeat=repeat) for repeat in range(3)]
+    (result,) = results_of([*same, record(measured(**changes), repeat=3)])
     assert marks_of(result) == [Mark.DIFFERENT]
     assert len(remarks_of(result.measured)) == 1
     assert remarks_of(result.measured)[0].startswith(words)

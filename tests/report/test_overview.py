@@ -139,8 +139,8 @@ def test_devices_are_held_against_the_first_at_the_same_batch(tmp_path: Path) ->
     ]
     (ratio,) = device_ratios(read_report_data([keep(tmp_path / "run", records)]).cases)
     assert (ratio.result.case.model, ratio.device, ratio.base) == ("a", "cuda", "cpu")
-    assert ratio.ratio == pytest.approx(5.0, rel=0.01)
-    assert ratio.low <= ratio.ratio <= ratio.high
+    assert ratio.ratio.value == pytest.approx(5.0, rel=0.01)
+    assert ratio.ratio.low <= ratio.ratio.value <= ratio.ratio.high
 
 
 @pytest.mark.parametrize(("share", "text"), [(1.0, "100%"), (0.999, "99.9%"), (0.96, "96%"), (0.0, "0%")])

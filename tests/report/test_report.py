@@ -40,10 +40,11 @@ def test_size(value: int | None, text: str) -> None:
 
 
 def test_an_interval_of_few_samples_says_so() -> None:
-    assert units.latency(median_estimate([1.0])) == "1.00 s (one sample)"
-    two = median_estimate([1.0, 2.0])
-    assert units.speedup(quotient(two, two)) == "1.00x (too few samples for an interval)"  # not one "at 0%"
-    assert units.latency(median_estimate([1.0, 1.1])) == "1.05 s [1.00, 1.10] (at 50%)"
+    assert units.latency(median_estimate([1.0])) == "1.00 s (1 sample: too few for an interval)"
+    two = median_estimate([1.0, 1.1])
+    assert units.latency(two) == "1.05 s (2 samples: too few for an interval)"  # not one "at 50%"
+    assert units.latency(two, has_confidence=False) == "1.05 s (2 samples)"
+    assert units.speedup(quotient(two, two)) == "1.00x (2 samples: too few for an interval)"
     assert units.latency(median_estimate([1.0, 1.1, 1.3])) == "1.10 s [1.00, 1.30] (at 75%)"
     assert units.speedup(median_estimate([2.0] * 8)) == "2.000x [2.000, 2.000]"
 
@@ -89,7 +90,7 @@ def test_an_interval_is_shown_as_it_is_in_the_unit_of_its_value(estimate_s: Esti
 def test_energy_and_rates_have_their_intervals_too() -> None:
     assert units.energy_estimate(around(20.0, 19.0, 1100.0)) == "20.0 J [19.0, 1,100]"
     assert units.operations_per_s(around(3.6e12, 1.1e9, 3.7e12)) == "3.60 TFLOP/s [0.00, 3.70]"
-    assert units.operations_per_s(median_estimate([3.6e12])) == "3.60 TFLOP/s (one sample)"
+    assert units.operations_per_s(median_estimate([3.6e12])) == "3.60 TFLOP/s (1 sample: too few for an interval)"
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ def test_the_summary_counts_averages_and_says_where_the_time_went() -> None:
     text = rendered(summary([run], case_results(run)))
     assert "speedup of inductor on cpu over eager, geometric mean [95% interval] (cases)" in text
     lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
-    assert "2.000x [2.000, 2.000] (1)" in lines["nlp"]
+    assert "2.00x (1 model: too few for an interval) (1)" in lines["nlp"]
     assert lines["all"].count("(1)") == 2  # one in training, one in evaluation
     assert "failed, oom_device in warm_up (1): c eval cpu eager bs4" in text
     assert where_time_went(run)[:2] == [

@@ -33,6 +33,7 @@ from torchzoo.record import (
 )
 from torchzoo.report.formats import FORMATS
 from torchzoo.settings import Stage
+from torchzoo.stats import without_interval
 from torchzoo.store import RunStore
 from torchzoo.verdict import Check, CheckStatus
 
@@ -115,11 +116,11 @@ def test_compilers_gives_ratios_geometric_means_and_how_many_cases_they_count() 
     )
     text = report("paper_compilers", run)
     means = {row[0]: row[1:] for row in table(text, "domain")}
-    assert means["nlp"][0].startswith("1.000 [")
-    assert [cell.split()[0] for cell in means["nlp"][:3]] == ["1.000", "1.200", "0.800"]
+    few = "(2 models: too few for an interval)"
+    assert means["nlp"][:3] == [f"1.00 {few}", f"1.20 {few}", f"0.80 {few}"]
     assert means["nlp"][3] == "2 of 2 counted; CM of 2, GM of 2"
     assert means["speech"] == ["", "", "", "0 of 1 counted, 1 failed"]
-    assert means["all"][0].startswith("1.000")  # the wrong one is not in it
+    assert means["all"][0].startswith("1.00 ")  # the wrong one is not in it
     assert means["all"][3] == "2 of 4 counted, 1 incorrect, 1 failed; CM of 2, GM of 2"
     rows = {row[0]: row for row in table(text, "model")}
     assert list(rows) == ["tiny", "nlp_one", "nlp_two"]
@@ -170,8 +171,8 @@ def test_compilers_and_report_have_the_same_t_cm_and_gm_for_each_domain_and_mode
             found = [cell.partition(" (at")[0] for cell in cells[4 * place : 4 * place + 3]]
             assert found == [
                 f"{ratio['value']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
-                if ratio["count"] > 1
-                else f"{ratio['value']:.2f}"
+                if ratio["low"] is not None
+                else f"{ratio['value']:.2f} ({without_interval(1.0, ratio['count'], 'models').why_no_interval})"
                 for ratio in ratios
             ]
 

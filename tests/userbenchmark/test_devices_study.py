@@ -45,8 +45,8 @@ def test_devices_are_compared_by_precision_mode_and_domain() -> None:
     assert list(rows) == [
         f"{ratio}: eager tf32, train, {group}" for group in ("computer_vision", "all", "all, the device's work alone")
     ]
-    assert rows[f"{ratio}: eager tf32, train, all"][1].startswith("3.00 times [")
-    assert rows[f"{ratio}: eager tf32, train, all"][1].endswith("] (at 90%); 1 case")
+    assert rows[f"{ratio}: eager tf32, train, all"][1].startswith("3.00 times (1 model: too few for an interval)")
+    assert rows[f"{ratio}: eager tf32, train, all"][1].endswith("; 1 case")
     assert rows[f"{ratio}: eager tf32, train, all, the device's work alone"][1].startswith("1.50 times")
     why = text.partition("## Not measured on machine 2, GPU two\n")[2]
     assert "no such lowering" in why  # why alexnet is not in it

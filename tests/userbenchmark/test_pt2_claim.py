@@ -72,10 +72,10 @@ def test_the_claim_stands_beside_the_pass_rate_and_the_means() -> None:
     assert works["tf32"][1].endswith("; 2 of 3 cases; 1 more did not run in eager")
     assert works["amp"][1].endswith("; 3 of 4 cases")
     assert [speed[name][0] for name in ("both precisions", "tf32", "amp")] == ["43 %", "21 %", "51 %"]
-    assert speed["tf32"][1].startswith("25.0 % [")
+    assert speed["tf32"][1].startswith("25.0 % (2 models: too few for an interval)")
     assert speed["tf32"][2] == "+4.0 points"
-    assert speed["amp"][1].startswith("100 % [")  # a wrong result is in no mean
-    assert speed["both precisions"][1].startswith("81.2 % [")  # 0.25 * 25 + 0.75 * 100
+    assert speed["amp"][1].startswith("100 % (")  # a wrong result is in no mean
+    assert speed["both precisions"][1].startswith("81.2 % (")  # 0.25 * 25 + 0.75 * 100
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_slowdowns_count_as_1_in_means_of_their_own() -> None:
         run_of([trained(name, kind, faster(times)) for kind in (TF32, AMP) for name, times in (("a", 4), ("b", 0.25))]),
     )
     speed = beside(made, "Faster in training")
-    assert speed["amp"][1].startswith("0 % [-100")
+    assert speed["amp"][1].startswith("0 % (2 models")
     assert speed["amp, slowdowns as 1"][0] == "51 %"
-    assert speed["amp, slowdowns as 1"][1].startswith("100 % [-100")
+    assert speed["amp, slowdowns as 1"][1].startswith("100 % (2 models")
     assert speed["amp, slowdowns as 1"][1].endswith("; 2 of 2 counted")
     assert speed["both precisions, slowdowns as 1"][0] == "43 %"
-    assert speed["both precisions, slowdowns as 1"][1].startswith("100 % [")
+    assert speed["both precisions, slowdowns as 1"][1].startswith("100 % (")
 
 
 def test_both_precisions_of_a_model_are_one_model() -> None:
@@ -142,7 +142,12 @@ def test_float32_without_tf32_stands_beside_no_figure_of_the_claim() -> None:
 def test_each_collection_has_its_own_lines() -> None:
     rows = {(row[0], row[1]): row[2:] for row in table(text(), "collection")}
     assert list(rows) == [(name, kind) for name in ("HuggingFace", "timm", "TorchBench") for kind in ("tf32", "amp")]
-    assert rows["TorchBench", "tf32"] == ["0 of 1, 0.0%", "0 of 1 counted, 1 failed", "", "1.00x (one sample)"]
+    assert rows["TorchBench", "tf32"] == [
+        "0 of 1, 0.0%",
+        "0 of 1 counted, 1 failed",
+        "",
+        "1.00x (1 model: too few for an interval)",
+    ]
     assert rows["timm", "amp"][0] == "1 of 2, 50.0%"
 
 
@@ -179,7 +184,9 @@ def test_an_unsteady_model_works_and_its_speedup_is_in_no_mean() -> None:
     run = run_of([trained("hf:One", AMP, faster(2)), trained("timm:two", AMP, faster(9, late_graphs=1))])
     made = report("pt2_claim", run)
     assert beside(made, "Works")["amp"][1].endswith("; 2 of 2 cases")
-    assert beside(made, "Faster in training")["amp"][1].startswith("100 % [100, 100]; 1 of 2 counted, 1 unsteady")
+    assert beside(made, "Faster in training")["amp"][1].startswith(
+        "100 % (1 model: too few for an interval); 1 of 2 counted, 1 unsteady"
+    )
     (row,) = table(made, "case")
     assert row[1] == "unsteady"
 

@@ -49,7 +49,7 @@ def test_the_breakdowns_picture_has_the_share_of_each_model() -> None:
     assert where == pytest.approx({"vgg16": 0.75, "alexnet": 0.25})
     shown = texts(picture)
     assert {"0%", "100%", "computer vision", "nlp", "75.0% (1)", "25.0% (1)", "50.0% (2)"} <= set(shown)
-    assert "mean with its 95% interval (number of models)" in shown
+    assert "mean with its 95% interval, of 4 models or more (number of models)" in shown
 
 
 def test_the_compilers_picture_has_each_ratio_of_the_cases_that_count() -> None:

@@ -132,6 +132,7 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True):
     ratio: LogRatio | None
     allowance: float = 0.0  # the part of the logarithm that the host's own speed, or a shared device, may explain
     remarks: tuple[str, ...] = ()
+    of: str = "processes"  # what the values of each side are of
 
 
 def judge_pairs(
@@ -282,7 +283,7 @@ def _judged(one: Tested, p_value: float, threshold: float | None, error_rate: fl
         interval = Estimate(value=candidate / base, low=0.0, high=math.inf, confidence=0.0, count=1)
         verdict = Verdict.INCONCLUSIVE
     else:
-        interval = one.ratio.interval()
+        interval = _without_confidence_of_few(one, one.ratio.interval())
         if abs(one.ratio.value) - one.allowance >= enough and p_value < FAMILY_WISE_ERROR:
             verdict = Verdict.SLOWER if one.ratio.value > 0 else Verdict.FASTER
         elif math.exp(-near) < interval.low and interval.high < math.exp(near):
@@ -303,6 +304,14 @@ def _judged(one: Tested, p_value: float, threshold: float | None, error_rate: fl
         candidate_processes=len(one.candidate),
         remark="; ".join(one.remarks),
     )
+
+
+def _without_confidence_of_few(one: Tested, interval: Estimate) -> Estimate:
+    """Fewer than four processes of a side that has several: the interval serves the verdict, and is not shown."""
+    fewest = min(len(one.base), len(one.candidate))
+    if fewest >= stats.LEAST_OF_A_MEAN or max(len(one.base), len(one.candidate)) == 1:
+        return interval
+    return msgspec.structs.replace(interval, confidence=0.0, count=fewest, of=one.of)
 
 
 def _memory(pair: Pair, metric: Metric, threshold: float | None, *, same_models: bool) -> Finding | None:
@@ -358,6 +367,7 @@ def judge_memory(
             high=max(values[1]) / min(values[0]),
             confidence=0.0,
             count=min(map(len, values)),
+            of="range",
         ),
         p_value=None,
         same_within=threshold,

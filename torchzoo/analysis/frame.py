@@ -230,11 +230,12 @@ def _measured(result: CaseResult) -> dict[str, Any]:
 
 
 def _estimate(name: str, estimate: Estimate) -> dict[str, Any]:
+    has = estimate.has_interval
     return {
         name: estimate.value,
-        f"{name}_low": estimate.low,
-        f"{name}_high": estimate.high,
-        f"{name}_confidence": estimate.confidence,
+        f"{name}_low": estimate.low if has else None,
+        f"{name}_high": estimate.high if has else None,
+        f"{name}_confidence": estimate.confidence if has else None,
         f"{name}_count": estimate.count,
     }
 

@@ -1,9 +1,9 @@
 """Means over cases, with intervals over models: what other models of the same kind could have given.
 
 The interval is Student's t on the values of clusters: the modes of one model are not independent. It contains the noise
-within the cases, too, since that is in their values. A bootstrap would be too narrow: a percentile bootstrap over 8
-models holds the true mean 80 to 88 times in 100, and over 5 models 79 to 87 times, where it says 95
-(`tests/analysis/test_means.py` simulates Student's t).
+within the cases, too, since that is in their values. Fewer than four models have none. A bootstrap would be too narrow:
+a percentile bootstrap over 8 models holds the true mean 80 to 88 times in 100, and over 5 models 79 to 87 times, where
+it says 95 (`tests/analysis/test_means.py` simulates Student's t).
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from statistics import NormalDist, fmean
 import msgspec
 
 from torchzoo import stats
-from torchzoo.stats import STATED_CONFIDENCE, Estimate, processes_estimate, t_quantile, variance
+from torchzoo.stats import (
+    LEAST_OF_A_MEAN,
+    STATED_CONFIDENCE,
+    Estimate,
+    processes_estimate,
+    t_quantile,
+    variance,
+    without_interval,
+)
 
 
 class CaseRatio(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,37 +64,29 @@ def geomean_of(cases: Sequence[CaseRatio]) -> Estimate:
     """The geometric mean over cases. Each case counts once.
 
     The interval is Student's t over clusters, by the residuals of a ratio of sums (Cochran, Sampling Techniques, 1977,
-    6.4): clusters may have unlike numbers of cases. With a single cluster, only what varies within its cases is known.
+    6.4): clusters may have unlike numbers of cases. `count` is the number of clusters.
 
     Raises:
         ValueError: there is no case.
     """
     if not cases:
         raise ValueError("a geometric mean needs cases with positive values")
-    if len(cases) == 1:
-        return cases[0].own
     logs: dict[str, list[float]] = {}
     for case in cases:
         logs.setdefault(case.cluster, []).append(math.log(case.own.value))
     center = fmean(math.log(case.own.value) for case in cases)
-    count = sum(case.own.count for case in cases)
-    if len(logs) == 1:
-        return _of_one_cluster([case.own for case in cases], center, count)
+    if len(logs) < LEAST_OF_A_MEAN:
+        return without_interval(math.exp(center), len(logs), "models")
     residuals = [math.fsum(some) - len(some) * center for some in logs.values()]
     error = math.sqrt(math.fsum(one * one for one in residuals) * len(logs) / (len(logs) - 1)) / len(cases)
-    return _around(center, t_quantile(STATED_CONFIDENCE, len(logs) - 1) * error, STATED_CONFIDENCE, count)
-
-
-def _of_one_cluster(cases: Sequence[Estimate], center: float, count: int) -> Estimate:
-    """The mean of cases whose errors are independent, each known by its own interval."""
-    reaches = [max(math.log(one.high / one.value), math.log(one.value / one.low)) for one in cases]
-    return _around(center, math.hypot(*reaches) / len(cases), min(one.confidence for one in cases), count)
-
-
-def _around(center: float, half_width: float, confidence: float, count: int) -> Estimate:
-    high = math.exp(center + half_width) if center + half_width < 700 else math.inf
+    half_width = t_quantile(STATED_CONFIDENCE, len(logs) - 1) * error
     return Estimate(
-        value=math.exp(center), low=math.exp(center - half_width), high=high, confidence=confidence, count=count
+        value=math.exp(center),
+        low=math.exp(center - half_width),
+        high=math.exp(center + half_width) if center + half_width < 700 else math.inf,
+        confidence=STATED_CONFIDENCE,
+        count=len(logs),
+        of="models",
     )
 
 
@@ -99,11 +99,12 @@ def geomean(samples: Sequence[Sequence[float]]) -> Estimate:
     return geomean_of([case_ratio([ratios], cluster=str(number)) for number, ratios in enumerate(samples)])
 
 
-def mean(values: Sequence[float], *, least: float = -math.inf, most: float = math.inf) -> Estimate:
-    """The arithmetic mean, of models or of steps, with Student's t; one value has no interval.
+def mean(values: Sequence[float], *, of: str = "models", least: float = -math.inf, most: float = math.inf) -> Estimate:
+    """The arithmetic mean, of models or of steps, with Student's t.
 
     Args:
         values: one for each model or step.
+        of: what has a value each: models, or samples.
         least: no mean can be less; the interval ends there.
         most: no mean can be more; the interval ends there.
 
@@ -113,11 +114,11 @@ def mean(values: Sequence[float], *, least: float = -math.inf, most: float = mat
     if not values:
         raise ValueError("a mean needs values")
     value, count = fmean(values), len(values)
-    if count == 1:
-        return Estimate(value=value, low=value, high=value, confidence=0.0, count=1)
+    if count < LEAST_OF_A_MEAN:
+        return without_interval(value, count, of)
     half_width = t_quantile(STATED_CONFIDENCE, count - 1) * math.sqrt(variance(values) / count)
     low, high = max(least, value - half_width), min(most, value + half_width)
-    return Estimate(value=value, low=low, high=high, confidence=STATED_CONFIDENCE, count=count)
+    return Estimate(value=value, low=low, high=high, confidence=STATED_CONFIDENCE, count=count, of=of)
 
 
 def share(values: Sequence[float]) -> Estimate:
@@ -132,9 +133,11 @@ def share(values: Sequence[float]) -> Estimate:
     if not values:
         raise ValueError("a mean needs values")
     value, count = fmean(values), len(values)
+    if count < LEAST_OF_A_MEAN:
+        return without_interval(value, count, "models")
     z = NormalDist().inv_cdf((1 + STATED_CONFIDENCE) / 2)
     shrink = 1 + z * z / count
     middle = (value + z * z / (2 * count)) / shrink
     half_width = z * math.sqrt(value * (1 - value) / count + (z / (2 * count)) ** 2) / shrink
     low, high = max(0.0, middle - half_width), min(1.0, middle + half_width)
-    return Estimate(value=value, low=low, high=high, confidence=STATED_CONFIDENCE, count=count)
+    return Estimate(value=value, low=low, high=high, confidence=STATED_CONFIDENCE, count=count, of="models")

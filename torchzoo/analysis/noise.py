@@ -73,7 +73,7 @@ def _of_two_runs(logs: Sequence[float]) -> LogRatio:
 def _noise(case: Case, measured: Sequence[Measured], over_eager: LogRatio | None, *, tests: int) -> Noise:
     """`tests`: how many a comparison with such a run makes. Holm's method divides the error rate among them."""
     own = [stats.latency_s(one.blocks, shown_variant(one)) for one in measured]
-    widths = [estimate.relative_half_width for estimate in own if estimate.count > 1]
+    widths = [estimate.relative_half_width for estimate in own if estimate.has_interval]
     between, floor, sees = None, None, None
     if len(own) > 1:
         logs = [math.log(estimate.value) for estimate in own]

@@ -108,6 +108,7 @@ def _divided(amount: float, by: Estimate) -> Estimate:
         low=amount / by.high,
         high=amount / by.low,
         confidence=by.confidence,
+        of=by.of,
         count=by.count,
     )
 

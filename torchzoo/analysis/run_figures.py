@@ -227,6 +227,7 @@ def _tested(case: Case, metric: Metric, base: Sequence[RunFigure], candidate: Se
     return Tested(
         case=case,
         metric=metric,
+        of="processes" if len(base) == len(candidate) == 1 else "runs",
         base=values[0],
         candidate=values[1],
         ratio=ratio,

@@ -104,9 +104,7 @@ class DeviceRatio(msgspec.Struct, frozen=True, kw_only=True):
     result: CaseResult  # on `device`
     base: str
     device: str
-    ratio: float
-    low: float  # the ends of both latencies' intervals put against each other: wider than 95%
-    high: float
+    ratio: Estimate  # its ends are those of both latencies' intervals put against each other: wider than 95%
 
 
 def sections(results: Sequence[CaseResult]) -> tuple[Section, ...]:
@@ -275,17 +273,8 @@ def device_ratios(results: Sequence[CaseResult]) -> tuple[DeviceRatio, ...]:
     for by_device in found.values():
         present = [device for device in devices if device in by_device]
         for device in present[1:]:
-            times = stats.quotient(_latency(by_device[present[0]]), _latency(by_device[device]))
-            ratios.append(
-                DeviceRatio(
-                    result=by_device[device],
-                    base=present[0],
-                    device=device,
-                    ratio=times.value,
-                    low=times.low,
-                    high=times.high,
-                )
-            )
+            ratio = stats.quotient(_latency(by_device[present[0]]), _latency(by_device[device]))
+            ratios.append(DeviceRatio(result=by_device[device], base=present[0], device=device, ratio=ratio))
     return tuple(ratios)
 
 

@@ -26,6 +26,7 @@ from torchzoo.history.software import Sides
 from torchzoo.history.turns import OnRecord, ignore
 from torchzoo.provenance import DifferenceKind
 from torchzoo.report.history import value_text
+from torchzoo.report.run_comparison import ratio_text
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, read_run
 
@@ -196,6 +197,5 @@ def _kind_of(change: StatusChange, statuses: Mapping[Case, Status]) -> Kind | No
 def of_finding(finding: Finding, night: str) -> Confirmed:
     """A difference as a change: with both figures, and the ratio with its interval."""
     values = [value_text(finding.metric, value) for value in (finding.base, finding.candidate)]
-    ratio = finding.ratio
-    words = f"{values[0]} -> {values[1]}, {ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"
-    return Confirmed(case=finding.case, kind=Kind(finding.metric.value), base=night, ratio=ratio, words=words)
+    words = f"{values[0]} -> {values[1]}, {ratio_text(finding)}"
+    return Confirmed(case=finding.case, kind=Kind(finding.metric.value), base=night, ratio=finding.ratio, words=words)

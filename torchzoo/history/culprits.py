@@ -29,6 +29,7 @@ from torchzoo.history.bisection import (
     Verdict,
 )
 from torchzoo.history.turns import ignore
+from torchzoo.report import units
 from torchzoo.stats import Estimate
 
 #: The most effort for one verdict. It begins with 1 and doubles as long as the verdict is inconclusive.
@@ -191,4 +192,4 @@ def evidence_text(evidence: Evidence) -> str:
 
 def ratio_text(ratio: Estimate) -> str:
     """`1.100x [1.080, 1.120]`: the value with its interval."""
-    return f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"
+    return units.factor(ratio, decimals=3)

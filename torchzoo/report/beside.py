@@ -144,8 +144,9 @@ def _cells(row: Row, table: PublishedTable, why: Mapping[Key, str]) -> list[str]
     difference = unexplained = ""
     if there is not None and row.measured is not None:
         value = there[0] if isinstance(there, tuple) else there
-        is_sure = not _has_in_its_interval(row.measured, value)
-        difference = _difference(value, row.measured, table.unit) + ("" if is_sure else ", in the interval")
+        is_sure = _is_exact(row.measured) or row.measured.excludes(value)
+        is_inside = row.measured.has_interval and not is_sure
+        difference = _difference(value, row.measured, table.unit) + (", in the interval" if is_inside else "")
         unexplained = "" if not difference else NOT_KNOWN if is_sure else NOT_SURE
     reason = why.get((row.table, row.figure), unexplained)
     return [row.figure, _there(there, table.unit), _here(row, table.unit), difference, reason]
@@ -164,9 +165,11 @@ def _here(row: Row, unit: str) -> str:
         return f"not measured: {row.missing}"
     one = row.measured
     text = f"{one.value:,.0f} {unit}" if unit == MODELS else f"{_digits(one.value)} {unit}"
-    if one.count > 1 and one.confidence > 0:
+    if one.has_interval:
         text += f" [{_digits(one.low)}, {_digits(one.high)}]"
         text += "" if one.confidence >= 0.95 else f" (at {100 * one.confidence:.0f}%)"
+    elif not _is_exact(one):
+        text += f" ({one.why_no_interval})"
     if row.deviation is not None:
         text += f", sigma {_digits(row.deviation)}"
     return f"{text}; {row.note}" if row.note else text
@@ -179,8 +182,9 @@ def _difference(there: float, here: Estimate, unit: str) -> str:
     return f"{here.value / there:.2f} of the published" if there else ""
 
 
-def _has_in_its_interval(here: Estimate, value: float) -> bool:
-    return here.count > 1 and here.confidence > 0 and not here.excludes(value)
+def _is_exact(one: Estimate) -> bool:
+    """Whether it is a single number (see `exactly`), which needs no interval."""
+    return one.count == 1 and one.of == "samples"
 
 
 def _digits(value: float) -> str:

@@ -13,6 +13,7 @@ from torchzoo.analysis.overview import overview
 from torchzoo.analysis.totals import OUTLIER_RULE, Section
 from torchzoo.record import Manifest
 from torchzoo.report.overview import TOTALS_NOTE
+from torchzoo.stats import Estimate
 
 LAYOUT = 1
 
@@ -42,9 +43,8 @@ def document(data: ReportData) -> dict[str, Any]:
                     "case": one.result.case.label(),
                     "base": one.base,
                     "device": one.device,
-                    "ratio": one.ratio,
-                    "low": one.low,
-                    "high": one.high,
+                    "ratio": one.ratio.value,
+                    **{end: plain(one.ratio)[end] for end in ("low", "high")},
                 }
                 for one in found.device_ratios
             ],
@@ -55,8 +55,29 @@ def document(data: ReportData) -> dict[str, Any]:
 
 
 def _section(section: Section) -> dict[str, Any]:
-    totals = [msgspec.to_builtins(total) | {"pass_rate": total.pass_rate} for total in section.totals]
-    return {"title": section.title, "totals": totals}
+    return {
+        "title": section.title,
+        "totals": [plain(total) | {"pass_rate": total.pass_rate} for total in section.totals],
+    }
+
+
+def plain(value: Any) -> Any:
+    """The value in Python's own types. Where an estimate has no interval, its ends and its confidence are None."""
+    return _without_false_ends(msgspec.to_builtins(value))
+
+
+def _without_false_ends(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_false_ends(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == set(Estimate.__struct_fields__):
+        estimate = msgspec.convert(value, Estimate)
+        return value if estimate.has_interval or estimate.of == "range" else value | _NO_INTERVAL
+    return {name: _without_false_ends(one) for name, one in value.items()}
+
+
+_NO_INTERVAL = dict.fromkeys(("low", "high", "confidence"))
 
 
 def about_run(manifest: Manifest) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import msgspec
 from torchzoo.case import Mode
 from torchzoo.report import units
 from torchzoo.report.html.offline import template
-from torchzoo.stats import Estimate
+from torchzoo.stats import LEAST_OF_A_MEAN, Estimate
 
 WIDTH = 760
 PLOT_LEFT, PLOT_RIGHT = 216, 572  # what stands left and right of it: the group and the mode, the mean in figures
@@ -73,8 +73,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
     y: float
     dots: tuple[_Dot, ...]
     mean: float
-    low: float
-    high: float
+    interval: tuple[float, float] | None
     text: str
 
 
@@ -88,6 +87,7 @@ class _Chart(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[_Line, ...]
     ticks: tuple[_Tick, ...]
     note: str  # how many dots stand at the edge, if any
+    fewest: int | None  # of how many values a mean has an interval, where one has none
 
 
 class _Scale(Protocol):
@@ -131,7 +131,7 @@ class Ratios(msgspec.Struct, frozen=True, kw_only=True):
         return f"{value:.3g}x"
 
     def shown_mean(self, mean: Estimate) -> str:
-        return units.factor(mean)
+        return units.factor(mean) if mean.has_interval else f"{mean.value:.2f}x, no interval"
 
 
 class Shares:
@@ -205,6 +205,7 @@ def _chart(panel: Panel, top: float) -> _Chart:
         mean="mean" if panel.is_share else "geometric mean",
         lines=tuple(lines),
         ticks=scale.ticks(),
+        fewest=None if all(group.mean.has_interval for group in panel.groups) else LEAST_OF_A_MEAN,
         note=f"{beyond} of the dots are beyond the scale, and stand at its edge" if beyond else "",
     )
 
@@ -220,7 +221,6 @@ def _line(group: Group, scale: _Scale, y: float, *, name: str) -> _Line:
             for one, offset in zip(ordered, cycle(DOT_OFFSETS), strict=False)
         ),
         mean=scale.x(group.mean.value),
-        low=scale.x(group.mean.low),
-        high=scale.x(group.mean.high),
+        interval=(scale.x(group.mean.low), scale.x(group.mean.high)) if group.mean.has_interval else None,
         text=f"{scale.shown_mean(group.mean)} ({group.count})",
     )

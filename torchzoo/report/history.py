@@ -39,7 +39,8 @@ def figure_text(figure: RunFigure) -> str:
             low=figure.low,
             high=figure.high,
             confidence=figure.confidence,
-            count=1 if figure.low == figure.high else 2,
+            count=len(figure.processes),
+            of="processes",
         )
         return units.latency(estimate) if figure.metric.unit == "s" else units.speedup(estimate)
     text, *ends = (value_text(figure.metric, value) for value in (figure.value, figure.low, figure.high))

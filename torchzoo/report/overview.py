@@ -32,13 +32,12 @@ MOST_BREAKS = 5
 #: How to read the totals. It is shown wherever they are.
 TOTALS_NOTE = (
     "passed: cases that were measured or checked, and not found incorrect, of those that could run (skipped ones "
-    "could not). "
-    "Speedups: geometric means over cases with a backend beside eager, with an interval (95%, Student's t) over "
-    "the models; over all cases, one that failed or is incorrect counts as 1.0x. Unsteady cases, which were compiled "
-    "again while they were measured, are in no mean. Coverage: cases with a backend beside "
-    "eager that passed, of those that could run. T, CM, GM, D: candidate over eager of time, CPU memory (peak "
-    "resident), GPU memory (peak allocated), and of the time in which the device works in one step; below 1 the "
-    "candidate needs less. D does not depend on how fast the host is."
+    "could not). Speedups: geometric means over cases with a backend beside eager, with an interval (95%, Student's "
+    "t) over the models, of which fewer than four give none; over all cases, one that failed or is incorrect counts "
+    "as 1.0x. Unsteady cases, which were compiled again while they were measured, are in no mean. Coverage: cases "
+    "with a backend beside eager that passed, of those that could run. T, CM, GM, D: candidate over eager of time, "
+    "CPU memory (peak resident), GPU memory (peak allocated), and of the time in which the device works in one step; "
+    "below 1 the candidate needs less. D does not depend on how fast the host is."
 )
 
 
@@ -133,7 +132,7 @@ def _narrow_cells(total: Total) -> tuple[str, ...]:
     return (
         total.name,
         f"{total.passed}/{total.could_run}",
-        _speedup(total.passing),
+        "" if total.passing is None else units.factor(total.passing, has_confidence=False),
         over_all,
         f"{total.compared}/{total.comparable}" if total.comparable else "",
         *map(_ratio, _ratios(total)),
@@ -141,7 +140,7 @@ def _narrow_cells(total: Total) -> tuple[str, ...]:
 
 
 def _times_as_fast(one: DeviceRatio) -> str:
-    return f"{one.ratio:.2f}x [{one.low:.2f}, {one.high:.2f}]"
+    return units.factor(one.ratio)
 
 
 # --- Markdown ---

@@ -40,7 +40,7 @@ class Mark(enum.Enum):
     NOT_CHECKED = ("c", "its results were not checked, or not all of them")
     NOISY = ("n", "stably noisy: the interval would stay far above 1%")
     TIME_LIMIT = ("l", "stopped at the time limit, before the interval came down to 1%")
-    FEW_SAMPLES = ("f", "so few samples that an interval holds at less than 95%")
+    FEW_SAMPLES = ("f", "too few samples or processes for an interval at 95%")
     THROTTLED = ("t", "the device throttled")
     BUSY = ("d", "other processes used the device, or had it open")
     REDONE = ("h", "the host was slow at times; what it disturbed was timed again")

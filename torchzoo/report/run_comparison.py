@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import msgspec
-
 from torchzoo.analysis.compare import Change, RunComparison, StatusChange
 from torchzoo.analysis.comparison_summary import (
     cases_of_single_processes,
@@ -24,6 +22,7 @@ from torchzoo.analysis.reproduce import command
 from torchzoo.analysis.significance import PAIRS_FROM
 from torchzoo.record import Manifest
 from torchzoo.report import terminal, units
+from torchzoo.report.document import plain
 from torchzoo.report.markdown import code_block, escape, table
 from torchzoo.report.text import json_text
 
@@ -186,7 +185,7 @@ def findings_table(findings: Sequence[Finding]) -> list[Any]:
             f"{finding.case.label()}, {NAMES[finding.metric]}",
             finding.verdict,
             *_values(finding),
-            _ratio(finding),
+            ratio_text(finding),
             "" if finding.sees is None else units.difference(finding.sees),
             str(notes.index(finding.remark) + 1) if finding.remark else "",
         )
@@ -202,12 +201,11 @@ def _values(finding: Finding) -> tuple[str, str]:
     return units.metric_value(finding.base, unit), units.metric_value(finding.candidate, unit)
 
 
-def _ratio(finding: Finding) -> str:
-    """`1.10x [1.08, 1.12]`: for times the 95% interval, for memory from the least to the greatest."""
+def ratio_text(finding: Finding) -> str:
+    """`1.100x [1.080, 1.120]`: for times the 95% interval, for memory from the least to the greatest."""
     ratio = finding.ratio
-    if ratio.low == ratio.high or ratio.high == float("inf"):
-        return f"{ratio.value:.3f}x"
-    return f"{ratio.value:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}]"
+    is_exact = ratio.of == "range" and ratio.low == ratio.high
+    return f"{ratio.value:.3f}x" if is_exact else units.factor(ratio, decimals=3)
 
 
 def _sorted(findings: Iterable[Finding]) -> list[Finding]:
@@ -339,7 +337,7 @@ def _cells(finding: Finding) -> tuple[str, ...]:
         finding.case.label(),
         NAMES[finding.metric],
         *_values(finding),
-        _ratio(finding),
+        ratio_text(finding),
         finding.verdict,
         note,
     )
@@ -374,9 +372,9 @@ def _commands(comparison: RunComparison) -> list[str]:
 
 
 def as_json(comparison: RunComparison) -> str:
-    """The whole comparison, unrounded. An infinite end of an interval is null."""
-    plain = msgspec.to_builtins(comparison)
+    """The whole comparison, unrounded. An infinite end of an interval is null, and so are both where there is none."""
+    found = plain(comparison)
     for name in ("base_manifest", "candidate_manifest"):
-        plain[name.replace("manifest", "environment")] = plain.pop(name)["environment"]
-    plain["has_regression"] = comparison.has_regression
-    return json_text(plain, indent=1) + "\n"
+        found[name.replace("manifest", "environment")] = found.pop(name)["environment"]
+    found["has_regression"] = comparison.has_regression
+    return json_text(found, indent=1) + "\n"

@@ -62,7 +62,7 @@ def latency(estimate_s: Estimate, *, has_confidence: bool = True) -> str:
     """`22.0 ms [15.1, 265]`: the value, and both ends of its interval in the same unit.
 
     A narrow interval has more digits: `157.2 ms [157.1, 157.3]`. A confidence below 95% is named, unless something
-    else tells it (`has_confidence`). One sample has no interval.
+    else tells it (`has_confidence`). Too few samples have no interval, and words in its place.
     """
     return _with_interval(estimate_s, _SECONDS, has_confidence=has_confidence)
 
@@ -96,8 +96,8 @@ def speedup(estimate: Estimate, *, has_confidence: bool = True) -> str:
 
 
 def reach(estimate: Estimate) -> str:
-    """`0.4%`: how far the interval reaches from its value, on the side where it reaches further; `-` for one sample."""
-    if estimate.count < 2 or not estimate.value:
+    """`0.4%`: how far the interval reaches from its value, on the side where it reaches further; `-` without one."""
+    if not estimate.has_interval or not estimate.value:
         return "-"
     share = max(estimate.high - estimate.value, estimate.value - estimate.low) / abs(estimate.value)
     if not share < MOST_REACH:  # infinite, too
@@ -107,9 +107,10 @@ def reach(estimate: Estimate) -> str:
     return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
 
 
-def factor(estimate: Estimate) -> str:
-    """`1.32x [1.30, 1.34]`: always two decimals."""
-    return f"{estimate.value:.2f}x {_interval(estimate, f'{estimate.low:.2f}', f'{estimate.high:.2f}')}"
+def factor(estimate: Estimate, *, decimals: int = 2, has_confidence: bool = True) -> str:
+    """`1.32x [1.30, 1.34]`: always so many decimals."""
+    low, high = f"{estimate.low:.{decimals}f}", f"{estimate.high:.{decimals}f}"
+    return f"{estimate.value:.{decimals}f}x {_interval(estimate, low, high, has_confidence=has_confidence)}"
 
 
 def _scaled(value: float, scale: Scale) -> str:
@@ -120,7 +121,7 @@ def _scaled(value: float, scale: Scale) -> str:
 def _with_interval(estimate: Estimate, scale: Scale, *, per: str = "", has_confidence: bool = True) -> str:
     name, unit = _unit(estimate.value, scale)
     value, low, high = (part / unit for part in (estimate.value, estimate.low, estimate.high))
-    if estimate.count < 2 or (high - low) / 2 * 10 ** _decimals(value) >= CLEAR:
+    if not estimate.has_interval or (high - low) / 2 * 10 ** _decimals(value) >= CLEAR:
         texts = [number(one) for one in (value, low, high)]
     else:  # three digits would hide the interval
         decimals = _decimals(value) + (1 if (high - low) / 2 * 10 ** (_decimals(value) + 1) >= CLEAR else 2)
@@ -134,11 +135,12 @@ def _unit(value: float, scale: Scale) -> tuple[str, float]:
 
 
 def _interval(estimate: Estimate, low: str, high: str, *, has_confidence: bool = True) -> str:
-    """`[15.1, 265]`; with the confidence where it is below 95%."""
-    if estimate.count < 2:
-        return "(one sample)"
-    if estimate.confidence <= 0:  # as of a ratio of two times that each have two samples
-        return "(too few samples for an interval)"
+    """`[15.1, 265]`, with the confidence where it is below 95%; `(2 models: too few for an interval)`.
+
+    Without `has_confidence` there is less to read: no confidence, and `(2 models)`.
+    """
+    if not estimate.has_interval and estimate.of != "range":
+        return f"({estimate.why_no_interval if has_confidence else estimate.counted})"
     confidence = "" if estimate.confidence >= 0.95 or not has_confidence else f" (at {100 * estimate.confidence:.0f}%)"
     return f"[{low}, {high}]{confidence}"
 

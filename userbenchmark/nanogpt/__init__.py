@@ -123,7 +123,7 @@ def _of_variant(
     training: Training, figures: CaseFigures, variant: str, peaks: Peaks, *, figure: str, beside: str, problem: str = ""
 ) -> list[Row]:
     steps_s = [one for block in figures.measured.blocks if block.variant == variant for one in block.samples_s]
-    time_s = mean(steps_s, least=min(steps_s))
+    time_s = mean(steps_s, of="samples", least=min(steps_s))
     deviation = stdev(steps_s) if len(steps_s) > 1 else None
     rows = [
         Row(
@@ -150,6 +150,7 @@ def _of_variant(
             high=operations / time_s.low,
             confidence=time_s.confidence,
             count=time_s.count,
+            of=time_s.of,
         )
         note = f"{tflop_per_s:,.1f} TFLOP/s"
         factor = 100 / (tflop_per_s * 1e12)

@@ -260,9 +260,9 @@ def _cells(results: Sequence[CaseResult], ratios: CaseRatios) -> list[str]:
 
 
 def ratio_text(estimate: Estimate) -> str:
-    """`0.77 [0.70, 0.85]`; a single number has no interval."""
-    if estimate.count < 2:
-        return f"{estimate.value:.2f}"
+    """`0.770 [0.700, 0.850]`, or why there is no interval."""
+    if not estimate.has_interval:
+        return f"{estimate.value:.2f} ({estimate.why_no_interval})"
     confidence = "" if estimate.confidence >= 0.95 else f" (at {100 * estimate.confidence:.0f}%)"
     return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]{confidence}"
 
@@ -283,7 +283,7 @@ def _notes(result: CaseResult, figures: CaseFigures) -> list[str]:
     """What a reader must know of a case: why no mean counts it, that it is slower, where its memory is from."""
     time, raw = figures.time_ratio, figures.shown.raw
     found = [] if result.passed else [f"{result.status}, in no mean: {result.reason}"]
-    if time is not None and time.low > 1:
+    if time is not None and time.value > 1 and time.excludes(1):
         found.append(_slower(figures, time))
     if raw.alone is None:
         why = why_not_alone(raw)
@@ -291,8 +291,6 @@ def _notes(result: CaseResult, figures: CaseFigures) -> list[str]:
     memory = raw.memory if raw.alone is None else raw.alone.memory
     if not (memory.host_peak_is_of_pass and figures.eager.raw.memory.host_peak_is_of_pass):
         found.append("CM is of whole processes, building and compiling included")
-    if time is not None and time.count < 2:
-        found.append("one quad")
     if raw.compilation is not None and (breaks := raw.compilation.break_count):
         found.append(f"{breaks} graph breaks")
     if raw.compilation is not None and raw.compilation.cudagraph_skips:
@@ -304,7 +302,7 @@ def _slower(figures: CaseFigures, time: Estimate) -> str:
     """`slower than eager (the device works 25.0% of its step, 50.0% of eager's)`, and how sure that is."""
     sure = "" if time.confidence >= STATED_CONFIDENCE else f", at {100 * time.confidence:.0f}%"
     own, eagers = figures.shown.device_share, figures.eager.device_share
-    text = f"slower than eager{sure if time.count > 1 else ''}"
+    text = f"slower than eager{sure}"
     if own is None or eagers is None:
         return text
     return f"{text} (the device works {percent(own)} of its step, {percent(eagers)} of eager's)"

@@ -155,7 +155,7 @@ def _weighted(tf32: Estimate, amp: Estimate) -> Estimate:
         (1 - AMP_WEIGHT) * getattr(tf32, end) + AMP_WEIGHT * getattr(amp, end) for end in ("value", "low", "high")
     )
     confidence = min(tf32.confidence, amp.confidence)
-    return Estimate(value=value, low=low, high=high, confidence=confidence, count=tf32.count + amp.count)
+    return Estimate(value=value, low=low, high=high, confidence=confidence, count=tf32.count + amp.count, of="models")
 
 
 def trained(run: Run) -> list[CaseResult]:

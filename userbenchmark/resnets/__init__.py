@@ -121,7 +121,7 @@ def rows(run: Run) -> list[Row]:
                 table=TABLE,
                 figure=f"{network}, {backend}, images {_images(result)}",
                 beside=published,
-                measured=mean(steps_s, least=min(steps_s)),
+                measured=mean(steps_s, of="samples", least=min(steps_s)),
                 deviation=stdev(steps_s) if len(steps_s) > 1 else None,
                 note="; ".join(filter(None, (_amount(result, len(steps_s)), result.reason))),
             )
@@ -174,7 +174,7 @@ def _medians(result: CaseResult, figures: CaseFigures) -> list[str]:
 
 def _means(result: CaseResult, figures: CaseFigures) -> list[str]:
     steps_s = [_steps_s(figures, variant) for variant in (EAGER_VARIANT, CANDIDATE_VARIANT)]
-    eager, backend = (mean(some, least=min(some)) for some in steps_s)
+    eager, backend = (mean(some, of="samples", least=min(some)) for some in steps_s)
     ratio = units.speedup(stats.quotient(eager, backend)) + ("" if result.passed else f" ({result.status})")
     means = map(units.latency, (eager, backend))
     return [result.case.model, str(result.case.backend), *means, ratio, _graph_breaks(figures)]

@@ -123,14 +123,15 @@ def _device(one: DeviceRatio, ids: dict[int, int]) -> dict[str, Any]:
         "id": ids[id(one.result)],
         "base": one.base,
         "device": one.device,
-        "ratio": one.ratio,
-        "low": one.low,
-        "high": one.high,
+        "ratio": _ends(one.ratio),
     }
 
 
-def _ends(estimate: Estimate | None) -> list[float] | None:
-    return None if estimate is None else [estimate.value, estimate.low, estimate.high]
+def _ends(estimate: Estimate | None) -> list[float | str] | None:
+    """The value and its interval; or the value and why there is none."""
+    if estimate is None:
+        return None
+    return [estimate.value, *([estimate.low, estimate.high] if estimate.has_interval else [estimate.why_no_interval])]
 
 
 def _case(number: int, result: CaseResult, row: Row, most_samples: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torchzoo.analysis.frame import values
 from torchzoo.analysis.overview import Overview, overview
 from torchzoo.analysis.totals import OUTLIER_RULE, Total, comparison_group
 from torchzoo.files import to_json
+from torchzoo.report import units
 from torchzoo.report.document import about_run
 from torchzoo.report.html.case_table import Heading, capital, case_columns, filters
 from torchzoo.report.html.charts import chart_data, figures
@@ -25,6 +26,7 @@ from torchzoo.report.overview import TOTAL_HEADINGS, TOTALS_NOTE, notes, percent
 from torchzoo.report.sections import checks, generation, graph_breaks, scaling
 from torchzoo.report.summary import where_time_went
 from torchzoo.report.tables import used_columns
+from torchzoo.stats import Estimate
 
 #: Tables on one subject each, left out where they have no rows: title, section, and how to read it.
 _SPECIAL = (
@@ -140,7 +142,7 @@ def _cards(data: ReportData, found: Overview) -> list[dict[str, Any]]:
     cards += [_speedup_card(title, total) for title, total in zip(titles, kinds, strict=True) if total.passing][:6]
     if len(kinds) == 1 and everything.time_ratio is not None:
         lines = [
-            f"{ratio.value:.2f} {name} [{ratio.low:.2f}, {ratio.high:.2f}]"
+            f"{name} {units.factor(ratio)}"
             for name, ratio in (
                 ("CPU memory", everything.host_memory_ratio),
                 ("GPU memory", everything.device_memory_ratio),
@@ -172,10 +174,14 @@ def _speedup_card(title: str, total: Total) -> dict[str, Any]:
         "title": f"Speedup, {title}",
         "value": f"{total.passing.value:.2f}x",
         "lines": [
-            f"95% [{total.passing.low:.2f}, {total.passing.high:.2f}], geometric mean",
+            f"geometric mean, {_ends_of(total.passing)}",
             f"{total.over_all.value:.2f}x over all; {total.compared} of {total.comparable} cases",
         ],
     }
+
+
+def _ends_of(mean: Estimate) -> str:
+    return f"95% [{mean.low:.2f}, {mean.high:.2f}]" if mean.has_interval else mean.why_no_interval
 
 
 def _totals_table(title: str, totals: Sequence[Total]) -> dict[str, Any]:

@@ -12,7 +12,13 @@
     b >= 2 ** 30 ? `${three(b / 2 ** 30)} GiB` : b >= 2 ** 20 ? `${three(b / 2 ** 20)} MiB` : `${three(b / 2 ** 10)} KiB`;
   const times = (x) => `${x >= 10 ? x.toFixed(1) : x.toFixed(2)}x`;
   const percent = (x) => `${(100 * x).toFixed(1)}%`;
-  const interval = ([value, low, high]) => `${times(value)} [${times(low)}, ${times(high)}]`;
+  // An estimate is a value and the ends of its interval, or a value and why there is none.
+  const hasInterval = (estimate) => estimate.length === 3;
+  const numbers = (estimate) => estimate.filter(Number.isFinite);
+  const interval = (estimate) => {
+    const [value, ...ends] = estimate;
+    return `${times(value)} ${hasInterval(estimate) ? `[${ends.map(times).join(", ")}]` : `(${ends[0]})`}`;
+  };
 
   // Names and messages come from the files of others. They only become text nodes, never markup.
   const make = (tag, attributes = {}, ...children) => {
@@ -170,11 +176,11 @@
       const title = (one) => `${text(one)}\n${interval(one.passing)} over ${one.compared} passing cases` + (one.all ? `\n${interval(one.all)} over all ${one.comparable}` : "");
       const chart = plot(figure, {
         marginLeft: margin(shown.map(text)), marginRight: 24, marginTop: 12, marginBottom: 48,
-        x: { type: "log", label: isNarrow() ? "geometric mean, 95% interval" : "speedup over eager, geometric mean with 95% interval", labelAnchor: "center", grid: true, ticks: factors(shown.flatMap((d) => d.passing), isNarrow() ? 5 : 9), tickFormat: (x) => `${factor(x)}x` },
+        x: { type: "log", label: isNarrow() ? "geometric mean, 95% interval" : "speedup over eager, geometric mean with 95% interval", labelAnchor: "center", grid: true, ticks: factors(shown.flatMap((d) => numbers(d.passing)), isNarrow() ? 5 : 9), tickFormat: (x) => `${factor(x)}x` },
         y: { domain: shown.map((one) => one.id), tickFormat: (id) => text(rows[id]), label: null, tickSize: 0 },
         marks: [
           Plot.ruleX([1], { stroke: "var(--muted)" }),
-          Plot.ruleY(shown, { y: "id", x1: (d) => d.passing[1], x2: (d) => d.passing[2], stroke: "var(--candidate)", strokeWidth: 2 }),
+          Plot.ruleY(shown.filter((d) => hasInterval(d.passing)), { y: "id", x1: (d) => d.passing[1], x2: (d) => d.passing[2], stroke: "var(--candidate)", strokeWidth: 2 }),
           differ ? Plot.dot(shown.filter((d) => d.all), { y: "id", x: (d) => d.all[0], stroke: "var(--worse)", fill: "var(--bg)", r: 4.5, strokeWidth: 1.5 }) : null,
           Plot.dot(shown, { y: "id", x: (d) => d.passing[0], fill: "var(--candidate)", r: 4.5, title, tip: true }),
         ],
@@ -243,7 +249,7 @@
 
     devices(figure) {
       const ids = new Set(visible.map((one) => one.id));
-      const some = devices.filter((one) => ids.has(one.id)).sort((a, b) => b.ratio - a.ratio);
+      const some = devices.filter((one) => ids.has(one.id)).sort((a, b) => b.ratio[0] - a.ratio[0]);
       if (!some.length) return { nodes: [empty("No case of the filter passed on two devices at the same batch size.")] };
       const names = values(some, "device");
       const colors = new Map(names.map((name, i) => [name, ["var(--candidate)", "var(--movement)", "var(--other)", "var(--eager)"][i % 4]]));
@@ -251,18 +257,18 @@
       const rows = [...text.keys()];
       const chart = plot(figure, {
         marginLeft: margin(text.values()), marginRight: 24, marginTop: 30,
-        x: { type: "log", label: `times as fast as on ${some[0].base}`, labelAnchor: "center", grid: true, axis: "both", ticks: factors(some.flatMap((d) => [d.low, d.high]), isNarrow() ? 5 : 9), tickFormat: (x) => `${factor(x)}x` },
+        x: { type: "log", label: `times as fast as on ${some[0].base}`, labelAnchor: "center", grid: true, axis: "both", ticks: factors(some.flatMap((d) => numbers(d.ratio)), isNarrow() ? 5 : 9), tickFormat: (x) => `${factor(x)}x` },
         y: { domain: rows, tickFormat: (id) => text.get(id), label: null, tickSize: 0 },
         marks: [
           Plot.ruleX([1], { stroke: "var(--muted)" }),
-          Plot.ruleY(some, { y: "id", x1: "low", x2: "high", stroke: (d) => colors.get(d.device), strokeWidth: 2 }),
-          Plot.dot(some, { y: "id", x: "ratio", fill: (d) => colors.get(d.device), r: 3.5, title: (d) => `${cases[d.id].label}\n${d.device} over ${d.base}: ${interval([d.ratio, d.low, d.high])}`, tip: true }),
+          Plot.ruleY(some.filter((d) => hasInterval(d.ratio)), { y: "id", x1: (d) => d.ratio[1], x2: (d) => d.ratio[2], stroke: (d) => colors.get(d.device), strokeWidth: 2 }),
+          Plot.dot(some, { y: "id", x: (d) => d.ratio[0], fill: (d) => colors.get(d.device), r: 3.5, title: (d) => `${cases[d.id].label}\n${d.device} over ${d.base}: ${interval(d.ratio)}`, tip: true }),
         ],
       }, { label: "One device against another", rows: rows.length });
       return {
         nodes: [legend(...[...colors].map(([name, color]) => [color, name])), chart],
         headings: ["Case", "Device", "Against", "Times as fast"],
-        rows: some.map((d) => [cases[d.id].label, d.device, d.base, interval([d.ratio, d.low, d.high])]),
+        rows: some.map((d) => [cases[d.id].label, d.device, d.base, interval(d.ratio)]),
         long: true,
       };
     },
