@@ -15,6 +15,7 @@ from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, BackToBack, Block,
 #: narrow. This costs up to 2% of the coverage (`tests/measure/test_measure.py` simulates it), so 95% are left.
 NOMINAL_CONFIDENCE = 0.97
 STATED_CONFIDENCE = 0.95
+_NOMINAL_Z = 2.170090  # the normal quantile of NOMINAL_CONFIDENCE, two-sided
 #: A mean of fewer models or processes has no interval: Student's t would reach from nothing to everything.
 LEAST_OF_A_MEAN = 4
 
@@ -107,8 +108,7 @@ def median_estimate(values: Sequence[float]) -> Estimate:
 
 def _normal_rank(count: int) -> tuple[int, float]:
     """The same rank for a large count: there the binomial is close to normal, and 0.5**n would underflow."""
-    z = 2.170090  # of NOMINAL_CONFIDENCE, two-sided
-    return math.floor((count - z * math.sqrt(count)) / 2), NOMINAL_CONFIDENCE
+    return math.floor((count - _NOMINAL_Z * math.sqrt(count)) / 2), NOMINAL_CONFIDENCE
 
 
 def block_times_s(blocks: Iterable[Block], variant: str) -> list[float]:
@@ -208,6 +208,14 @@ def outlier_count(values: Sequence[float], threshold: float = 3.5) -> int:
     center = median(values)
     mad = median(abs(value - center) for value in values)
     return sum(0.6745 * abs(value - center) > threshold * mad for value in values) if mad > 0 else 0
+
+
+def expected_half_width(values: Sequence[float], count: int) -> float:
+    """The relative half-width that the interval of the median of `count` such values would have, about.
+
+    The standard error of the median of normal values is the square root of pi / 2 times that of their mean.
+    """
+    return _NOMINAL_Z * math.sqrt(math.pi / 2 * variance(values) / count) / median(values)
 
 
 def relative_mad(values: Sequence[float]) -> float:

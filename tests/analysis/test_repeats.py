@@ -18,7 +18,7 @@ from torchzoo import stats
 from torchzoo.analysis.cases import ReportData, case_results
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.means import case_ratio, geomean_of
-from torchzoo.analysis.noise import noise_of
+from torchzoo.analysis.noise import more_time, noise_of
 from torchzoo.analysis.significance import holm
 from torchzoo.analysis.totals import speedups_by_group
 from torchzoo.case import Domain, Mode
@@ -197,6 +197,30 @@ def test_noise_knows_between_and_within() -> None:
     assert found.sees > found.floor  # wrong in one of a hundred, not in five
     [quiet] = noise_of(run_of(processes(0.1, 0.1, 0.1)))
     assert quiet.sees == 0.01
+
+
+def slow_rounds(spread: float, rounds: int, *, seed: int = 3) -> Measured:
+    """Rounds of 4 steps of 3.5 s, whose ratios of eager to the candidate are lognormal."""
+    generator = random.Random(seed)
+    blocks = []
+    for _ in range(rounds):
+        of = {"eager": 3.5, "candidate": 3.5 * generator.lognormvariate(0.0, spread)}
+        blocks += [Block(name, (of[name],)) for name in ("eager", "candidate", "candidate", "eager")]
+    return measured(blocks=tuple(blocks), variants={"eager": variant_result(), "candidate": variant_result()})
+
+
+def test_what_a_longer_time_limit_would_give_is_what_it_gives() -> None:
+    few = more_time(slow_rounds(0.02, 3))
+    assert few is not None
+    assert (few.rounds, few.took_s) == (3, pytest.approx(42, rel=0.05))
+    assert few.took_s < few.limit_s <= 1.1 * 4 * few.took_s
+    assert more_time(slow_rounds(0.0, 3)).limit_s == 84  # type: ignore[union-attr]  six rounds, for 95%
+    assert more_time(slow_rounds(0.0, 1)) is None
+    known = more_time(slow_rounds(0.02, 50))
+    assert known is not None
+    rounds = round(known.limit_s / known.took_s * known.rounds)
+    widths = [stats.speedup(slow_rounds(0.02, rounds, seed=seed).blocks).relative_half_width for seed in range(20)]
+    assert known.half_width == pytest.approx(sum(widths) / len(widths), rel=0.3)
 
 
 def test_a_run_with_repeats_says_how_small_a_difference_can_be_found() -> None:

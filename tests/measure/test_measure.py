@@ -215,13 +215,16 @@ def test_intervals_hold_95_times_in_100_although_the_pass_stops_when_they_are_na
     assert found / trials >= (0.95 if spread < 0.03 else 0.8)  # of a planted slowdown of 3%
 
 
-def test_a_step_longer_than_the_limit_is_measured_once_a_variant_round() -> None:
+def test_a_step_longer_than_the_limit_has_three_rounds() -> None:
     clock = FakeClock()
     variants = [clock.variant("eager", lambda: 20.0), clock.variant("candidate", lambda: 10.0)]
     blocks, reason = measure(variants, clock, SETTINGS, steps_per_block=EACH_ONE)
     assert reason is StopReason.TIME_LIMIT
-    assert len(blocks) == 4
-    assert stats.speedup(blocks).confidence == 0
+    assert len(blocks) == 3 * 4
+    assert stats.speedup(blocks).has_interval
+    alone, reason = measure(variants[:1], clock, SETTINGS, steps_per_block=EACH_ONE)
+    assert (len(alone), reason) == (3, StopReason.TIME_LIMIT)
+    assert stats.latency_s(alone, "eager").has_interval
 
 
 def test_too_few_values_for_95_percent_never_converge() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import median, stdev
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,7 +22,8 @@ from torchzoo.analysis.process_values import (
 )
 from torchzoo.analysis.significance import LogRatio, processes_count
 from torchzoo.case import Case
-from torchzoo.record import Measured
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
+from torchzoo.settings import Settings
 from torchzoo.store import Run
 
 
@@ -42,6 +44,38 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_device_bound(self) -> bool:
         return self.bound is Bound.DEVICE
+
+
+#: With fewer rounds than this no interval holds at 95%; more than so many times the rounds are not proposed.
+ROUNDS_FOR_95, MOST_MORE = 6, 4
+
+
+class MoreTime(NamedTuple):
+    """What one process timed, and how narrow its interval would be, about, with another time limit."""
+
+    rounds: int
+    took_s: float
+    limit_s: float
+    half_width: float  # relative to the figure
+
+
+def more_time(measured: Measured) -> MoreTime | None:
+    """The time limit that would narrow the interval to the target, or by half; None for a single round."""
+    is_paired = CANDIDATE_VARIANT in measured.variants
+    values = stats.quad_ratios(measured.blocks) if is_paired else stats.block_times_s(measured.blocks, EAGER_VARIANT)
+    if len(values) < 2:
+        return None
+    took_s = sum(sum(block.samples_s) for block in measured.blocks)
+    enough = (stats.expected_half_width(values, 1) / Settings().target_half_width) ** 2
+    rounds = max(ROUNDS_FOR_95, min(math.ceil(enough), MOST_MORE * len(values)))
+    limit_s = took_s / len(values) * rounds
+    unit_s = 10 ** (math.floor(math.log10(limit_s)) - 1)  # two digits
+    return MoreTime(
+        rounds=len(values),
+        took_s=took_s,
+        limit_s=math.ceil(limit_s / unit_s) * unit_s,
+        half_width=stats.expected_half_width(values, rounds),
+    )
 
 
 def noise_of(run: Run) -> tuple[Noise, ...]:

@@ -124,6 +124,9 @@ class Latency:
     other_steps: int = 0
 
 
+#: Rounds that count, at least, whatever the time limit: fewer give no interval.
+LEAST_ROUNDS = 3
+
 #: After so much time, and a round, there is a pause. Garbage may hold the device's memory until then.
 PAUSE_AFTER_S = 0.5
 
@@ -178,8 +181,8 @@ def measure_latency(
     """Time blocks of one variant (A A A A ...) or of two (A B B A  B A A B ...) until the stopping rule ends the pass.
 
     A block is as many steps of a variant as `steps_per_block` says, so that each variant gets about the same time. A
-    round is four blocks (one, if a variant alone has slow steps). `_rounds_of` says which is first and last.
-    There is at least one round, whatever the time limit. Every half second there is a pause after a round: garbage is
+    round is four blocks (one, if a variant alone has slow steps). `_rounds_of` says which is first and last. There are
+    at least `LEAST_ROUNDS`, whatever the time limit. Every half second there is a pause after a round: garbage is
     collected (`collect`), and the rule is asked. A quick step takes longer after a pause. So where a variant is quick,
     one more step is taken first, and not timed, whichever variant is first. The rule is asked only when there is a
     fifth more to judge by than the last time: each time it is asked, values that are close by luck can end the pass too
@@ -220,7 +223,7 @@ def measure_latency(
         if has_paused:
             collect()
             counted = [block for one in that_count for block in one.blocks]
-            reason = rule.reason(counted, elapsed_s)
+            reason = rule.reason(counted, elapsed_s) if len(that_count) >= LEAST_ROUNDS else None
             if reason is not None:
                 return Latency(
                     blocks=tuple(counted),

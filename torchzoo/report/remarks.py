@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from torchzoo.analysis.cases import CaseResult, unsteady_words
 from torchzoo.analysis.figures import case_figures
+from torchzoo.analysis.noise import more_time
 from torchzoo.analysis.throttling import foreign_processes, throttled
 from torchzoo.record import Checked, Failed, HostWatch, Measured, Record, Skipped, StopReason, VariantResult
 from torchzoo.report import units
@@ -81,7 +82,8 @@ def _remarks(measured: Measured) -> list[Remark]:
     if measured.stop_reason is StopReason.STABLY_NOISY:
         found.append(Remark(Mark.NOISY, "stably noisy: the interval would be far above 1% even at the time limit"))
     if measured.stop_reason is StopReason.TIME_LIMIT:
-        found.append(Remark(Mark.TIME_LIMIT, "stopped at the time limit before the interval came down to 1%"))
+        text = f"stopped at the time limit before the interval came down to 1%{_more_time(measured)}"
+        found.append(Remark(Mark.TIME_LIMIT, text))
     if measured.device_was_busy:
         text = "the device was busy with other processes' work: the figures are not of this case alone"
         found.append(Remark(Mark.BUSY, text))
@@ -120,6 +122,18 @@ def _of_label(measured: Measured) -> list[Remark]:
             share = f"{result.coverage.in_eager:,} of {result.coverage.operators:,} operators ran in eager"
             found.append(Remark(Mark.IN_EAGER, share))
     return found
+
+
+def _more_time(measured: Measured) -> str:
+    """`: 3 rounds in 41 s; --time-limit 120 would narrow it to about ±2%`."""
+    more = more_time(measured)
+    if more is None:
+        return ""
+    width = units.difference(max(more.half_width, units.LEAST_REACH))
+    return (
+        f": {more.rounds:,} rounds in {units.seconds(more.took_s)}; --time-limit {more.limit_s:g} would narrow it to "
+        f"about ±{width}"
+    )
 
 
 def _slowness(host: HostWatch) -> str:
