@@ -3,7 +3,7 @@
     python benchmarks/suite_throughput.py resnet18 hf_Bert ... -d cuda -o /tmp/throughput
     python benchmarks/suite_throughput.py all -d cuda --devices 0,1 --skip-apart -o /tmp/two
 
-(a) all cases in one `run.py MODEL ... -t train,eval --backend eager,inductor`; (b) the same cases one after the other,
+(a) all cases in one `run.py MODEL ... -t train,eval --backend inductor`; (b) the same cases one after the other,
 each a fresh `run.py MODEL -t MODE --backend BACKEND --exclusive`; compile caches are cold in both. Printed: wall time a
 case of each and their ratio; for steps bound by the device (the host has given it a step's work before half of its time
 is over) and for the others, how far the medians of (a) are from those of (b), beside how far the host's own speed was;
@@ -135,7 +135,7 @@ def main() -> None:
     spread = ["--devices", arguments.devices] if arguments.devices else []
     spread += ["--jobs", arguments.jobs] if arguments.jobs else []
 
-    axes = ["-d", arguments.device, "-t", "train,eval", "--backend", "eager,inductor"]
+    axes = ["-d", arguments.device, "-t", "train,eval", "--backend", "inductor"]
     folder = arguments.output / "together"
     together_s = timed_run([*arguments.models, *axes, *options, *spread], folder)
     run = read_run(folder)

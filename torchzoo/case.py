@@ -156,6 +156,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(self.gang_label())
         return " ".join(parts)
 
+    def compiled_by(self) -> str:
+        """The backend, and what it is given unless that is each network: `inductor`, `inductor scope=step`."""
+        is_usual = self.compile_scope is CompileScope.NETWORK
+        return str(self.backend) if is_usual else f"{self.backend} scope={self.compile_scope}"
+
     def gang_label(self) -> str:
         """`ddp x4`: how many ranks there are, and what they share."""
         return f"{self.parallel} x{self.world}"
@@ -171,4 +176,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def tuning_case(self) -> Case:
         """The eager case whose throughput decides on this one's batch size with `--bs auto`."""
-        return msgspec.structs.replace(self.first_repeat(), backend=EAGER, compile_scope=CompileScope.NETWORK)
+        return self.first_repeat().in_eager()
+
+    def in_eager(self) -> Case:
+        """The case with eager alone. A backend has that beside it."""
+        return msgspec.structs.replace(self, backend=EAGER, compile_scope=CompileScope.NETWORK)

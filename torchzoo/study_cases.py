@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from torchzoo.case import EAGER, Case, CompileScope, Mode
+from torchzoo.case import EAGER, Case, Mode
 from torchzoo.record import EAGER_VARIANT, Measured, Skipped
 from torchzoo.report.remarks import not_measured_line
 from torchzoo.run.batches import default_file, read_tuned
@@ -100,10 +100,6 @@ def kinds(own: Sequence[Case], runs: Sequence[Run], *, several_machines: bool) -
     }
 
 
-def _eagers(case: Case) -> Case:
-    return msgspec.structs.replace(case, backend=EAGER, compile_scope=CompileScope.NETWORK)
-
-
 def _of_eager(run: Run) -> tuple[Run, set[Case]]:
     """The run as one of eager, and the cases of which it has eager's half beside a backend.
 
@@ -114,14 +110,16 @@ def _of_eager(run: Run) -> tuple[Run, set[Case]]:
     found = {record.case: record for record in run.records if record.case.backend == EAGER}
     halves: set[Case] = set()
     for record in run.records:
-        case, outcome = _eagers(record.case), record.outcome
+        case, outcome = record.case.in_eager(), record.outcome
         if isinstance(outcome, Measured) and (case not in found or isinstance(found[case].outcome, Skipped)):
             found[case] = msgspec.structs.replace(record, case=case, outcome=_eagers_half(outcome))
             halves.add(case.first_repeat())
         elif not isinstance(outcome, Measured) and case not in found:
             why = f"with the backend {record.case.backend}, {not_measured_line(outcome)}"
             found[case] = msgspec.structs.replace(record, case=case, outcome=Skipped(reason=why))
-    manifest = msgspec.structs.replace(run.manifest, cases=tuple(dict.fromkeys(map(_eagers, run.manifest.cases))))
+    manifest = msgspec.structs.replace(
+        run.manifest, cases=tuple(dict.fromkeys(case.in_eager() for case in run.manifest.cases))
+    )
     return msgspec.structs.replace(run, manifest=manifest, records=tuple(found.values())), halves
 
 

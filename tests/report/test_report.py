@@ -180,7 +180,7 @@ def test_no_two_cases_look_alike_in_markdown() -> None:
         {"precision": Precision.BF16},
     ]
     text = markdown_of(run_of([record(compared(), backend=INDUCTOR, **some) for some in axes]))
-    rows = {line for line in text.partition("## ")[0].splitlines() if line.startswith("| tiny")}
+    rows = {line for line in text.partition("## ")[0].splitlines() if line.startswith("| tiny |")}
     assert len(rows) == len(axes)
     assert any("| inductor ddp x2 |" in row for row in rows)
 

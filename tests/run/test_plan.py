@@ -22,7 +22,14 @@ def axes(**changes: Any) -> Axes:
 
 def test_every_combination_is_a_case_with_the_models_own_batch() -> None:
     plan = make_plan(
-        [SPEC], axes(modes=(Mode.TRAIN, Mode.EVAL), backends=(EAGER, INDUCTOR), precisions=(Precision.FP32,)), {}
+        [SPEC],
+        axes(
+            modes=(Mode.TRAIN, Mode.EVAL),
+            backends=(EAGER, INDUCTOR),
+            precisions=(Precision.FP32,),
+            eager_alone=True,
+        ),
+        {},
     )
     assert [(e.case.mode, e.case.backend, e.case.batch_size) for e in plan] == [
         (Mode.TRAIN, EAGER, 8),
@@ -54,7 +61,7 @@ def test_a_broken_folder_fails_its_own_rows_only() -> None:
 
 
 def test_each_compile_scope_is_a_case_of_a_backend_and_none_of_eager() -> None:
-    asked = axes(backends=(EAGER, INDUCTOR), compile_scopes=(CompileScope.BLOCK, CompileScope.STEP))
+    asked = axes(backends=(EAGER, INDUCTOR), compile_scopes=(CompileScope.BLOCK, CompileScope.STEP), eager_alone=True)
     assert [(entry.case.backend, entry.case.compile_scope) for entry in make_plan([SPEC], asked, {})] == [
         (EAGER, CompileScope.NETWORK),
         (INDUCTOR, CompileScope.BLOCK),
@@ -218,3 +225,25 @@ def test_the_batch_of_a_server_is_for_modes_that_generate() -> None:
     modes = (Mode.EVAL, Mode.PREFILL, Mode.DECODE)
     plan = make_plan([spec], axes(modes=modes, backends=(EAGER,), batch_sizes=("serving",)), {})
     assert [entry.case.batch_size for entry in plan] == [4, 1, 64]
+
+
+def test_eager_is_not_measured_alone_where_another_backend_has_it_beside_it() -> None:
+    def backends(**changes: Any) -> list[str]:
+        asked = axes(backends=(EAGER, INDUCTOR, Backend("tvm")), modes=(Mode.TRAIN, Mode.EVAL), **changes)
+        return [f"{one.case.mode} {one.case.backend}" for one in make_plan([SPEC], asked, {})]
+
+    beside = ["train inductor", "train tvm", "eval inductor", "eval tvm"]
+    assert backends() == beside
+    assert sorted(backends(eager_alone=True)) == sorted([*beside, "train eager", "eval eager"])
+    only = make_plan([SPEC], axes(backends=(EAGER,)), {})
+    assert [one.case.backend for one in only] == [EAGER]
+
+
+def test_eager_is_measured_alone_where_no_other_backend_can_run() -> None:
+    spec = msgspec.structs.replace(SPEC, skips=(SkipRule(reason="no", backend=("inductor",), mode=Mode.TRAIN),))
+    plan = make_plan([spec], axes(backends=(EAGER, INDUCTOR), modes=(Mode.TRAIN, Mode.EVAL)), {})
+    assert [(one.case.mode, one.case.backend, one.resolved is None) for one in plan] == [
+        (Mode.TRAIN, EAGER, True),
+        (Mode.TRAIN, INDUCTOR, False),
+        (Mode.EVAL, INDUCTOR, True),
+    ]

@@ -52,7 +52,10 @@ def comparison_group(case: Case) -> str:
 
 
 class Total(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of cases. The geometric means are over its cases with a candidate beside eager."""
+    """A group of cases. The geometric means are over its cases with a candidate beside eager, if that is one backend's.
+
+    A group of several backends has none: each backend has a section of its own.
+    """
 
     axis: str  # what the group has in common: all, mode, domain, backend, precision, device, bound
     name: str
@@ -163,7 +166,9 @@ def total(axis: str, name: str, results: Sequence[CaseResult], ratios: CaseRatio
     """What one group of cases comes to; `ratios` must hold all of them."""
     candidates = [result for result in results if result.has_candidate and result.is_timed and result.could_run]
     compared = [result for result in candidates if result.passed]
-    steady = [result for result in candidates if result.status not in NO_SPEEDUP]
+    one_kind = candidates if len({result.case.compiled_by() for result in candidates}) == 1 else []
+    passing = [result for result in one_kind if result.passed]
+    steady = [result for result in one_kind if result.status not in NO_SPEEDUP]
     statuses = [result.status for result in results]
     return Total(
         axis=axis,
@@ -175,12 +180,12 @@ def total(axis: str, name: str, results: Sequence[CaseResult], ratios: CaseRatio
         skipped=statuses.count(Status.SKIPPED),
         compared=len(compared),
         comparable=len(candidates),
-        passing=ratios.geomean("speedup", compared),
+        passing=ratios.geomean("speedup", passing),
         over_all=ratios.geomean("speedup_or_1", steady),
-        time_ratio=ratios.geomean("time_ratio", compared),
-        host_memory_ratio=ratios.geomean("host_memory_ratio", compared),
-        device_memory_ratio=ratios.geomean("device_memory_ratio", compared),
-        device_time_ratio=ratios.geomean("device_time_ratio", compared),
+        time_ratio=ratios.geomean("time_ratio", passing),
+        host_memory_ratio=ratios.geomean("host_memory_ratio", passing),
+        device_memory_ratio=ratios.geomean("device_memory_ratio", passing),
+        device_time_ratio=ratios.geomean("device_time_ratio", passing),
     )
 
 

@@ -124,7 +124,7 @@ def _next_command(folder: Path, modes: tuple[Mode, ...]) -> str:
     words = ["torchzoo", "run", folder.name]
     if folder.parent != bundled("models").resolve():
         words += ["--models-dir", shown(folder.parent)]
-    return shlex.join([*words, "-t", ",".join(modes), "--backend", "eager,inductor"])
+    return shlex.join([*words, "-t", ",".join(modes), "--backend", "inductor"])
 
 
 def check(folder: Path, *, writes: bool) -> Checked:

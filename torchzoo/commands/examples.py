@@ -5,7 +5,7 @@ from __future__ import annotations
 EXAMPLES = {
     "run": (
         "torchzoo run resnet18",
-        "torchzoo run 'hf_*' dcgan -t train,eval --backend eager,inductor -o runs/today",
+        "torchzoo run 'hf_*' dcgan -t train,eval --backend inductor -o runs/today",
         "torchzoo run --resume runs/today --retry-failed",
     ),
     "ab": (
@@ -44,7 +44,7 @@ EXAMPLES = {
         "torchzoo bisect --resume runs/bisect",
     ),
     "watch": (
-        "torchzoo watch nights --suite torchbench -t train,eval -d cuda --backend eager,inductor",
+        "torchzoo watch nights --suite torchbench -t train,eval -d cuda --backend inductor",
         "torchzoo watch nights 'timm_*' --software timm@/src/timm:HEAD --issue github --repo OWNER/NAME",
     ),
     "dynamobench": (

@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,6 +18,7 @@ from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
 from torchzoo.commands.dry_run import show_plan
+from torchzoo.commands.effects import without_effect
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
 from torchzoo.commands.executor_options import add_executor, executor_of
 from torchzoo.commands.run_options import add_options, run_request
@@ -37,7 +38,6 @@ from torchzoo.run.spread.executor import Engine, Executor, open_nodes
 from torchzoo.run.spread.mailbox import recovered
 from torchzoo.run.spread.session import SpreadSession, new_spread_run, resumed_spread_run
 from torchzoo.run.tuning import ignore_tried
-from torchzoo.settings import Pass
 from torchzoo.store import Run, RunStore, read_run
 
 
@@ -89,21 +89,17 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             raise UsageError("--dry-run shows the plan as text: leave out --json")
         request = _request(arguments)
-        show_plan(request, here=planned_here(request) if executor_of(arguments).is_local else None)
+        here = planned_here(request) if executor_of(arguments).is_local else None
+        _say_what_has_no_effect(arguments, () if here is None else [one.case for one in here])
+        show_plan(request, here=here)
         return 0
     with started(arguments) as (session, run_store, is_kept):
-        if Pass.ENERGY in session.manifest.settings.passes and not any(map(_is_on_cuda, session.manifest.cases)):
-            terminal.say("no energy will be known: --energy reads NVML's counter, which NVIDIA's GPUs have")
         finished = finish(session, run_store, is_kept=is_kept, quiet=arguments.quiet)
         _show(finished, as_json=arguments.json, quiet=arguments.quiet)
         if arguments.compile_stats:
             _show_compilation(finished.records, file=sys.stderr if arguments.json else sys.stdout)
         _say_where(finished, is_kept=is_kept, quiet=arguments.quiet)
     return 1 if has_failures(finished) else 0
-
-
-def _is_on_cuda(case: Case) -> bool:
-    return case.device_type == "cuda"
 
 
 @contextlib.contextmanager
@@ -132,7 +128,14 @@ def started(
         raise UsageError("--executor slurm needs -o DIR: a folder that all hosts can write to")
     request = msgspec.structs.replace(_request(arguments), command=command)
     with _run_store(arguments.output) as (run_store, is_kept), contextlib.ExitStack() as nodes:
-        yield _new(executor, request, run_store, nodes, quiet=arguments.quiet), run_store, is_kept
+        session = _new(executor, request, run_store, nodes, quiet=arguments.quiet)
+        _say_what_has_no_effect(arguments, session.manifest.cases)
+        yield session, run_store, is_kept
+
+
+def _say_what_has_no_effect(arguments: argparse.Namespace, cases: Collection[Case]) -> None:
+    for line in without_effect(arguments, cases):
+        terminal.say(f"torchzoo: {line}")
 
 
 def _request(arguments: argparse.Namespace) -> RunRequest:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from torchzoo.analysis.beside_eager import has_several_backends
 from torchzoo.analysis.bound import case_bound
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.compare import BAD
@@ -98,20 +99,18 @@ class Figure(NamedTuple):
 
 
 _MEMORY = Figure("memory", memory)
-_WITH_INTERVALS = (
-    Figure("eager", _eager_and_interval, is_left=True),
-    Figure("candidate", _candidate_and_interval, is_left=True),
-    Figure("speedup", _speedup_and_interval, is_left=True),
-)
+_EAGER = Figure("eager", lambda figures: units.seconds(figures.eager.latency_s.value))
+_EAGER_WITH = Figure("eager", _eager_and_interval, is_left=True)
+_CANDIDATE = Figure("candidate", _candidate)
+_CANDIDATE_WITH = Figure("candidate", _candidate_and_interval, is_left=True)
+_TIME = Figure(TIME, lambda figures: units.seconds(figures.shown.latency_s.value))
+_TIME_WITH = Figure(TIME, lambda figures: units.latency(figures.shown.latency_s, has_confidence=False), is_left=True)
+_WITH_INTERVALS = (_EAGER_WITH, _CANDIDATE_WITH, Figure("speedup", _speedup_and_interval, is_left=True))
 _SPEEDUP_AND_REACH = (
     Figure("speedup", lambda figures: f"{figures.speedup.value:.2f}x" if figures.speedup else ""),
     Figure(REACH, lambda figures: units.reach(figures.speedup or figures.eager.latency_s)),
 )
-_WITHOUT = (
-    Figure("eager", lambda figures: units.seconds(figures.eager.latency_s.value)),
-    Figure("candidate", _candidate),
-    *_SPEEDUP_AND_REACH,
-)
+_WITHOUT = (_EAGER, _CANDIDATE, *_SPEEDUP_AND_REACH)
 #: The columns of figures, from those that say most to the least that a line must have.
 LAYOUTS: tuple[tuple[Figure, ...], ...] = (
     (*_WITH_INTERVALS, Figure("bound by", bound, is_left=True), _MEMORY),
@@ -119,7 +118,12 @@ LAYOUTS: tuple[tuple[Figure, ...], ...] = (
     (*_WITHOUT, Figure("bound by", _short_bound, is_left=True), _MEMORY),
     (*_WITHOUT, _MEMORY),
     _WITHOUT,
-    (Figure(TIME, lambda figures: units.seconds(figures.shown.latency_s.value)), *_SPEEDUP_AND_REACH),
+    (_TIME, *_SPEEDUP_AND_REACH),
+)
+#: The same where eager has a figure of its own beside several backends: the time is that of the case's backend.
+_OWN_TIME = {_CANDIDATE: _TIME, _CANDIDATE_WITH: _TIME_WITH}
+WITHOUT_EAGER = tuple(
+    tuple(_OWN_TIME.get(one, one) for one in layout if one not in (_EAGER, _EAGER_WITH)) for layout in LAYOUTS
 )
 MEANINGS = {
     TIME: "time: of a step, of the candidate (of eager where there is none)",
@@ -163,8 +167,9 @@ class CaseLines:
         results = [result for some in sections.values() for result in some]
         marks = {result.case: marks_of(result) for result in results}  # a case may be in two sections
         has_processes = len({_processes(result) for result in results}) > 1
+        self.layouts = WITHOUT_EAGER if has_several_backends(results) else LAYOUTS
         self.sections = {
-            title: [_row(result, marks[result.case], has_processes=has_processes) for result in some]
+            title: [self._row(result, marks[result.case], has_processes=has_processes) for result in some]
             for title, some in sections.items()
         }
         self.rows = [row for rows in self.sections.values() for row in rows]
@@ -175,6 +180,19 @@ class CaseLines:
         self.shared = ", ".join(_named(name, text) for name, text in self._shared())
         if not has_processes and _processes(results[0]) > 1:
             self.shared += f"{', ' if self.shared else ''}each by {_processes(results[0])} processes"
+
+    def _row(self, result: CaseResult, marks: Sequence[Mark], *, has_processes: bool) -> Row:
+        figures = result.measured_figures
+        axes = {name: visible(text(result.case)) for name, text in AXES.items()}
+        return Row(
+            axes=axes | ({PROCESSES: str(_processes(result))} if has_processes else {}),
+            figures=tuple({one.heading: one.cell(figures) for one in layout} for layout in self.layouts)
+            if figures
+            else (),
+            words="" if figures else _words(result),
+            is_bad=result.status in BAD,
+            marks="".join(mark.letter for mark in marks),
+        )
 
     def _shared(self) -> Iterator[tuple[str, str]]:
         for name, text in self.rows[0].axes.items():
@@ -225,12 +243,12 @@ class CaseLines:
     def used(self, layout: int) -> list[str]:
         """The headings of the layout that have a figure in some row."""
         rows = [row.figures[layout] for row in self.rows if row.figures]
-        return [figure.heading for figure in LAYOUTS[layout] if any(row[figure.heading] for row in rows)]
+        return [figure.heading for figure in self.layouts[layout] if any(row[figure.heading] for row in rows)]
 
     def _lines(self, some: Sequence[Row], fit: Fit) -> Iterator[Any]:
         """The headings, then a line for each row, under a line for each group."""
         if any(row.figures for row in some):
-            yield terminal.text(_joined({name: name for name in fit.widths}, fit), style="bold", no_wrap=True)
+            yield terminal.text(self._joined({name: name for name in fit.widths}, fit), style="bold", no_wrap=True)
         groups: dict[tuple[str, ...], list[Row]] = {}
         for row in some:
             groups.setdefault(tuple(row.axes[name] for name in fit.grouped), []).append(row)
@@ -239,7 +257,32 @@ class CaseLines:
                 named = [_named(name, text) for name, text in zip(fit.grouped, group, strict=True)]
                 yield terminal.text(f"-- {', '.join(named)}", no_wrap=True, overflow="ellipsis")
             for row in rows:
-                yield _line(row, fit)
+                yield self._line(row, fit)
+
+    def _line(self, row: Row, fit: Fit) -> Any:
+        """One case. What was not measured has words in place of figures."""
+        axes = {name: row.axes[name] for name in fit.widths if name in row.axes}
+        if not row.figures:
+            line = f"{self._joined(axes, fit)}{' ' * fit.gap}{row.words}"
+            return terminal.text(line, no_wrap=True, overflow="ellipsis", style="red" if row.is_bad else "")
+        doubted = any(letter.isupper() for letter in row.marks)
+        line = self._joined({**axes, **row.figures[fit.layout], MARKS: row.marks}, fit)
+        return terminal.text(line.rstrip(), no_wrap=True, style="red" if doubted else "")
+
+    def _joined(self, cells: dict[str, str], fit: Fit) -> str:
+        """The cells, each as wide as its column. A name that is too long loses its middle."""
+        from rich.cells import cell_len, set_cell_size
+
+        left = LEFT | {figure.heading for figure in self.layouts[fit.layout] if figure.is_left}
+        padded = []
+        for name, width in fit.widths.items():
+            if name not in cells:
+                continue
+            cell = cells[name]
+            if cell_len(cell) > width:
+                cell = without_middle(cell, width)
+            padded.append(set_cell_size(cell, width) if name in left else f"{' ' * (width - cell_len(cell))}{cell}")
+        return (" " * fit.gap).join(padded)
 
     def _legend(self, fit: Fit) -> Iterator[str]:
         from rich.cells import cell_len
@@ -267,18 +310,6 @@ def _processes(result: CaseResult) -> int:
     return len(result.measured) or 1
 
 
-def _row(result: CaseResult, marks: Sequence[Mark], *, has_processes: bool) -> Row:
-    figures = result.measured_figures
-    axes = {name: visible(text(result.case)) for name, text in AXES.items()}
-    return Row(
-        axes=axes | ({PROCESSES: str(_processes(result))} if has_processes else {}),
-        figures=tuple({one.heading: one.cell(figures) for one in layout} for layout in LAYOUTS) if figures else (),
-        words="" if figures else _words(result),
-        is_bad=result.status in BAD,
-        marks="".join(mark.letter for mark in marks),
-    )
-
-
 def _words(result: CaseResult) -> str:
     """What became of a case that has no figures."""
     outcome = result.outcome
@@ -286,33 +317,6 @@ def _words(result: CaseResult) -> str:
         return f"FAILED: {outcome.kind} in {outcome.stage}"
     found = check_of(result)
     return "skipped" if found is None else CHECK_WORDS[found.status]
-
-
-def _line(row: Row, fit: Fit) -> Any:
-    """One case. What was not measured has words in place of figures."""
-    axes = {name: row.axes[name] for name in fit.widths if name in row.axes}
-    if not row.figures:
-        line = f"{_joined(axes, fit)}{' ' * fit.gap}{row.words}"
-        return terminal.text(line, no_wrap=True, overflow="ellipsis", style="red" if row.is_bad else "")
-    doubted = any(letter.isupper() for letter in row.marks)
-    line = _joined({**axes, **row.figures[fit.layout], MARKS: row.marks}, fit)
-    return terminal.text(line.rstrip(), no_wrap=True, style="red" if doubted else "")
-
-
-def _joined(cells: dict[str, str], fit: Fit) -> str:
-    """The cells, each as wide as its column. A name that is too long loses its middle."""
-    from rich.cells import cell_len, set_cell_size
-
-    left = LEFT | {figure.heading for figure in LAYOUTS[fit.layout] if figure.is_left}
-    padded = []
-    for name, width in fit.widths.items():
-        if name not in cells:
-            continue
-        cell = cells[name]
-        if cell_len(cell) > width:
-            cell = without_middle(cell, width)
-        padded.append(set_cell_size(cell, width) if name in left else f"{' ' * (width - cell_len(cell))}{cell}")
-    return (" " * fit.gap).join(padded)
 
 
 def without_middle(text: str, width: int) -> str:

@@ -14,12 +14,13 @@ from torchzoo.record import Checked, Failed, Measured, Record
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.case_lines import CaseLines, bound, memory
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks_of, what_failed
-from torchzoo.report.sections import breakdown, compilation, generation, growth, scaling, sweep, work
+from torchzoo.report.sections import backends, breakdown, compilation, generation, growth, scaling, sweep, work
 from torchzoo.report.sections.checks import check_of
 from torchzoo.verdict import Check, CheckStatus, ResultComparison
 
 MOST_LABELS = 4  # of cases that have a reason in common
 FIGURES = ("eager", "candidate", "speedup", "bound by", "memory")
+_TIMES = {"candidate": "time"}
 HEADINGS = ("model", "mode", "device", "backend", "precision", "batch", *FIGURES, "note")
 
 
@@ -177,7 +178,7 @@ def _energy_lines(columns: Sequence[VariantFigures], samples_per_step: int) -> l
 # --- many cases ---
 
 
-def _figures(figures: CaseFigures) -> tuple[str, str, str, str, str]:
+def _figures(figures: CaseFigures) -> tuple[str, ...]:
     """The cells under `FIGURES`."""
     return (
         units.latency(figures.eager.latency_s),
@@ -202,7 +203,16 @@ def terminal_table(results: Sequence[CaseResult]) -> Any:
         return Group()
     lines = [line for section in (generation, scaling, sweep) for line in section.lines(results)]
     table = CaseLines({f"{len(results)} case{'s' * (len(results) != 1)}": results})
-    return Group(table, *map(terminal.hanging, [*not_measured(results), *lines]))
+    below = [*not_measured(results), *backends.notes(results), *lines]
+    return Group(*_by_backend(results), table, *map(terminal.hanging, below))
+
+
+def _by_backend(results: Sequence[CaseResult]) -> list[Any]:
+    """Models x backends, where there are several."""
+    if not (rows := backends.rows(results)):
+        return []
+    headings = backends.headings(results)
+    return [terminal.CaseTable(headings[1:], rows), terminal.hanging(backends.EXPLAINED), terminal.text("")]
 
 
 def not_measured(results: Sequence[CaseResult]) -> list[str]:
@@ -225,12 +235,19 @@ def not_measured(results: Sequence[CaseResult]) -> list[str]:
 
 def write_markdown(data: ReportData, file: IO[str]) -> None:
     """Many cases, a line each, under the commands, the machine, versions and dates."""
+    by_backend = backends.rows(data.cases)
     lines = [
         *markdown.provenance(*(run.manifest for run in data.runs)),
         "- memory: peak allocated on the device, or on the CPU peak resident; of the candidate if there is one",
         "",
-        *markdown.table(HEADINGS, map(_markdown_cells, data.cases)),
     ]
+    if by_backend:
+        lines += [*markdown.table(backends.headings(data.cases), by_backend), "", backends.EXPLAINED, ""]
+    lines += [line for note in backends.notes(data.cases) for line in (markdown.escape(note), "")]
+    cells = [_markdown_cells(result, has_eager=not by_backend) for result in data.cases]
+    lines += markdown.table(
+        HEADINGS if not by_backend else [_TIMES.get(one, one) for one in HEADINGS if one != "eager"], cells
+    )
     if generating := generation.rows(data.cases):
         lines += ["", "## Generation", "", *markdown.table(generation.HEADINGS, generating)]
     if scaled := scaling.rows(data.cases):
@@ -238,8 +255,8 @@ def write_markdown(data: ReportData, file: IO[str]) -> None:
     file.write("\n".join(lines) + "\n")
 
 
-def _markdown_cells(result: CaseResult) -> tuple[str, ...]:
-    """The cells under `HEADINGS`: one case with all its repeats."""
+def _markdown_cells(result: CaseResult, *, has_eager: bool) -> tuple[str, ...]:
+    """The cells under `HEADINGS`: one case with all its repeats. Without eager's column, the time is the case's own."""
     case = result.case
     axes = msgspec.structs.replace(case, precision=Precision.DEFAULT).axes_label()  # precision has a column of its own
     head = (
@@ -252,6 +269,9 @@ def _markdown_cells(result: CaseResult) -> tuple[str, ...]:
     )
     figures = result.measured_figures
     if figures is None:
-        return (*head, *[""] * len(FIGURES), "; ".join(what_failed(result)))
+        return (*head, *[""] * (len(FIGURES) - (not has_eager)), "; ".join(what_failed(result)))
     notes = [f"{figures.processes} processes"] if figures.processes > 1 else []
-    return (*head, *_figures(figures), "; ".join([*notes, *what_failed(result), *remarks_of(result.measured)]))
+    shown = _figures(figures)
+    if not has_eager:
+        shown = (units.latency(figures.shown.latency_s), *shown[2:])
+    return (*head, *shown, "; ".join([*notes, *what_failed(result), *remarks_of(result.measured)]))

@@ -32,7 +32,8 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True):
     Each of `batch_sizes` is a number, `smoke`, `default` (the batch in metadata.yaml), `serving` (that of a busy server
     for modes that generate, the default for others), `auto` (the default, doubled until throughput stops rising), or
     None (in evaluation the batch tuned for this class of device if there is one, else the default). Eager compiles
-    nothing, so it has one case for all of `compile_scopes`. `repeats` is how many processes measure each case.
+    nothing, so it has one case for all of `compile_scopes`, and none where another backend of the same case can run:
+    that has eager beside it. `repeats` is how many processes measure each case.
     """
 
     modes: tuple[Mode, ...]
@@ -46,6 +47,12 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True):
     parallels: tuple[Parallel, ...] = ()  # of the cases with several ranks
     seed: int = 0
     repeats: int = 1
+    eager_alone: bool = False  # whether eager is measured alone, too, where another backend has it beside it
+
+    @property
+    def folds_eager(self) -> bool:
+        """Whether eager was asked for and is measured beside other backends only, where these can run."""
+        return EAGER in self.backends and len(self.backends) > 1 and not self.eager_alone
 
     def gangs(self) -> tuple[tuple[int, Parallel], ...]:
         """How many ranks there are, and what they share: each combination once."""
@@ -124,6 +131,9 @@ def make_plan(
                 found = (auto or {}).get(case.tuning_case(), case.batch_size)
                 case = msgspec.structs.replace(case, batch_size=found)
             planned[case] = plan_case(case, model, missing)  # equal batch sizes, or eager in two scopes: one case
+    if axes.folds_eager:
+        for one in [one for one in planned.values() if one.case.backend != EAGER and one.resolved is None]:
+            planned.pop(one.case.in_eager(), None)
     return tuple(planned.values())
 
 

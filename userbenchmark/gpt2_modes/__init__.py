@@ -76,6 +76,7 @@ def plan(choice: Choice) -> RunRequest:
             devices=(),
             backends=(EAGER, *(Backend("inductor", option) for option in MODES)),
             precisions=(Precision.AMP,),
+            eager_alone=True,
         ),
         settings=Settings(passes=(Pass.MEMORY_ALONE,), cache=CacheMode.WARM),
         jobs=1,

@@ -80,6 +80,7 @@ def plan(choice: Choice) -> RunRequest:
             devices=(),
             backends=BACKENDS,
             precisions=(Precision.AMP_BF16,),
+            eager_alone=True,
         ),
         settings=Settings(time_limit_s=60.0, min_samples=20),
         jobs=1,

@@ -68,6 +68,7 @@ def plan(choice: Choice) -> RunRequest:
             modes=(Mode.TRAIN,),
             devices=(),
             backends=BACKENDS,
+            eager_alone=True,
         ),
         # A mean with waits of every fifth step needs many steps. The limit has room for them at 0.18 s each.
         settings=Settings(time_limit_s=60.0, min_samples=160),

@@ -70,8 +70,11 @@ def filters(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return found
 
 
-def case_columns(rows: Sequence[Row]) -> list[Column]:
-    """The columns beside the model's name. An axis has no column if all cases are the same in it."""
+def case_columns(rows: Sequence[Row], *, has_eager: bool = True) -> list[Column]:
+    """The columns beside the model's name. An axis has no column if all cases are the same in it.
+
+    Without `has_eager`, another table has eager's figures, and the time is that of each case's own backend.
+    """
     on_device = any(row["device_peak_allocated_bytes"] is not None for row in rows)
     memory = "device_peak_allocated_bytes" if on_device else "host_peak_rss_bytes"
     memory_title = "Peak allocated on the device" if on_device else "Peak resident on the host"
@@ -84,17 +87,10 @@ def case_columns(rows: Sequence[Row]) -> list[Column]:
         ),
         (Heading("Outcome"), lambda _, result: Cell(result.status, badge=result.status)),
         (Heading("Batch", is_number=True), _number("batch_size", lambda value: f"{value:,}")),
-        (
-            Heading("Eager", is_number=True, title="Latency of an eager step"),
-            lambda row, result: Cell(_eager_latency(result), row["eager_latency_s"], is_number=True),
-        ),
+        *(_EAGERS_AND_CANDIDATES[: 1 + has_candidates] if has_eager else [_OWN_TIME]),
     ]
     if has_candidates:
         columns += [
-            (
-                Heading("Candidate", is_number=True, title="Latency of a step of the backend"),
-                lambda row, result: Cell(_candidate_latency(result), row["latency_s"], is_number=True),
-            ),
             (
                 Heading("Speedup", is_number=True, title="Eager time over candidate time, paired"),
                 lambda row, result: Cell(speedup_text(result), row["speedup"], is_number=True),
@@ -139,6 +135,22 @@ def _eager_latency(result: CaseResult) -> str:
 def _candidate_latency(result: CaseResult) -> str:
     figures = result.figures
     return "" if figures is None or figures.candidate is None else units.latency(figures.candidate.latency_s)
+
+
+_EAGERS_AND_CANDIDATES: list[Column] = [
+    (
+        Heading("Eager", is_number=True, title="Latency of an eager step"),
+        lambda row, result: Cell(_eager_latency(result), row["eager_latency_s"], is_number=True),
+    ),
+    (
+        Heading("Candidate", is_number=True, title="Latency of a step of the backend"),
+        lambda row, result: Cell(_candidate_latency(result), row["latency_s"], is_number=True),
+    ),
+]
+_OWN_TIME: Column = (
+    Heading("Time", is_number=True, title="Latency of a step of the backend, or of eager"),
+    lambda row, result: Cell(_candidate_latency(result) or _eager_latency(result), row["latency_s"], is_number=True),
+)
 
 
 def _notes(result: CaseResult) -> list[str]:

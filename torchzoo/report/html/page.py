@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from torchzoo.analysis.beside_eager import has_several_backends
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.frame import values
 from torchzoo.analysis.overview import Overview, overview
@@ -23,7 +24,7 @@ from torchzoo.report.html.charts import chart_data, figures
 from torchzoo.report.html.offline import inert_json, policy, read_asset, template
 from torchzoo.report.markdown import machines, provenance_line, software
 from torchzoo.report.overview import TOTAL_HEADINGS, TOTALS_NOTE, notes, percent, speed_word, total_cells
-from torchzoo.report.sections import checks, generation, graph_breaks, scaling
+from torchzoo.report.sections import backends, checks, generation, graph_breaks, scaling
 from torchzoo.report.summary import where_time_went
 from torchzoo.report.tables import used_columns
 from torchzoo.stats import Estimate
@@ -51,7 +52,7 @@ def page(data: ReportData) -> str:
         "plot": read_asset("vendor", "plot.umd.min.js"),
         "page": read_asset("page.js"),
     }
-    columns = case_columns(rows)
+    columns = case_columns(rows, has_eager=not has_several_backends(results))
     return template("page.html.j2").render(
         title=_title(data),
         subtitle=provenance_line([run.manifest for run in data.runs], data.device_names),
@@ -60,7 +61,7 @@ def page(data: ReportData) -> str:
         scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704
         data=Markup(inert_json(chart_data(data, rows, found, ids))),  # noqa: S704  nothing in it can end the element
         cards=_cards(data, found),
-        notes=notes(data),
+        notes=[*notes(data), *backends.notes(results)],
         totals=[_totals_table(section.title, section.totals) for section in found.sections],
         totals_note=TOTALS_NOTE,
         outliers=[
@@ -75,12 +76,7 @@ def page(data: ReportData) -> str:
             for one in found.outliers
         ],
         outlier_rule=OUTLIER_RULE,
-        special=[
-            {"title": title, "headings": headings, "rows": rows_used, "note": note}
-            for title, section, note in _SPECIAL
-            for headings, rows_used in [used_columns(section.HEADINGS, section.rows(results))]
-            if rows_used
-        ],
+        special=_special(results),
         filters=filters(rows),
         figures=figures(rows, found),
         columns=[Heading("Model"), *(heading for heading, _ in columns)],
@@ -93,6 +89,17 @@ def page(data: ReportData) -> str:
         environment=msgspec.json.format(to_json([about_run(run.manifest) for run in data.runs]), indent=1).decode(),
         licences=f"{read_asset('vendor', 'LICENSE-plot')}\n{read_asset('vendor', 'LICENSE-d3')}",
     )
+
+
+def _special(results: Sequence[CaseResult]) -> list[dict[str, Any]]:
+    tables = [("Models and backends", backends.headings(results), backends.rows(results), backends.EXPLAINED)]
+    tables += [(title, section.HEADINGS, section.rows(results), note) for title, section, note in _SPECIAL]
+    return [
+        {"title": title, "headings": headings, "rows": rows, "note": note}
+        for title, all_headings, all_rows, note in tables
+        for headings, rows in [used_columns(all_headings, all_rows)]
+        if rows
+    ]
 
 
 # --- words ---
