@@ -43,10 +43,10 @@ def test_the_bits_are_those_of_nvml() -> None:
 
 
 def test_a_device_that_throttled_or_was_shared_is_remarked() -> None:
-    before, after = DeviceState(throttle_reasons=0, foreign_processes=2), DeviceState(throttle_reasons=0x5)
+    before, after = DeviceState(throttle_reasons=0, foreign_processes=2), DeviceState(throttle_reasons=0x21)
     said = remarks(measured(device_state_before=before, device_state_after=after))
     assert said == [
-        "the device throttled (software power cap) when it was measured",
+        "the device throttled (software thermal slowdown) when it was measured",
         "2 other processes had the device open when it was measured",
     ]
     quiet = DeviceState(throttle_reasons=0x3, foreign_processes=0)
@@ -77,9 +77,13 @@ def test_throttling_between_the_readings_is_known_from_nvmls_counters() -> None:
         return remarks(measured(blocks=blocks, device_state_before=before, device_state_after=after))
 
     assert said(0.0, 0.019) == []
-    assert said(0.5, 0.0) == ["the device throttled (software power cap, 25% of the time) when it was measured"]
+    assert said(0.5, 0.0) == [
+        "the device was at its power limit for 25% of the time: "
+        "such a step's time depends on the values it computes with"
+    ]
     assert said(0.0, 9.0, mask=0x4) == [
-        "the device throttled (software power cap; hardware thermal slowdown, 100% of the time) when it was measured"
+        "the device was at its power limit: such a step's time depends on the values it computes with",
+        "the device throttled (hardware thermal slowdown, 100% of the time) when it was measured",
     ]
 
 

@@ -6,11 +6,14 @@ from collections.abc import Iterable
 
 from torchzoo.record import DeviceState, Measured
 
+#: The reason that holds where the device draws all the power that it may. It depends on the values in a step.
+POWER_CAP = "software power cap"
+
 #: nvmlClocksEventReasons: bit, name, and whether the device throttles: it runs slower than it was set to.
 _REASONS = (
     (0x001, "idle", False),
     (0x002, "applications clocks", False),
-    (0x004, "software power cap", True),
+    (0x004, POWER_CAP, True),
     (0x008, "hardware slowdown", True),
     (0x010, "sync boost", False),
     (0x020, "software thermal slowdown", True),

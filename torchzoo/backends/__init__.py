@@ -163,6 +163,15 @@ BACKENDS: dict[str, BackendInfo] = {
         models=("hf_Reformer",),
         why_limited="of the models, only hf_Reformer had the square root of a number computed on the device",
     ),
+    "values": BackendInfo(
+        module="step_change",
+        changes_step=True,
+        options=("trained", "pruned", "zeros"),
+        modes=(Mode.EVAL, Mode.PREFILL),
+        takes_ranks=False,
+        takes_quantized=False,
+        why_limited="weights are exchanged around steps of inference on one device",
+    ),
     "offload": BackendInfo(
         module="step_change",
         changes_step=True,

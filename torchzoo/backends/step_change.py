@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchzoo.backends import NotRunnable
+from torchzoo.backends.other_values import other_values
 from torchzoo.backends.twins import Step, TwinStep, optimizers_of, twin_of
 from torchzoo.case import Backend
 from torchzoo.model import Model
@@ -178,6 +179,7 @@ _CHANGES: dict[str, Callable[[Model, Step, str | None], Step]] = {
     "zero_grad": _zero_grad,
     "rsqrt": _rsqrt,
     "offload": _offload,
+    "values": other_values,
 }
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torchzoo.analysis.cases import CaseResult, unsteady_words
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.noise import more_time
-from torchzoo.analysis.throttling import foreign_processes, throttled
+from torchzoo.analysis.throttling import POWER_CAP, foreign_processes, throttled
 from torchzoo.record import Checked, Failed, HostWatch, Measured, Record, Skipped, StopReason, VariantResult
 from torchzoo.report import units
 from torchzoo.report.sections import growth
@@ -43,6 +43,7 @@ class Mark(enum.Enum):
     TIME_LIMIT = ("l", "stopped at the time limit, before the interval came down to 1%")
     FEW_SAMPLES = ("f", "too few samples or processes for an interval at 95%")
     THROTTLED = ("t", "the device throttled")
+    POWER = ("w", "the device was at its power limit: such a step's time depends on the values it computes with")
     BUSY = ("d", "other processes used the device, or had it open")
     REDONE = ("h", "the host was slow at times; what it disturbed was timed again")
     SLOW_THROUGHPUT = ("o", "the host stayed slow while the throughput was timed; latency and speedup are timed apart")
@@ -209,9 +210,15 @@ def _of_work(measured: Measured) -> list[Remark]:
 
 
 def _of_device(measured: Measured) -> list[Remark]:
-    """A device that throttled, or that other processes had open."""
+    """A device that was at its power limit, that throttled, or that other processes had open."""
     found = []
-    if reasons := throttled(measured):
+    reasons = throttled(measured)
+    if POWER_CAP in reasons:
+        share = reasons.pop(POWER_CAP)
+        how_long = "" if share is None else f" for {share:.0%} of the time"
+        text = f"the device was at its power limit{how_long}: such a step's time depends on the values it computes with"
+        found.append(Remark(Mark.POWER, text))
+    if reasons:
         texts = [reason if share is None else f"{reason}, {share:.0%} of the time" for reason, share in reasons.items()]
         found.append(Remark(Mark.THROTTLED, f"the device throttled ({'; '.join(texts)}) when it was measured"))
     if foreign := foreign_processes(measured):
