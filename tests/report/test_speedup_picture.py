@@ -17,6 +17,7 @@ from torchzoo.case import Backend, Domain, Mode
 from torchzoo.record import Record
 
 MADE_FROM = "docs/results/2026-11-21-h200-zoo-inductor"
+DOCUMENT = "docs/results/2026-11-21-h200-zoo.md"
 
 
 def drawn(tmp_path: Path, *runs: Path) -> ET.Element:
@@ -113,3 +114,16 @@ def test_the_readmes_picture_is_made_from_its_run(tmp_path: Path) -> None:
     made = (tmp_path / "picture.svg").read_text(encoding="utf-8")
     again = f"run `torchzoo report {MADE_FROM} --format svg -o docs/pictures/speedups.svg`"
     assert (ROOT / "docs/pictures/speedups.svg").read_text(encoding="utf-8") == made, again
+
+
+def test_the_document_beside_the_readmes_picture_is_made_from_the_same_records(tmp_path: Path) -> None:
+    """So that both have the same means: those of the document were once of an older formula."""
+    runs = (MADE_FROM.replace("inductor", "eager"), MADE_FROM)
+    assert cli.main(["report", *(str(ROOT / run) for run in runs), "-o", str(tmp_path / "zoo.md")]) == 0
+    made = (tmp_path / "zoo.md").read_text(encoding="utf-8")
+    _, _, kept = (ROOT / DOCUMENT).read_text(encoding="utf-8").partition("- command: ")
+    again = f"put what `torchzoo report {' '.join(runs)} --format md` prints into {DOCUMENT}, from its first command on"
+    assert kept == made.partition("- command: ")[2], again
+    picture = (ROOT / "docs/pictures/speedups.svg").read_text(encoding="utf-8")
+    mean = next(line for line in made.splitlines() if line.startswith("| mode train |")).split(" | ")[3]
+    assert f">{mean} (" in picture
