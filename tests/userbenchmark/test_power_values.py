@@ -149,5 +149,6 @@ def test_the_report_has_a_ratio_for_each_kind_of_values_and_means_of_those_at_th
 def test_the_plan_takes_ten_models_or_those_of_the_user(tmp_path: Path) -> None:
     made = module("power_values").plan(Choice(folder=tmp_path))
     assert len(made.patterns) == 10
+    assert made.settings.time_limit_s >= 6 * 4 * made.settings.block_s  # six rounds, for 95%
     assert all(find_models().spec(name).batch_size[Mode.EVAL] for name in made.patterns)
     assert module("power_values").plan(Choice(folder=tmp_path, patterns=("hf_Bert",))).patterns == ("hf_Bert",)
