@@ -60,6 +60,7 @@ WITH_TORCH_MODULES = frozenset(
             "call",
             "dynamo",
             "export",
+            "other_values",
             "onnxrt",
             "openvino",
             "step_change",

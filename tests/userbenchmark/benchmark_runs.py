@@ -16,8 +16,8 @@ from torchzoo.trials import Trials
 from torchzoo.userbenchmark import document
 
 #: All userbenchmarks; those among them that measure cases as `torchzoo run` does.
-NAMES = ("dynamic_shapes", "optim", "warm_start")
-OF_RUNS = ("optim",)
+NAMES = ("dynamic_shapes", "optim", "power_values", "warm_start")
+OF_RUNS = ("optim", "power_values")
 STUDIES = (
     "gpt2_modes",
     "nanogpt",

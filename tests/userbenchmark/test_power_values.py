@@ -136,9 +136,10 @@ def test_the_report_has_a_ratio_for_each_kind_of_values_and_means_of_those_at_th
     records = [of(name, "zeros", at_limit(0.9, 3.2)) for name in "abcd"]
     records += [of("a", "trained", at_limit(1.02, 640.0)), of("e", "zeros", at_limit(0.5, 0.0))]
     records += [of("f", "zeros", at_limit(1.0, None))]
+    records.append(of("b", "pruned", at_limit(0.95, 3.2)))
     rows = {row[0].split()[0]: row for row in table(report("power_values", run_of(records)), "case")}
     assert rows["a"][2:] == ["1.020x [1.020, 1.020]", "", "0.900x [0.900, 0.900]", "100%"]
-    assert rows["b"][2:4] == ["", ""]
+    assert rows["b"][2:4] == ["", "0.950x [0.950, 0.950]"]
     assert (rows["e"][5], rows["f"][5]) == ("0%", "not known")
     mean = rows["geometric"]
     assert mean[0] == "geometric mean of 4 at the limit"

@@ -35,7 +35,7 @@ def test_all_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "words"),
     [
         (["optm", "-o", "/tmp/x"], "did you mean optim?"),
-        (["nothing_like_it"], "known: dynamic_shapes, optim, warm_start"),
+        (["nothing_like_it"], "known: dynamic_shapes, optim, power_values, warm_start"),
         (["paper_breakdown"], "paper_breakdown is no userbenchmark: `torchzoo study paper_breakdown`"),
         (["optim"], "-o DIR"),
         (["optim", "--from", "/no/such"], "no run in /no/such"),

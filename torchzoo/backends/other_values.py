@@ -3,10 +3,10 @@
 Eager's weights are as the model draws them before training. What differs is the power that a step draws, and so its
 time where the device is at its power limit. Nothing is loaded: `trained` weights have the spectra that are published
 for trained networks. The eigenvalues of W^T W of a layer follow a power law with an exponent alpha, mostly from 2 to 4
-(Martin & Mahoney, 2021, JMLR 22(165); Martin, Peng & Mahoney, 2021, Nature Communications 12:4122). `pruned` are these
-with the smallest 90% of each matrix set to zero, as magnitude pruning leaves them (Gale, Elsen & Hooker, 2019,
-arXiv:1902.09574, whose Transformer and ResNet-50 keep their quality at about that sparsity). Activations follow from
-the weights and the model's own inputs. Their sparsity is not imposed.
+(Martin & Mahoney, 2021, JMLR 22(165), arXiv:1810.01075; Martin, Peng & Mahoney, 2021, Nature Communications 12:4122).
+`pruned` are these with the smallest 90% of each matrix set to zero, as magnitude pruning of a Transformer or ResNet-50
+may leave them (Gale, Elsen & Hooker, 2019, arXiv:1902.09574). Activations follow from the weights and the model's own
+inputs. Their sparsity is not imposed.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Mark(enum.Enum):
     TIME_LIMIT = ("l", "stopped at the time limit, before the interval came down to 1%")
     FEW_SAMPLES = ("f", "too few samples or processes for an interval at 95%")
     THROTTLED = ("t", "the device throttled")
-    POWER = ("w", "the device was at its power limit: such a step's time depends on the values it computes with")
+    POWER = ("w", "at the device's power limit: such a step's time depends on its values")
     BUSY = ("d", "other processes used the device, or had it open")
     REDONE = ("h", "the host was slow at times; what it disturbed was timed again")
     SLOW_THROUGHPUT = ("o", "the host stayed slow while the throughput was timed; latency and speedup are timed apart")

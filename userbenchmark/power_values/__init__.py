@@ -1,10 +1,10 @@
 """How the values of weights change the time of steps that draw all the power that a device may.
 
 Ten models whose inference in bfloat16 is mostly products of large matrices, at batch 64. Beside each model's own step,
-with its random weights, the same step runs with weights whose spectra are those of trained networks, and with these
-pruned to 90% zeros (`torchzoo/backends/other_values.py` has how they are drawn, and the sources). Both take turns in
-one process. A ratio below 1 says that the step is faster with the other values than with the random ones. As a control,
-`--backend values:zeros` has zeros.
+with its random weights, the same step runs with weights whose spectra are those of trained networks (Martin & Mahoney,
+2021, arXiv:1810.01075), and with these pruned to 90% zeros (Gale, Elsen & Hooker, 2019, arXiv:1902.09574).
+`torchzoo/backends/other_values.py` has how they are drawn. Both take turns in one process. A ratio below 1 says that
+the step is faster with the other values than with the random ones. As a control, `--backend values:zeros` has zeros.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ READING = """## How to read it, and where it can mislead
 *At the limit* is the share of the timed steps in which the device was at its power limit, by NVML's counter, over both
 sides together. Where it is 0% or not known, values should change nothing. The means are over the models that were at
 the limit with any of the values. Each side computes for a quarter of a second at a time: the clocks of a device follow
-its power with a delay, which brings ratios of shorter turns closer to 1. *Trained* weights have the norm of the model's own, matrix by matrix, and a power law
-in place of its spectrum. They are not the weights of a trained network: what such a network does to its activations,
-and how sparse these are, is not reproduced. The inputs are the model's own, which are random.
+its power with a delay, which brings ratios of shorter turns closer to 1. *Trained* weights have the norm of the model's
+own, matrix by matrix, and a power law in place of its spectrum. They are not the weights of a trained network: what
+such a network does to its activations, and how sparse these are, is not reproduced. The inputs are the model's own,
+which are random.
 """
 
 
