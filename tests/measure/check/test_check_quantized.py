@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from classifier import check, drops_a_relu, is_right, with_scaled_gradient
+from classifier import check, drops_a_relu, is_right
 from torch import Tensor, nn
 
 from examples import CASE, SPEC
@@ -134,29 +134,6 @@ def test_a_model_that_is_quantized_itself_has_a_reference(mode: Mode, name: str)
 def test_a_backend_that_is_wrong_for_a_quantized_model_is_found(mode: Mode, backend: Any) -> None:
     found = check(InEightBits, mode, backend(halves_its_results), spec_of("resnet50_quantized_qat"))
     assert found.status is CheckStatus.INCORRECT
-
-
-def has_wrong_gradients(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
-    return lambda *args: tuple(with_scaled_gradient(one, 0.5) if one.requires_grad else one for one in graph(*args))
-
-
-class Deeper(InEightBits):
-    """So deep that rounding alone changes all gradients."""
-
-    def build_float_network(self) -> nn.Module:
-        layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, padding=1)]
-        for _ in range(16):
-            layers += [nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(1024, 10))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("is_fine", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_gradients_that_rounding_to_steps_hides_are_judged_without_it(backend: Any, *, is_fine: bool) -> None:
-    name = "eager" if is_fine else backend(has_wrong_gradients)
-    found = check(Deeper, Mode.TRAIN, name, spec_of("resnet50_quantized_qat"))
-    assert found.status is (CheckStatus.CORRECT if is_fine else CheckStatus.INCORRECT), found.reason
-    assert found.reason.startswith("judged with fake quantization switched off, since with it ")
 
 
 @pytest.mark.gpu

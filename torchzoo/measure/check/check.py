@@ -1,8 +1,8 @@
 """The check of a case: whether its backend and precision compute what eager computes.
 
 What the runs of the case leave open, or can't tell from rounding, is judged otherwise, by the same program: with a
-smaller scale of the loss, with weights that amplify rounding less, at fp32, or without fake quantization. What that
-finds replaces what was found before only if it is a verdict: correct or incorrect.
+smaller scale of the loss, with weights that amplify rounding less, or at fp32. What that finds replaces what was found
+before only if it is a verdict: correct or incorrect.
 """
 
 from __future__ import annotations
@@ -17,15 +17,11 @@ from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
 from torchzoo.measure.check.milder import RAISED_BY
 from torchzoo.measure.check.results import CanNotCompare
 from torchzoo.measure.check.runs import Runs, flags_kept
-from torchzoo.measure.check.tolerances import MOST_TIMES
 from torchzoo.measure.check.verdicts import is_open, judge_runs, said_before
 from torchzoo.measure.lending import Lending
 from torchzoo.model import Model
 from torchzoo.verdict import Check, CheckStatus
 from torchzoo.zoo.spec import ModelSpec
-
-#: How many other seeds decide where a few gradients are off by at most MOST_TIMES what is allowed.
-OTHER_SEEDS = 2
 
 _VERDICTS = (CheckStatus.CORRECT, CheckStatus.INCORRECT)
 
@@ -58,7 +54,7 @@ def check_case(
                 was_timed=was_timed,
                 lending=lending or Lending(),
             )
-            found = _judge_by_seeds(runs)
+            found = judge_runs(runs)
             if _may_overflow_by_scaling(runs, found):
                 return _check_with_smaller_scale(runs, found)
             return _check_what_is_hidden(runs, found)
@@ -72,54 +68,16 @@ def _check_what_is_hidden(runs: Runs, found: Check) -> Check:
     """Check the same program otherwise, where what was found leaves something open."""
     if _is_hidden_by_its_weights(runs, found):
         found = _check_with_milder_weights(runs, found)
-    if _is_hidden_by_tf32(runs, found):
-        return _check_at_fp32(runs, found)
-    return _check_without_rounding(runs, found) if _is_hidden_by_fake_quantization(runs, found) else found
+    return _check_at_fp32(runs, found) if _is_hidden_by_tf32(runs, found) else found
 
 
 def _judged_again(runs: Runs) -> Check | None:
     """What these runs show of a program that was judged before. None if it is no verdict, or can't be compared."""
     try:
-        found = _judge_by_seeds(runs)
+        found = judge_runs(runs)
     except CanNotCompare:  # the host's memory is short now; what was found before holds
         return None
     return found if found.status in _VERDICTS else None
-
-
-def _judge_by_seeds(runs: Runs) -> Check:
-    """Judge the runs. What is off by little counts as wrong only if it is off with another seed, too.
-
-    Rounding decides on which side of zero an input of a ReLU lies, and a single one can be a percent of a gradient. A
-    program that is wrong is so with other weights and data.
-    """
-    found = judge_runs(runs)
-    if not _is_off_by_little(found):
-        return found
-    seeds = range(runs.case.seed + 1, runs.case.seed + 1 + OTHER_SEEDS)
-    try:
-        others = [judge_runs(dataclasses.replace(runs, case=msgspec.structs.replace(runs.case, seed=s))) for s in seeds]
-    except CanNotCompare:
-        return found
-    if any(other.status is not CheckStatus.CORRECT or any(map(is_open, other.comparisons)) for other in others):
-        return found
-    words = f"judged with the seeds {' and '.join(map(str, seeds))}, since with {runs.case.seed} {found.reason}"
-    return said_before(words, others[-1])
-
-
-def _is_off_by_little(found: Check) -> bool:
-    """Whether only a few gradients, or what they add to parameters, are off, and by a few times what is allowed."""
-    wrong = [one for one in found.comparisons if one.is_close is False]
-    return (
-        found.status is CheckStatus.INCORRECT
-        and bool(wrong)
-        and all(
-            one.what in (ResultKind.GRADIENTS, ResultKind.PARAMETERS, ResultKind.OPTIMIZER)
-            and one.tensors_wrong <= max(1, one.tensors // 10)
-            and one.error is not None
-            and one.error <= MOST_TIMES * (one.allowed or 0.0)
-            for one in wrong
-        )
-    )
 
 
 def _may_overflow_by_scaling(runs: Runs, found: Check) -> bool:
@@ -138,7 +96,7 @@ def _check_with_smaller_scale(runs: Runs, found: Check) -> Check:
     """
     smaller = dataclasses.replace(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)
     try:
-        again = _check_what_is_hidden(smaller, _judge_by_seeds(smaller))
+        again = _check_what_is_hidden(smaller, judge_runs(smaller))
     except CanNotCompare:
         return found
     words = f"judged with a loss scale of {smaller.loss_scale:g}, since with {runs.loss_scale:g} {found.reason}"
@@ -154,7 +112,7 @@ def _is_hidden_by_its_weights(runs: Runs, found: Check) -> bool:
     """Whether there is nothing to judge many results by, in a training step that may amplify rounding."""
     has_no_verdict = found.status not in _VERDICTS
     loss_is_close = any(one.what is ResultKind.LOSS and one.is_close is True for one in found.comparisons)
-    may_amplify = runs.case.mode is Mode.TRAIN and runs.has_raisable_biases and not runs.has_fake_quantization
+    may_amplify = runs.case.mode is Mode.TRAIN and runs.has_raisable_biases
     return (has_no_verdict or _is_partly_open(found)) and loss_is_close and may_amplify and runs.case.backend != EAGER
 
 
@@ -208,28 +166,3 @@ def _check_at_fp32(runs: Runs, found: Check) -> Check:
         return found
     finer = said_before(f"judged at fp32, since at TF32 {found.reason}", finer)
     return msgspec.structs.replace(finer, judged_at=Precision.FP32)
-
-
-def _is_hidden_by_fake_quantization(runs: Runs, found: Check) -> bool:
-    """Whether there are results, but too few gradients that can be judged, in a model that rounds to steps."""
-    if not runs.has_fake_quantization or found.status is CheckStatus.CORRECT:
-        return False
-    by_kind = {one.what: one for one in found.comparisons}
-    gradients, loss = by_kind.get(ResultKind.GRADIENTS), by_kind.get(ResultKind.LOSS)
-    if found.status is CheckStatus.INCORRECT:  # a single gradient may be off where most can't be judged
-        few_are_judged = gradients is not None and 2 * gradients.tensors_not_judged > gradients.tensors
-        return few_are_judged and loss is not None and loss.is_close is True
-    return bool(found.comparisons)
-
-
-def _check_without_rounding(runs: Runs, found: Check) -> Check:
-    """Check the same program with its fake quantization switched off, where its rounding leaves nothing to judge by.
-
-    In a randomly initialised network of many layers, a change of the weights by one rounding changes all gradients:
-    each fake quantization turns it into whole steps. The switch is a tensor that the operator reads. So it is the same
-    program, and compiled code is the same. The loss with fake quantization was compared before.
-    """
-    smooth = _judged_again(dataclasses.replace(runs, fake_quantizes=False))
-    if smooth is None:
-        return found
-    return said_before(f"judged with fake quantization switched off, since with it {found.reason}", smooth)

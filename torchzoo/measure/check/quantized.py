@@ -53,8 +53,7 @@ def fake_quantizations(model: Model) -> list[FakeQuantizeBase]:
 def derived_buffers(network: nn.Module) -> set[str]:
     """The buffers that fake quantization computes from ranges, which are buffers, too: only the ranges are compared.
 
-    Zero points are whole numbers, and rounding can make two of ranges that are equal but for fp32's rounding. Scales
-    are not computed while fake quantization is switched off.
+    Zero points are whole numbers, and rounding can make two of ranges that are equal but for fp32's rounding.
     """
     modules = [path for path, module in network.named_modules() if isinstance(module, FakeQuantizeBase)]
     return {f"{path}.{name}" for path in modules for name in ("scale", "zero_point")}

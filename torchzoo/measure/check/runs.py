@@ -36,7 +36,7 @@ from torchzoo.measure.check.attention import attention_in_pieces
 from torchzoo.measure.check.milder import raisable_biases, raise_biases
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.on_host import activations_on_host
-from torchzoo.measure.check.quantized import fake_quantizations, keep_fake_quantization_single, quantize_reference
+from torchzoo.measure.check.quantized import keep_fake_quantization_single, quantize_reference
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
     ReplayRandomDraws,
@@ -85,8 +85,6 @@ class Runs:
     model_class: type[Model]
     device: torch.device
     lending: Lending  # of memory, while the case's backend compiles
-    fake_quantizes: bool = True  # where the model does; otherwise it is switched off
-    has_fake_quantization: bool = False  # known after the first run
     raises_biases: bool = False  # of normalizations, so that the network amplifies rounding less
     has_raisable_biases: bool = False  # known after the first run
     amplifies_rounding: bool = False  # so much that many gradients are useless; known after results were judged
@@ -241,16 +239,12 @@ class Runs:
         return results
 
     def _change_for_check(self, model: Model) -> None:
-        """Take out what can't be checked: dropout, rounding to steps, biases that make the network amplify rounding."""
+        """Take out what can't be checked: dropout, and biases that make the network amplify rounding."""
         if not self.drops_out:
             without_dropout(model)
         self.has_raisable_biases = any(True for _ in raisable_biases(model))
         if self.raises_biases:
             raise_biases(model)
-        found = fake_quantizations(model)
-        self.has_fake_quantization |= bool(found)
-        for one in found if not self.fake_quantizes else ():
-            one.disable_fake_quant()
 
     def _run(self, precision: Precision, **options: Any) -> Results:
         """Run, then free the memory of the model, which nobody holds any more."""
