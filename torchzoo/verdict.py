@@ -6,12 +6,13 @@ import enum
 
 import msgspec
 
-from torchzoo.bounds import Count
+from torchzoo.bounds import Count, PositiveCount
 from torchzoo.case import Precision, ResultKind
 
 
 class CheckStatus(enum.StrEnum):
     CORRECT = "correct"
+    PARTLY_CORRECT = "partly_correct"  # what can be judged is, and much of a kind of result can't be
     INCORRECT = "incorrect"
     NONDETERMINISTIC = "nondeterministic"  # two runs of eager do not agree with each other
     REFERENCE_FAILED = "reference_failed"  # there is nothing to judge by
@@ -35,6 +36,7 @@ class ResultComparison(msgspec.Struct, frozen=True, kw_only=True):
     allowed: float | None = None  # how large the error may be: the tolerance, or a multiple of eager's own error
     tensors: Count = 1
     tensors_not_judged: Count = 0
+    step: PositiveCount = 1  # of those in a row that are compared: the first, unless a later one alone is wrong
     tensors_wrong: Count = 0  # of those that were judged; not counted in records of before 2026-11-26
 
 
@@ -44,4 +46,6 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     status: CheckStatus
     reason: str = ""  # one line
     comparisons: tuple[ResultComparison, ...] = ()  # of eager's second run with its first, if `nondeterministic`
+    steps: PositiveCount = 1  # so many in a row, from the same start, were compared and could be judged
+    compiled_anew: str = ""  # why what is checked is not the code that was timed; empty: it is, or nothing is compiled
     judged_at: Precision | None = None  # if not the case's own precision, since there was nothing to judge by at that

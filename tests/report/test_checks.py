@@ -12,6 +12,7 @@ from torchzoo.verdict import Check, CheckStatus
 
 UNDECIDED = Check(status=CheckStatus.NONDETERMINISTIC, reason="eager differs by 3%")
 LOST = Check(status=CheckStatus.NOT_REACHED, reason="crashed in check: it was killed")
+PARTLY = Check(status=CheckStatus.PARTLY_CORRECT, reason="nothing to judge by: gradients: for 22 of 113 tensors")
 NOTHING = Check(status=CheckStatus.REFERENCE_FAILED, reason="fp64 does not fit")
 
 
@@ -23,6 +24,7 @@ def test_the_worst_process_decides_and_what_failed_or_was_not_checked_is_not_cor
         record(incorrect(2.0), backend=INDUCTOR, model="once_wrong", repeat=1),
         record(against_eager(2.0, check=UNDECIDED), backend=INDUCTOR, model="dice"),
         record(against_eager(2.0, check=NOTHING), backend=INDUCTOR, model="huge"),
+        record(against_eager(2.0, check=PARTLY), backend=INDUCTOR, model="rough"),
         record(fine, backend=INDUCTOR, model="half"),
         record(against_eager(2.0, check=None), backend=INDUCTOR, model="half", repeat=1),
         record(incorrect(2.0), backend=INDUCTOR, model="half_wrong"),
@@ -36,6 +38,7 @@ def test_the_worst_process_decides_and_what_failed_or_was_not_checked_is_not_cor
     assert of_inductor == {
         "results checked": "inductor on cpu, eval",
         "correct": "1",
+        "partly correct": "1",
         "not reached": "1",
         "no reference": "1",
         "nondeterministic": "1",
@@ -47,6 +50,7 @@ def test_the_worst_process_decides_and_what_failed_or_was_not_checked_is_not_cor
         ("once_wrong", "incorrect", "loss is off by 40%"),
         ("dice", "nondeterministic", "eager differs by 3%"),
         ("huge", "no reference", "fp64 does not fit"),
+        ("rough", "partly correct", "nothing to judge by: gradients: for 22 of 113 tensors"),
         ("half_wrong", "incorrect", "loss is off by 40%"),
         ("lost", "not reached", "crashed in check: it was killed"),
     ]

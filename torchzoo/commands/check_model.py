@@ -62,8 +62,8 @@ def add_parser(commands: Any) -> None:
         "check-model",
         help="say what a model folder lacks to keep the contract",
         description="Build the model of a folder at its smoke batch size, take a step in each mode, and say what is "
-        "missing or breaks the contract. This runs the folder's code. Exit status: 0 it keeps the contract, 1 it does "
-        "not, 2 wrong usage.",
+        "missing or breaks the contract, and where a step depends on the ones before it or writes into its data. This "
+        "runs the folder's code. Exit status: 0 it keeps the contract, 1 it does not, 2 wrong usage.",
     )
     parser.add_argument("folder", type=usable_path, metavar="DIR", help="a model folder, or the name of a model")
     parser.add_argument(
@@ -158,6 +158,7 @@ def _for_now(given: Mapping[str, Any], folder: Path) -> ModelSpec:
 
 def _check_code(spec: ModelSpec, given: Mapping[str, Any], path: Path, *, writes: bool) -> Checked:
     """Import the folder, build its model and take its steps. Whatever its code raises is raised, too."""
+    from torchzoo.measure.repeated_step import step_notes
     from torchzoo.zoo import contract
 
     steps = _steps(spec)
@@ -178,6 +179,7 @@ def _check_code(spec: ModelSpec, given: Mapping[str, Any], path: Path, *, writes
     broken = contract.check_model(spec)
     notes = [f"its steps had no values: metadata.yaml says that {spec.large}"] if spec.large else []
     if not broken:
+        notes += step_notes(spec)
         counted, not_counted = _count(spec)
         notes += not_counted
         differs = [mode for mode, gflop in counted.items() if not _is_same(gflop, spec.gflop_per_step.get(mode))]

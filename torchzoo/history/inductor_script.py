@@ -160,7 +160,7 @@ def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
 
     def is_wrong() -> bool:
         found = check_case(case, spec, model_class, device)
-        if found.status not in (CheckStatus.CORRECT, CheckStatus.INCORRECT):
+        if found.status not in (CheckStatus.CORRECT, CheckStatus.PARTLY_CORRECT, CheckStatus.INCORRECT):
             raise ValueError(f"a try has no verdict: {found.status}, {found.reason}")
         return found.status is CheckStatus.INCORRECT
 

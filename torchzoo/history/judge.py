@@ -51,7 +51,7 @@ _SAYS_NOTHING = {
         Status.REFUSED,
     },  # a case has one status: the worst
 }
-_VERDICTS_OF_CHECKS = (CheckStatus.CORRECT, CheckStatus.INCORRECT)
+_VERDICTS_OF_CHECKS = (CheckStatus.CORRECT, CheckStatus.PARTLY_CORRECT, CheckStatus.INCORRECT)
 
 
 class AbJudge:

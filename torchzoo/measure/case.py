@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import torch
@@ -43,6 +43,9 @@ from torchzoo.tensors import is_finite
 from torchzoo.verdict import Check, CheckStatus
 from torchzoo.zoo.spec import ModelSpec
 
+if TYPE_CHECKING:
+    from torchzoo.measure.check.runs import TimedRuns
+
 _Found = TypeVar("_Found")
 
 
@@ -75,7 +78,8 @@ def measure_case(
     device = use_device(device_name, settings.threads)
     lending = lending or Lending()
     stages.enter(Stage.IMPORT)
-    gang = Gang(Member(case, spec, device, gate=gate), lines)
+    checks = Pass.CHECK in settings.passes
+    gang = Gang(Member(case, spec, device, gate=gate, keeps_start=checks and has_code_to_check(case)), lines)
     gang.everywhere("load")
 
     def whole(measured: Measured) -> Measured:
@@ -89,11 +93,15 @@ def measure_case(
     def keep_whole(measured: Measured) -> None:
         keep(whole(measured))
 
-    with_its_model = partial(_measure_model, gang, case, spec, device, settings, stages, window, lending, keep_whole)
-    measured = with_model(gang, with_its_model)
-    if Pass.CHECK in settings.passes:
-        keep_whole(measured)
-        measured = msgspec.structs.replace(measured, check=check_results(gang, stages, lending))
+    def with_its_model() -> tuple[Measured, TimedRuns | None]:
+        measured = _measure_model(gang, case, spec, device, settings, stages, window, lending, keep_whole)
+        if checks:
+            keep_whole(measured)
+        return measured, passes.timed_runs_of(gang.member) if checks and has_code_to_check(case) else None
+
+    measured, timed = with_model(gang, with_its_model)
+    if checks:
+        measured = msgspec.structs.replace(measured, check=check_results(gang, stages, lending, timed=timed))
     stages.close()
     return whole(measured)
 
@@ -118,8 +126,16 @@ def with_model(gang: Gang, action: Callable[[], _Found]) -> _Found:
     return found
 
 
-def check_results(gang: Gang, stages: Stages, lending: Lending, *, was_timed: bool = True) -> Check:
-    """The check, which builds models of its own: the one before is gone, which was timed or not."""
+def has_code_to_check(case: Case) -> bool:
+    """Whether the check looks at what the case compiled and timed: not in eager, nor where several ranks share it."""
+    return case.backend != EAGER and case.world == 1
+
+
+def check_results(gang: Gang, stages: Stages, lending: Lending, *, timed: TimedRuns | None = None) -> Check:
+    """The check, which builds models of its own: the one before is gone.
+
+    `timed` is what the code computes that the case has timed, if it has.
+    """
     member = gang.member
     free_memory(member.device)
     if gang.size > 1:
@@ -127,7 +143,7 @@ def check_results(gang: Gang, stages: Stages, lending: Lending, *, was_timed: bo
         return passes.check_ranks_of(gang, member.case)
     stages.enter(Stage.HOLD)
     stages.enter(Stage.CHECK)
-    return passes.check_of(member.case, member.spec, member.model_class, member.device, lending, was_timed=was_timed)
+    return passes.check_of(member.case, member.spec, member.model_class, member.device, lending, timed)
 
 
 def _measure_model(

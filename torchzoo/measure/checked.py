@@ -49,7 +49,7 @@ def check_alone(
     gang.everywhere("load")
     step = with_model(gang, partial(_take_a_step, gang, stages))
     watch = CompilationWatch()
-    check = check_results(gang, stages, lending or Lending(), was_timed=False)
+    check = check_results(gang, stages, lending or Lending())
     stages.close()
     return Checked(
         check=check,

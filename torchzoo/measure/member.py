@@ -25,6 +25,7 @@ from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.passes.communication import Communication, measure_communication
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.process_group import Participant, use_device
+from torchzoo.measure.start_state import CanNotRestore, StartState
 from torchzoo.measure.variant import Variant, backend_module, candidate_variant, eager_variant
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, DeviceState, Memory
@@ -46,19 +47,28 @@ class Member(Participant):
         device: this rank's own.
         rank: counted from 0.
         gate: watches this rank's cores; without one, the host is never slow.
+        keeps_start: whether the state of the model before its first step is kept, so that it can be put back.
     """
 
     model_class: type[Model]
     model: Model
     inspection: Inspection
     finite: FiniteWatch
+    start: StartState | CanNotRestore | None = None
     put_back: tuple[str, ...] = ()  # settings that importing the model's libraries changed, or building it
 
     def __init__(
-        self, case: Case, spec: ModelSpec, device: torch.device, rank: int = 0, gate: HostGate | None = None
+        self,
+        case: Case,
+        spec: ModelSpec,
+        device: torch.device,
+        rank: int = 0,
+        gate: HostGate | None = None,
+        *,
+        keeps_start: bool = False,
     ) -> None:
         super().__init__(device, rank, case.world)
-        self.case, self.spec = case, spec
+        self.case, self.spec, self.keeps_start = case, spec, keeps_start
         self.gate = gate or HostGate(None, time.perf_counter_ns)
         self.clock = DeviceClock(device)
         self.variants: dict[str, Variant] = {}
@@ -92,6 +102,11 @@ class Member(Participant):
             parallelize(self.model, self.case.parallel, self.mesh)
             torch.manual_seed(self.case.seed + self.model.shard)  # what steps draw: dropout
         self.finite = FiniteWatch(self.model)
+        if self.keeps_start:
+            try:
+                self.start = StartState(self.model)
+            except CanNotRestore as reason:
+                self.start = reason.with_traceback(None)  # its frames hold the model
         self.variants[EAGER_VARIANT] = eager_variant(self.model, self.model.measured_step)
         return flags
 
@@ -172,7 +187,7 @@ class Member(Participant):
     def release(self) -> None:
         """Hold the model no longer."""
         self.variants.clear()
-        for name in ("model", "finite", "inspection"):
+        for name in ("model", "finite", "inspection", "start"):
             vars(self).pop(name, None)
 
     def forget(self) -> None:

@@ -19,6 +19,7 @@ from torchzoo.verdict import CheckStatus
 #: The status of a check, for people.
 CHECK_WORDS = {
     CheckStatus.CORRECT: "correct",
+    CheckStatus.PARTLY_CORRECT: "partly correct",
     CheckStatus.INCORRECT: "INCORRECT",
     CheckStatus.NONDETERMINISTIC: "nondeterministic, not checked",
     CheckStatus.REFERENCE_FAILED: "reference failed, not checked",

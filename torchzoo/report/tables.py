@@ -108,13 +108,21 @@ def _check_lines(check: Check | None) -> list[str]:
 
     verdicts = {True: "", False: " WRONG", None: " not judged"}
     return [
-        f"check: {CHECK_WORDS[check.status]}" + (f", judged at {check.judged_at}" if check.judged_at else ""),
+        f"check: {CHECK_WORDS[check.status]}{_how_checked(check)}",
         *(
             f"  {c.what}: error {shown(c.error)}, eager's {shown(c.eager_error)}, allowed {shown(c.allowed)}, "
-            f"at {c.worst}{verdicts[c.is_close]}" + _counted(c)
+            f"at {c.worst}{f' of step {c.step}' if c.step > 1 else ''}{verdicts[c.is_close]}" + _counted(c)
             for c in check.comparisons
         ),
     ]
+
+
+def _how_checked(check: Check) -> str:
+    """`, 3 steps, judged at fp32, compiled anew for the check: nothing was timed`."""
+    said = [f"{check.steps} steps in a row"] if check.steps > 1 else []
+    said += [f"judged at {check.judged_at}"] if check.judged_at else []
+    said += [f"compiled anew for the check: {check.compiled_anew}"] if check.compiled_anew else []
+    return "".join(f", {one}" for one in said)
 
 
 def _counted(comparison: ResultComparison) -> str:

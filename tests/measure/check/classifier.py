@@ -13,9 +13,10 @@ from torch.nn import functional as F
 from examples import CASE, SPEC
 from torchzoo.case import Backend, Case, Mode
 from torchzoo.measure.check.check import check_case
-from torchzoo.measure.precision import apply_precision, inspect_step
-from torchzoo.measure.variant import candidate_variant
+from torchzoo.measure.check.runs import timed_runs
+from torchzoo.measure.member import Member
 from torchzoo.model import Model
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.tasks import Batch, SupervisedModel
 from torchzoo.verdict import Check
 
@@ -129,14 +130,21 @@ class Compilers:
 
 
 def timed_and_checked(model_class: type[Model], mode: Mode, name: str, **changes: Any) -> Check:
-    case: Case = msgspec.structs.replace(CASE, mode=mode, backend=Backend(name, None), batch_size=8, **changes)
-    model = model_class(mode, CPU, 8)
-    apply_precision(model, case.precision)
-    candidate = candidate_variant(
-        model, model.measured_step, case, inspect_step(model, model.measured_step).take_calls()
+    """The check of code that has taken two steps beside eager, as if it had been timed."""
+    name, _, option = name.partition(":")
+    case: Case = msgspec.structs.replace(
+        CASE, mode=mode, backend=Backend(name, option or None), batch_size=8, **changes
     )
-    candidate.select()
-    candidate.step()
-    candidate.step()
-    del model, candidate
-    return check_case(case, SPEC, model_class, CPU, was_timed=True)
+    member = Member(case, SPEC, CPU, keeps_start=True)
+    member.model_class = model_class
+    member.build()
+    member.prepare()
+    member.inspect()
+    member.add_candidate()
+    for variant in (member.variants[CANDIDATE_VARIANT], member.variants[EAGER_VARIANT]):
+        variant.select()
+        variant.step()
+        variant.step()
+    timed = timed_runs(member)
+    member.release()
+    return check_case(case, SPEC, model_class, CPU, timed=timed)

@@ -92,7 +92,7 @@ class FarOff(Rough):
 
 def test_what_is_off_by_far_more_than_rounding_explains_is_wrong_though_nothing_less_can_be_judged() -> None:
     found = check(Rough, Mode.TRAIN, "aot_eager")
-    assert found.status is CheckStatus.CORRECT
+    assert found.status is CheckStatus.PARTLY_CORRECT
     assert comparison(found, ResultKind.GRADIENTS).tensors_not_judged == 2
     assert found.reason.startswith("nothing to judge by: gradients: for 2 of 6 tensors, network.rough.")
     found = check(FarOff, Mode.TRAIN, "aot_eager")

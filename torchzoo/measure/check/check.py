@@ -2,12 +2,13 @@
 
 What the runs of the case leave open, or can't tell from rounding, is judged otherwise, by the same program: with a
 smaller scale of the loss, with weights that amplify rounding less, or at fp32. What that finds replaces what was found
-before only if it is a verdict: correct or incorrect.
+before only if it has a finding: correct, at least in part, or incorrect.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import msgspec
 import torch
@@ -16,14 +17,15 @@ import torch._dynamo
 from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
 from torchzoo.measure.check.milder import RAISED_BY
 from torchzoo.measure.check.results import CanNotCompare
-from torchzoo.measure.check.runs import Runs, flags_kept
-from torchzoo.measure.check.verdicts import is_open, judge_runs, said_before
+from torchzoo.measure.check.runs import Runs, TimedRuns, flags_kept
+from torchzoo.measure.check.verdicts import judge_runs, said_before
 from torchzoo.measure.lending import Lending
 from torchzoo.model import Model
 from torchzoo.verdict import Check, CheckStatus
 from torchzoo.zoo.spec import ModelSpec
 
 _VERDICTS = (CheckStatus.CORRECT, CheckStatus.INCORRECT)
+_FINDINGS = (*_VERDICTS, CheckStatus.PARTLY_CORRECT)
 
 #: The loss is scaled by this much less where gradients overflow that eager's do not.
 SMALLER_SCALE = 16
@@ -35,12 +37,12 @@ def check_case(
     model_class: type[Model],
     device: torch.device,
     *,
-    was_timed: bool = False,
+    timed: TimedRuns | None = None,
     lending: Lending | None = None,
 ) -> Check:
     """Whether the case computes what eager computes, as far as its precision allows.
 
-    With `was_timed`, the case has been compiled and timed in this process: what was timed is checked where it can be.
+    `timed` is what the code computes that was timed in this process, if the case was timed.
     While the case compiles once more, `lending` may lend device memory to others.
     An exception that the case itself raises is not caught: the case has failed.
     """
@@ -51,7 +53,8 @@ def check_case(
                 spec=spec,
                 model_class=model_class,
                 device=device,
-                was_timed=was_timed,
+                timed=timed,
+                was_timed=timed is not None,
                 lending=lending or Lending(),
             )
             found = judge_runs(runs)
@@ -71,13 +74,18 @@ def _check_what_is_hidden(runs: Runs, found: Check) -> Check:
     return _check_at_fp32(runs, found) if _is_hidden_by_tf32(runs, found) else found
 
 
+def _otherwise(runs: Runs, **changes: Any) -> Runs:
+    """Runs of the same program that are made otherwise: what the measured model has computed does not count there."""
+    return dataclasses.replace(runs, timed=None, **changes)
+
+
 def _judged_again(runs: Runs) -> Check | None:
-    """What these runs show of a program that was judged before. None if it is no verdict, or can't be compared."""
+    """What these runs show of a program that was judged before. None if they show nothing, or can't be compared."""
     try:
         found = judge_runs(runs)
     except CanNotCompare:  # the host's memory is short now; what was found before holds
         return None
-    return found if found.status in _VERDICTS else None
+    return found if found.status in _FINDINGS else None
 
 
 def _may_overflow_by_scaling(runs: Runs, found: Check) -> bool:
@@ -94,26 +102,20 @@ def _check_with_smaller_scale(runs: Runs, found: Check) -> Check:
     A GradScaler begins with a scale so large that steps are skipped, and finds its own. Near the limit, rounding
     decides whether a gradient overflows. What is not finite for another reason is not finite here, either.
     """
-    smaller = dataclasses.replace(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)
+    smaller = _otherwise(runs, loss_scale=runs.loss_scale / SMALLER_SCALE)
     try:
         again = _check_what_is_hidden(smaller, judge_runs(smaller))
     except CanNotCompare:
         return found
     words = f"judged with a loss scale of {smaller.loss_scale:g}, since with {runs.loss_scale:g} {found.reason}"
-    return said_before(words, again) if again.status in _VERDICTS else found
-
-
-def _is_partly_open(found: Check) -> bool:
-    """Whether a correct result leaves much without a verdict."""
-    return found.status is CheckStatus.CORRECT and any(map(is_open, found.comparisons))
+    return said_before(words, again) if again.status in _FINDINGS else found
 
 
 def _is_hidden_by_its_weights(runs: Runs, found: Check) -> bool:
     """Whether there is nothing to judge many results by, in a training step that may amplify rounding."""
-    has_no_verdict = found.status not in _VERDICTS
     loss_is_close = any(one.what is ResultKind.LOSS and one.is_close is True for one in found.comparisons)
     may_amplify = runs.case.mode is Mode.TRAIN and runs.has_raisable_biases
-    return (has_no_verdict or _is_partly_open(found)) and loss_is_close and may_amplify and runs.case.backend != EAGER
+    return found.status not in _VERDICTS and loss_is_close and may_amplify and runs.case.backend != EAGER
 
 
 def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
@@ -122,7 +124,7 @@ def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
     The loss was compared with its own weights before. What looks wrong at TF32 is left to fp32 to decide. Elsewhere it
     does not count where rounding is still amplified.
     """
-    with_raised = dataclasses.replace(runs, raises_biases=True)
+    with_raised = _otherwise(runs, raises_biases=True)
     milder = _judged_again(with_raised)
     if milder is None:
         return found
@@ -130,9 +132,8 @@ def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
     if milder.status is CheckStatus.INCORRECT and runs.arithmetic is Precision.TF32:
         reason = f"{found.reason}; {raised}, {milder.reason}"
         return msgspec.structs.replace(found, status=CheckStatus.REFERENCE_FAILED, reason=reason)
-    is_right = milder.status is CheckStatus.CORRECT and not _is_partly_open(milder)
     is_wrong = milder.status is CheckStatus.INCORRECT and not with_raised.amplifies_rounding
-    if not is_right and not is_wrong:
+    if milder.status is not CheckStatus.CORRECT and not is_wrong:
         return found
     return said_before(f"judged {raised}, since with its own {found.reason}", milder)
 
@@ -140,9 +141,7 @@ def _check_with_milder_weights(runs: Runs, found: Check) -> Check:
 def _is_hidden_by_tf32(runs: Runs, found: Check) -> bool:
     """Whether there are results but little or nothing to judge them by, in a backend's case that may use TF32."""
     has_no_verdict = found.status not in _VERDICTS and bool(found.comparisons)
-    return (
-        (has_no_verdict or _is_partly_open(found)) and runs.arithmetic is Precision.TF32 and runs.case.backend != EAGER
-    )
+    return has_no_verdict and runs.arithmetic is Precision.TF32 and runs.case.backend != EAGER
 
 
 def _check_at_fp32(runs: Runs, found: Check) -> Check:
@@ -156,12 +155,10 @@ def _check_at_fp32(runs: Runs, found: Check) -> Check:
     The code that was compiled at TF32 is run, as far as it can be. It may have TF32 built into a kernel, and then it is
     not right: what is compiled at fp32 decides.
     """
-    at_fp32 = dataclasses.replace(
-        runs, case=msgspec.structs.replace(runs.case, precision=Precision.FP32), skips_guards=True
-    )
+    at_fp32 = _otherwise(runs, case=msgspec.structs.replace(runs.case, precision=Precision.FP32), skips_guards=True)
     finer = _judged_again(at_fp32) if at_fp32.can_reuse_code else None
     if finer is None or finer.status is CheckStatus.INCORRECT:
-        finer = _judged_again(dataclasses.replace(at_fp32, was_timed=False, was_checked=False))
+        finer = _judged_again(_otherwise(at_fp32, was_timed=False, was_checked=False))
     if finer is None:
         return found
     finer = said_before(f"judged at fp32, since at TF32 {found.reason}", finer)

@@ -32,13 +32,15 @@ Errors = Mapping[str, float]
 class Judge:
     """Judges results against one reference, by the tolerances of one case.
 
-    `precision` is the coarsest that the case computes in; `rules` are the exceptions of the model's metadata.yaml.
+    `precision` is the coarsest that the case computes in; `rules` are the exceptions of the model's metadata.yaml;
+    `step` is which of the steps in a row the results are of, counted from 1.
     """
 
     case: Case
     precision: Precision
     rules: tuple[ToleranceRule, ...]
     reference: Reference
+    step: int = 1
 
     def judge(
         self,
@@ -64,9 +66,10 @@ class Judge:
                 tolerance=self._tolerance(kind),
                 baseline=baseline,
                 eager=eager,
-                perturbed=[errors[kind] for errors in perturbed],
+                perturbed=[errors[kind] for errors in perturbed if kind in errors],
                 noise=(noise or {}).get(kind, {}),
                 always_allowed=_by_gradient(kind, self.reference.results.values[kind], twice_gradients),
+                step=self.step,
             )
             if kind is ResultKind.GRADIENTS:
                 twice_gradients = {name: 2 * allowed for name, allowed in judged.allowed.items()}
@@ -118,6 +121,7 @@ def judge_results(
     perturbed: Sequence[Errors] = (),
     noise: Errors | None = None,
     always_allowed: Errors | None = None,
+    step: int = 1,
 ) -> Judged:
     """Judge one kind of result, tensor by tensor. The comparison names the tensor that does worst.
 
@@ -136,6 +140,7 @@ def judge_results(
             (`_Limits.slack`).
         noise: by tensor, how far two equal runs of eager are from each other. It counts as eager's own error, too.
         always_allowed: by tensor, another error that is always allowed.
+        step: which of the steps in a row the results are of.
     """
     errors = reference.errors(kind, found)
     own = reference.errors(kind, baseline) if baseline is not None else dict.fromkeys(errors, 0.0)
@@ -176,6 +181,7 @@ def judge_results(
         tensors=len(errors),
         tensors_not_judged=not_judged,
         tensors_wrong=found_so[_OFF],
+        step=step,
     )
     return Judged(comparison, errors, allowed)
 

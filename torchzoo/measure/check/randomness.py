@@ -50,18 +50,29 @@ def has_drawn(before: tuple[Tensor, ...], device: torch.device) -> bool:
     return not all(map(torch.equal, before, generator_states(device)))
 
 
-def without_dropout(model: Model) -> None:
-    """Set every probability of dropping something to zero: in dropout modules, and in numbers named `...drop...`.
+def _dropout_rates(model: Model) -> Iterator[tuple[nn.Module, str]]:
+    """Probabilities of dropping something that are not zero, each as a module and the name of its attribute.
 
-    (`nn.LSTM.dropout`, `drop_prob` of stochastic depth, `attention_dropout` of transformers ...)
+    They are those of dropout modules, and numbers named `...drop...`: `nn.LSTM.dropout`, `drop_prob` of stochastic
+    depth, `attention_dropout` of transformers ...
     """
     for network in model.networks().values():
         for module in network.modules():
-            if isinstance(module, nn.modules.dropout._DropoutNd):
-                module.p = 0.0
-            for name, value in vars(module).items():
-                if "drop" in name and isinstance(value, float):
-                    setattr(module, name, 0.0)
+            for name, value in list(vars(module).items()):
+                is_named_so = "drop" in name and isinstance(value, float)
+                if value and (is_named_so or (name == "p" and isinstance(module, nn.modules.dropout._DropoutNd))):
+                    yield module, name
+
+
+def has_dropout(model: Model) -> bool:
+    """Whether a probability of dropping something is not zero."""
+    return any(True for _ in _dropout_rates(model))
+
+
+def without_dropout(model: Model) -> None:
+    """Set every probability of dropping something to zero."""
+    for module, name in list(_dropout_rates(model)):
+        setattr(module, name, 0.0)
 
 
 @contextlib.contextmanager

@@ -67,6 +67,8 @@ def check_ranks(gang: Gang, case: Case) -> Check:
             told.append(f"{kind} {difference:.2g} in {name} (allowed {allowed:g})")
     return Check(
         status=CheckStatus.CORRECT if is_correct else CheckStatus.INCORRECT,
+        steps=STEPS,
+        compiled_anew="" if case.backend == EAGER else "what several ranks share is built anew for the check",
         reason=f"relative differences from the reference in {STEPS} steps on {case.world} ranks: {', '.join(told)}",
     )
 

@@ -1,4 +1,4 @@
-"""What one run of a step leaves behind, copied to the host: outputs and caches, or loss, gradients and updates.
+"""What a step leaves behind, copied to the host: outputs and caches, or loss, gradients and updates.
 
 Complex tensors are kept as real ones, with real and imaginary part as the last dimension; sparse ones in COO format;
 nested ones as their numbers and their lengths.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -22,7 +22,7 @@ from torchzoo.measure.check.matching import Detections, from_dict, from_rows, is
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.quantized import derived_buffers
 from torchzoo.model import Model
-from torchzoo.tensors import as_real, is_inexact, kind_of, opened, parts_of
+from torchzoo.tensors import as_real, is_inexact, kind_of, opened, parts_of, same, stored_bytes, tensors_in
 
 #: A larger tensor is kept sparse where fewer than one element in sixteen is not zero: gradients of embeddings.
 _LARGE = 2**20
@@ -34,18 +34,20 @@ class CanNotCompare(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What one run of a step left behind, on the host, by kind and name.
+    """What one step left behind, on the host, by kind and name.
 
     `update_weights` are the weights of a parameter's elements when an error of its update is measured: the magnitudes
     of the gradients that the optimizers were given. `resolution` is how fine a parameter's update can be: the norm of
-    the parameter times the relative distance between two numbers of its dtype. `has_loss_scale` says that a GradScaler
-    scaled the loss.
+    the parameter times the relative distance between two numbers of its dtype.
     """
 
     values: dict[ResultKind, dict[str, Tensor | Detections]]
     update_weights: dict[str, Tensor] = field(default_factory=dict)
     resolution: dict[str, float] = field(default_factory=dict)
-    has_loss_scale: bool = False
+
+
+#: What each of some steps in a row left behind.
+Run = tuple[Results, ...]
 
 
 @runtime_checkable
@@ -132,7 +134,7 @@ def collect_evaluation(
     Args:
         model: after the step.
         outputs: what the step returned.
-        before: what `state_before` gave; each is removed once its change is known. None: only outputs are compared.
+        before: what `state_before` gave. None: only outputs are compared.
         rows: tensors (..., N, 6) are detections.
 
     Raises:
@@ -148,7 +150,7 @@ def collect_evaluation(
             values.setdefault(ResultKind.INTEGERS, {})[name] = tensor.to("cpu", copy=True)
         else:
             new = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
-            old = before.pop(name, None)  # None: the step made this buffer
+            old = before.get(name)  # None: the step made this buffer
             change = new if old is None else new - old.to(tensor.device)
             values.setdefault(ResultKind.STATE, {})[name] = on_host(change, is_new=old is not None)
     return values
@@ -167,31 +169,38 @@ def parameters_before(model: Model) -> dict[str, Before]:
     return {name: Before(values.to("cpu", copy=True), l2_norm(values)) for name, values in found}
 
 
+def collect_loss(loss: Tensor) -> Results:
+    """What a training step returns."""
+    return Results(values={ResultKind.LOSS: {"loss": loss.detach().to("cpu", copy=True)}})
+
+
 def collect_training(
     model: Model,
     loss: Tensor,
-    before: dict[str, Before],
+    before: dict[str, Before] | None,
     gradient_magnitudes: dict[int, Tensor],
     widest: torch.dtype = torch.float64,
     optimizer_states: Iterable[Mapping[Tensor, Mapping[str, Any]]] = (),
 ) -> Results:
-    """What a training step leaves behind.
+    """What training steps leave behind.
 
     Args:
         model: after the step.
-        loss: what the step returned.
-        before: what `parameters_before` gave; each is removed once its update is known.
+        loss: what the last step returned.
+        before: what `parameters_before` gave; each is removed once its update is known. None: no updates.
         gradient_magnitudes: of the gradients that the optimizers were given, by the parameter's id.
         widest: gradients and updates are kept in this dtype where theirs is wider.
         optimizer_states: what optimizers keep of each parameter, if that is compared.
     """
-    values: dict[ResultKind, dict[str, Any]] = {ResultKind.LOSS: {"loss": loss.detach().to("cpu", copy=True)}}
+    values: dict[ResultKind, dict[str, Any]] = dict(collect_loss(loss).values)
     gradients: dict[str, Tensor] = {}
     updates: dict[str, Tensor] = {}
     resolution: dict[str, float] = {}
     for name, parameter in named_parameters(model):
         if parameter.grad is not None:
             gradients[name] = on_host(narrowed(as_real(parameter.grad), widest))
+        if before is None:
+            continue
         old = before.pop(name)
         dtype = old.values.dtype
         resolution[name] = torch.finfo(dtype).eps * old.norm
@@ -207,12 +216,26 @@ def collect_training(
     for kind, name, tensor in _of_optimizers(optimizer_states, names):
         values.setdefault(kind, {})[name] = on_host(narrowed(as_real(tensor), widest))
     update_weights = {names[key]: magnitude for key, magnitude in gradient_magnitudes.items() if key in names}
-    return Results(
-        values=values,
-        update_weights=update_weights,
-        resolution=resolution,
-        has_loss_scale=model.scaler is not None,
-    )
+    return Results(values=values, update_weights=update_weights if before is not None else {}, resolution=resolution)
+
+
+def sharing_equal(results: Results, earlier: Results) -> Results:
+    """The results, whose tensors that equal those of an earlier step are the same objects: they take no memory."""
+    values = {}
+    for kind, named in results.values.items():
+        others = earlier.values.get(kind, {})
+        values[kind] = {n: others[n] if _are_equal(value, others.get(n)) else value for n, value in named.items()}
+    return replace(results, values=values)
+
+
+def run_bytes(run: Run) -> int:
+    """What the results of a run take of the host's memory; a tensor that several steps have once."""
+    tensors = {id(one): one for results in run for one in tensors_in(list(results.values.values()))}
+    return sum(map(stored_bytes, tensors.values()))
+
+
+def _are_equal(value: Any, other: Any) -> bool:
+    return isinstance(value, Tensor) and isinstance(other, Tensor) and same(value, other)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""What rounding may do to results: eager with other weights, or with a backward pass that reads other activations.
+"""What rounding may do to results: eager with other weights, a backward pass that reads other activations, or other
+numbers to decide by.
 
 The weights are changed by one unit in the last place. Then everything that depends on them is off by rounding, but the
 backward pass still reads what the forward pass has computed.
@@ -7,17 +8,23 @@ In compiled code it may read something else. A kernel keeps a result in fp32, ta
 in float16 for the backward pass. What is stored, less this mean, does not sum to zero. In eager it does, since there
 both are of the rounded numbers. The gradient of a bias before a normalization is such a sum. It is zero but for
 rounding, and compiled code may leave a hundred times as much of it as eager.
+
+A whole number that follows from a floating one (a mask, a token, an index) is another where the floating one lies so
+near an edge that an error which is allowed puts it on the other side. How many do is seen by moving all of them.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
+from torchzoo.dispatch import OperatorMode
 from torchzoo.measure.check.results import named_parameters
 from torchzoo.measure.quantization import is_quantized_tensor
 from torchzoo.model import Model
@@ -72,3 +79,48 @@ def perturbed_activations(epsilon: float, seed: int) -> Iterator[None]:
 
     with torch.autograd.graph.saved_tensors_hooks(keep, reread):
         yield
+
+
+#: Operators that decide by floating numbers: comparisons, choices of the largest, an order, and rounding to integers.
+#: Equality is none of them: what is equal by design stays so.
+DECISIONS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("gt", "ge", "lt", "le", "argmax", "argmin", "topk", "sort", "argsort", "msort", "kthvalue", "searchsorted"),
+        *("bucketize", "round", "floor", "ceil", "trunc", "sign", "heaviside", "median", "mode"),
+    )
+)
+#: These decide where they return the place of what they choose, or whole numbers.
+_DECIDE_BY_RESULT = frozenset(("aten::max", "aten::min", "aten::_to_copy"))
+
+
+class MovedDecisions(OperatorMode):
+    """Moves the numbers that a step decides by, each by `tolerance` times their root mean square, up or down.
+
+    `sign` is 1 or -1: what moves up with one moves down with the other. So a number that an error of this size can put
+    on the other side of an edge is there with one of them. Whole numbers stay: rounding does not change them.
+    """
+
+    def __init__(self, tolerance: float, sign: int) -> None:
+        super().__init__()
+        self._tolerance, self._sign = tolerance, sign
+        self._signs = np.random.default_rng(0)  # PyTorch's random operators would be taken for the model's own
+
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
+        name = func._schema.name
+        if name in _DECIDE_BY_RESULT:
+            results = func(*args, **kwargs)
+            if all(leaf.is_floating_point() for leaf in tree_leaves(results)):
+                return results
+        elif name not in DECISIONS:
+            return func(*args, **kwargs)
+        return func(*tree_map(self._moved, args), **kwargs)
+
+    def _moved(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or not leaf.is_floating_point() or not leaf.numel():
+            return leaf
+        can_move = leaf.isfinite() & (leaf != leaf.round())
+        scale = torch.where(leaf.isfinite(), leaf, 0.0).double().square().mean().sqrt()
+        drawn = torch.from_numpy(self._signs.integers(0, 2, leaf.numel(), dtype=np.int8)).view(leaf.shape)
+        by = self._sign * self._tolerance * scale * (2 * drawn.to(leaf.device) - 1)
+        return torch.where(can_move, leaf + by.to(leaf.dtype), leaf)

@@ -1,17 +1,25 @@
-"""Runs of a case's step, each on a model that is built anew from the case's seed: in eager, at fp64, by the backend.
+"""Runs of a case's steps from the same start: in eager, at fp64, by the backend.
 
-A run is one step, or three where the backend runs the code that is timed from the third step on.
+A run is `STEPS` steps in a row: code that keeps something from one call to the next, or that is recorded in the first
+calls and replayed later, is wrong from the second step on. Of each step the loss or the outputs are compared. Of the
+first one, all that it leaves behind is. Of the last one, the gradients, buffers and caches are, and what optimizers did
+where the backend makes the updates.
+
+The candidate runs the very code that was timed where it can: the measured model is put back to its state before the
+first step (`torchzoo.measure.start_state`), and takes its steps in eager and by the candidate (`timed_runs`). Its eager
+results must be those of a new model. All other runs are on models that are built anew from the case's seed.
 
 What is checked differs from what is timed in four ways: where dropout draws random numbers, nothing is dropped out
 (`randomness.without_dropout`), the generators are seeded before each step, compiled code draws the random numbers that
 eager draws (`randomness.compiled_draws_as_eager`), and the run at fp64 is given those numbers, too. The kernels are the
 ones that are timed: deterministic algorithms are not asked for.
 
-Where a step draws no random numbers, the candidate runs the very code that was timed. Dynamo keeps compiled code by the
-Python code that it came from, and a new model of the same class passes its guards. Dynamo is told to fail rather than
-to compile. If it fails, the candidate is compiled anew. What was compiled at TF32 can be run at fp32, too: libraries
-read the flag when they are called. Then Dynamo is told to skip its guards, since one of them may ask for that flag. The
-guard on the precision of matrix products is never skipped, so what was compiled at `--precision tf32` is compiled anew.
+Where the measured model can't be put back, or where the case is judged otherwise (`check`), a new model runs the code
+that Dynamo holds: Dynamo keeps compiled code by the Python code that it came from, and a new model of the same class
+passes its guards. Dynamo is told to fail rather than to compile. If it fails, the candidate is compiled anew, and the
+check says so. What was compiled at TF32 can be run at fp32, too: libraries read the flag when they are called. Then
+Dynamo is told to skip its guards, since one of them may ask for that flag. The guard on the precision of matrix
+products is never skipped, so what was compiled at `--precision tf32` is compiled anew.
 
 Where a network amplifies rounding, its weights are changed, too (`milder`).
 """
@@ -20,10 +28,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +39,7 @@ from torch import Tensor
 from torchzoo import backends
 from torchzoo.backends.twins import states_after
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
+from torchzoo.container import available_bytes
 from torchzoo.errors import attempt
 from torchzoo.measure.check.attention import attention_in_pieces
 from torchzoo.measure.check.milder import raisable_biases, raise_biases
@@ -43,37 +52,79 @@ from torchzoo.measure.check.randomness import (
     compiled_draws_as_eager,
     generator_states,
     has_drawn,
+    has_dropout,
     seed_everything,
     without_dropout,
 )
 from torchzoo.measure.check.results import (
+    Before,
+    CanNotCompare,
     Results,
+    Run,
     collect_evaluation,
+    collect_loss,
     collect_training,
     gradients_given_to_optimizers,
     parameters_before,
+    run_bytes,
+    sharing_equal,
     state_before,
 )
-from torchzoo.measure.check.rounding import perturb_weights, perturbed_activations
+from torchzoo.measure.check.rounding import MovedDecisions, perturb_weights, perturbed_activations
 from torchzoo.measure.check.tf32 import RoundedProducts
-from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision
+from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision, tolerance_of
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
 from torchzoo.measure.global_state import keeping_state
 from torchzoo.measure.lending import Lending
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
-from torchzoo.measure.variant import candidate_variant
+from torchzoo.measure.start_state import CanNotRestore, StartState
+from torchzoo.measure.variant import Variant, candidate_variant
 from torchzoo.model import Model
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.tensors import cast, mapped, tensors_in
 from torchzoo.zoo.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from torchzoo.measure.member import Member
 
 #: What Dynamo's exception says where code that it holds does not fit a call.
 _RECOMPILES = "Detected recompile"
 
-#: Steps of every run where the backend records CUDA graphs (a warm-up, the recording, a replay) or a profile.
-STEADY_STEPS = 3
+#: Steps of a run, as many as CUDA graphs need that are recorded anew: a warm-up, the recording, a replay.
+STEPS = 3
 
 _Step = Callable[[], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedRuns:
+    """What the measured model computes from its start: in eager, and by the code that was timed."""
+
+    eager: Run = ()
+    candidate: Run = ()
+    loss_scale: float = 1.0
+    why_not: str = ""  # why there are none
+
+
+def timed_runs(member: Member) -> TimedRuns:
+    """Put the measured model back to its start, and take the steps that are compared."""
+    if not isinstance(member.start, StartState):
+        return TimedRuns(why_not=str(member.start))
+    runs = Runs(
+        case=member.case,
+        spec=member.spec,
+        model_class=member.model_class,
+        device=member.device,
+        lending=Lending(),
+        was_timed=True,
+    )
+    try:
+        return runs.of_measured(member.model, member.variants, member.start)
+    except (CanNotRestore, CanNotCompare) as reason:
+        return TimedRuns(why_not=str(reason))
+    except torch.OutOfMemoryError:
+        return TimedRuns(why_not="the device has too little memory for it beside what the measured model holds")
 
 
 @dataclass(kw_only=True)
@@ -89,12 +140,15 @@ class Runs:
     has_raisable_biases: bool = False  # known after the first run
     amplifies_rounding: bool = False  # so much that many gradients are useless; known after results were judged
     draws_random: bool = False  # whether eager's step does; known after the first run
+    timed: TimedRuns | None = None  # of the code that was timed
     was_timed: bool = False  # the case's code has been compiled in this process, and timed
+    compiled_anew: str = ""  # why the candidate's code was; known after its run
     was_checked: bool = False  # Dynamo holds the code that the candidate's run in here ran
     skips_guards: bool = False  # the code that Dynamo holds runs whatever the flags are that it was compiled for
     drops_out: bool = True  # whether the model may drop out; not in training, nor where evaluation draws random numbers
     loss_scale: float = 2.0**16  # of a GradScaler, its own default; made smaller until eager's gradients are finite
     scales_loss: bool = False  # whether there is a GradScaler; known after the first run
+    compares_last: bool = True  # all that the last step leaves behind, and not its loss alone
 
     def __post_init__(self) -> None:
         self.drops_out &= self.case.mode is not Mode.TRAIN
@@ -140,20 +194,61 @@ class Runs:
         native = Precision(self.spec.native_dtype)
         return self.case.precision not in (Precision.DEFAULT, native)
 
-    def eager(self, random_draws: RecordRandomDraws) -> Results:
-        """Eager at the case's precision. `random_draws` keeps the random numbers of the step."""
+    def of_measured(self, model: Model, variants: Mapping[str, Variant], start: StartState) -> TimedRuns:
+        """What the measured model computes from its start, by the code that was timed.
+
+        Raises:
+            CanNotRestore: it can't be put back, or it does otherwise than what is checked.
+            CanNotCompare: the results are of a kind that can't be compared.
+        """
+        if backends.makes_updates(self.case):
+            raise CanNotRestore("what its own optimizer keeps can't be put back")
+        if model.mode is Mode.TRAIN and has_dropout(model):
+            raise CanNotRestore("it was timed with dropout, which is checked without")
+        while True:
+            eager = self._from_start(model, variants[EAGER_VARIANT], start)
+            if self._has_finite_gradients(eager):
+                break
+            self.loss_scale /= 4
+        if run_bytes(eager) > available_bytes() / 2:
+            raise CanNotRestore("the host has too little memory for the results of the measured model")
+        if self.draws_random:
+            raise CanNotRestore("its steps draw random numbers, which compiled code is told to draw as eager does")
+        with torch.compiler.set_stance("fail_on_recompile"):
+            candidate = attempt(lambda: self._from_start(model, variants[CANDIDATE_VARIANT], start))
+        if isinstance(candidate, Exception):
+            if _RECOMPILES not in str(candidate):
+                raise candidate
+            raise CanNotRestore("Dynamo would compile for the state before the first step")
+        return TimedRuns(eager=eager, candidate=candidate, loss_scale=self.loss_scale)
+
+    def _from_start(self, model: Model, variant: Variant, start: StartState) -> Run:
+        start.restore()
+        if model.scaler is not None:
+            model.scaler = torch.amp.GradScaler(self.device.type, init_scale=self.loss_scale)
+        variant.select()
+        return self._take_steps(model, variant.step, self._before(model))
+
+    def eager(self, random_draws: RecordRandomDraws) -> Run:
+        """Eager at the case's precision. `random_draws` keeps the random numbers of the steps."""
         while True:
             random_draws.draws.clear()
-            results = self._run(self.case.precision, contexts=[random_draws])
-            self.scales_loss = results.has_loss_scale
+            run = self._run(self.case.precision, contexts=[random_draws])
             if self.drops_out and self.draws_random:
                 self.drops_out = self.draws_random = False
                 continue
-            if not results.has_loss_scale or self.loss_scale <= 1 or _gradients_are_finite(results, self.device):
-                return results
+            if self._has_finite_gradients(run):
+                return run
             self.loss_scale /= 4
 
-    def eager_inspected(self) -> tuple[Results, Inspection]:
+    def _has_finite_gradients(self, run: Run) -> bool:
+        """Whether gradients that a GradScaler scales are finite, or can't be scaled by less."""
+        if not self.scales_loss or self.loss_scale <= 1:
+            return True
+        gradients = [tensor for results in run for tensor in results.values.get(ResultKind.GRADIENTS, {}).values()]
+        return all(math.isfinite(l2_norm(one, self.device)) for one in gradients if isinstance(one, Tensor))
+
+    def eager_inspected(self) -> tuple[Run, Inspection]:
         """Eager once more at the case's precision, and what the step showed."""
         seen: list[Inspection] = []
 
@@ -162,16 +257,16 @@ class Runs:
             seen.append(inspect_step(model, lambda: results.append(step())))
             return results[0]
 
-        results = self._run(self.case.precision, first_step=inspect)
-        return results, seen[0]
+        run = self._run(self.case.precision, first_step=inspect)
+        return run, seen[0]
 
-    def native(self, random_draws: RecordRandomDraws) -> Results:
+    def native(self, random_draws: RecordRandomDraws) -> Run:
         """Eager at the model's own precision, with the same random numbers."""
         return self._run(Precision.DEFAULT, contexts=[ReplayRandomDraws(random_draws.draws)])
 
     def reference(
         self, precision: Precision, random_draws: RecordRandomDraws, *, activations_go_to_host: bool = False
-    ) -> Results:
+    ) -> Run:
         """Eager at fp64, tensors that the step makes included, with the same random numbers; or at fp32.
 
         Of a quantized precision, the reference that `torchzoo.measure.check.quantized` makes.
@@ -182,7 +277,7 @@ class Runs:
             contexts += [activations_on_host()] if activations_go_to_host else []
             return self._run(precision, contexts=contexts, gradient_magnitudes=magnitudes, is_reference=True)
 
-    def perturbed(self, random_draws: RecordRandomDraws, seed: int) -> Results:
+    def perturbed(self, random_draws: RecordRandomDraws, seed: int) -> Run:
         """Eager at the case's precision, with weights changed as by rounding and the same random numbers.
 
         Where it may use TF32, it does so in every product.
@@ -192,28 +287,34 @@ class Runs:
             contexts.append(RoundedProducts())
         return self._run(self.case.precision, contexts=contexts, perturbation_seed=seed)
 
+    def moved_decisions(self, random_draws: RecordRandomDraws, sign: int) -> Run | None:
+        """Eager at the case's precision, with the numbers that it decides by moved by what an output may be off.
+
+        None where the step allows no such change.
+        """
+        moved = MovedDecisions(tolerance_of(ResultKind.OUTPUTS, self.arithmetic), sign)
+        contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws), moved]
+        run = attempt(lambda: self._run(self.case.precision, contexts=contexts))
+        return None if isinstance(run, RuntimeError) else _raised_or(run)
+
     @property
     def keeps_coarse_activations(self) -> bool:
         """Whether the backward pass may read activations that are rounded to a dtype of 16 bits."""
         is_coarse = self.arithmetic not in (Precision.FP64, Precision.FP32, Precision.TF32)
         return is_coarse and self.case.mode is Mode.TRAIN
 
-    def perturbed_backward(self, random_draws: RecordRandomDraws, seed: int) -> Results | None:
+    def perturbed_backward(self, random_draws: RecordRandomDraws, seed: int) -> Run | None:
         """The same as eager, but the backward pass reads activations that were changed as by rounding.
 
         None where the step allows no such change.
         """
         changed = perturbed_activations(PERTURBATIONS[self.arithmetic], seed)
         contexts: list[contextlib.AbstractContextManager[Any]] = [ReplayRandomDraws(random_draws.draws), changed]
-        results = attempt(lambda: self._run(self.case.precision, contexts=contexts))
-        if isinstance(results, RuntimeError) and "saved tensor hooks" in str(results):
-            return None
-        if isinstance(results, Exception):
-            raise results
-        return results
+        run = attempt(lambda: self._run(self.case.precision, contexts=contexts))
+        return None if isinstance(run, RuntimeError) and "saved tensor hooks" in str(run) else _raised_or(run)
 
-    def candidate(self, inspection: Inspection) -> Results:
-        """The case's backend, given the calls that the inspection saw.
+    def candidate(self, inspection: Inspection) -> Run:
+        """The case's backend on a new model, given the calls that the inspection saw.
 
         Raises:
             LabelNotReached: the backend is behind Dynamo and compiled nothing: eager would be compared with eager.
@@ -221,22 +322,24 @@ class Runs:
         with compiled_draws_as_eager(if_draws=self.draws_random):
             if self.can_reuse_code and (self.was_checked or not self.draws_random):
                 with torch.compiler.set_stance("fail_on_recompile", skip_guard_eval_unsafe=self.skips_guards):
-                    results = attempt(lambda: self._run(self.case.precision, inspection=inspection))
-                if not isinstance(results, Exception):
+                    run = attempt(lambda: self._run(self.case.precision, inspection=inspection))
+                if not isinstance(run, Exception):
                     self.was_checked = True
-                    return results
-                if not self.skips_guards and _RECOMPILES not in str(results):
-                    raise results  # the timed code fails
-                del results  # its frames hold the model
+                    return run
+                if not self.skips_guards and _RECOMPILES not in str(run):
+                    raise run  # the timed code fails
+                del run  # its frames hold the model
                 free_memory(self.device)
                 inspection = self.eager_inspected()[1]
+            why = self.timed.why_not if self.timed is not None else ""
+            self.compiled_anew = "nothing was timed" if not self.was_timed else why or "a new model can't run it"
             torch._dynamo.reset()
             watch = CompilationWatch()
             with self.lending.while_compiling():
-                results = self._run(self.case.precision, inspection=inspection)
+                run = self._run(self.case.precision, inspection=inspection)
         count_compiled(watch, self.case, None)
         self.was_checked = True
-        return results
+        return run
 
     def _change_for_check(self, model: Model) -> None:
         """Take out what can't be checked: dropout, and biases that make the network amplify rounding."""
@@ -246,11 +349,11 @@ class Runs:
         if self.raises_biases:
             raise_biases(model)
 
-    def _run(self, precision: Precision, **options: Any) -> Results:
+    def _run(self, precision: Precision, **options: Any) -> Run:
         """Run, then free the memory of the model, which nobody holds any more."""
-        results = self._step_new_model(precision, **options)
+        run = self._step_new_model(precision, **options)
         free_memory(self.device)
-        return results
+        return run
 
     def _step_new_model(
         self,
@@ -262,17 +365,17 @@ class Runs:
         perturbation_seed: int | None = None,
         gradient_magnitudes: dict[int, Tensor] | None = None,
         is_reference: bool = False,
-    ) -> Results:
+    ) -> Run:
         """Build a model, let it step, and collect the results.
 
         Args:
             precision: of the model.
             contexts: are around the steps.
-            first_step: runs the first step in its own way, and returns what the step returns.
+            first_step: takes the first step in its own way, and returns what the step returns.
             inspection: if given, the step is the candidate's, compiled for the calls that were seen.
             perturbation_seed: if given, the weights are changed as by rounding.
             gradient_magnitudes: of the gradients given to the optimizers, by the parameter's id; filled by the caller
-                while the step runs.
+                while the steps run.
             is_reference: the results are what others are judged by.
         """
         case, device = self.case, self.device
@@ -293,35 +396,79 @@ class Runs:
             model.scaler = torch.amp.GradScaler(device.type, init_scale=self.loss_scale)
         if perturbation_seed is not None:
             perturb_weights(model, PERTURBATIONS[self.arithmetic], perturbation_seed)
-        trains = case.mode is Mode.TRAIN
-        before = parameters_before(model) if trains else {}
-        state = state_before(model) if self.compares_state else None
         step: _Step = model.measured_step
+        before = self._before(model)
         if inspection is not None:
             with _buffers_kept(model):
                 variant = candidate_variant(model, step, case, inspection.take_calls())
             variant.select()
             step = variant.step
-        outputs: Any = None
         of_fp64 = [_default_dtype(torch.float64)] if precision is Precision.FP64 else []
+        contexts = [*contexts, *of_fp64]
+        return self._take_steps(model, step, before, contexts, first_step=first_step, magnitudes=gradient_magnitudes)
+
+    def _before(self, model: Model) -> _Before:
+        """What steps may change and is compared."""
+        if model.mode is Mode.TRAIN:
+            return _Before(parameters_before(model), None)
+        return _Before({}, state_before(model) if self.compares_state else None)
+
+    def _take_steps(
+        self,
+        model: Model,
+        step: _Step,
+        before: _Before,
+        contexts: Iterable[contextlib.AbstractContextManager[Any]] = (),
+        *,
+        first_step: Callable[[Model, _Step], Any] | None = None,
+        magnitudes: dict[int, Tensor] | None = None,
+    ) -> Run:
+        """Let a model step from its start, and collect the results. Arguments are those of `_step_new_model`."""
+        self.scales_loss = model.scaler is not None
+        run: list[Results] = []
+        outputs: Any = None
         with contextlib.ExitStack() as stack:
-            for context in (*contexts, *of_fp64):
+            for context in contexts:
                 stack.enter_context(context)
-            for index in range(STEADY_STEPS if changes_after_first_step(case.backend) else 1):
+            for index in range(STEPS):
                 outputs = None
-                seed_everything(case.seed + index)
-                before_draws = generator_states(device)
+                seed_everything(self.case.seed + index)
+                before_draws = generator_states(self.device)
                 outputs = first_step(model, step) if first_step is not None and index == 0 else step()
-                self.draws_random |= has_drawn(before_draws, device)
-        if not trains:
+                self.draws_random |= has_drawn(before_draws, self.device)
+                results = self._collect(index, model, step, outputs, before, magnitudes or {})
+                run.append(sharing_equal(results, run[0]) if run else results)
+        return tuple(run)
+
+    def _collect(
+        self, index: int, model: Model, step: _Step, outputs: Any, before: _Before, magnitudes: dict[int, Tensor]
+    ) -> Results:
+        """What the step of this index left behind: all of the first and the last one, and what another one returned."""
+        is_first = index == 0
+        is_whole = is_first or (index == STEPS - 1 and self.compares_last)
+        if model.mode is not Mode.TRAIN:
+            state = before.state if is_whole else None
             return Results(values=collect_evaluation(model, outputs, state, rows=self.spec.detection_rows))
-        states = states_after(model, step) if backends.makes_updates(case) else ()
-        return collect_training(model, outputs, before, gradient_magnitudes or {}, self.widest, states)
+        if not is_whole:
+            return collect_loss(outputs)
+        if not backends.makes_updates(self.case):
+            parameters = before.parameters if is_first else None
+            return collect_training(model, outputs, parameters, dict(magnitudes), self.widest)
+        parameters = dict(before.parameters) if is_first else before.parameters
+        return collect_training(model, outputs, parameters, dict(magnitudes), self.widest, states_after(model, step))
 
 
-def _gradients_are_finite(results: Results, device: torch.device) -> bool:
-    gradients = results.values.get(ResultKind.GRADIENTS, {}).values()
-    return all(math.isfinite(l2_norm(gradient, device)) for gradient in gradients if isinstance(gradient, Tensor))
+class _Before(NamedTuple):
+    """What steps may change and is compared, as it was before them, on the host."""
+
+    parameters: dict[str, Before]  # in training
+    state: dict[str, Tensor] | None  # in other modes: buffers and caches, if they are compared
+
+
+def _raised_or(run: Run | Exception) -> Run:
+    if isinstance(run, Exception):
+        raise run
+    return run
 
 
 def changes_after_first_step(backend: Backend) -> bool:

@@ -14,8 +14,9 @@ gradients by so much that these can't be judged, nothing is.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -26,19 +27,20 @@ from torch import Tensor
 from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
 from torchzoo.container import available_bytes
 from torchzoo.errors import attempt
-from torchzoo.measure.check.judging import Judge, Judged
+from torchzoo.measure.check.judging import Errors, Judge, Judged
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.randomness import RecordRandomDraws
 from torchzoo.measure.check.reference import Reference
-from torchzoo.measure.check.results import CanNotCompare, Results
-from torchzoo.measure.check.runs import Runs
+from torchzoo.measure.check.results import CanNotCompare, Results, Run, run_bytes
+from torchzoo.measure.check.runs import Runs, TimedRuns
 from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED
 from torchzoo.measure.memory import free_memory, held_by_others
-from torchzoo.tensors import stored_bytes, tensors_in
+from torchzoo.tensors import tensors_in
 from torchzoo.verdict import Check, CheckStatus, ResultComparison
 
 #: Host memory of the runs after eager's first, in units of what that one left: another one, the reference with the
 #: weights of its updates, and the parameters while a step runs. The reference is kept in fp64, or (coarse cases) fp32.
+#: The run of the code that was timed, which is made before, is one of them.
 MEMORY_OF_RUNS = {torch.float64: 5.0, torch.float32: 3.0}
 
 #: If more of the tensors of a kind are not judged, the result says so: an error can hide in them.
@@ -52,8 +54,11 @@ OTHERS_BYTES = 2 * 2**30
 PERTURBED_RUNS, MEMORY_OF_PERTURBED = 3, 2.0
 
 
+_Verdicts = tuple[Judged, ...]
+
+
 def judge_runs(runs: Runs) -> Check:
-    """Make the runs of a case and judge them.
+    """Make the runs of a case and judge them, step by step.
 
     Raises:
         CanNotCompare: the results are of a kind, or of a size, that can't be compared.
@@ -63,55 +68,172 @@ def judge_runs(runs: Runs) -> Check:
         torch._dynamo.reset()
     is_eager = runs.case.backend == EAGER
     random_draws = RecordRandomDraws()
-    eager = runs.eager(random_draws)
-    _require_host_memory(eager, MEMORY_OF_RUNS[runs.widest])
-    eager_again, inspection = runs.eager_inspected()
-    finest, why_not_fp64 = _reference_results(runs, random_draws)
-    of_eager = dataclasses.replace(eager, update_weights=finest.update_weights if finest else {})
-    eager_reference = Reference(of_eager, runs.device)
-    repeated = _judge(runs, eager_reference).judge(eager_again)
-    if any(map(_is_random, repeated)):
-        differences = _comparisons(repeated)
+    eager = _with_host_memory(runs, runs.eager(random_draws))
+    finest, why_not_fp64 = _reference_run(runs, random_draws)
+    weights = finest[0].update_weights if finest else {}
+    of_eager = (dataclasses.replace(eager[0], update_weights=weights), *eager[1:])
+    by_eager = [_judge(runs, Reference(results, runs.device), step) for step, results in enumerate(of_eager, 1)]
+    repeated, candidate = _second_run(runs, by_eager)
+    noise = [{judged.comparison.what: judged.errors for judged in of_step} for of_step in _by_step(repeated)]
+    steps = min((judged.comparison.step - 1 for judged in repeated if _is_random(judged)), default=len(eager))
+    if not steps:
+        differences = _comparisons(judged for judged in repeated if judged.comparison.step == 1)
         return Check(
             status=CheckStatus.NONDETERMINISTIC, reason=_nondeterministic(differences), comparisons=differences
         )
-    noise = {judged.comparison.what: judged.errors for judged in repeated}
-    noisy = [judged for judged in repeated if _is_noisy(judged)]
+    noisy = [judged for judged in repeated if judged.comparison.step == 1 and _is_noisy(judged)]
     said = f"{_nondeterministic(_comparisons(noisy))}, which counts as rounding" if noisy else ""
 
-    del eager_again  # as large as the model
-    reference = Reference(finest, runs.device) if finest else eager_reference
+    reference = finest
     if is_eager:
         found = eager
         baseline = runs.native(random_draws) if runs.has_native else None
-        if finest is None and baseline is not None:
-            reference = Reference(baseline, runs.device)
+        reference = finest or baseline
     else:
-        found = runs.candidate(inspection)
+        found = candidate()
         baseline = eager if finest else None
-    unlike = {} if is_eager else eager_reference.dtypes_unlike(found)
-    by_reference = _judge(runs, reference)
-    judge = partial(by_reference.judge, found, baseline=baseline, eager=None if is_eager else eager, noise=noise)
+    judges = by_eager
+    if reference is not None:
+        judges = [_judge(runs, Reference(results, runs.device), step) for step, results in enumerate(reference, 1)]
+    judges = judges[:steps]
+    unlike = {} if is_eager else _dtypes_unlike(by_eager, found)
+    judge = partial(_judge_steps, judges, found, baseline=baseline, eager=None if is_eager else eager, noise=noise)
     judged = judge()
     if _looks_wrong(judged):
         _require_host_memory(eager, MEMORY_OF_PERTURBED)
-        seeds = range(PERTURBED_RUNS)
-        by_rounding = [by_reference.distances(runs.perturbed(random_draws, seed), eager) for seed in seeds]
-        judged = judge(perturbed=by_rounding)
-        if _looks_wrong(judged) and runs.keeps_coarse_activations:
-            changed = filter(None, (runs.perturbed_backward(random_draws, seed) for seed in seeds))
-            by_rounding += [by_reference.distances(run, eager) for run in changed]
-            judged = judge(perturbed=by_rounding)
+        judged = _judge_beside_rounding(runs, random_draws, judges, eager, judge)
     runs.amplifies_rounding = any(map(_amplifies_rounding, judged))
-    comparisons = _comparisons(judged)
+    comparisons = _recorded(judged)
     if finest is None:
         verdict = _without_fp64(runs.case, why_not_fp64, comparisons, is_judged=not is_eager or runs.has_native)
     else:
         verdict = _verdict(runs.case, comparisons, is_native_eager=is_eager and not runs.is_cast)
         verdict = said_before(why_not_fp64, verdict)
+    if verdict.status is CheckStatus.INCORRECT and runs.case.mode is not Mode.TRAIN and _is_frozen(eager, found):
+        reason = f"{verdict.reason}; in eager the results change from step to step, and the candidate has frozen them"
+        verdict = msgspec.structs.replace(verdict, reason=reason)
     if unlike:
         verdict = said_before(_say_unlike(unlike), msgspec.structs.replace(verdict, status=CheckStatus.INCORRECT))
+    verdict = msgspec.structs.replace(verdict, steps=_steps_judged(judged), compiled_anew=runs.compiled_anew)
     return said_before(said, verdict)
+
+
+def _second_run(runs: Runs, by_eager: Sequence[Judge]) -> tuple[_Verdicts, Callable[[], Run]]:
+    """What a second run of eager differs by, and a function that gives the candidate's run.
+
+    Both are of the measured model, if its run of eager is like that of a new one.
+    """
+    timed = runs.timed
+    if timed is not None and timed.candidate:
+        repeated = _judge_steps(by_eager, timed.eager)
+        if not any(judged.not_close for judged in repeated):
+            return repeated, lambda: timed.candidate
+        why_not = "the measured model, put back to its start, does not compute in eager what a new one does"
+        runs.timed = TimedRuns(why_not=why_not)
+    eager_again, inspection = runs.eager_inspected()
+    return _judge_steps(by_eager, eager_again), partial(runs.candidate, inspection)
+
+
+def _judge_steps(
+    judges: Sequence[Judge],
+    found: Run,
+    *,
+    baseline: Run | None = None,
+    eager: Run | None = None,
+    perturbed: Sequence[Sequence[Mapping[ResultKind, Errors]]] = (),
+    noise: Sequence[Mapping[ResultKind, Errors]] | None = None,
+) -> _Verdicts:
+    """What is found of each kind of result of each step for which there is a judge; see `judge_results`."""
+    return tuple(
+        judged
+        for index, judge in enumerate(judges)
+        for judged in judge.judge(
+            found[index],
+            baseline=baseline[index] if baseline else None,
+            eager=eager[index] if eager else None,
+            perturbed=[run[index] for run in perturbed],
+            noise=noise[index] if noise else None,
+        )
+    )
+
+
+def _judge_beside_rounding(
+    runs: Runs, random_draws: RecordRandomDraws, judges: Sequence[Judge], eager: Run, judge: Callable[..., _Verdicts]
+) -> _Verdicts:
+    """What `judge` finds beside runs of eager that are changed as by rounding, made while something looks wrong."""
+    by_rounding: list[list[Mapping[ResultKind, Errors]]] = []
+    for distances in _distances_by_rounding(runs, random_draws, judges, eager):
+        by_rounding += distances
+        judged = judge(perturbed=by_rounding)
+        if not _looks_wrong(judged):
+            return judged
+    if any(one.comparison.what is ResultKind.INTEGERS and one.comparison.is_close is False for one in judged):
+        moved = filter(None, (runs.moved_decisions(random_draws, sign) for sign in (1, -1)))
+        by_decisions = [_distances(judges, run, eager) for run in moved]
+        integers = ResultKind.INTEGERS
+        by_rounding += [
+            [{integers: step[integers]} if integers in step else {} for step in run] for run in by_decisions
+        ]
+        judged = judge(perturbed=by_rounding)
+    return judged
+
+
+def _distances_by_rounding(
+    runs: Runs, random_draws: RecordRandomDraws, judges: Sequence[Judge], eager: Run
+) -> Iterator[list[list[Mapping[ResultKind, Errors]]]]:
+    """How far runs with changed weights are from eager, then those whose backward pass reads changed activations."""
+    seeds = range(PERTURBED_RUNS)
+    yield [_distances(judges, runs.perturbed(random_draws, seed), eager) for seed in seeds]
+    if runs.keeps_coarse_activations:
+        changed = filter(None, (runs.perturbed_backward(random_draws, seed) for seed in seeds))
+        yield [_distances(judges, run, eager) for run in changed]
+
+
+def _distances(judges: Sequence[Judge], run: Run, expected: Run) -> list[Mapping[ResultKind, Errors]]:
+    """How far a run is from another one, by step, kind and tensor."""
+    return [judge.distances(run[index], expected[index]) for index, judge in enumerate(judges)]
+
+
+def _by_step(judged: Iterable[Judged]) -> list[list[Judged]]:
+    return [list(of_step) for _, of_step in itertools.groupby(judged, key=lambda one: one.comparison.step)]
+
+
+def _recorded(judged: Iterable[Judged]) -> tuple[ResultComparison, ...]:
+    """A comparison of each kind of result: the first step's, or what is wrong in the first step that is wrong at all.
+
+    What is wrong in a step changes those that follow.
+    """
+    comparisons = _comparisons(judged)
+    wrong_step = min((one.step for one in comparisons if one.is_close is False), default=1)
+    wrong = {one.what: one for one in comparisons if one.step == wrong_step and one.is_close is False}
+    first = {one.what: one for one in reversed(comparisons)}
+    return tuple(wrong.get(what, first[what]) for what in dict.fromkeys(one.what for one in comparisons))
+
+
+def _is_frozen(eager: Run, found: Run) -> bool:
+    """Whether an output is another in a later step of eager, and the same in all steps of what was found."""
+
+    def is_same(run: Run, kind: ResultKind, name: str) -> bool:
+        values = [results.values.get(kind, {}).get(name) for results in run]
+        return all(value is values[0] for value in values)  # equal ones are one object: `sharing_equal`
+
+    kinds = (ResultKind.OUTPUTS, ResultKind.INTEGERS)
+    names = [(kind, name) for kind in kinds for name in eager[0].values.get(kind, {})]
+    return any(is_same(found, *one) and not is_same(eager, *one) for one in names)
+
+
+def _steps_judged(judged: Iterable[Judged]) -> int:
+    """How many steps, from the first on, have no kind of result that can't be judged; at least 1."""
+    not_judged = [one.comparison.step for one in judged if one.comparison.is_close is None]
+    last = max(one.comparison.step for one in judged)
+    return max(1, min(not_judged, default=last + 1) - 1)
+
+
+def _dtypes_unlike(by_eager: Iterable[Judge], found: Run) -> dict[str, tuple[torch.dtype, torch.dtype]]:
+    unlike: dict[str, tuple[torch.dtype, torch.dtype]] = {}
+    for judge, results in zip(by_eager, found, strict=True):
+        unlike |= judge.reference.dtypes_unlike(results)
+    return unlike
 
 
 def said_before(words: str, check: Check) -> Check:
@@ -154,7 +276,28 @@ def _comparisons(judged: Iterable[Judged]) -> tuple[ResultComparison, ...]:
     return tuple(one.comparison for one in judged)
 
 
-def _require_host_memory(eager: Results, times: float) -> None:
+def _with_host_memory(runs: Runs, eager: Run) -> Run:
+    """The first run of eager. Where the host has no memory for all that the last step leaves behind, without that.
+
+    Raises:
+        CanNotCompare: it has too little memory for the first step, too.
+    """
+    times = MEMORY_OF_RUNS[runs.widest]
+    try:
+        _require_host_memory(eager, times)
+    except CanNotCompare:
+        if runs.case.mode is not Mode.TRAIN:
+            raise
+        runs.compares_last = False
+        eager = (
+            *eager[:-1],
+            dataclasses.replace(eager[-1], values={ResultKind.LOSS: eager[-1].values[ResultKind.LOSS]}),
+        )
+        _require_host_memory(eager, times)
+    return eager
+
+
+def _require_host_memory(eager: Run, times: float) -> None:
     """Raise where so many times these results would fill the host's memory: the kernel would end the process.
 
     While a step runs, each parameter is kept whole, also if its update is sparse: those of a frozen network are zero.
@@ -162,23 +305,23 @@ def _require_host_memory(eager: Results, times: float) -> None:
     Raises:
         CanNotCompare: they would.
     """
-    tensors = tensors_in(list(eager.values.values()))
-    updates = eager.values.get(ResultKind.PARAMETERS, {}).values()
+    updates = eager[0].values.get(ResultKind.PARAMETERS, {}).values()
     sparse = [update for update in updates if isinstance(update, Tensor) and update.is_sparse]
     whole = sum(torch.float64.itemsize * update.numel() for update in sparse)
-    needed, available = times * sum(map(stored_bytes, tensors)) + whole, available_bytes()
+    needed, available = times * run_bytes(eager) + whole, available_bytes()
     if needed > available:
         raise CanNotCompare(
             f"they take {needed / 2**30:.1f} GiB of the host's memory, and {available / 2**30:.1f} GiB are free"
         )
 
 
-def _judge(runs: Runs, reference: Reference) -> Judge:
-    return Judge(case=runs.case, precision=runs.arithmetic, rules=runs.spec.tolerances, reference=reference)
+def _judge(runs: Runs, reference: Reference, step: int) -> Judge:
+    rules = runs.spec.tolerances
+    return Judge(case=runs.case, precision=runs.arithmetic, rules=rules, reference=reference, step=step)
 
 
-def _reference_results(runs: Runs, random_draws: RecordRandomDraws) -> tuple[Results | None, str]:
-    """The results at fp64. Where there are none: those at fp32 if the case is coarser, else None; and the reason."""
+def _reference_run(runs: Runs, random_draws: RecordRandomDraws) -> tuple[Run | None, str]:
+    """The run at fp64. Where there is none: that at fp32 if the case is coarser, else None; and the reason."""
     results = _try(Precision.FP64, runs, random_draws)
     if not isinstance(results, str):
         return results, ""
@@ -186,8 +329,10 @@ def _reference_results(runs: Runs, random_draws: RecordRandomDraws) -> tuple[Res
     return (None, results) if isinstance(finer, str) else (finer, f"judged by fp32, since {results}")
 
 
-def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> Results | str:
-    """The results at a precision, or why there are none: a model may raise anything in a dtype it was not written for.
+def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> Run | str:
+    """The run at a precision, or why there is none: a model may raise anything in a dtype it was not written for.
+
+    Steps from the first one on that gives NaN are left out.
 
     Raises:
         CanNotCompare: the results are of a kind that can't be compared.
@@ -206,14 +351,17 @@ def _try(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> R
         del results  # its frames hold the model
         free_memory(runs.device)
         return reason
+    numbers = tuple(itertools.takewhile(lambda of_step: not _has_nan(of_step, runs.device), results))
+    return numbers or f"in {precision} it gives NaN"
+
+
+def _has_nan(results: Results, device: torch.device) -> bool:
     floating = [tensor for tensor in tensors_in(list(results.values.values())) if tensor.is_floating_point()]
-    return (
-        f"in {precision} it gives NaN" if any(math.isnan(l2_norm(leaf, runs.device)) for leaf in floating) else results
-    )
+    return any(math.isnan(l2_norm(leaf, device)) for leaf in floating)
 
 
-def _run_reference(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> Results | Exception:
-    """The results at a precision, or what it raises.
+def _run_reference(precision: Precision, runs: Runs, random_draws: RecordRandomDraws) -> Run | Exception:
+    """The run at a precision, or what it raises.
 
     A training step that the device has too little memory for runs once more, with its activations in the host's memory.
     """
@@ -224,17 +372,19 @@ def _run_reference(precision: Precision, runs: Runs, random_draws: RecordRandomD
     del results
     free_memory(runs.device)
     again = attempt(lambda: runs.reference(precision, random_draws, activations_go_to_host=True))
-    return again if isinstance(again, Results | CanNotCompare) else no_memory
+    return again if isinstance(again, tuple | CanNotCompare) else no_memory
 
 
 def _verdict(case: Case, comparisons: tuple[ResultComparison, ...], *, is_native_eager: bool) -> Check:
-    """The verdict where there are results at fp64.
+    """The verdict where there are results at fp64. It is correct if nine tenths of each kind can be judged, and are.
 
     Others are judged by eager at the model's own precision. Where that is not what fp64 gives, nothing can be said.
     """
     wrong = [c for c in comparisons if c.is_close is False]
     if wrong:
         reason = _say_wrong(wrong)
+        if all(c.step > 1 for c in wrong):
+            reason += "; the first step is right"
         if is_native_eager:
             reason = f"eager and the fp64 reference differ by more than rounding: {reason}"
             return Check(status=CheckStatus.REFERENCE_FAILED, reason=reason, comparisons=comparisons)
@@ -247,7 +397,7 @@ def _verdict(case: Case, comparisons: tuple[ResultComparison, ...], *, is_native
     if case.mode is Mode.TRAIN:
         essential = {ResultKind.LOSS, ResultKind.GRADIENTS if ResultKind.GRADIENTS in kinds else ResultKind.PARAMETERS}
     is_judged = not essential & {c.what for c in not_judged}
-    status = CheckStatus.CORRECT if is_judged else CheckStatus.REFERENCE_FAILED
+    status = CheckStatus.PARTLY_CORRECT if is_judged else CheckStatus.REFERENCE_FAILED
     reason = f"nothing to judge by: {_say_not_judged(filter(is_open, comparisons))}"
     return Check(status=status, reason=reason, comparisons=comparisons)
 
@@ -277,7 +427,8 @@ def _say_wrong(comparisons: Iterable[ResultComparison]) -> str:
         limits += [f"allowed {c.allowed:.2g}"] if c.allowed is not None else []
         error = unlike if c.error is None else f"off by {c.error:.2g}"
         limits += [f"the worst of {c.tensors_wrong} of {c.tensors}"] if c.tensors_wrong > 1 else []
-        said.append(f"{c.what}: {c.worst} is {error}" + (f" ({', '.join(limits)})" if limits else ""))
+        step = f"step {c.step}, " if c.step > 1 else ""
+        said.append(f"{step}{c.what}: {c.worst} is {error}" + (f" ({', '.join(limits)})" if limits else ""))
     return "; ".join(said)
 
 

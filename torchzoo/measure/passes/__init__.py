@@ -11,7 +11,7 @@ After the window, while other cases may run:
 - growth of memory (the leak check), of each variant;
 - the operators that the candidate left to eager, always where Dynamo is behind the backend;
 - FLOPs, then the API surface, of eager's step; FLOPs of the graphs that Dynamo captured for the candidate;
-- the check, last, on models of its own.
+- the check, last: first of the code that was timed, on the measured model, then on models of its own.
 
 To add a pass, add a module and a function here, a member of `Pass` in `torchzoo/settings.py` (its option of `torchzoo
 run` is made from it, with a help text in `torchzoo/commands/run_options.py`), a field in `torchzoo/record.py`, a call
@@ -44,8 +44,10 @@ from torchzoo.verdict import Check
 from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
+    from torchzoo.measure.check.runs import TimedRuns
     from torchzoo.measure.gang import Gang
     from torchzoo.measure.lending import Lending
+    from torchzoo.measure.member import Member
     from torchzoo.measure.passes.breakdown import DeviceWork
     from torchzoo.measure.passes.communication import Communication
 
@@ -155,13 +157,25 @@ def flops_and_api_of(step: Callable[[], Any], settings: Settings) -> tuple[Flops
     return flops, api
 
 
+def timed_runs_of(member: Member) -> TimedRuns:
+    """What the code that was timed computes, from the model's state before its first step. The model is still there."""
+    from torchzoo.measure.check.runs import timed_runs
+
+    return timed_runs(member)
+
+
 def check_of(
-    case: Case, spec: ModelSpec, model_class: type[Model], device: torch.device, lending: Lending, *, was_timed: bool
+    case: Case,
+    spec: ModelSpec,
+    model_class: type[Model],
+    device: torch.device,
+    lending: Lending,
+    timed: TimedRuns | None,
 ) -> Check:
-    """Whether the case, which was timed in this process or not, computes what eager computes."""
+    """Whether the case computes what eager computes. `timed` is what the code computes that it has timed, if any."""
     from torchzoo.measure.check.check import check_case
 
-    return check_case(case, spec, model_class, device, was_timed=was_timed, lending=lending)
+    return check_case(case, spec, model_class, device, timed=timed, lending=lending)
 
 
 def check_ranks_of(gang: Gang, case: Case) -> Check:

@@ -15,6 +15,7 @@ WORDS = {
     CheckStatus.NONDETERMINISTIC: "nondeterministic",
     CheckStatus.REFERENCE_FAILED: "no reference",
     CheckStatus.NOT_REACHED: "not reached",
+    CheckStatus.PARTLY_CORRECT: "partly correct",
     CheckStatus.CORRECT: "correct",
 }
 NOT_CHECKED = "not checked"
@@ -22,8 +23,9 @@ HEADINGS = ("results checked", *reversed(WORDS.values()), NOT_CHECKED)
 REASON_HEADINGS = ("case", "", "reason")
 EXPLAINED = (
     "Results are compared with a reference, in fp64 where the row says nothing else. Nondeterministic: eager's own "
-    "results differ from run to run. No reference: there is nothing to compare with, for the reason given. Not "
-    "reached: it failed after its timing. Cases that failed before or were skipped are not counted."
+    "results differ from run to run. No reference: there is nothing to compare with, for the reason given. Partly "
+    "correct: what can be judged is, and rounding leaves more than a tenth of a kind of result open. Not reached: it "
+    "failed after its timing. Cases that failed before or were skipped are not counted."
 )
 
 
@@ -53,4 +55,5 @@ def check_of(result: CaseResult) -> Check | None:
     present = [one for one in result.checks if one is not None]
     worst = min(present, key=lambda one: list(WORDS).index(one.status), default=None)
     is_whole = len(present) == len(result.checks)
-    return None if worst is not None and worst.status is CheckStatus.CORRECT and not is_whole else worst
+    is_right = worst is not None and worst.status in (CheckStatus.CORRECT, CheckStatus.PARTLY_CORRECT)
+    return None if is_right and not is_whole else worst
