@@ -11,9 +11,9 @@ from torchzoo.backends.twins import optimizers_of
 from torchzoo.case import Mode
 from torchzoo.measure.check.randomness import seed_everything
 from torchzoo.model import Model
-from torchzoo.tensors import tensors_in
+from torchzoo.tensors import same, tensors_in
 from torchzoo.zoo.catalog import load_model_class
-from torchzoo.zoo.contract import copied, same, state, take_step
+from torchzoo.zoo.contract import copied, state, take_step
 from torchzoo.zoo.spec import ModelSpec
 
 #: Outputs of two steps differ if they are further apart than this part of their norm: rounding is not.
