@@ -36,7 +36,6 @@ from torchzoo.zoo.rules import ToleranceRule
 from torchzoo.zoo.spec import SpecError, read_spec
 from user_models import METADATA, TINY, make_folder
 
-
 #: At a coarse precision, rounding may leave a gradient of a few open.
 RIGHT = (CheckStatus.CORRECT, CheckStatus.PARTLY_CORRECT)
 
