@@ -21,7 +21,7 @@ from torchzoo.verdict import Check, CheckStatus
 SCHEMA_VERSION = 1
 
 #: A case whose networks ran more than this share of their operators in eager is no measurement of its backend.
-EAGER_SHARE_LIMIT = 0.1
+EAGER_SHARE_LIMIT = 0.25
 
 #: A case is no comparison of like with like where the work of its variants differs by more than this share.
 WORK_LIMIT = 0.02
@@ -399,7 +399,9 @@ def why_unequal(eager: Flops | None, candidate: Flops | None) -> str:
         ("bytes of matrix products, convolutions and attention", eager.product_bytes, candidate.product_bytes),
     ):
         if was is not None and now is not None and abs(now - was) > WORK_LIMIT * was:
-            return f"the variants do different work: {words} {was:,} in eager, {now:,} in the candidate"
+            only = sorted(eager.without_formula.keys() ^ candidate.without_formula.keys())
+            unknown = f" (no formula for {', '.join(only)})" if only else ""
+            return f"the variants do different work: {words} {was:,} in eager, {now:,} in the candidate{unknown}"
     return ""
 
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PhiConfig, PhiForCausalLM, SiglipVisionConfig, SiglipVisionModel
 
+from torchzoo.attention import attend_alike
+
 
 class Moondream(nn.Module):
     """Images (B, 3, S, S) and tokens (B, T) to Phi's output, with logits (B, I + T, V).
@@ -25,6 +27,7 @@ class Moondream(nn.Module):
             nn.Linear(4 * text.hidden_size, text.hidden_size),
         )
         self.language = PhiForCausalLM(text)
+        attend_alike(self)
 
     def forward(self, pixel_values: Tensor, input_ids: Tensor) -> Any:
         image = self.projection(self.vision(pixel_values).last_hidden_state)

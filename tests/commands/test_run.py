@@ -186,7 +186,7 @@ def test_json_prints_the_record_and_leaves_nothing_behind(tmp_path: Path, tempor
     record = json.loads(done.stdout)
     assert record["case"]["model"] == "tiny"
     assert record["outcome"]["type"] == "measured"
-    assert len(record["outcome"]["blocks"]) >= 6
+    assert record["outcome"]["blocks"]
     assert list(temporary.glob("torchzoo-*")) == []
     assert done.stderr.splitlines()[-1].startswith("not kept: with -o DIR, ")
 

@@ -61,6 +61,7 @@ def test_the_order_of_stages_and_passes(tmp_path: Path, monkeypatch: pytest.Monk
         "PREPARE",
         "apply_precision",
         "WARM_UP",
+        "watch_compilation",  # eager compiles nothing
         "warm_up eager",
         "measure_memory",  # eager's, before anything is compiled
         "inspect_step",

@@ -12,8 +12,8 @@ from measuring import SETTINGS
 from torch import Tensor
 
 from torchzoo.case import Backend, Case, Mode
+from torchzoo.measure import case as case_module
 from torchzoo.measure.case import measure_case
-from torchzoo.measure.check import check as check_module
 from torchzoo.measure.clock import PatientClock
 from torchzoo.measure.compilation import watch_compilation
 from torchzoo.measure.lending import COMPILATIONS, Lending
@@ -157,7 +157,7 @@ def without_repetition(events: list[object]) -> list[object]:
 def test_a_check_lends_while_it_compiles_once_more(
     tmp_path: Path, events: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check_module.Runs, "can_reuse_code", False)
+    monkeypatch.setattr(case_module, "has_code_to_check", lambda _: False)
     measured = measure(tmp_path, events, "aot_eager", (Pass.CHECK,))
     assert measured.check is not None
     assert measured.check.status == "correct"

@@ -89,6 +89,7 @@ def test_checks_become_an_accuracy_file() -> None:
     rows = table(files["inductor_torchzoo_float32_inference_cpu_accuracy.csv"])
     assert {row["name"]: row["accuracy"] for row in rows} == {
         "correct": "pass",
+        "partly_correct": "",
         "incorrect": "fail_accuracy",
         "nondeterministic": "eager_two_runs_differ",
         "reference_failed": "",

@@ -15,7 +15,6 @@ from torchzoo.zoo.spec import ModelSpec
 
 CATALOG = find_models()
 SPECS = [CATALOG.spec(name) for name in CATALOG.names]
-LONGEST = 60  # lines behind the docstring; the sizes of a published configuration take one each
 
 
 def imports(tree: ast.AST) -> list[tuple[int, str]]:
@@ -56,17 +55,6 @@ def test_imports_that_lead_into_another_folder_are_found(tmp_path: Path) -> None
         "__init__.py: torchzoo_models.other",
         "parts/__init__.py: ...other",
     ]
-
-
-@pytest.mark.parametrize(
-    "spec", [spec for spec in SPECS if "written here" not in spec.source], ids=lambda spec: spec.name
-)
-def test_a_library_models_file_is_short(spec: ModelSpec) -> None:
-    """What models share belongs to task bases and `torchzoo.networks`, what is one model's own to a file beside."""
-    text = (Path(spec.folder) / "__init__.py").read_text(encoding="utf-8")
-    docstring = ast.parse(text).body[0]  # of facts and sources, as many as the model has
-    assert docstring.end_lineno is not None
-    assert len(text.splitlines()) - docstring.end_lineno <= LONGEST
 
 
 def other_operations(spec: ModelSpec, table: str) -> list[Mode]:

@@ -52,7 +52,7 @@ class Mark(enum.Enum):
     IN_EAGER = ("e", "a part of what its label compiles ran in eager")
     GRAPH_BREAKS = ("b", "graph breaks")
     NO_CUDA_GRAPH = ("g", "CUDA graphs were skipped")
-    OTHER_WORK = ("w", "its variants do different work by nature")
+    OTHER_WORK = ("v", "its variants do different work by nature")
     QUANTIZED = ("q", "some of its layers are quantized, and all else is in bfloat16")
     TRACED = ("r", "what compiling did was traced, and its times of compiling include that")
     INCOMPLETE = ("i", "breakdown, operations, API, or memory without eager are not known in full")

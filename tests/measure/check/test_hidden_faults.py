@@ -327,16 +327,6 @@ def test_a_step_that_returns_nothing_is_not_correct(backend: Callable[..., str])
     )
 
 
-def test_complex_parameters_are_not_passed_over() -> None:
-    class Complex(Classifier):
-        def build_network(self) -> nn.Module:
-            network = super().build_network()
-            network.register_parameter("turn", nn.Parameter(torch.ones(3, dtype=torch.complex64)))
-            return network
-
-    assert "network.turn is complex" in check(Complex, Mode.TRAIN, "aot_eager").reason
-
-
 def test_the_numbers_of_an_output_on_several_ranks_see_signs_order_and_whole_numbers() -> None:
     output = torch.randn(7, 5, generator=torch.Generator().manual_seed(1))
     numbers = numbers_of((output, torch.arange(4)))

@@ -305,5 +305,5 @@ def test_records_with_a_breakdown_survive_json() -> None:
 
 def test_a_share_of_nothing_has_a_width_all_the_same() -> None:
     assert units.share(stats.median_estimate([0.0] * 6)) == "0.0% [0.0, 0.0]"
-    assert units.share(stats.median_estimate([0.5])) == "50.0% (one sample)"
-    assert units.share(stats.median_estimate([0.5, 0.6])) == "55.0% [50.0, 60.0] (at 50%)"
+    assert units.share(stats.median_estimate([0.5])) == "50.0% (1 sample: too few for an interval)"
+    assert units.share(stats.median_estimate([0.5, 0.6])) == "55.0% (2 samples: too few for an interval)"
