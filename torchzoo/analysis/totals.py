@@ -62,6 +62,7 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
     measured: int
     checked: int  # and not timed
     incorrect: int  # among the measured and the checked: their results are not eager's
+    refused: int  # among the measured: their labels do not hold
     failed: int
     skipped: int
     compared: int  # cases with a candidate that passed
@@ -75,7 +76,7 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> int:
-        return self.measured + self.checked - self.incorrect
+        return self.measured + self.checked - self.incorrect - self.refused
 
     @property
     def could_run(self) -> int:
@@ -176,6 +177,7 @@ def total(axis: str, name: str, results: Sequence[CaseResult], ratios: CaseRatio
         measured=sum(bool(result.measured) and not result.failures for result in results),
         checked=sum(bool(result.checked) and not result.failures for result in results),
         incorrect=statuses.count(Status.INCORRECT),
+        refused=statuses.count(Status.REFUSED),
         failed=statuses.count(Status.FAILED),
         skipped=statuses.count(Status.SKIPPED),
         compared=len(compared),

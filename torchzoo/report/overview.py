@@ -31,13 +31,13 @@ NARROW_HEADINGS = ("group", "passed", "speedup", "all", "cover", "T", "CM", "GM"
 MOST_BREAKS = 5
 #: How to read the totals. It is shown wherever they are.
 TOTALS_NOTE = (
-    "passed: cases that were measured or checked, and not found incorrect, of those that could run (skipped ones "
-    "could not). Speedups: geometric means over cases with a backend beside eager, with an interval (95%, Student's "
-    "t) over the models, of which fewer than four give none; over all cases, one that failed or is incorrect counts "
-    "as 1.0x. Unsteady cases, which were compiled again while they were measured, are in no mean. Coverage: cases "
-    "with a backend beside eager that passed, of those that could run. T, CM, GM, D: candidate over eager of time, "
-    "CPU memory (peak resident), GPU memory (peak allocated), and of the time in which the device works in one step; "
-    "below 1 the candidate needs less. D does not depend on how fast the host is."
+    "passed: cases that were measured or checked, and not found incorrect or refused, of those that could run (skipped "
+    "ones could not). Speedups: geometric means over cases with a backend beside eager, with an interval (95%, "
+    "Student's t) over the models, of which fewer than four give none; over all cases, one that failed or is incorrect "
+    "counts as 1.0x. Unsteady cases, which were compiled again while they were measured, are in no mean, nor are "
+    "refused ones. Coverage: cases with a backend beside eager that passed, of those that could run. T, CM, GM, D: "
+    "candidate over eager of time, CPU memory (peak resident), GPU memory (peak allocated), and of the time in which "
+    "the device works in one step; below 1 the candidate needs less. D does not depend on how fast the host is."
 )
 
 
