@@ -5,9 +5,12 @@ The other markers are those that pyproject.toml leaves out, unless `-m` is given
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +20,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: threa
 # Inductor tries out each vector instruction set by compiling a program into every cold cache: 9 of the 15 seconds that
 # a small model takes. The tests trust /proc/cpuinfo instead, as inductor does when it is told so.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
+# Inductor's cache does not know for which instructions its kernels were compiled. With ATEN_CPU_CAPABILITY, those of
+# another session compute garbage.
+if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="torchzoo-inductor-")
+    atexit.register(shutil.rmtree, os.environ["TORCHINDUCTOR_CACHE_DIR"], ignore_errors=True)
 
 # The C library asks for pages of 2 MB, where the kernel gives them on demand. A GB that is touched for the first time
 # takes a third of the time then. This reaches the workers of `-n`, which start after this line, and not this process.
@@ -67,6 +76,15 @@ def _distributions_check_their_arguments() -> None:
     from torch.distributions import Distribution
 
     Distribution.set_default_validate_args(__debug__)
+
+
+@pytest.fixture(autouse=True)
+def _torch_has_its_own_functions() -> None:
+    """torch_geometric replaces two of them, and effdet can't script what it puts there."""
+    import torch
+
+    if replacing := sys.modules.get("torch_geometric.hash_tensor"):
+        torch.index_select, torch.select = replacing._old_index_select, replacing._old_select
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at groups
