@@ -77,6 +77,8 @@ TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_i
 LAYER_DROPS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
 #: Ends of the names of causal language models. Those made of encoders are causal if their configuration says so.
 CAUSAL = ("ForCausalLM", "LMHeadModel", "GenerationDecoder")
+#: Beginnings of the names of classes that put masks together themselves, so that they need transformers' own.
+OWN_MASKS = ("T5Gemma2",)
 #: A configuration that does not say how its layers attend says it of each.
 LAYERWISE = {"GPTNeoConfig": {"attention_types": [[["global", "local"], 1]]}}
 
@@ -188,6 +190,7 @@ def model_class(name: str) -> type[FromConfig]:
         "__module__": __name__,
         "member": name,
         "class_name": class_name,
+        "own_attention": class_name.startswith(OWN_MASKS),
         "sizes": SIZES[config_class.__name__][size] if size else {},
         "train_length": length(name),
         "eval_length": length(name),
