@@ -164,7 +164,9 @@ def compiled_step_is_eagers(spec: ModelSpec, mode: Mode) -> None:
     works = [count_work(model.measured_step)]
     eager_variant(model, model.measured_step).select()
     works.insert(0, count_work(model.measured_step))
-    assert any(rule.matches(case) for rule in spec.unequal_work) or not why_unequal(*works)
+    # In eager, PyTorch recomputes a layer up to the last tensor that it needs: much of a small layer.
+    is_unequal = any(rule.matches(case) for rule in spec.unequal_work) or getattr(model, "checkpoints_layers", False)
+    assert is_unequal or not why_unequal(*works)
     eager_result, eager_same = eagers[0]
     torch.testing.assert_close(tensors(result), tensors(eager_result))
     assert tensors(result)
