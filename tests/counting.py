@@ -91,5 +91,7 @@ def matrix_products_in_bf16() -> Iterator[None]:
     """
     products = torch.backends.mkldnn.matmul
     before, products.fp32_precision = products.fp32_precision, "bf16"
-    yield
-    products.fp32_precision = before
+    try:
+        yield
+    finally:
+        products.fp32_precision = before
