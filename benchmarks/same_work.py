@@ -43,7 +43,7 @@ UNKNOWN_GIB = 6  # what a case is taken to need where its metadata has no figure
 
 
 class Found(NamedTuple):
-    """What became of one case."""
+    """The outcome of one case."""
 
     outcome: str  # same, refused, by nature, skipped, failed
     reason: str = ""
