@@ -115,7 +115,7 @@ class SpectrumDiscriminator(nn.Module):
 
 
 def convolution(inputs: int, outputs: int, size: tuple[int, int], stride: tuple[int, int] = (1, 1)) -> nn.Module:
-    """One with normalised weights that keeps the size, but for its stride."""
+    """Return a convolution with normalised weights that keeps the size, but for its stride."""
     return weight_norm(nn.Conv2d(inputs, outputs, size, stride, padding=(size[0] // 2, size[1] // 2)))
 
 

@@ -170,7 +170,7 @@ class ChangesItsInput(nn.Module):
 
 
 class DrawsTheSameForEver(nn.Module):
-    """What is compiled draws once; eager draws in each call."""
+    """Compiled code draws once; eager draws in each call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ def test_a_step_with_a_state_is_correct_where_the_backend_keeps_the_state(make: 
 
 
 class Frozen(nn.Module):
-    """What a backend makes of a network that freezes what the first call has found of its state."""
+    """A compiled network that keeps the state which the first call has found."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
