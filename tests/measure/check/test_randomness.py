@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from classifier import Classifier
 from torch import Tensor, nn
+from torch._inductor.lowering import lowerings
 from torch._inductor.utils import run_and_get_code
 
 from torchzoo.case import Mode
@@ -45,8 +47,12 @@ def test_every_kind_of_dropout_is_off() -> None:
     assert (dropout.p, lstm.dropout, attention.dropout, model.network.layerdrop) == (0.0, 0.0, 0.0, 0.0)
 
 
-def test_inductor_keeps_bernoulli_and_draws_what_eager_draws() -> None:
+@pytest.mark.parametrize("in_ci", ["", "true"])
+def test_inductor_keeps_bernoulli_and_draws_what_eager_draws(in_ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Left alone, inductor makes `rand < p` of it. On the CPU both draw the same numbers, so the code is looked at."""
+    monkeypatch.setenv("CI", in_ci)
+    monkeypatch.delitem(lowerings, torch.ops.aten.bernoulli.default, raising=False)
+    monkeypatch.setattr(torch._inductor.config, "force_disable_caches", True)
 
     def draw(shares: Tensor) -> Tensor:
         return torch.bernoulli(shares) + torch.rand_like(shares)
