@@ -39,8 +39,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torchzoo.case import Mode
 from torchzoo.errors import attempt, one_line
 from torchzoo.measure.without_data import answers
-from torchzoo.tasks import SupervisedModel
-from torchzoo.tensors import tensors_in
+from torchzoo.model.tasks import SupervisedModel
+from torchzoo.model.tensors import tensors_in
 from torchzoo.zoo.catalog import NEEDS_DATA
 from torchzoo.zoo.folders import bundled, import_folder
 from torchzoo.zoo.waiting import synchronising_operators

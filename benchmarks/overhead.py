@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from torchzoo import stats
 from torchzoo.case import Mode
-from torchzoo.environment import device_name
+from torchzoo.machine.facts import device_name
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s

@@ -34,7 +34,7 @@ import torch
 
 from torchzoo import stats
 from torchzoo.case import Mode
-from torchzoo.cores import pin_this_thread, usable_cores
+from torchzoo.machine.limits import pin_this_thread, usable_cores
 from torchzoo.measure.autograd_thread import AutogradThread
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import SLOW, HostGate, in_this_thread, undisturbed_loop_s

@@ -22,7 +22,7 @@ import torch
 from torchzoo import stats
 from torchzoo.analysis.means import geomean
 from torchzoo.case import Mode
-from torchzoo.environment import device_name
+from torchzoo.machine.facts import device_name
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, step_until_steady, steps_in

@@ -43,9 +43,8 @@ import msgspec
 import psutil
 
 from torchzoo.case import Case
-from torchzoo.decoding import decode_record
 from torchzoo.errors import attempt
-from torchzoo.record import Measured, Record
+from torchzoo.record import Measured, Record, decode_record
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "TORCHZOO_SOAK"

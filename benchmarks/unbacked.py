@@ -34,6 +34,7 @@ from torchzoo import stats
 from torchzoo.analysis.kernels import busy_ratio, longest_kernels
 from torchzoo.case import Mode
 from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.fresh import SizeResult
 from torchzoo.measure.size_sweep import POLICIES, sweep_sizes
 from torchzoo.measure.sized import Sized
 from torchzoo.model import Model
@@ -41,7 +42,6 @@ from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import markdown, units
 from torchzoo.report.sections.breakdown import short
 from torchzoo.settings import Settings
-from torchzoo.trials import SizeResult
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 MODELS = ("timm_vision_transformer", "hf_Bert")  # each is one graph; that of resnet18 breaks

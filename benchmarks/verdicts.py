@@ -19,14 +19,14 @@ import torch
 from torch import nn
 
 from torchzoo import stats
-from torchzoo.environment import device_name, host_loop_s
+from torchzoo.machine.facts import device_name, host_loop_s
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.variant import Variant
+from torchzoo.model.tasks import Batch, SupervisedModel
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.settings import Settings
-from torchzoo.tasks import Batch, SupervisedModel
 
 PLANTED = 0.03
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchzoo.dispatch import OperatorMode
 from torchzoo.measure.passes.moved_bytes import moved_bytes
+from torchzoo.model.dispatch import OperatorMode
 
 
 class CountedWork(OperatorMode):

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.case import Backend, Case, Domain, Mode
-from torchzoo.environment import MachineInfo
+from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import (
     Alone,
     BackToBack,

@@ -13,7 +13,9 @@ from torchzoo.case import Domain, Mode
 from torchzoo.record import (
     Block,
     Breakdown,
+    Check,
     Checked,
+    CheckStatus,
     Compilation,
     Energy,
     EnergyWindow,
@@ -29,7 +31,6 @@ from torchzoo.record import (
 )
 from torchzoo.settings import Stage
 from torchzoo.store import RunStore
-from torchzoo.verdict import Check, CheckStatus
 
 SCRIPT = "<script>alert(1)</script>"
 MESSAGE = '</script><img src="http://127.0.0.1:9/x" onerror="window.harmed = true"> | `x` [a](javascript:alert(3))'

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchzoo.dispatch import OperatorMode
+from torchzoo.model.dispatch import OperatorMode
 
 
 class RememberedShapes(OperatorMode):

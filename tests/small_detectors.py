@@ -16,7 +16,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 
 from torchzoo.case import Mode
 from torchzoo.model import Model
-from torchzoo.tasks import Detector
+from torchzoo.model.tasks import Detector
 from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.spec import ModelSpec
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from examples import INDUCTOR, compared, manifest, measured, record
-from torchzoo.decoding import DecodeError, decode_manifest, decode_record
 from torchzoo.files import to_json
+from torchzoo.record import DecodeError, decode_manifest, decode_record
 
 RECORD = json.loads(to_json(record(compared(), backend=INDUCTOR)))
 EAGER_RECORD = json.loads(to_json(record(measured())))

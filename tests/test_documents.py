@@ -18,10 +18,10 @@ import yaml
 import torchzoo
 from examples import INDUCTOR, ROOT, record
 from kept_runs import against_eager, keep
-from torchzoo import userbenchmark
 from torchzoo.cli import build_parser
 from torchzoo.install import _parser as install_parser
 from torchzoo.store import read_run
+from torchzoo.studies import userbenchmark
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *PAGES]

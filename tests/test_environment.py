@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchzoo.environment import PACKAGES, collect_environment, installed_distributions
+from torchzoo.machine.facts import PACKAGES, collect_environment, installed_distributions
 
 
 def install(folder: Path, file: str, about: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from in_this_process import torchzoo
-from torchzoo.frames import with_room
+from torchzoo.machine.process import with_room
 from user_models import TINY, make_folder
 
 pytestmark = pytest.mark.skipif(

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from examples import ROOT
-from torchzoo import heap
+from torchzoo.machine import process
 from user_models import TINY, make_folder
 
-pytestmark = pytest.mark.skipif(not heap.described(), reason="the C library is not glibc")
+pytestmark = pytest.mark.skipif(not process.described(), reason="the C library is not glibc")
 
 #: Takes and frees 24 blocks of 1 MiB as a step does, and prints the page faults of one step.
 STEPS = """
 import ctypes, resource
-from torchzoo import heap
+from torchzoo.machine import process
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.free.argtypes = [ctypes.c_void_p]
@@ -51,21 +51,21 @@ def faults(first: str, **variables: str) -> int:
 
 def test_a_step_keeps_its_memory() -> None:
     assert faults("") > PAGES / 2, "the case that this is for: by itself glibc gives the memory back"
-    assert faults("heap.keep_freed()") < PAGES / 50
+    assert faults("process.keep_freed()") < PAGES / 50
 
 
 @pytest.mark.parametrize(
     "variables", [{"MALLOC_TRIM_THRESHOLD_": "131072"}, {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"}]
 )
 def test_what_the_user_set_up_stays(variables: dict[str, str]) -> None:
-    assert faults("heap.keep_freed()", **variables) > PAGES / 2
-    assert heap.is_chosen(variables)
-    assert not heap.is_chosen({"GLIBC_TUNABLES": "glibc.rtld.nns=2", "OMP_NUM_THREADS": "2"})
+    assert faults("process.keep_freed()", **variables) > PAGES / 2
+    assert process.is_chosen(variables)
+    assert not process.is_chosen({"GLIBC_TUNABLES": "glibc.rtld.nns=2", "OMP_NUM_THREADS": "2"})
 
 
 def test_memory_is_given_back_when_asked() -> None:
-    again = "heap.keep_freed()\nfree = libc.free\nclass libc:\n    malloc = libc.malloc\n"
-    again += "    free = staticmethod(lambda block: (free(block), heap.give_back()))"
+    again = "process.keep_freed()\nfree = libc.free\nclass libc:\n    malloc = libc.malloc\n"
+    again += "    free = staticmethod(lambda block: (free(block), process.give_back()))"
     assert faults(again) > PAGES / 2
 
 
@@ -79,7 +79,7 @@ def test_a_preloaded_malloc_is_named(tmp_path: Path, python: str) -> None:
     )
     library = tmp_path / "libother.so.2"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, code], check=True)
-    words = [python, "-c", "from torchzoo import heap; print(heap.described())"]
+    words = [python, "-c", "from torchzoo import heap; print(process.described())"]
 
     def described(**variables: str) -> str:
         env = {**os.environ, **variables}

@@ -13,9 +13,9 @@ from examples import CASE, manifest, measured, record, run_of
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.case import Backend
-from torchzoo.environment import KERNEL_PACKAGES
 from torchzoo.errors import UsageError
-from torchzoo.provenance import DifferenceKind, machine_differences, run_differences
+from torchzoo.machine.differences import DifferenceKind, machine_differences, run_differences
+from torchzoo.machine.facts import KERNEL_PACKAGES
 from torchzoo.record import Manifest, Record
 from torchzoo.report import markdown
 from torchzoo.run.session import check_same_machine

@@ -23,7 +23,7 @@ import time
 
 import torch
 from torch import nn
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 
 class Model(SupervisedModel):

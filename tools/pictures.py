@@ -3,7 +3,7 @@
     python tools/pictures.py            # writes docs/pictures/*.svg
 
 Where a picture shows what a rule does (the interval, the stopping rule), the rule itself is called on made-up samples.
-"""  # noqa: INP001
+"""
 
 from __future__ import annotations
 

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from torchzoo.bounds import Amount, Count, Int64, PositiveCount, PositiveSeconds, Seconds
-from torchzoo.case import Case, Domain
-from torchzoo.host import Host
-from torchzoo.operators import ApiSurface, OperatorShapes
+from torchzoo.bounds import Amount, Count, Int64, PositiveAmount, PositiveCount, PositiveSeconds, Seconds
+from torchzoo.case import EAGER, Case, Domain, Precision, ResultKind
+from torchzoo.errors import TorchzooError
 from torchzoo.settings import CacheMode, Settings, Stage
-from torchzoo.verdict import Check, CheckStatus
 
 SCHEMA_VERSION = 1
 
@@ -35,6 +34,96 @@ LEFT_WHOLE = "left to Python whole: "
 
 #: The names of a case's variants: the step in eager, and the same step with the case's backend.
 EAGER_VARIANT, CANDIDATE_VARIANT = "eager", "candidate"
+
+
+class ApiSurface(msgspec.Struct, frozen=True, kw_only=True):
+    """What one eager step uses of PyTorch: functions (`torch.nn.functional.linear`) and operators (`aten::mm`)."""
+
+    functions: tuple[str, ...]
+    operators: tuple[str, ...]
+    reason: str = ""  # why names are missing, where the step could not be watched
+
+
+class Operand(msgspec.Struct, frozen=True, array_like=True):
+    """A tensor that an operator takes. A list of tensors has the dtype `list`, and its length as its shape."""
+
+    dtype: str  # as torch names it: `bfloat16`
+    shape: tuple[Count, ...]
+
+
+class OperatorCalls(msgspec.Struct, frozen=True, array_like=True):
+    """All calls of one operator with operands of the same shapes and dtypes, over all profiled steps."""
+
+    name: str  # of the operator; of a kernel that no operator started, the kernel's
+    operands: tuple[Operand, ...]
+    calls: PositiveCount
+    total_s: Seconds  # of the kernels that it started; on the CPU its own time, without the operators inside it
+
+
+class OperatorShapes(msgspec.Struct, frozen=True, kw_only=True):
+    """The operators of a variant that take time, the longest first."""
+
+    steps: Count  # that were profiled; 0 where the profiler could not tell, and then `problem` says why
+    operators: tuple[OperatorCalls, ...] = ()
+    others: Count = 0  # how many more combinations of operator and operands there are
+    others_calls: Count = 0
+    others_s: Seconds = 0.0  # their time
+    problem: str = ""
+
+    @property
+    def total_s(self) -> float:
+        """The time of all operators over all profiled steps."""
+        return sum(one.total_s for one in self.operators) + self.others_s
+
+
+class CheckStatus(enum.StrEnum):
+    CORRECT = "correct"
+    PARTLY_CORRECT = "partly_correct"  # what can be judged is, and much of a kind of result can't be
+    INCORRECT = "incorrect"
+    NONDETERMINISTIC = "nondeterministic"  # two runs of eager do not agree with each other
+    REFERENCE_FAILED = "reference_failed"  # there is nothing to judge by
+    NOT_REACHED = "not_reached"  # the check did not come to its end; the record says why
+
+
+class ResultComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of result compared with the reference. Its errors are those of the tensor that does worst.
+
+    An error is relative to the tensor's norm; for `integers` and `detections` it is the share of elements, or boxes,
+    that differ. It is None for a tensor that is not finite or has another shape. `is_close` is None where nothing can
+    be said because eager itself is too far from the reference.
+    """
+
+    what: ResultKind
+    worst: str  # the name of the tensor
+    error: float | None  # of the case against the reference
+    eager_error: float | None  # of eager against the reference: at the same precision, or for eager at the model's own
+    tolerance: float  # of the precision, or of an exception in metadata.yaml
+    is_close: bool | None
+    allowed: float | None = None  # how large the error may be: the tolerance, or a multiple of eager's own error
+    tensors: Count = 1
+    tensors_not_judged: Count = 0
+    step: PositiveCount = 1  # of those in a row that are compared: the first, unless a later one alone is wrong
+    tensors_wrong: Count = 0  # of those that were judged; not counted in records of before 2026-11-26
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a case's results are what eager computes, judged by an fp64 reference."""
+
+    status: CheckStatus
+    reason: str = ""  # one line
+    comparisons: tuple[ResultComparison, ...] = ()  # of eager's second run with its first, if `nondeterministic`
+    steps: PositiveCount = 1  # so many in a row, from the same start, were compared and could be judged
+    compiled_anew: str = ""  # why what is checked is not the code that was timed; empty: it is, or nothing is compiled
+    judged_at: Precision | None = None  # if not the case's own precision, since there was nothing to judge by at that
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a run that was spread over several hosts."""
+
+    name: str
+    environment: dict[str, Any]  # its machine and its software
+    lanes: tuple[str, ...]
+    undisturbed_loop_s: PositiveSeconds | None = None  # `environment.host_loop_s` before the node's first case
 
 
 class StopReason(enum.StrEnum):
@@ -489,3 +578,118 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     batch_curves: tuple[BatchCurve, ...] = ()
     hosts: tuple[Host, ...] = ()  # of a run that was spread; `environment` is that of the first one
     turns: Count = 0  # of a userbenchmark with fresh processes: how many are planned; 0: none, or not known
+
+
+class MeasuredPeaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The best rates that were measured: on one device, or between several of one kind."""
+
+    tflop_per_s: dict[str, PositiveAmount] = {}  # by arithmetic: "fp32", "tf32", "bf16", ...
+    gb_per_s: PositiveAmount | None = None  # bytes read and bytes written together; None: between several devices
+    bus_gb_per_s: dict[str, PositiveAmount] = {}  # between several devices, by collective: "all_reduce", ...
+    torch: str
+    date: str
+
+
+class DecodeError(TorchzooError):
+    """Bytes that are no record or no manifest. The message is one line."""
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+class _Gpu(msgspec.Struct):
+    name: str
+    driver: str = ""
+    memory_bytes: Count = 0
+
+
+class _Environment(msgspec.Struct):
+    """The facts of `torchzoo.machine.facts.collect_environment` that are read again. None: could not be found out."""
+
+    python: str | None = None
+    cpu: str | None = None
+    cpu_count: PositiveCount | None = None
+    cpu_usable: PositiveCount | None = None
+    host_memory_bytes: Count | None = None
+    torchzoo: str | None = None
+    torchzoo_commit: str | None = None
+    torch: str | None = None
+    torch_commit: str | None = None
+    cuda: str | None = None
+    hip: str | None = None
+    cudnn: int | None = None
+    packages: dict[str, str] = {}
+    distributions: dict[str, str] = {}
+    gpus: tuple[_Gpu, ...] = ()
+    variables: dict[str, str] = {}
+
+
+class _Facts(msgspec.Struct):
+    environment: _Environment
+
+
+_manifests, _records = msgspec.json.Decoder(Manifest), msgspec.json.Decoder(Record)
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # what msgspec raises, and what is raised here
+
+
+def decode_record(line: bytes) -> Record:
+    """The record of one line of `records.jsonl`.
+
+    Raises:
+        DecodeError: it is no record, or its parts do not belong together.
+    """
+    try:
+        record = _records.decode(line)
+        _check_times(record.started_at, record.finished_at)
+        if isinstance(record.outcome, Measured):
+            _check_measured(record, record.outcome)
+        if isinstance(record.outcome, Checked) and record.case.batch_size is None:
+            raise DecodeError("it was checked without a batch size")
+    except _UNREADABLE as error:
+        raise DecodeError(str(error)) from error
+    return record
+
+
+def decode_manifest(content: bytes) -> Manifest:
+    """The manifest that `run.json` holds.
+
+    Raises:
+        DecodeError: it is none, or one of a newer torchzoo.
+    """
+    try:
+        version = msgspec.json.decode(content, type=_Versioned).schema_version
+        if version > SCHEMA_VERSION:
+            raise DecodeError(f"it was written by a newer torchzoo (schema {version}): update torchzoo to read it")
+        manifest = _manifests.decode(content)
+        _check_times(manifest.created_at)
+        msgspec.json.decode(content, type=_Facts)
+    except _UNREADABLE as error:
+        raise DecodeError(str(error)) from error
+    return manifest
+
+
+def _check_times(*times: str) -> None:
+    for time in times:
+        if datetime.fromisoformat(time).tzinfo is None:
+            raise DecodeError(f"the time {time} has no offset from UTC")
+
+
+def _check_measured(record: Record, measured: Measured) -> None:
+    """The variants are those of the case, and their blocks stand as they were timed: A A A, or A B B A, B A A B."""
+    a, b = EAGER_VARIANT, CANDIDATE_VARIANT
+    rounds = [(a,)] if record.case.backend == EAGER else [(a, b, b, a), (b, a, a, b)]
+    if set(measured.variants) != set(rounds[0]):
+        raise DecodeError(f"its variants are not those of a case with the backend {record.case.backend}")
+    named, length = tuple(block.variant for block in measured.blocks), len(rounds[0])
+    if len(named) < length or not all(
+        any(named[at : at + length] == one[: len(named) - at] for one in rounds) for at in range(0, len(named), length)
+    ):
+        raise DecodeError("its blocks are not in turns")
+    if record.case.batch_size is None:
+        raise DecodeError("it was measured without a batch size")
+    flops, host = measured.flops, measured.host
+    if flops is not None and flops.total != sum(sum(by_dtype.values()) for by_dtype in flops.by_operator.values()):
+        raise DecodeError("its FLOPs are not the sum of its operators'")
+    if host is not None and (host.was_slow or host.redone) and not (host.looks_s and host.undisturbed_s):
+        raise DecodeError("its host was slow, but nothing says how slow")

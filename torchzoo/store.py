@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from torchzoo.case import Case
-from torchzoo.decoding import DecodeError, decode_manifest, decode_record
 from torchzoo.errors import TorchzooError, attempt, one_line
 from torchzoo.files import FileError, read_file, safe_name, to_json
-from torchzoo.record import Failed, FailureKind, Manifest, Record
+from torchzoo.record import DecodeError, Failed, FailureKind, Manifest, Record, decode_manifest, decode_record
 from torchzoo.settings import Stage
 
 if TYPE_CHECKING:

@@ -27,9 +27,7 @@ import transformers
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
-from torchzoo.networks.causal_lm import CausalLM
-from torchzoo.networks.reformer import seed_layers
-from torchzoo.tasks import (
+from torchzoo.model.tasks import (
     Batch,
     LanguageModel,
     QuestionAnswerer,
@@ -38,6 +36,8 @@ from torchzoo.tasks import (
     SupervisedModel,
     TokenClassifier,
 )
+from torchzoo.networks.causal_lm import CausalLM
+from torchzoo.networks.reformer import seed_layers
 
 from .sizes import SIZES
 from .work import CACHE, GENERATING, PROMPT, WORK, length

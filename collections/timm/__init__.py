@@ -17,7 +17,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from torchzoo.tasks import Batch, TimmClassifier
+from torchzoo.model.tasks import Batch, TimmClassifier
 
 CLASSES = 1000  # of an architecture that has no classifier by default
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .loss import PerceptualFeatures, interpolation_loss
 from .network import Config, Interpolation, SuperSloMo

@@ -17,8 +17,8 @@ there are 63 and the prompt's. Its table of positions has 2,048 rows more, which
 
 import torch
 
+from torchzoo.model.tasks import Batch, NetworkModel
 from torchzoo.networks.greedy import Generated, greedy
-from torchzoo.tasks import Batch, NetworkModel
 
 from .network import Config, Decoder
 

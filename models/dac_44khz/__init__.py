@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from transformers import DacConfig
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .discriminators import Discriminators, adversarial_loss, discriminator_loss, feature_loss
 from .loss import MelLoss

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .augmentation import augment
 from .network import Config, Demucs, centre

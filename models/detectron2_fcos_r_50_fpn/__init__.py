@@ -16,9 +16,9 @@ from torchvision.models.detection.backbone_utils import BackboneWithFPN
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from torchzoo.case import Mode
+from torchzoo.model.tasks import Detector
 from torchzoo.networks.detection import Anchors, FixedSize, PreciseDetections, detectron_resnet
 from torchzoo.networks.detection_init import initialise_dense
-from torchzoo.tasks import Detector
 
 
 class PreciseFCOS(PreciseDetections, FCOS):  # type: ignore[misc]

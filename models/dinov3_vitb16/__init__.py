@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DINOv3ViTConfig, DINOv3ViTModel
 
-from torchzoo.tasks import ImageClassifier
+from torchzoo.model.tasks import ImageClassifier
 
 
 class Classifier(nn.Module):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .loss import TargetMaps, detection_loss, draw_words
 from .network import Config, DBNet

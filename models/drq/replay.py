@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchzoo.data import SyntheticData
+from torchzoo.model.data import SyntheticData
 
 from .network import Config
 

@@ -20,7 +20,7 @@ from torch import nn
 from transformers import EsmConfig, EsmForMaskedLM
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, LanguageModel
+from torchzoo.model.tasks import Batch, LanguageModel
 
 FIRST_AMINO_ACID, AMINO_ACIDS, MASK, IGNORED = 4, 20, 32, -100
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers import EsmConfig, EsmForProteinFolding
 
-from torchzoo.tasks import Batch, LanguageModel
+from torchzoo.model.tasks import Batch, LanguageModel
 
 VOCABULARY = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
 EXCEPT_SIZES: dict[str, Any] = {

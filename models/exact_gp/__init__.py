@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .network import ExactGP
 

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import XLMRobertaConfig, XLMRobertaForSequenceClassification
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, LanguageModel
+from torchzoo.model.tasks import Batch, LanguageModel
 
 
 class Model(LanguageModel):

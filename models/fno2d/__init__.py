@@ -17,7 +17,7 @@ and the Fourier transforms do not count.
 import torch
 from torch import Tensor
 
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .network import FNO2d
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
+from torchzoo.model.tasks import Batch, ImageClassifier
 from torchzoo.networks.group_norm_resnet import group_norm_resnet18
-from torchzoo.tasks import Batch, ImageClassifier
 
 from .network import ClippedGradients
 

@@ -3,7 +3,7 @@
 from torch import nn
 from transformers import BartConfig, BartForConditionalGeneration
 
-from torchzoo.tasks import Seq2SeqLM
+from torchzoo.model.tasks import Seq2SeqLM
 
 
 class Model(Seq2SeqLM):

@@ -7,7 +7,7 @@ random ones; in evaluation the library has the first block stand in for those, s
 from torch import nn
 from transformers import BigBirdConfig, BigBirdForMaskedLM
 
-from torchzoo.tasks import LanguageModel
+from torchzoo.model.tasks import LanguageModel
 
 
 class Model(LanguageModel):

@@ -3,7 +3,7 @@
 from torch import nn
 from transformers import DistilBertConfig, DistilBertForMaskedLM
 
-from torchzoo.tasks import LanguageModel
+from torchzoo.model.tasks import LanguageModel
 
 
 class Model(LanguageModel):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from torchzoo.tasks import LanguageModel
+from torchzoo.model.tasks import LanguageModel
 
 
 class Model(LanguageModel):

@@ -7,7 +7,7 @@ a task's choice.
 from torch import nn
 from transformers import LongformerConfig, LongformerForMaskedLM
 
-from torchzoo.tasks import LanguageModel
+from torchzoo.model.tasks import LanguageModel
 
 
 class Model(LanguageModel):

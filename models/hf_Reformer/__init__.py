@@ -12,8 +12,8 @@ seed follows from the seed before it, so that two steps from the same seed hash 
 from torch import Tensor, nn
 from transformers import ReformerConfig, ReformerForMaskedLM
 
+from torchzoo.model.tasks import LanguageModel
 from torchzoo.networks.reformer import seed_layers
-from torchzoo.tasks import LanguageModel
 
 
 class Model(LanguageModel):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
-from torchzoo.tasks import LanguageModel
+from torchzoo.model.tasks import LanguageModel
 
 
 class Model(LanguageModel):

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from transformers import T5Config, T5ForConditionalGeneration
 
+from torchzoo.model.tasks import Batch, NetworkModel
 from torchzoo.networks.greedy import Generated, greedy
-from torchzoo.tasks import Batch, NetworkModel
 
 from .network import CachedT5
 

@@ -3,7 +3,7 @@
 from torch import nn
 from transformers import T5Config, T5ForConditionalGeneration
 
-from torchzoo.tasks import Seq2SeqLM
+from torchzoo.model.tasks import Seq2SeqLM
 
 
 class Model(Seq2SeqLM):

@@ -15,8 +15,8 @@ TorchBench leaves out the causal mask; here it is applied. Its cache always has 
 import torch
 from torch import nn
 
+from torchzoo.model.tasks import Batch, NetworkModel
 from torchzoo.networks.llama import Config
-from torchzoo.tasks import Batch, NetworkModel
 
 from .network import SlicedLlama
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from torchzoo.tasks import LanguageModel
+from torchzoo.model.tasks import LanguageModel
 
 
 class Model(LanguageModel):

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
 
-from torchzoo.tasks import Batch, LanguageModel
+from torchzoo.model.tasks import Batch, LanguageModel
 
 
 class Model(LanguageModel):

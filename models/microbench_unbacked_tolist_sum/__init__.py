@@ -10,7 +10,7 @@ parameter, and a step has no product: it takes 0 GFLOP.
 import torch
 from torch import Tensor, nn
 
-from torchzoo.tasks import Batch, NetworkModel
+from torchzoo.model.tasks import Batch, NetworkModel
 
 
 class TolistSum(nn.Module):

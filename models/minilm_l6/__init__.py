@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel
 
-from torchzoo.attention import attend_alike
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.attention import attend_alike
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 LENGTH, VOCABULARY_SIZE = 128, 30_522
 SCALE = 20.0

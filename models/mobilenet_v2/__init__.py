@@ -3,7 +3,7 @@
 import torchvision
 from torch import nn
 
-from torchzoo.tasks import ImageClassifier
+from torchzoo.model.tasks import ImageClassifier
 
 
 class Model(ImageClassifier):

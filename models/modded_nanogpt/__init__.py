@@ -29,7 +29,7 @@ Different from the record:
 
 from torch import Tensor
 
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .muon import MuonAdam
 from .network import Config, ModdedGPT

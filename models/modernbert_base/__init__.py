@@ -29,7 +29,7 @@ from torch import nn
 from transformers import ModernBertConfig, ModernBertForMaskedLM
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, LanguageModel
+from torchzoo.model.tasks import Batch, LanguageModel
 
 from .optimizer import StableAdamW
 

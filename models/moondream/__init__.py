@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import PhiConfig, SiglipVisionConfig
 
-from torchzoo.tasks import Batch, LanguageModel
+from torchzoo.model.tasks import Batch, LanguageModel
 
 from .network import Moondream
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PhiConfig, PhiForCausalLM, SiglipVisionConfig, SiglipVisionModel
 
-from torchzoo.attention import attend_alike
+from torchzoo.model.attention import attend_alike
 
 
 class Moondream(nn.Module):

@@ -18,7 +18,7 @@ two gradients backward), all else three times: 0.772 GFLOP.
 import torch
 from torch import nn
 
-from torchzoo.tasks import Batch, ImageClassifier
+from torchzoo.model.tasks import Batch, ImageClassifier
 
 from .network import ODENet
 

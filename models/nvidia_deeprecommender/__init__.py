@@ -8,7 +8,7 @@ on such vectors; the paper's optional dense re-feeding, the same update on the o
 import torch
 from torch import Tensor, nn
 
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .network import Autoencoder, Config
 

@@ -15,7 +15,7 @@ from opacus.optimizers import DPOptimizer
 from torch import nn
 
 from torchzoo.case import Mode
-from torchzoo.tasks import ImageClassifier
+from torchzoo.model.tasks import ImageClassifier
 
 from .network import out_of_place_resnet18
 

@@ -6,7 +6,7 @@ Tutorial 5 (2022, https://uvadlc-notebooks.readthedocs.io) trains it by AdamW fr
 import torch
 from torch import nn
 
-from torchzoo.tasks import ImageClassifier
+from torchzoo.model.tasks import ImageClassifier
 
 from .network import Config, DenseNet
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .chart import InsideAlgorithm, ViterbiParser
 from .grammar import Config, NeuralGrammar

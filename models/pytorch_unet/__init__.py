@@ -9,7 +9,7 @@ variant with bilinear up-sampling and a deepest level of 512 channels: `network.
 import torch
 from torch import Tensor, nn
 
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .loss import segmentation_loss
 from .network import BilinearUNet, Config

@@ -21,8 +21,8 @@ from torch import nn
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from torchzoo.case import Mode
+from torchzoo.model.tasks import Batch
 from torchzoo.networks.causal_lm import CausalLM
-from torchzoo.tasks import Batch
 
 from .prompts import IMAGE, image_prompts
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchzoo.data import SyntheticData
+from torchzoo.model.data import SyntheticData
 
 #: The tokens below are words, those from here on have a meaning of their own.
 FIRST_SPECIAL = 151_643

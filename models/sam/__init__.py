@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import SamConfig, SamModel, SamPromptEncoderConfig, SamVisionConfig
 
-from torchzoo.tasks import Batch, NetworkModel
+from torchzoo.model.tasks import Batch, NetworkModel
 
 from .network import Segmenter
 

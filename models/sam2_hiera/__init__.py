@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from transformers import Sam2Config, Sam2Model
 
+from torchzoo.model.tasks import Batch
 from torchzoo.networks.segmentation import PromptableSegmenter
-from torchzoo.tasks import Batch
 
 
 class Model(PromptableSegmenter):

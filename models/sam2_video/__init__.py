@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from torchzoo.model.tasks import Batch, NetworkModel
 from torchzoo.networks.sized import SizedModel
-from torchzoo.tasks import Batch, NetworkModel
 
 from .network import Tracker, video_config
 

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import Sam3Config, Sam3Model
 
+from torchzoo.model.tasks import Batch
 from torchzoo.networks.segmentation import PromptableSegmenter
-from torchzoo.tasks import Batch
 
 
 class Model(PromptableSegmenter):

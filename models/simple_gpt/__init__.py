@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from torchzoo.case import Mode
+from torchzoo.model.tasks import Batch, NetworkModel
+from torchzoo.model.tensors import stored_bytes
 from torchzoo.networks.llama import Config
-from torchzoo.tasks import Batch, NetworkModel
-from torchzoo.tensors import stored_bytes
 
 from .network import StaticLlama
 

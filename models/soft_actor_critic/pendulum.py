@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchzoo.data import SyntheticData
+from torchzoo.model.data import SyntheticData
 
 GRAVITY = 10.0
 MASS = 1.0

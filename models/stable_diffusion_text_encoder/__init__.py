@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import CLIPTextConfig, CLIPTextModel
 
-from torchzoo.tasks import Batch, NetworkModel
+from torchzoo.model.tasks import Batch, NetworkModel
 
 
 class Model(NetworkModel):

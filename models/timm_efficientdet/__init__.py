@@ -12,8 +12,8 @@ from effdet import DetBenchPredict, create_model
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
-from torchzoo.data import OBJECTS_PER_IMAGE
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.data import OBJECTS_PER_IMAGE
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .anchors import Fp32Anchors
 from .initialisation import initialise

@@ -12,7 +12,7 @@ from effdet.anchors import Anchors
 from effdet.loss import DetectionLoss
 from torch import Tensor
 
-from torchzoo.data import SyntheticData
+from torchzoo.model.data import SyntheticData
 
 from .labels import label_anchors, split_levels
 

@@ -7,7 +7,7 @@ it starts at 1. Training is by timm's plain SGD, without the paper's adaptive gr
 import timm
 from torch import nn
 
-from torchzoo.tasks import TimmClassifier
+from torchzoo.model.tasks import TimmClassifier
 
 
 class Model(TimmClassifier):

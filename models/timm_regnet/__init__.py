@@ -7,7 +7,7 @@ step; here it starts at 1, as in the paper.
 import timm
 from torch import nn
 
-from torchzoo.tasks import TimmClassifier
+from torchzoo.model.tasks import TimmClassifier
 
 
 class Model(TimmClassifier):

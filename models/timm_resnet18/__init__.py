@@ -11,7 +11,7 @@ give 466. Three times that, without the gradient of the images, are 1,368.
 import timm
 from torch import nn
 
-from torchzoo.tasks import TimmClassifier
+from torchzoo.model.tasks import TimmClassifier
 
 
 class Model(TimmClassifier):

@@ -11,7 +11,7 @@ give 940. Three times that, without the gradient of the images, are 2,788.
 import timm
 from torch import nn
 
-from torchzoo.tasks import TimmClassifier
+from torchzoo.model.tasks import TimmClassifier
 
 
 class Model(TimmClassifier):

@@ -3,7 +3,7 @@
 import timm
 from torch import nn
 
-from torchzoo.tasks import TimmClassifier
+from torchzoo.model.tasks import TimmClassifier
 
 
 class Model(TimmClassifier):

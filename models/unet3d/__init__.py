@@ -13,7 +13,7 @@ of 2 x 2 x 2; 0.955. Training takes three times that for each volume, without th
 import torch
 from torch import Tensor, nn
 
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .loss import segmentation_loss
 from .network import Config, UNet3D

@@ -14,10 +14,10 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops import FrozenBatchNorm2d
 
 from torchzoo.case import Mode
+from torchzoo.model.tasks import Detector
 from torchzoo.networks.detection_init import initialise_rcnn
 from torchzoo.networks.rcnn import pyramid_proposals
 from torchzoo.networks.regions import MultiScaleRoIAlign, RoIHeads
-from torchzoo.tasks import Detector
 
 PYRAMID_LEVELS = ["0", "1", "2", "3"]
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import Wav2Vec2Config, Wav2Vec2ForCTC
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 FIRST_LETTER = 5  # after padding, the ends of sentences, unknown letters and spaces
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 from .detection import detect
 from .initialisation import initialise, take_statistics

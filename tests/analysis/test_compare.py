@@ -13,11 +13,10 @@ from repeated_runs import FAILED, STEADY, process, records
 from torchzoo.analysis.compare import Change, compare_runs
 from torchzoo.case import Domain
 from torchzoo.errors import UsageError
-from torchzoo.provenance import DifferenceKind
-from torchzoo.record import DeviceState, HostWatch, Skipped
+from torchzoo.machine.differences import DifferenceKind
+from torchzoo.record import Check, CheckStatus, DeviceState, HostWatch, Skipped
 from torchzoo.report import run_comparison as shown
 from torchzoo.report import summary
-from torchzoo.verdict import Check, CheckStatus
 
 # --- status ---
 

@@ -20,10 +20,9 @@ from torchzoo.analysis.frame import COLUMNS
 from torchzoo.analysis.reproduce import command
 from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.commands.run_options import run_request
-from torchzoo.record import Compilation, Failed, FailureKind, Growth, Record, Skipped
+from torchzoo.record import Check, CheckStatus, Compilation, Failed, FailureKind, Growth, Record, Skipped
 from torchzoo.settings import CacheMode, Settings, Stage
 from torchzoo.store import StoreError
-from torchzoo.verdict import Check, CheckStatus
 
 
 def loaded(path: Path, *records: Record) -> pd.DataFrame:

@@ -17,9 +17,9 @@ from torchzoo.commands.peaks import (
     measure_and_keep_peaks,
     worlds,
 )
-from torchzoo.environment import Accelerator, MachineInfo
+from torchzoo.machine.facts import Accelerator, MachineInfo
 from torchzoo.measure.passes.measured_peaks import measure_peaks, median_s
-from torchzoo.peaks import MeasuredPeaks
+from torchzoo.record import MeasuredPeaks
 from torchzoo.run import worker
 
 MEASURED = MeasuredPeaks(tflop_per_s={"fp32": 0.5, "bf16": 1.0}, gb_per_s=20.0, torch="2.15.0", date="2026-11-21")

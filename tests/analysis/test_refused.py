@@ -10,11 +10,20 @@ from torchzoo.analysis.cases import Status
 from torchzoo.analysis.compare import Change, compare_runs
 from torchzoo.analysis.frame import values
 from torchzoo.analysis.totals import ALL, CaseRatios, total
-from torchzoo.record import EAGER_SHARE_LIMIT, REFUSED, Compilation, Coverage, Flops, Measured, Recompilation
+from torchzoo.record import (
+    EAGER_SHARE_LIMIT,
+    REFUSED,
+    Check,
+    CheckStatus,
+    Compilation,
+    Coverage,
+    Flops,
+    Measured,
+    Recompilation,
+)
 from torchzoo.report import exports
 from torchzoo.report.remarks import Mark, marks_of, remarks
 from torchzoo.report.sections import compilation
-from torchzoo.verdict import Check, CheckStatus
 
 AT_LIMIT = Recompilation(place="net.py:7 in forward", reason=f"{REFUSED}self.n == 7 # self.n += 1")
 NEVER_REFUSED = Recompilation(place="net.py:7 in forward", reason="size mismatch")

@@ -10,8 +10,7 @@ import pytest
 from examples import CASE, measured, record, rendered, variant_result
 from torchzoo.analysis.peaks import Peak, Peaks, keep_measured, peaks_of
 from torchzoo.analysis.roofline import Bound, achieved, known_peaks, mixed_peak
-from torchzoo.peaks import MeasuredPeaks
-from torchzoo.record import BackToBack, Block, Breakdown, Flops, Measured, StepTime
+from torchzoo.record import BackToBack, Block, Breakdown, Flops, Measured, MeasuredPeaks, StepTime
 from torchzoo.report import tables
 from torchzoo.report.sections.work import lines
 

@@ -12,7 +12,7 @@ from torchzoo.errors import UsageError
 from torchzoo.history import inductor_script
 from torchzoo.history.inductor_bisect import BisectionFailed, bisect_inductor, in_words, reproduce_in_words
 from torchzoo.history.inductor_script import Answer, Task
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.record import Check, CheckStatus
 from user_models import make_folder
 
 WRONG = '''"""One linear layer and a relu, with PyTorch's own planted bug of relu (torchzoo's tests, 2026)."""
@@ -20,7 +20,7 @@ WRONG = '''"""One linear layer and a relu, with PyTorch's own planted bug of rel
 import torch
 import torch._inductor.config
 from torch import nn
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"
 

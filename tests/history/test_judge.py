@@ -23,12 +23,11 @@ from torchzoo.history.environments import Environment, EnvironmentNotMade, NotMa
 from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import Place
-from torchzoo.record import Checked, Compilation, Growth, Measured
+from torchzoo.record import Checked, CheckStatus, Compilation, Growth, Measured
 from torchzoo.run.agents import AgentError, AgentRefused
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
-from torchzoo.verdict import CheckStatus
 
 #: The step of each version in seconds; or a word: what is wrong with it; or what becomes of the case.
 STEPS: dict[str, float | str | Measured | Checked] = {

@@ -15,7 +15,7 @@ from measuring import SETTINGS
 
 from torchzoo.backends import NotRunnable, dynamo
 from torchzoo.case import Backend, Case, CompileScope, Mode
-from torchzoo.cores import usable_cores
+from torchzoo.machine.limits import usable_cores
 from torchzoo.measure import alone
 from torchzoo.measure.alone import why_never_alone
 from torchzoo.measure.warmup import WarmUp

@@ -24,7 +24,7 @@ from user_models import TINY, make_folder
 BLOCKY = '''"""A residual network (torchzoo's tests, 2026)."""
 
 from torch import nn
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 
 class Block(nn.Module):

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 import examples
 from torchzoo.case import Backend, Mode
 from torchzoo.measure.passes.flops import count_captured_work, count_work
+from torchzoo.model.tasks import Batch, SupervisedModel
 from torchzoo.record import WORK_LIMIT, Flops
-from torchzoo.tasks import Batch, SupervisedModel
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ from torchzoo.measure.check import check as check_module
 from torchzoo.measure.gang import Gang
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
+from torchzoo.record import Check, CheckStatus
 from torchzoo.settings import Pass, Stage
-from torchzoo.verdict import Check, CheckStatus
 from user_models import TINY
 
 

@@ -16,10 +16,10 @@ from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import Mode, Precision
 from torchzoo.measure import case as case_module
 from torchzoo.model import Model
+from torchzoo.model.tensors import is_finite
 from torchzoo.record import FailureKind
 from torchzoo.run.failures import failure
 from torchzoo.settings import Stage
-from torchzoo.tensors import is_finite
 from user_models import TINY
 
 NEVER = 10**9

@@ -19,7 +19,6 @@ from torch.utils.checkpoint import checkpoint
 
 from examples import CASE, SPEC
 from torchzoo.case import Mode, NativeDtype, Precision
-from torchzoo.dispatch import OperatorMode
 from torchzoo.measure.check.check import check_case
 from torchzoo.measure.check.randomness import RecordRandomDraws, ReplayRandomDraws
 from torchzoo.measure.check.tf32 import RoundedProducts
@@ -27,8 +26,9 @@ from torchzoo.measure.passes.api import step_api
 from torchzoo.measure.passes.flops import count_work
 from torchzoo.measure.precision import apply_precision, check_precision, inspect_step
 from torchzoo.model import Model
-from torchzoo.tasks import Batch, SupervisedModel
-from torchzoo.verdict import CheckStatus
+from torchzoo.model.dispatch import OperatorMode
+from torchzoo.model.tasks import Batch, SupervisedModel
+from torchzoo.record import CheckStatus
 from torchzoo.zoo import contract
 from torchzoo.zoo.waiting import synchronising_operators
 
@@ -303,7 +303,7 @@ FLEX = '''"""Attention (torchzoo's tests, 2026)."""
 import torch
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from torchzoo.tasks import Batch, NetworkModel
+from torchzoo.model.tasks import Batch, NetworkModel
 
 
 class Attention(nn.Module):

@@ -17,7 +17,7 @@ import torch
 from fake_clock import FakeClock
 
 from torchzoo import stats
-from torchzoo.cores import usable_cores
+from torchzoo.machine.limits import usable_cores
 from torchzoo.measure.autograd_thread import AutogradThread
 from torchzoo.measure.host import LOOKS, SLOW, HostGate, in_this_thread
 from torchzoo.measure.latency import Latency, host_share, measure_latency
@@ -247,7 +247,7 @@ def test_threads_that_take_turns_keep_to_the_fastest_core_until_it_is_released()
 
 FORKS = """
 import os, time
-from torchzoo.cores import usable_cores
+from torchzoo.machine.limits import usable_cores
 from torchzoo.measure.host import HostGate
 
 gate = HostGate(1.0, time.perf_counter_ns, usable_cores(), one_core=True)

@@ -21,14 +21,14 @@ from torch.utils._pytree import tree_leaves
 from examples import CASE, SPEC
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Backend, Mode, NativeDtype, Precision
-from torchzoo.data import SyntheticData
 from torchzoo.measure.check.check import check_case
 from torchzoo.measure.passes.flops import count_work
 from torchzoo.measure.precision import LabelNotReached, apply_precision, check_precision, inspect_step
 from torchzoo.model import Model
-from torchzoo.tasks import Batch, SupervisedModel
-from torchzoo.tensors import is_finite, is_inexact, same, stored_bytes, stored_numbers, tensors_in
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.model.data import SyntheticData
+from torchzoo.model.tasks import Batch, SupervisedModel
+from torchzoo.model.tensors import is_finite, is_inexact, same, stored_bytes, stored_numbers, tensors_in
+from torchzoo.record import Check, CheckStatus
 from torchzoo.zoo import contract
 
 CPU = torch.device("cpu")

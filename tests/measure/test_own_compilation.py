@@ -15,7 +15,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Mode
 from torchzoo.measure.compilation import require_eager, watch_compilation
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 compiled = functools.partial(torch.compile, backend="aot_eager")
 uncompiled: Callable[..., Callable[[Tensor], Tensor]] = torch.compiler.disable

@@ -25,9 +25,9 @@ from torchzoo.measure.precision import (
     inspect_step,
 )
 from torchzoo.measure.quantization import layers_to_quantize, refusals_are_skips
+from torchzoo.model.tensors import stored_bytes
+from torchzoo.record import CheckStatus
 from torchzoo.settings import Pass
-from torchzoo.tensors import stored_bytes
-from torchzoo.verdict import CheckStatus
 from torchzoo.zoo.catalog import find_models, load_model_class
 from user_models import TINY
 

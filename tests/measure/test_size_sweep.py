@@ -19,12 +19,11 @@ from torchzoo.backends import NotRunnable
 from torchzoo.case import Mode
 from torchzoo.measure import latency, size_sweep
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.fresh import Ask, Fresh
+from torchzoo.measure.fresh import Ask, Fresh, SizeResult, SizeSweep
 from torchzoo.measure.size_sweep import POLICIES, Sized, batches_of, lengths_of, sweep, sweep_sizes
 from torchzoo.model import Inputs, Model
+from torchzoo.model.tasks import Batch, LanguageModel
 from torchzoo.settings import Settings, Stage
-from torchzoo.tasks import Batch, LanguageModel
-from torchzoo.trials import SizeResult, SizeSweep
 from torchzoo.zoo.spec import read_spec
 from user_models import make_folder
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torchzoo.case import Mode
 from torchzoo.measure import start_state
 from torchzoo.measure.start_state import CanNotRestore, StartState
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 
 class Buffer:

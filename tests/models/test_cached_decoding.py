@@ -13,9 +13,8 @@ from torch.nn import functional as F
 from in_this_process import torchzoo
 from torchzoo.case import Mode
 from torchzoo.model import Model
-from torchzoo.record import Measured
+from torchzoo.record import CheckStatus, Measured
 from torchzoo.store import read_run
-from torchzoo.verdict import CheckStatus
 from torchzoo.zoo.catalog import find_models, load_model_class
 from user_models import METADATA, make_folder
 

@@ -16,9 +16,9 @@ from torchvision.ops import box_iou
 
 from small_detectors import narrow_resnets, on_small_images, small_efficientdet, with_small_heads
 from torchzoo.case import Mode, NativeDtype, Precision
-from torchzoo.data import SyntheticData
 from torchzoo.measure.precision import apply_precision, check_precision, inspect_step
 from torchzoo.model import Model
+from torchzoo.model.data import SyntheticData
 from torchzoo.networks.detection import Anchors
 from torchzoo.networks.rcnn import RoIPooler
 from torchzoo.networks.regions import FOREGROUND, MultiScaleRoIAlign, RegionProposals, background, moved_copies

@@ -26,10 +26,10 @@ from transformers import (
     PhiForCausalLM,
 )
 
-from torchzoo.attention import attend_alike
 from torchzoo.case import Mode
+from torchzoo.model.attention import attend_alike
+from torchzoo.model.tasks import Batch
 from torchzoo.networks.generation import CachedNetwork
-from torchzoo.tasks import Batch
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 LENGTH = Tiny.train_length

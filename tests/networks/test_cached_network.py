@@ -31,7 +31,7 @@ from torchzoo.measure.check.check import check_case
 from torchzoo.measure.precision import apply_precision
 from torchzoo.networks.causal_lm import CausalLM
 from torchzoo.networks.generation import CachedNetwork, weight_bytes_read
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.record import Check, CheckStatus
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,

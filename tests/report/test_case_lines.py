@@ -15,13 +15,12 @@ from torchzoo.analysis.cases import CaseResult, ReportData, read_report_data
 from torchzoo.analysis.ranking import SortKey
 from torchzoo.case import Backend, Mode, Precision
 from torchzoo.cli import main
-from torchzoo.record import Block, Record, StopReason
+from torchzoo.record import Block, CheckStatus, Record, StopReason
 from torchzoo.report import tables, terminal, terminal_report
 from torchzoo.report.case_lines import LAYOUTS, CaseLines, without_middle
 from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of, remarks_of
 from torchzoo.report.summary import next_steps, summary
 from torchzoo.report.terminal_report import View
-from torchzoo.verdict import CheckStatus
 
 KEPT = ROOT / "docs/results"
 BIG = "2026-11-21-h200-zoo-inductor"

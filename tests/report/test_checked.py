@@ -20,15 +20,13 @@ from torchzoo.analysis.frame import load
 from torchzoo.analysis.time_use import time_use
 from torchzoo.cli import main
 from torchzoo.commands.run import has_failures
-from torchzoo.decoding import DecodeError, decode_record
 from torchzoo.files import to_json
-from torchzoo.record import Checked, Record, Skipped
+from torchzoo.record import Checked, CheckStatus, DecodeError, Record, Skipped, decode_record
 from torchzoo.report import exports
 from torchzoo.report.hud import hud_v3
 from torchzoo.report.summary import counts
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import StoreError, read_run
-from torchzoo.verdict import CheckStatus
 from user_models import make_folder
 
 MODELS = ("right", "wrong", "dice", "skips", "fails")

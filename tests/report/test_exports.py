@@ -12,11 +12,10 @@ import pytest
 from examples import GB, INDUCTOR, compared, compiled, manifest, record, variant_result
 from torchzoo.case import Backend, Mode, Precision
 from torchzoo.cli import main
-from torchzoo.record import Failed, FailureKind, Record, Skipped
+from torchzoo.record import Check, CheckStatus, Failed, FailureKind, Record, Skipped
 from torchzoo.report import exports
 from torchzoo.settings import Stage
 from torchzoo.store import Run, RunStore
-from torchzoo.verdict import Check, CheckStatus
 
 FAILED = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.WARM_UP, message="out")
 

@@ -12,11 +12,10 @@ import pytest
 from examples import GB, INDUCTOR, compiled, manifest, measured, record, variant_result
 from torchzoo import stats
 from torchzoo.case import EAGER, Backend, CompileScope, MemoryFormat, Mode, Parallel, Precision
-from torchzoo.record import Block, Compilation, Failed, FailureKind, Record, Skipped
+from torchzoo.record import Block, Check, CheckStatus, Compilation, Failed, FailureKind, Record, Skipped
 from torchzoo.report.hud import hud_v3
 from torchzoo.settings import Stage
 from torchzoo.store import Run
-from torchzoo.verdict import Check, CheckStatus
 
 SCHEMA = json.loads(Path(__file__).with_name("hud_v3.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

@@ -11,8 +11,7 @@ import pytest
 from examples import INDUCTOR, compared, manifest, measured, record
 from torchzoo.case import Precision
 from torchzoo.cli import main
-from torchzoo.operators import Operand, OperatorCalls, OperatorShapes
-from torchzoo.record import Measured, Skipped
+from torchzoo.record import Measured, Operand, OperatorCalls, OperatorShapes, Skipped
 from torchzoo.report.op_shapes import op_shapes
 from torchzoo.store import Run, RunStore
 

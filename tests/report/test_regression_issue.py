@@ -9,7 +9,7 @@ import msgspec
 from examples import CASE, manifest, record, run_of
 from kept_nights import eager_s
 from torchzoo.analysis.compare import compare_runs
-from torchzoo.provenance import DifferenceKind
+from torchzoo.machine.differences import DifferenceKind
 from torchzoo.report import regression_issue
 from torchzoo.report.regression_issue import Effect, Issue
 

@@ -13,9 +13,8 @@ import pytest
 from examples import INDUCTOR, manifest, record, run_of
 from kept_runs import against_eager
 from torchzoo.analysis.cases import ReportData, case_results
-from torchzoo.decoding import DecodeError, decode_manifest, decode_record
 from torchzoo.files import to_json
-from torchzoo.record import DeviceState, HostWatch, Record
+from torchzoo.record import DecodeError, DeviceState, HostWatch, Record, decode_manifest, decode_record
 from torchzoo.report.formats import FORMATS
 
 STATE = DeviceState(sm_clock_mhz=1000, throttle_reasons=4, throttled_s={"software power cap": 1.0}, foreign_processes=1)

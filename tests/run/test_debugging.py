@@ -18,10 +18,9 @@ import torchzoo as package
 from examples import INDUCTOR, ROOT, compared, manifest, record
 from in_this_process import torchzoo
 from torchzoo.case import Mode, Parallel
-from torchzoo.record import Failed, FailureKind, Manifest, Skipped
+from torchzoo.record import Check, CheckStatus, Failed, FailureKind, Manifest, Skipped
 from torchzoo.run.debugging import SCRIPT, STEPS_UNTIL_NOT_FINITE, keep_reproduction
 from torchzoo.settings import Settings, Stage
-from torchzoo.verdict import Check, CheckStatus
 from user_models import TINY, make_folder
 
 FAILED = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message='ValueError: """ \\" oops\x1b')

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from examples import ROOT
-from torchzoo.cores import this_thread_on, usable_cores
+from torchzoo.machine.limits import this_thread_on, usable_cores
 from torchzoo.record import Failed, FailureKind, Measured, Outcome
 from torchzoo.run import fork_server, reaper
 from torchzoo.run.fork_server import ForkServer, TorchUnusable

@@ -14,11 +14,10 @@ import psutil
 import pytest
 
 from examples import CASE, SPEC
-from torchzoo.measure.fresh import Ask
+from torchzoo.measure.fresh import Ask, Took
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run.fresh import Alive, Outcome, outcome_of
 from torchzoo.settings import Settings, Stage
-from torchzoo.trials import Took
 
 
 @pytest.fixture(autouse=True)

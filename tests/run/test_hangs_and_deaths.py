@@ -8,13 +8,12 @@ import pytest
 from fake_workers import GOOD, FakeWorkers, Script, entries, outcomes, scheduler
 
 from examples import measured
-from torchzoo.record import Failed, FailureKind, Measured
+from torchzoo.record import Check, CheckStatus, Failed, FailureKind, Measured
 from torchzoo.run.failures import died, end_of
 from torchzoo.run.scheduler import STACKS_S
 from torchzoo.run.windows import ANSWER_TO_OPENING_S
 from torchzoo.run.workers import Exited, Garbled, Message, Timed
 from torchzoo.settings import Stage
-from torchzoo.verdict import Check, CheckStatus
 
 # --- limits ---
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from torchzoo.cores import physical_cores
-from torchzoo.environment import Accelerator, MachineInfo
+from torchzoo.machine.facts import Accelerator, MachineInfo
+from torchzoo.machine.limits import physical_cores
 from torchzoo.run.lanes import Lane, make_gang_lanes, make_lanes, split_cores
 from torchzoo.run.resources import lanes_for
 from torchzoo.settings import Settings

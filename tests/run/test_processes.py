@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from examples import CASE, ROOT, SPEC, measured
-from torchzoo.cores import usable_cores
+from torchzoo.machine.limits import usable_cores
 from torchzoo.record import Failed, FailureKind, Record
 from torchzoo.run import processes
 from torchzoo.run.fork_server import TorchUnusable

@@ -18,10 +18,9 @@ from torchzoo.analysis import leaks
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.scaling import scalings
 from torchzoo.case import Parallel
-from torchzoo.cores import usable_cores
-from torchzoo.record import Failed, FailureKind, Measured, Skipped
+from torchzoo.machine.limits import usable_cores
+from torchzoo.record import CheckStatus, Failed, FailureKind, Measured, Skipped
 from torchzoo.store import read_run
-from torchzoo.verdict import CheckStatus
 from user_models import METADATA, TINY, make_folder
 
 pytestmark = pytest.mark.xdist_group("run")
@@ -35,7 +34,7 @@ import time
 
 from torch import nn
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 
 class Block(nn.Module):

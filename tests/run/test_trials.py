@@ -13,17 +13,17 @@ import pytest
 from examples import CASE, FACTS, INDUCTOR
 from torchzoo.case import Case, Mode
 from torchzoo.errors import UsageError
-from torchzoo.measure.fresh import Ask
+from torchzoo.measure.fresh import Ask, Took, TrialRecord, Turn
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import fresh, trials
 from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.fresh import Alive, Outcome
 from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
+from torchzoo.run.trial_store import TrialStore, read_joined_trials, read_trials
 from torchzoo.run.trials import new_trials, resumed_trials
 from torchzoo.settings import Settings, Stage
 from torchzoo.store import StoreError
-from torchzoo.trials import Took, TrialRecord, TrialStore, Turn, read_joined_trials, read_trials
 from torchzoo.zoo.spec import ModelSpec
 from user_models import make_folder
 

@@ -8,12 +8,12 @@ from types import ModuleType
 from typing import Any
 
 from examples import manifest
-from torchzoo import study, userbenchmark
 from torchzoo.case import Domain
 from torchzoo.record import Record
+from torchzoo.run.trial_store import Trials
 from torchzoo.store import Run
-from torchzoo.trials import Trials
-from torchzoo.userbenchmark import document
+from torchzoo.studies import study, userbenchmark
+from torchzoo.studies.userbenchmark import document
 
 #: All userbenchmarks; those among them that measure cases as `torchzoo run` does.
 NAMES = ("dynamic_shapes", "optim", "power_values", "warm_start")

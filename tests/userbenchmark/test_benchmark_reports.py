@@ -15,13 +15,14 @@ from benchmark_runs import NASTY, OF_RUNS, STUDIES, module, report, run_of, tabl
 
 from examples import INDUCTOR, by_itself, manifest, measured, variant_result
 from examples import record as example
-from torchzoo import study, userbenchmark
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.case import EAGER, Backend, Domain, Mode
 from torchzoo.record import (
     ApiSurface,
     Block,
     Breakdown,
+    Check,
+    CheckStatus,
     Compilation,
     Failed,
     FailureKind,
@@ -35,7 +36,7 @@ from torchzoo.report.formats import FORMATS
 from torchzoo.settings import Stage
 from torchzoo.stats import without_interval
 from torchzoo.store import RunStore
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.studies import study, userbenchmark
 
 
 def broken_down(active_s: float, movement_s: float, **changes: Any) -> Measured:

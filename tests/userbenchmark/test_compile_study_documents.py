@@ -17,8 +17,7 @@ from study_records import CRASHED, alone, in_turns, late, trained
 from examples import INDUCTOR, by_itself, variant_result
 from torchzoo import study
 from torchzoo.case import Backend, Mode, Precision
-from torchzoo.peaks import MeasuredPeaks
-from torchzoo.record import Block
+from torchzoo.record import Block, MeasuredPeaks
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 # --- nanogpt ---

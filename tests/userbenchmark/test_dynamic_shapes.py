@@ -12,10 +12,10 @@ from trial_runs import case_of, trial, trials_of
 from examples import SPEC
 from torchzoo.case import EAGER, Domain
 from torchzoo.errors import UsageError
+from torchzoo.measure.fresh import SizeResult, SizeSweep
 from torchzoo.record import Block, Breakdown, Failed, FailureKind, Kernel, Recompilation, Skipped, StepTime
 from torchzoo.settings import Stage
-from torchzoo.trials import SizeResult, SizeSweep
-from torchzoo.userbenchmark import Choice
+from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models
 
 

@@ -15,11 +15,11 @@ from benchmark_runs import NASTY, module, report, run_of, table
 from examples import ROOT, measured
 from examples import record as example
 from in_this_process import torchzoo
-from torchzoo import userbenchmark
 from torchzoo.case import Mode
 from torchzoo.record import Block, Measured
 from torchzoo.store import Run, StoreError, read_run
-from torchzoo.userbenchmark import Choice
+from torchzoo.studies import userbenchmark
+from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.folders import import_folder
 from torchzoo.zoo.requirements import is_installed

@@ -19,7 +19,7 @@ from torchzoo.measure.case import measure_case
 from torchzoo.record import DeviceState, Measured, Record
 from torchzoo.run.plan import skip_reason
 from torchzoo.settings import Settings
-from torchzoo.userbenchmark import Choice
+from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models
 from user_models import make_folder
 

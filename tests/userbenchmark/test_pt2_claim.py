@@ -11,9 +11,8 @@ from examples import INDUCTOR, measured, variant_result
 from examples import record as example
 from kept_runs import checked
 from torchzoo.case import Mode, Precision
-from torchzoo.record import Block, Compilation, Failed, FailureKind, Measured, Record, Skipped
+from torchzoo.record import Block, Check, CheckStatus, Compilation, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.settings import Stage
-from torchzoo.verdict import Check, CheckStatus
 from torchzoo.zoo.suites import read_suite
 
 TF32, AMP = Precision.TF32, Precision.AMP

@@ -18,7 +18,7 @@ from torchzoo.case import Case, Mode, Precision
 from torchzoo.report.beside import Published
 from torchzoo.run.resources import part_of
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
-from torchzoo.userbenchmark import Choice
+from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.suites import read_suite
 
 PAPER = len(read_suite("torchbench").models)
@@ -151,7 +151,7 @@ def test_plans_and_documents_need_no_torch(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from torchzoo import study
-from torchzoo.userbenchmark import Choice
+from torchzoo.studies.userbenchmark import Choice
 for name in {STUDIES}:
     assert study.planned(study.load(name).plan(Choice(folder=Path({str(tmp_path)!r}) / name))), name
 assert 'torch' not in sys.modules

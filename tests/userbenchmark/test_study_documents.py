@@ -29,7 +29,7 @@ from torchzoo.record import (
 )
 from torchzoo.report.remarks import remarks
 from torchzoo.settings import Stage
-from torchzoo.userbenchmark import Choice
+from torchzoo.studies.userbenchmark import Choice
 
 # --- paper_breakdown ---
 

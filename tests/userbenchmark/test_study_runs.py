@@ -16,12 +16,12 @@ from examples import record as example
 from kept_runs import keep
 from torchzoo import cli, study
 from torchzoo.case import EAGER, Mode, Precision
-from torchzoo.provenance import machine_kind
+from torchzoo.machine.differences import machine_kind
 from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.run.resources import part_of
 from torchzoo.settings import Stage
 from torchzoo.store import StoreError, read_run
-from torchzoo.userbenchmark import Choice
+from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.suites import read_suite
 

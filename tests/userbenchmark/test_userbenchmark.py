@@ -18,7 +18,7 @@ from torchzoo.case import Mode, Precision
 from torchzoo.commands.overrides import overridden
 from torchzoo.errors import UsageError
 from torchzoo.store import RunStore
-from torchzoo.userbenchmark import Choice, UserBenchmark, by_domain
+from torchzoo.studies.userbenchmark import Choice, UserBenchmark, by_domain
 from torchzoo.zoo.catalog import CatalogError
 
 # --- finding and listing ---
@@ -158,7 +158,7 @@ def test_the_plan_resolves_and_the_report_is_loaded_without_torch(tmp_path: Path
     code = f"""
 import sys
 from pathlib import Path
-from torchzoo import userbenchmark
+from torchzoo.studies import userbenchmark
 from torchzoo.zoo.catalog import find_models
 for name in {NAMES}:
     request = userbenchmark.load(name).plan(userbenchmark.Choice(folder=Path({str(tmp_path)!r})))

@@ -13,12 +13,11 @@ from examples import FACTS, SPEC
 from in_this_process import torchzoo
 from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.errors import UsageError
-from torchzoo.measure.fresh import Ask
+from torchzoo.measure.fresh import Ask, CacheCounts, FirstResult, Packages, Took, TrialRecord
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import fresh
 from torchzoo.run.fork_server import ForkServer
 from torchzoo.settings import Stage
-from torchzoo.trials import CacheCounts, FirstResult, Packages, Took, TrialRecord
 from torchzoo.zoo.catalog import find_models
 from user_models import make_folder
 

@@ -9,8 +9,9 @@ import msgspec
 
 from examples import CASE, INDUCTOR, manifest
 from torchzoo.case import Case
+from torchzoo.measure.fresh import Took, TrialRecord
 from torchzoo.record import Failed, Skipped
-from torchzoo.trials import Took, TrialRecord, Trials
+from torchzoo.run.trial_store import Trials
 
 
 def case_of(model: str, **changes: Any) -> Case:

@@ -10,7 +10,7 @@ import pytest
 from test_contract import skip_without_its_libraries
 
 from torchzoo.case import Mode
-from torchzoo.tasks import SupervisedModel
+from torchzoo.model.tasks import SupervisedModel
 from torchzoo.zoo import contract
 from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.folders import bundled, import_folder

@@ -108,7 +108,7 @@ DETECTOR = '''"""A small detector (torchzoo's tests, 2026)."""
 from torch import nn
 from torchvision.models.detection import FCOS
 from torchvision.models.detection.anchor_utils import AnchorGenerator
-from torchzoo.tasks import Detector
+from torchzoo.model.tasks import Detector
 
 
 class Model(Detector):

@@ -25,8 +25,8 @@ from small_detectors import narrow_resnets, on_small_images, small_efficientdet
 from torchzoo.case import Domain, Mode
 from torchzoo.commands import describe
 from torchzoo.measure.without_data import true_answers
+from torchzoo.model.tasks import Detector, Seq2SeqLM, SupervisedModel
 from torchzoo.store import read_run
-from torchzoo.tasks import Detector, Seq2SeqLM, SupervisedModel
 from torchzoo.zoo import contract
 from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.requirements import is_installed

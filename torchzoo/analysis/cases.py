@@ -14,10 +14,20 @@ from torchzoo.analysis.figures import CaseFigures, case_figures
 from torchzoo.analysis.reproduce import command
 from torchzoo.analysis.throttling import was_shared
 from torchzoo.case import EAGER, Case, Domain
-from torchzoo.provenance import why_not_together
-from torchzoo.record import Checked, Compilation, Failed, Manifest, Measured, Outcome, Record, Skipped
+from torchzoo.machine.differences import why_not_together
+from torchzoo.record import (
+    Check,
+    Checked,
+    CheckStatus,
+    Compilation,
+    Failed,
+    Manifest,
+    Measured,
+    Outcome,
+    Record,
+    Skipped,
+)
 from torchzoo.store import Run, StoreError, read_run
-from torchzoo.verdict import Check, CheckStatus
 
 
 class Status(enum.StrEnum):

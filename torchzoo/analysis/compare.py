@@ -12,7 +12,7 @@ from torchzoo.analysis.findings import Finding, Metric, Verdict, judge_pairs
 from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, hardware_means, hardware_ratio
 from torchzoo.case import Case
 from torchzoo.errors import UsageError
-from torchzoo.provenance import Difference, DifferenceKind, run_differences
+from torchzoo.machine.differences import Difference, DifferenceKind, run_differences
 from torchzoo.record import Manifest, Measured
 from torchzoo.store import Run
 

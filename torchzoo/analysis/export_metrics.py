@@ -11,8 +11,7 @@ from statistics import median
 from torchzoo import backends, stats
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.case import EAGER, Case
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Compilation, Measured, Memory
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Check, CheckStatus, Compilation, Measured, Memory
 
 Metrics = dict[str, list[float]]  # name: a value for each process
 

@@ -10,7 +10,7 @@ import msgspec
 
 from torchzoo.errors import TorchzooError
 from torchzoo.files import FileError, read_yaml
-from torchzoo.peaks import MeasuredPeaks
+from torchzoo.record import MeasuredPeaks
 from torchzoo.store import write_whole
 
 #: The ways to compute matrix products, by the format of the operands.

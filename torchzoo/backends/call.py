@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchzoo.backends import NotRunnable
-from torchzoo.tensors import kind_of
+from torchzoo.model.tensors import kind_of
 
 #: What an exported graph has as constants.
 _CONSTANTS = (bool, int, float, complex, str, torch.dtype, torch.device, type(None))

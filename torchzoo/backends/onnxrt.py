@@ -15,7 +15,7 @@ from torch._C._profiler import _RecordFunctionFast
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.call import Call
 from torchzoo.case import Backend
-from torchzoo.tensors import tensors_in
+from torchzoo.model.tensors import tensors_in
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 

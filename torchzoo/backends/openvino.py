@@ -16,7 +16,7 @@ from torch._C._profiler import _RecordFunctionFast
 
 from torchzoo.backends.call import Call
 from torchzoo.case import Backend
-from torchzoo.tensors import tensors_in
+from torchzoo.model.tensors import tensors_in
 
 TYPES = {torch.float32: openvino.Type.f32, torch.float16: openvino.Type.f16, torch.bfloat16: openvino.Type.bf16}
 

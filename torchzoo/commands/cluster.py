@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from torchzoo.provenance import MachineKind, differences_of_kinds
+from torchzoo.machine.differences import MachineKind, differences_of_kinds
 from torchzoo.report import terminal
 from torchzoo.run.spread import protocol
 from torchzoo.run.spread.crew import Crew, Member

@@ -10,7 +10,7 @@ from torchzoo.analysis.findings import LEAST_THRESHOLD, THRESHOLD, Metric
 from torchzoo.commands.arguments import kept_run, share_of, usable_path, write
 from torchzoo.errors import UsageError, unknown
 from torchzoo.history.ab_folder import are_sides
-from torchzoo.provenance import DifferenceKind
+from torchzoo.machine.differences import DifferenceKind
 from torchzoo.report import run_comparison, terminal
 
 OK, REGRESSION = 0, 1

@@ -8,8 +8,8 @@ from typing import Any
 
 from torchzoo import backends
 from torchzoo.commands.executor_options import add_executor, executor_of
-from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError
+from torchzoo.machine.facts import MachineInfo
 from torchzoo.report import terminal
 from torchzoo.run.fork_server import ForkServer
 from torchzoo.zoo.catalog import find_models

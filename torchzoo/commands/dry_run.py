@@ -9,7 +9,7 @@ from torchzoo.report import terminal
 from torchzoo.run.plan import AUTO, Plan
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trials import TurnsOf
-from torchzoo.study import SOME_DEVICE, planned
+from torchzoo.studies.study import SOME_DEVICE, planned
 
 
 def show_plan(request: RunRequest, turns_of: TurnsOf | None = None, *, here: Plan | None = None) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from torchzoo.case import Mode, Precision
 from torchzoo.commands.arguments import backends_of, batch_sizes, choices, devices_of, words
 from torchzoo.run.request import RunRequest
-from torchzoo.userbenchmark import Choice
+from torchzoo.studies.userbenchmark import Choice
 
 
 def chosen(arguments: argparse.Namespace, folder: Path) -> Choice:

@@ -7,8 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from torchzoo.analysis.peaks import PATHS, datasheet, keep_measured, measured_file, measured_key, read_measured
-from torchzoo.environment import MachineInfo
-from torchzoo.peaks import MeasuredPeaks
+from torchzoo.machine.facts import MachineInfo
+from torchzoo.record import MeasuredPeaks
 from torchzoo.report import terminal
 from torchzoo.report.tables import used_columns
 from torchzoo.run.fork_server import ForkServer

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchzoo import study, userbenchmark
 from torchzoo.analysis.cases import case_results
 from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
 from torchzoo.commands.dry_run import show_plan
@@ -21,7 +20,8 @@ from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import part_of
 from torchzoo.run.session import Session, new_run, resumed_run
 from torchzoo.store import RunStore, StoreError, read_run, write_whole
-from torchzoo.study import Study
+from torchzoo.studies import study, userbenchmark
+from torchzoo.studies.study import Study
 
 #: Not docs/studies, which has the documents of the runs that are kept with torchzoo: `-o` writes those anew.
 DOCUMENTS = Path("studies")

@@ -7,20 +7,21 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchzoo import userbenchmark
 from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, check_retries
 from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.overrides import chosen, overridden
 from torchzoo.errors import UsageError
+from torchzoo.measure.fresh import Took, Turn
 from torchzoo.record import Failed
 from torchzoo.report import terminal
 from torchzoo.report.remarks import not_measured_line
+from torchzoo.run.trial_store import TrialStore, read_joined_trials, read_trials
 from torchzoo.run.trials import TrialSession, TurnsOf, new_trials, resumed_trials
 from torchzoo.store import StoreError
-from torchzoo.trials import Took, TrialStore, Turn, read_joined_trials, read_trials
-from torchzoo.userbenchmark import UserBenchmark
+from torchzoo.studies import userbenchmark
+from torchzoo.studies.userbenchmark import UserBenchmark
 
 WRITTEN = {"source": "--from"}
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchzoo import userbenchmark
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Precision
@@ -31,8 +30,9 @@ from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.session import Session, new_run, resumed_run
 from torchzoo.store import RunStore, StoreError, read_run
-from torchzoo.study import joined
-from torchzoo.userbenchmark import UserBenchmark
+from torchzoo.studies import userbenchmark
+from torchzoo.studies.study import joined
+from torchzoo.studies.userbenchmark import UserBenchmark
 
 WRITTEN = {"source": "--from"}
 

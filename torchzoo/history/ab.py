@@ -20,7 +20,7 @@ from torchzoo.history import turns
 from torchzoo.history.ab_folder import FILE, Side
 from torchzoo.history.environments import Environment
 from torchzoo.history.turns import OnRecord, Place, ignore
-from torchzoo.provenance import DifferenceKind
+from torchzoo.machine.differences import DifferenceKind
 from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
 from torchzoo.store import read_run, write_whole

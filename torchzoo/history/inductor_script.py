@@ -17,7 +17,7 @@ import msgspec
 
 from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, attempt, one_line
-from torchzoo.frames import with_room
+from torchzoo.machine.process import with_room
 from torchzoo.store import write_whole
 from torchzoo.zoo.catalog import find_models, load_model_class
 
@@ -150,7 +150,7 @@ def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
     import torch
 
     from torchzoo.measure.check.check import check_case
-    from torchzoo.verdict import CheckStatus
+    from torchzoo.record import CheckStatus
 
     case, device = task.case, torch.device(task.case.device)
     if task.slow_from is not None:

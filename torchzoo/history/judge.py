@@ -31,10 +31,10 @@ from torchzoo.history.confirm import changes_for_the_worse
 from torchzoo.history.environments import Environment, EnvironmentNotMade, NotMadeNow, using
 from torchzoo.history.proposals import Kind, counts_of
 from torchzoo.history.turns import OnRecord, Place, ignore
-from torchzoo.provenance import DifferenceKind
+from torchzoo.machine.differences import DifferenceKind
+from torchzoo.record import CheckStatus
 from torchzoo.run.agents import AgentError, AgentRefused
 from torchzoo.store import Run, read_run
-from torchzoo.verdict import CheckStatus
 
 #: After a culprit, less than this share of the change (of the logarithm of its ratio) counts as none.
 LEAST_LEFT = 0.25

@@ -14,7 +14,7 @@ from torchzoo.analysis.run_figures import RunFigure, run_figures
 from torchzoo.case import Case
 from torchzoo.errors import written
 from torchzoo.files import to_json
-from torchzoo.provenance import gpu_names, hardware_text, software_facts
+from torchzoo.machine.differences import gpu_names, hardware_text, software_facts
 from torchzoo.record import Manifest
 from torchzoo.store import Run
 

@@ -9,7 +9,7 @@ import msgspec
 from torchzoo.analysis.series import software_changes
 from torchzoo.history.kept_versions import choose
 from torchzoo.history.specs import Spec, canonical, parse
-from torchzoo.provenance import software_facts
+from torchzoo.machine.differences import software_facts
 from torchzoo.record import Manifest
 from torchzoo.report.units import first_few
 from torchzoo.zoo.requirements import distribution_name

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.case import Case
-from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError, one_line
 from torchzoo.history.environments import Environment
+from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Manifest, Record
 from torchzoo.run import agent as protocol
 from torchzoo.run import plan

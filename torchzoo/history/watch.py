@@ -55,7 +55,7 @@ from torchzoo.history.schema import DamagedIndex
 from torchzoo.history.software import Sides, sides_of
 from torchzoo.history.specs import canonical, parse
 from torchzoo.history.turns import OnRecord, Place
-from torchzoo.provenance import machine_differences
+from torchzoo.machine.differences import machine_differences
 from torchzoo.record import Manifest
 from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import torch
 
-from torchzoo import environment
 from torchzoo.case import EAGER, Case, Mode, Parallel
+from torchzoo.machine import facts
 from torchzoo.measure import passes
 from torchzoo.measure.clock import DeviceClock, PatientClock
 from torchzoo.measure.compilation import require_eager, watch_compilation
@@ -37,10 +37,18 @@ from torchzoo.measure.quantization import refusals_are_skips
 from torchzoo.measure.stages import Stages, Tell
 from torchzoo.measure.variant_run import VariantRun, warmed_up
 from torchzoo.model import Model
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, DeviceState, HostWatch, Measured, RankResult
+from torchzoo.model.tensors import is_finite
+from torchzoo.record import (
+    CANDIDATE_VARIANT,
+    EAGER_VARIANT,
+    Check,
+    CheckStatus,
+    DeviceState,
+    HostWatch,
+    Measured,
+    RankResult,
+)
 from torchzoo.settings import Pass, Settings, Stage
-from torchzoo.tensors import is_finite
-from torchzoo.verdict import Check, CheckStatus
 from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -265,7 +273,7 @@ def _figures(
         unequal_work=next((rule.reason for rule in member.spec.unequal_work if rule.matches(case)), ""),
         host_syncs=member.spec.syncs.get(case.mode) if member.device.type != "cpu" else None,  # the CPU is its own host
         threads=torch.get_num_threads(),
-        device_name=environment.device_name(member.device),
+        device_name=facts.device_name(member.device),
         device_state_before=timing.states_before[0],
         device_state_after=timing.states_after[0],
         device_wait_s=timing.device_wait_s,
@@ -373,12 +381,12 @@ def _time_in_turns(
     for run in runs:  # after the wait, which moves all threads to other cores
         steps, run.step_s = step_until_steady(run.variant, clock)
         run.steps += steps
-    states_before, host_before_s = gang.everywhere("device_state"), environment.host_loop_s()
+    states_before, host_before_s = gang.everywhere("device_state"), facts.host_loop_s()
     steps_per_block = {run.variant.name: steps_in(settings.block_s, run.step_s) for run in runs}
     variants = [run.variant for run in runs]
     collect = partial(gang.everywhere, "collect")
     latency = measure_latency(variants, clock, gate, settings, steps_per_block=steps_per_block, collect=collect)
-    states_after, host_after_s = gang.everywhere("device_state"), environment.host_loop_s()
+    states_after, host_after_s = gang.everywhere("device_state"), facts.host_loop_s()
     return _Timing(
         latency=latency,
         device_wait_s=max((wait_s for wait_s, _ in waits), default=None),

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import torch
 
-from torchzoo import backends, environment
+from torchzoo import backends
 from torchzoo.case import Case
+from torchzoo.machine import facts
 from torchzoo.measure.case import build_everywhere, check_results, count_parameters, with_model
 from torchzoo.measure.compilation import CompilationWatch
 from torchzoo.measure.gang import Gang, Line
@@ -58,7 +59,7 @@ def check_alone(
         operator_dtypes=step.operator_dtypes,
         precision_flags=step.flags,
         threads=torch.get_num_threads(),
-        device_name=environment.device_name(device),
+        device_name=facts.device_name(device),
         put_back=gang.member.put_back,
         stage_seconds=stages.seconds,
         stage_cpu_seconds=stages.cpu_seconds,

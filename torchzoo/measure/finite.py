@@ -13,7 +13,7 @@ from torch import Tensor
 from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import EAGER, Case, Mode
 from torchzoo.model import Model
-from torchzoo.tensors import is_finite
+from torchzoo.model.tensors import is_finite
 
 
 class NotFinite(Exception):

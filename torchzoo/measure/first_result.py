@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from torchzoo.backends import NotRunnable
-from torchzoo.measure.fresh import Fresh
+from torchzoo.measure.fresh import CacheCounts, FirstResult, Fresh, Packages
 from torchzoo.settings import Stage
-from torchzoo.trials import CacheCounts, FirstResult, Packages
 
 if TYPE_CHECKING:
     from torchzoo.measure.clock import DeviceClock

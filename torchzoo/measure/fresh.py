@@ -1,4 +1,4 @@
-"""What a fresh process is asked, and what its function is called with. Nothing here imports torch."""
+"""What a userbenchmark asks of fresh processes, what their functions are called with, and their results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from torchzoo.bounds import Count, PositiveCount, Seconds
 from torchzoo.case import Case
+from torchzoo.record import Block, Breakdown, Failed, Recompilation, Skipped
 from torchzoo.settings import Settings, Stage
 from torchzoo.zoo.spec import ModelSpec
 
@@ -37,3 +39,86 @@ class Fresh(msgspec.Struct, kw_only=True):
     ask: Ask
     began_ns: int  # of `time.monotonic_ns`, before Python itself started
     tell: Callable[[Stage], None]  # call it when a stage begins: a failure names the last one
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One process that a userbenchmark asks for. The processes of a case run one after the other, in their order."""
+
+    variant: str  # what it does, in the words of the report
+    number: Count = 0  # the how many-th of its variant
+    function: str  # `module:function` of torchzoo; it is called with a `torchzoo.measure.fresh.Fresh`
+    options: dict[str, Any] = {}
+    cache: str = ""  # turns of a case that name the same one share a folder of compile caches; empty: a new one
+    needs: str = ""  # a variant that must have worked before; --resume runs it again, for the files that it leaves
+    skip: str = ""  # why it can't run; then nothing is started
+
+
+class Took(msgspec.Struct, frozen=True, kw_only=True, tag="took"):
+    """A process that did what it was asked to. The userbenchmark knows what the result is."""
+
+    result: dict[str, Any]
+
+
+class TrialRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one turn. A case that can't run has one record, without a variant."""
+
+    case: Case
+    variant: str = ""
+    number: Count = 0
+    outcome: Took | Skipped | Failed
+    finished_at: str
+
+
+class CacheCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What PyTorch's counters say of one cache. A graph that bypasses it can't be kept there."""
+
+    hits: Count = 0
+    misses: Count = 0
+    bypasses: Count = 0
+
+
+class FirstResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a fresh process took to the result of its first step. The four parts are the whole."""
+
+    import_s: Seconds  # Python's own start, torch, the model's library
+    build_s: Seconds  # the model and its batch, on the device
+    load_s: Seconds = 0.0  # of what an earlier process has compiled
+    step_s: Seconds  # the first step; it compiles what was not found
+    later_step_s: Seconds  # a step after it, which is in no sum
+    graphs: Count = 0  # that Dynamo captured
+    autograd_cache: CacheCounts = CacheCounts()  # AOTAutograd's
+    inductor_cache: CacheCounts = CacheCounts()  # FxGraphCache
+    libraries_built: Count = 0  # shared libraries that loading and the first step compiled from C++
+    artifact_bytes: Count | None = None  # of the file or the packages that were loaded, or written
+    cache_bytes: Count | None = None  # of the folder of caches, after the first step
+
+    @property
+    def total_s(self) -> float:
+        """From the start of the process to the end of its first step."""
+        return self.import_s + self.build_s + self.load_s + self.step_s
+
+
+class Packages(msgspec.Struct, frozen=True, kw_only=True):
+    """What AOTInductor made of the networks of a model."""
+
+    compile_s: Seconds  # wall time, from torch.export on
+    package_bytes: Count
+
+
+class SizeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One size of a sweep: what its first steps compiled, and its steps beside those compiled for this size alone."""
+
+    size: PositiveCount
+    problem: str = ""  # why there is no time, in a line
+    graphs: Count = 0  # that were compiled at this size, the first size's included
+    recompilations: tuple[Recompilation, ...] = ()
+    compile_s: Seconds = 0.0  # wall time inside Dynamo and its backend
+    blocks: tuple[Block, ...] = ()  # in turns: A is compiled for this size alone, B as the variant says
+    breakdowns: dict[str, Breakdown] = {}  # of both, by the names that their blocks have; profiled after all timing
+
+
+class SizeSweep(msgspec.Struct, frozen=True, kw_only=True):
+    """All sizes, in the order in which one compiled network met them."""
+
+    sizes: tuple[SizeResult, ...]
+    marked_dims: Count = 0  # dimensions of the networks' inputs that were marked

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from torchzoo.cores import pin, pin_this_thread
-from torchzoo.environment import host_loop_s
+from torchzoo.machine.facts import host_loop_s
+from torchzoo.machine.limits import pin, pin_this_thread
 
 #: A core is slow if its loop takes more than this times as long as undisturbed. (On hosts of H200s in November 2026 it
 #: took 1.0 to 1.15 times as long on cores that nobody shared, and 1.5 to 2 times as long on the others.)

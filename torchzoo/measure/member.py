@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from torchzoo import environment
 from torchzoo.case import Case, Mode, Parallel
+from torchzoo.devices import nvml
 from torchzoo.measure.autograd_thread import AutogradThread
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.finite import FiniteWatch
@@ -160,7 +160,7 @@ class Member(Participant):
 
     def device_state(self) -> DeviceState | None:
         """What NVML says of this rank's device now."""
-        return environment.device_state(self.device)
+        return nvml.device_state(self.device)
 
     def release_core(self) -> None:
         """See `HostGate.release`."""

@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import torch
 
-from torchzoo import heap
-from torchzoo.environment import nvml_device
+from torchzoo.devices.nvml import nvml_device
+from torchzoo.machine import process
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.record import Memory
 
@@ -27,7 +27,7 @@ def measure_memory(step: Callable[[], Any], steps: int, device: torch.device) ->
     """
     clock = DeviceClock(device)
     gc.collect()
-    heap.give_back()
+    process.give_back()
     free_memory(device)
     peaks_are_of_pass = _reset_device_peaks(device)
     is_of_pass = _reset_host_peak()

@@ -18,10 +18,10 @@ from torch.utils.flop_counter import flop_registry
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.call import Call
 from torchzoo.case import MemoryFormat, Mode, NativeDtype, Precision
-from torchzoo.dispatch import OperatorMode
 from torchzoo.measure.quantization import QUANTIZED_DTYPES, quantize, require_support, why_not_reached
 from torchzoo.model import Model
-from torchzoo.tensors import COMPRESSED_LAYOUTS, cast, is_finite, is_inexact, kind_of, mapped, tensors_in
+from torchzoo.model.dispatch import OperatorMode
+from torchzoo.model.tensors import COMPRESSED_LAYOUTS, cast, is_finite, is_inexact, kind_of, mapped, tensors_in
 
 CAST_DTYPES = {
     Precision.FP32: torch.float32,

@@ -11,7 +11,7 @@ from torchzoo.backends.twins import optimizers_of
 from torchzoo.case import Mode
 from torchzoo.measure.check.randomness import seed_everything
 from torchzoo.model import Model
-from torchzoo.tensors import same, tensors_in
+from torchzoo.model.tensors import same, tensors_in
 from torchzoo.zoo.catalog import load_model_class
 from torchzoo.zoo.contract import copied, state, take_step
 from torchzoo.zoo.spec import ModelSpec

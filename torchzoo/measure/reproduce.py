@@ -17,8 +17,8 @@ from torchzoo.measure.finite import FiniteWatch
 from torchzoo.measure.precision import check_precision, inspect_step
 from torchzoo.measure.process_group import use_device
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
-from torchzoo.tensors import is_finite
-from torchzoo.verdict import CheckStatus
+from torchzoo.model.tensors import is_finite
+from torchzoo.record import CheckStatus
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 

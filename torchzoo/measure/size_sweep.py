@@ -25,7 +25,7 @@ from torchzoo.backends import NotRunnable
 from torchzoo.errors import attempt
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.compilation import CompilationWatch, caches_in, watch_compilation
-from torchzoo.measure.fresh import Fresh
+from torchzoo.measure.fresh import Fresh, SizeResult, SizeSweep
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.passes.breakdown import measure_breakdown
@@ -36,7 +36,6 @@ from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, REFUSED, Breakdown
 from torchzoo.settings import Settings, Stage
-from torchzoo.trials import SizeResult, SizeSweep
 from torchzoo.zoo.catalog import load_model_class
 
 #: How inputs of other sizes are met: the argument `dynamic` of torch.compile, and how dimensions are marked.

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 from torchzoo.backends import NotRunnable
 from torchzoo.errors import attempt, one_line
 from torchzoo.model import Model
-from torchzoo.tasks import LanguageModel
+from torchzoo.model.tasks import LanguageModel
 
 
 class Sized:
@@ -58,7 +58,7 @@ def lengths_of(model: Model) -> Sized:
         NotRunnable: it is not known what a length is.
     """
     if not isinstance(model, LanguageModel):
-        raise NotRunnable("it is no `torchzoo.tasks.LanguageModel`, so that it is not known what a length is")
+        raise NotRunnable("it is no `torchzoo.model.tasks.LanguageModel`, so that it is not known what a length is")
     own = model.length
     sizes = [size for size in (own // 2, 3 * own // 4, own // 2 - 1) if size > 1]
     batches = {own: model.batch} | {size: _cut(model.batch, own, size) for size in dict.fromkeys(sizes)}

@@ -16,8 +16,17 @@ from torchzoo.measure.passes.communication import Communication, collectives
 from torchzoo.measure.stages import cpu_time_s
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
-from torchzoo.operators import OperatorShapes
-from torchzoo.record import BackToBack, Breakdown, Compilation, Coverage, Energy, Growth, Memory, VariantResult
+from torchzoo.record import (
+    BackToBack,
+    Breakdown,
+    Compilation,
+    Coverage,
+    Energy,
+    Growth,
+    Memory,
+    OperatorShapes,
+    VariantResult,
+)
 from torchzoo.settings import Settings
 
 

@@ -11,8 +11,8 @@ from torchzoo.measure.clock import Clock
 from torchzoo.measure.latency import are_alike, timed_step_s
 from torchzoo.measure.stages import cpu_time_s
 from torchzoo.measure.variant import Variant
+from torchzoo.model.tensors import is_finite
 from torchzoo.settings import Settings
-from torchzoo.tensors import is_finite
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric import hash_tensor
 
-from torchzoo.tasks import Batch, SupervisedModel
+from torchzoo.model.tasks import Batch, SupervisedModel
 
 # torch_geometric replaces these two by functions of Python, for a kind of tensor that no model here has. TorchScript
 # could not compile other models of the same process then.

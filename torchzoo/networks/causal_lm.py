@@ -9,8 +9,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from torchzoo.case import Mode
+from torchzoo.model.tasks import Batch, LanguageModel
 from torchzoo.networks.generation import CachedNetwork, weight_bytes_read
-from torchzoo.tasks import Batch, LanguageModel
 
 
 class CausalLM(LanguageModel):

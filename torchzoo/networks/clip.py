@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import CLIPConfig, CLIPModel, CLIPTextConfig, CLIPVisionConfig
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, TransformersModel
+from torchzoo.model.tasks import Batch, TransformersModel
 
 VOCABULARY_SIZE = 49_408
 #: The last tokens of the vocabulary. The features of a text are those of its end, which has the largest number.

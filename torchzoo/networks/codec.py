@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchzoo.tasks import Batch, NetworkModel
+from torchzoo.model.tasks import Batch, NetworkModel
 
 
 class AudioCodec(NetworkModel):

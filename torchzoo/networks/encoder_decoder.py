@@ -10,10 +10,10 @@ from torch import Tensor
 from transformers import EncoderDecoderCache, PreTrainedModel, StaticCache
 
 from torchzoo.case import Mode
+from torchzoo.model.tasks import Batch, TransformersModel
+from torchzoo.model.tensors import stored_bytes
 from torchzoo.networks.generation import CachedNetwork
 from torchzoo.networks.sized import SizedModel
-from torchzoo.tasks import Batch, TransformersModel
-from torchzoo.tensors import stored_bytes
 
 
 class SpeechRecogniser(SizedModel, TransformersModel):

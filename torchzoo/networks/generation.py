@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel, StaticCache
 
-from torchzoo.attention import attends_alike
-from torchzoo.tensors import stored_bytes
+from torchzoo.model.attention import attends_alike
+from torchzoo.model.tensors import stored_bytes
 
 #: So many tokens are read once to make the cache: they show its dtype, its heads and the states of recurrent layers.
 FIRST_TOKENS = 4
@@ -35,7 +35,7 @@ class CachedNetwork(nn.Module):
         prompt: (B, T) tokens; the first few are read once to make the cache.
         length: the most tokens of a sequence that the cache holds.
         cached: how many tokens of each sequence are in the cache before a call. With 0, a call is a prefill. With
-            `torchzoo.attention`, nothing masks places behind a token, so it must be 0 or `length - 1`.
+            `torchzoo.model.attention`, nothing masks places behind a token, so it must be 0 or `length - 1`.
         cache: another cache than a static one of `length` tokens in each layer.
         others: what a call needs beside the tokens to make the cache.
 

@@ -13,8 +13,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from torchzoo.data import SyntheticData
 from torchzoo.model import Inputs, Model
+from torchzoo.model.data import SyntheticData
 
 LEVELS = 26
 EARTH_RADIUS_M = 6.371e6

@@ -14,7 +14,7 @@ from torch.ao.quantization import disable_observer, get_default_qat_qconfig_mapp
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_qat_fx
 
 from torchzoo.case import Mode
-from torchzoo.tasks import ImageClassifier
+from torchzoo.model.tasks import ImageClassifier
 
 CALIBRATION_IMAGES = 8
 

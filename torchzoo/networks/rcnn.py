@@ -29,10 +29,10 @@ from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredic
 from torchvision.ops import roi_align
 
 from torchzoo.case import Mode
+from torchzoo.model.tasks import Detector
 from torchzoo.networks.detection import Anchors, FixedSize, detectron_resnet
 from torchzoo.networks.detection_init import initialise_rcnn
 from torchzoo.networks.regions import RegionProposals, RoIHeads, roi_align_dtype
-from torchzoo.tasks import Detector
 
 Features = Literal["fpn", "c4", "dc5"]
 ANCHOR_SIZES = (32, 64, 128, 256, 512)  # pixels

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from torchzoo.model.tasks import NetworkModel
 from torchzoo.networks.sized import SizedModel
-from torchzoo.tasks import NetworkModel
 
 
 class PromptableSegmenter(SizedModel, NetworkModel):

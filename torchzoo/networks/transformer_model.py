@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
 from torchzoo.case import Mode
+from torchzoo.model.tasks import Batch, SupervisedModel
 from torchzoo.networks.beam_search import Hypotheses, beam_search
 from torchzoo.networks.transformer import Config, DecoderStep, KeysValues, Transformer
-from torchzoo.tasks import Batch, SupervisedModel
 
 PADDING, START, END, FIRST_WORD = range(4)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from torchzoo.case import Mode
-from torchzoo.tasks import Batch, TransformersModel
+from torchzoo.model.tasks import Batch, TransformersModel
 
 
 class WhisperClassifier(TransformersModel):

@@ -18,10 +18,9 @@ from typing import Any
 from torchzoo.analysis.cases import CaseResult, Status, case_results
 from torchzoo.analysis.export_metrics import median_metrics, worst_check
 from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Mode, Precision
-from torchzoo.record import FailureKind
+from torchzoo.record import CheckStatus, FailureKind
 from torchzoo.report.text import csv_text
 from torchzoo.store import Run
-from torchzoo.verdict import CheckStatus
 
 PERFORMANCE = (
     "dev",

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
-from torchzoo.provenance import MachineKind, differences_of_kinds, kernel_packages, machine_kind
+from torchzoo.machine.differences import MachineKind, differences_of_kinds, kernel_packages, machine_kind
 from torchzoo.record import Manifest
 from torchzoo.report.text import visible
 

@@ -20,8 +20,7 @@ from typing import Any
 
 import msgspec
 
-from torchzoo.operators import OperatorCalls, OperatorShapes
-from torchzoo.record import Measured
+from torchzoo.record import Measured, OperatorCalls, OperatorShapes
 from torchzoo.store import Run
 
 

@@ -10,11 +10,20 @@ from torchzoo.analysis.cases import CaseResult, unsteady_words
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.noise import more_time
 from torchzoo.analysis.throttling import POWER_CAP, foreign_processes, throttled
-from torchzoo.record import Checked, Failed, HostWatch, Measured, Record, Skipped, StopReason, VariantResult
+from torchzoo.record import (
+    Checked,
+    CheckStatus,
+    Failed,
+    HostWatch,
+    Measured,
+    Record,
+    Skipped,
+    StopReason,
+    VariantResult,
+)
 from torchzoo.report import units
 from torchzoo.report.sections import growth
 from torchzoo.stats import STATED_CONFIDENCE
-from torchzoo.verdict import CheckStatus
 
 #: The status of a check, for people.
 CHECK_WORDS = {

@@ -10,13 +10,12 @@ import msgspec
 from torchzoo.analysis.cases import CaseResult, ReportData, Status
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
 from torchzoo.case import Mode, Precision
-from torchzoo.record import Checked, Failed, Measured, Record
+from torchzoo.record import Check, Checked, CheckStatus, Failed, Measured, Record, ResultComparison
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.case_lines import CaseLines, bound, memory
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks_of, what_failed
 from torchzoo.report.sections import backends, breakdown, compilation, generation, growth, scaling, sweep, work
 from torchzoo.report.sections.checks import check_of
-from torchzoo.verdict import Check, CheckStatus, ResultComparison
 
 MOST_LABELS = 4  # of cases that have a reason in common
 FIGURES = ("eager", "candidate", "speedup", "bound by", "memory")

@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from torchzoo.case import Backend
-from torchzoo.environment import MachineInfo
 from torchzoo.errors import TorchzooError, one_line
 from torchzoo.files import to_json
+from torchzoo.machine.facts import MachineInfo
 from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.lanes import Lane
 from torchzoo.run.messages import LineReader, write_line

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 import psutil
 
-from torchzoo.container import available_bytes
-from torchzoo.environment import RUNNER_VARIABLE
+from torchzoo.devices.nvml import RUNNER_VARIABLE
 from torchzoo.errors import TorchzooError
 from torchzoo.files import to_json
+from torchzoo.machine.limits import available_bytes
 from torchzoo.run import agent as protocol
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.lanes import Lane

@@ -21,10 +21,10 @@ import msgspec
 import psutil
 
 import torchzoo
-from torchzoo.cores import this_thread_on, usable_cores
-from torchzoo.environment import MachineInfo
 from torchzoo.errors import TorchzooError
-from torchzoo.peaks import MeasuredPeaks
+from torchzoo.machine.facts import MachineInfo
+from torchzoo.machine.limits import this_thread_on, usable_cores
+from torchzoo.record import MeasuredPeaks
 from torchzoo.run import bus, reaper, worker
 from torchzoo.run.interrupts import Interrupts, sigint_blocked
 from torchzoo.run.lanes import Lane

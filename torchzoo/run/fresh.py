@@ -16,16 +16,15 @@ from pathlib import Path
 import msgspec
 
 import torchzoo
-from torchzoo import heap
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable, cache_variables
 from torchzoo.errors import attempt, written
 from torchzoo.files import to_json
-from torchzoo.frames import with_room
-from torchzoo.measure.fresh import Ask, Fresh
+from torchzoo.machine import process
+from torchzoo.machine.process import with_room
+from torchzoo.measure.fresh import Ask, Fresh, Took
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import prctl, reaper
 from torchzoo.settings import Stage
-from torchzoo.trials import Took
 
 Outcome = Took | Skipped | Failed
 _outcomes: msgspec.json.Decoder[Outcome] = msgspec.json.Decoder(Outcome)
@@ -114,7 +113,7 @@ def outcome_of(ask: Ask, limit_s: float, alive: Alive) -> Outcome:
 def answer() -> None:
     """What the fresh process runs: its arguments are the folder with the question, and when it was started."""
     prctl.end_with_parent()
-    heap.keep_freed()
+    process.keep_freed()
     own, began_ns = Path(sys.argv[1]), int(sys.argv[2])
     ask = msgspec.json.decode((own / "ask").read_bytes(), type=Ask)
     if ask.cores:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from torchzoo.case import Case
-from torchzoo.environment import Accelerator
+from torchzoo.machine.facts import Accelerator
 
 CPU = "cpu"
 

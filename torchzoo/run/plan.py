@@ -10,8 +10,8 @@ import msgspec
 from torchzoo import backends
 from torchzoo.backends import BackendInfo
 from torchzoo.case import EAGER, Backend, Case, CompileScope, MemoryFormat, Mode, Parallel, Precision
-from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError, unknown
+from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.settings import Stage
 from torchzoo.zoo.spec import ModelSpec, SpecError

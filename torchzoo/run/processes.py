@@ -15,8 +15,7 @@ from typing import Any
 
 import psutil
 
-from torchzoo.container import available_bytes
-from torchzoo.cores import pin
+from torchzoo.machine.limits import available_bytes, pin
 from torchzoo.run import reaper, worker
 from torchzoo.run.failures import STACKS_SIGNAL
 from torchzoo.run.fork_server import REAPER, SERVER_GONE, STARTS, ForkServer, TorchUnusable, without_main

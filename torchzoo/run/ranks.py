@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from torchzoo.backends import NotRunnable
-from torchzoo.cores import pin
 from torchzoo.errors import attempt, written
+from torchzoo.machine.limits import pin
 from torchzoo.record import Failed, Outcome, Skipped
 from torchzoo.run.prctl import end_with_parent, name_process
 

@@ -11,10 +11,9 @@ import msgspec
 
 from torchzoo import backends
 from torchzoo.case import Backend
-from torchzoo.container import whole_cores
-from torchzoo.cores import physical_cores, usable_cores
-from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError
+from torchzoo.machine.facts import MachineInfo
+from torchzoo.machine.limits import physical_cores, usable_cores, whole_cores
 from torchzoo.run.lanes import CPU, Lane, make_gang_lanes, make_lanes, split_cores
 from torchzoo.run.plan import QUANTIZER
 from torchzoo.run.request import RunRequest

@@ -13,9 +13,9 @@ import msgspec
 
 import torchzoo
 from torchzoo.case import Case
-from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError
-from torchzoo.provenance import machine_differences
+from torchzoo.machine.differences import machine_differences
+from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import BatchCurve, Manifest, Record
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch

@@ -18,10 +18,10 @@ from queue import SimpleQueue
 import msgspec
 
 from torchzoo.case import Case
-from torchzoo.cores import physical_cores, usable_cores
-from torchzoo.environment import MachineInfo
 from torchzoo.errors import UsageError, attempt
-from torchzoo.measure.fresh import Ask
+from torchzoo.machine.facts import MachineInfo
+from torchzoo.machine.limits import physical_cores, usable_cores
+from torchzoo.measure.fresh import Ask, Took, TrialRecord, Turn
 from torchzoo.record import Failed, Manifest, Skipped
 from torchzoo.run import fresh, plan
 from torchzoo.run.fork_server import ForkServer
@@ -30,9 +30,9 @@ from torchzoo.run.plan import PlannedCase
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import missing, models_of, read_models
 from torchzoo.run.session import check_same_machine, make_manifest
+from torchzoo.run.trial_store import Trials, TrialStore
 from torchzoo.settings import Settings
 from torchzoo.store import Run, StoreError
-from torchzoo.trials import Took, TrialRecord, Trials, TrialStore, Turn
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
 

@@ -10,8 +10,8 @@ import msgspec
 
 from torchzoo import stats
 from torchzoo.case import Case, Mode
-from torchzoo.environment import MachineInfo
 from torchzoo.files import safe_name
+from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import EAGER_VARIANT, Measured, Outcome, Record
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from torchzoo import heap
 from torchzoo.backends import SCRATCH_VARIABLE, NotRunnable, cache_variables
 from torchzoo.case import EAGER, Case
-from torchzoo.cores import physical_cores, pin
-from torchzoo.environment import MachineInfo
 from torchzoo.errors import attempt, written
-from torchzoo.frames import with_room
+from torchzoo.machine import process
+from torchzoo.machine.facts import MachineInfo
+from torchzoo.machine.limits import physical_cores, pin
+from torchzoo.machine.process import with_room
 from torchzoo.record import Alone, Checked, Failed, FailureKind, Measured, Outcome, Skipped
 from torchzoo.run import messages
 from torchzoo.run.alone import alone_in_process, with_alone
@@ -85,7 +85,7 @@ def work(request: Request, connection: Connection) -> None:
     faulthandler.register(STACKS_SIGNAL)
     _limit_host_memory(request.settings.host_memory_limit_bytes)
     _set_environment(request)
-    heap.keep_freed()
+    process.keep_freed()
     may_use = request.lane.near_cores or request.cores
     pin(may_use)
     stage = Stage.START
@@ -302,7 +302,7 @@ def tell_machine_info(connection: Connection) -> None:
     """Send what the machine has, or one line that says why torch can't tell."""
     answer: MachineInfo | str
     try:
-        from torchzoo.environment import collect_machine_info
+        from torchzoo.machine.facts import collect_machine_info
 
         answer = collect_machine_info()
     except (ImportError, OSError, RuntimeError) as error:
@@ -328,7 +328,7 @@ def tell_measured_peaks(connection: Connection, device_name: str) -> None:
     try:
         import torch
 
-        from torchzoo.environment import device_name as name_of
+        from torchzoo.machine.facts import device_name as name_of
         from torchzoo.measure.passes.measured_peaks import measure_peaks
 
         device = torch.device(device_name)

@@ -9,11 +9,10 @@ from typing import Protocol
 import msgspec
 
 from torchzoo.bounds import Count
-from torchzoo.record import Failed, FailureKind, Measured, Outcome
+from torchzoo.record import CheckStatus, Failed, FailureKind, Measured, Outcome
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
 from torchzoo.settings import Stage
-from torchzoo.verdict import CheckStatus
 
 
 class Exited(msgspec.Struct, frozen=True, tag=True):

@@ -18,7 +18,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from torchzoo.case import Mode
 from torchzoo.model import Model
-from torchzoo.tensors import is_finite, is_inexact, opened, same, stored_numbers, tensors_in
+from torchzoo.model.tensors import is_finite, is_inexact, opened, same, stored_numbers, tensors_in
 from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
 from torchzoo.zoo.requirements import distribution_name
 from torchzoo.zoo.spec import ModelSpec

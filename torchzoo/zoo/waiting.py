@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from torchzoo.dispatch import OperatorMode
-from torchzoo.tensors import tensors_in
+from torchzoo.model.dispatch import OperatorMode
+from torchzoo.model.tensors import tensors_in
 
 #: Operators whose result has a size or a value that the host must know: on a GPU each of them waits for the device.
 SYNCHRONISING = frozenset(

@@ -23,7 +23,7 @@ from torchzoo.run.request import RunRequest
 from torchzoo.settings import CacheMode, Pass, Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, measured, not_measured, speedup_of
+from torchzoo.studies.userbenchmark import Choice, measured, not_measured, speedup_of
 
 PUBLISHED_MODES = ("eager", "default", "reduce-overhead", "max-autotune")
 

@@ -25,7 +25,7 @@ from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, beside_eager, measured, speedup_of
+from torchzoo.studies.userbenchmark import Choice, beside_eager, measured, speedup_of
 
 INDUCTOR, CUDAGRAPHS = Backend("inductor"), Backend("cudagraphs")
 BACKENDS = (EAGER, CUDAGRAPHS, INDUCTOR)

@@ -25,7 +25,7 @@ from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run, StoreError
-from torchzoo.userbenchmark import Choice, measured, not_measured
+from torchzoo.studies.userbenchmark import Choice, measured, not_measured
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
 

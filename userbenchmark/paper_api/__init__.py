@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from torchzoo.case import EAGER, Mode
-from torchzoo.operators import ApiSurface
+from torchzoo.record import ApiSurface
 from torchzoo.report import markdown
 from torchzoo.report.beside import Row, exactly
 from torchzoo.run.plan import SMOKE, Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import Run
-from torchzoo.userbenchmark import ALL, Choice, by_domain, measured, not_measured
+from torchzoo.studies.userbenchmark import ALL, Choice, by_domain, measured, not_measured
 from torchzoo.zoo.suites import read_suite
 
 SHOWS_TIMES = False  # what a step calls does not depend on how long it takes

@@ -22,7 +22,7 @@ from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import Run
-from torchzoo.userbenchmark import ALL, Choice, by_domain, by_domain_and_mode, measured, not_measured, percent
+from torchzoo.studies.userbenchmark import ALL, Choice, by_domain, by_domain_and_mode, measured, not_measured, percent
 
 BAR_WIDTH = 25
 

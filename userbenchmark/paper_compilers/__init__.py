@@ -23,7 +23,7 @@ from torchzoo.run.request import RunRequest
 from torchzoo.settings import CacheMode, Pass, Settings, StageLimits
 from torchzoo.stats import STATED_CONFIDENCE, Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, by_domain, by_domain_and_mode, counted, not_measured, percent
+from torchzoo.studies.userbenchmark import Choice, by_domain, by_domain_and_mode, counted, not_measured, percent
 
 READING = """## How to read it, and where it can mislead
 

@@ -18,7 +18,7 @@ from torchzoo.analysis.means import CaseRatio, geomean_of, quotient
 from torchzoo.analysis.process_values import shown_variant
 from torchzoo.analysis.totals import ALL, ratio_of
 from torchzoo.case import EAGER, Case, Mode, Precision
-from torchzoo.provenance import machine_names
+from torchzoo.machine.differences import machine_names
 from torchzoo.record import Measured
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row
@@ -27,7 +27,7 @@ from torchzoo.run.plan import DEFAULT, Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, by_domain_and_mode, not_measured
+from torchzoo.studies.userbenchmark import Choice, by_domain_and_mode, not_measured
 
 SEVERAL_MACHINES = True
 TABLE = "Figure 5, time on the first machine over time on the second"

@@ -24,7 +24,7 @@ from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import STATED_CONFIDENCE, Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, not_measured
+from torchzoo.studies.userbenchmark import Choice, not_measured
 
 
 class Change(NamedTuple):

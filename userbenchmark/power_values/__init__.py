@@ -20,7 +20,7 @@ from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, measured, not_measured
+from torchzoo.studies.userbenchmark import Choice, measured, not_measured
 
 VALUES = ("trained", "pruned", "zeros")
 MODELS = (

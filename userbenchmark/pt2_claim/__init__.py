@@ -15,6 +15,7 @@ from torchzoo.analysis.cases import CaseResult, Status, case_results
 from torchzoo.analysis.means import share
 from torchzoo.analysis.totals import CaseRatios, Total, total
 from torchzoo.case import EAGER, Backend, Mode, Precision
+from torchzoo.record import CheckStatus
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, scaled
 from torchzoo.report.dots import Group, Panel
@@ -24,8 +25,7 @@ from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings, Stage, StageLimits
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
-from torchzoo.userbenchmark import ALL, Choice, counted, percent
-from torchzoo.verdict import CheckStatus
+from torchzoo.studies.userbenchmark import ALL, Choice, counted, percent
 
 #: How much AMP counts in the claim's mean of both precisions.
 AMP_WEIGHT = 0.75

@@ -23,7 +23,7 @@ from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run
-from torchzoo.userbenchmark import Choice, measured, not_measured, speedup_of
+from torchzoo.studies.userbenchmark import Choice, measured, not_measured, speedup_of
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
 

@@ -18,7 +18,7 @@ from timm.data import create_loader  # type: ignore[attr-defined]
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from torchzoo.tasks import Batch, TimmClassifier
+from torchzoo.model.tasks import Batch, TimmClassifier
 
 IMAGES = 512  # they stay in memory, encoded, and each is decoded again and again
 WIDTH, HEIGHT = 500, 375

@@ -20,12 +20,13 @@ from torchzoo import backends, stats
 from torchzoo.analysis.means import geomean
 from torchzoo.case import Backend, Case, Mode
 from torchzoo.errors import UsageError
+from torchzoo.measure.fresh import CacheCounts, FirstResult, Packages, Took, Turn
 from torchzoo.report import markdown, units
 from torchzoo.run.plan import Axes, skip_reason
 from torchzoo.run.request import RunRequest
+from torchzoo.run.trial_store import Trials
 from torchzoo.settings import Settings, StageLimits
-from torchzoo.trials import CacheCounts, FirstResult, Packages, Took, Trials, Turn
-from torchzoo.userbenchmark import Choice, without_result
+from torchzoo.studies.userbenchmark import Choice, without_result
 from torchzoo.zoo.spec import ModelSpec
 
 PROCESSES = 5

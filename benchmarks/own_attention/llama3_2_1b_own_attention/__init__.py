@@ -3,7 +3,7 @@
     python run.py llama3_2_1b llama3_2_1b_own_attention --models-dir benchmarks/own_attention -d cuda --backend inductor
 
 Compiled, its attention gets masks, reads all places of the cache in a prefill, and copies the cache in decoding. In
-eager it does none of it: see `torchzoo/attention.py`. So the speedup compares unequal work, and its difference
+eager it does none of it: see `torchzoo/model/attention.py`. So the speedup compares unequal work, and its difference
 to that of `llama3_2_1b` is what transformers' own way costs.
 """
 

@@ -16,9 +16,8 @@ from torchzoo.measure.check.check import check_case
 from torchzoo.measure.check.runs import timed_runs
 from torchzoo.measure.member import Member
 from torchzoo.model import Model
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
-from torchzoo.tasks import Batch, SupervisedModel
-from torchzoo.verdict import Check
+from torchzoo.model.tasks import Batch, SupervisedModel
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Check
 
 CPU = torch.device("cpu")
 

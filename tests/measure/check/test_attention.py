@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torchzoo.case import Mode
 from torchzoo.measure.check import attention
 from torchzoo.measure.check.attention import attention_in_pieces
-from torchzoo.verdict import CheckStatus
+from torchzoo.record import CheckStatus
 
 BATCH, HEADS, QUERIES, KEYS, DIM = 2, 4, 37, 53, 8
 A_ROW = BATCH * HEADS * KEYS * 8  # bytes of the scores of one query

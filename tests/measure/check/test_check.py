@@ -30,8 +30,8 @@ from torchzoo.cli import main
 from torchzoo.measure.check.check import check_case
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.model import Model
-from torchzoo.tasks import Batch
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.model.tasks import Batch
+from torchzoo.record import Check, CheckStatus
 from torchzoo.zoo.rules import ToleranceRule
 from torchzoo.zoo.spec import SpecError, read_spec
 from user_models import METADATA, TINY, make_folder

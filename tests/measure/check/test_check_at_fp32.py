@@ -12,7 +12,7 @@ from classifier import AlwaysDropping, Classifier, Compilers, adds_a_half, check
 from torch import Tensor, nn
 
 from torchzoo.case import Mode, Precision
-from torchzoo.verdict import CheckStatus
+from torchzoo.record import CheckStatus
 
 
 class Steep(nn.Module):

@@ -20,8 +20,8 @@ from torchzoo.case import Mode, Precision, ResultKind
 from torchzoo.measure.check.judging import Judged
 from torchzoo.measure.check.milder import RAISED_BY, raise_biases
 from torchzoo.measure.check.verdicts import _amplifies_rounding
-from torchzoo.tasks import Batch
-from torchzoo.verdict import CheckStatus, ResultComparison
+from torchzoo.model.tasks import Batch
+from torchzoo.record import CheckStatus, ResultComparison
 
 WIDTH, EXPANDED = 8, 32
 IN_OTHER_WORDS = (

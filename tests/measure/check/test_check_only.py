@@ -12,9 +12,8 @@ from torchzoo.backends import NotRunnable
 from torchzoo.case import Backend, Case, Mode, Precision
 from torchzoo.measure.checked import check_alone
 from torchzoo.measure.precision import LabelNotReached
-from torchzoo.record import Checked
+from torchzoo.record import Checked, CheckStatus
 from torchzoo.settings import Pass, Settings, Stage
-from torchzoo.verdict import CheckStatus
 from torchzoo.zoo.catalog import find_models
 from user_models import TINY, make_folder
 

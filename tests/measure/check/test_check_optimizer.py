@@ -11,7 +11,7 @@ from classifier import Classifier, check
 from torchzoo.backends import dynamo
 from torchzoo.backends.twins import optimizers_of
 from torchzoo.case import CompileScope, Mode
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.record import Check, CheckStatus
 
 State = dict[str, Any]
 

@@ -17,7 +17,7 @@ from torchzoo.case import Backend, Mode, NativeDtype, Precision
 from torchzoo.measure.check.check import check_case
 from torchzoo.measure.precision import apply_precision, check_precision, inspect_step
 from torchzoo.networks.quantization import QuantizedImageClassifier
-from torchzoo.verdict import CheckStatus
+from torchzoo.record import CheckStatus
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
 

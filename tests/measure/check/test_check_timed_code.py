@@ -15,7 +15,7 @@ from examples import CASE, SPEC
 from torchzoo.case import Backend, CompileScope, Mode, Precision
 from torchzoo.measure.check.check import check_case
 from torchzoo.model import Model
-from torchzoo.verdict import CheckStatus
+from torchzoo.record import CheckStatus
 
 
 class WithoutDropout(Classifier):

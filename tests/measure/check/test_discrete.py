@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from torchzoo.case import Mode
 from torchzoo.measure.check.rounding import MovedDecisions
-from torchzoo.tasks import Batch
-from torchzoo.verdict import CheckStatus
+from torchzoo.model.tasks import Batch
+from torchzoo.record import CheckStatus
 
 PIXELS = 64
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torchzoo.case import Mode, Precision, ResultKind
 from torchzoo.measure.check import verdicts
 from torchzoo.measure.check.ranks import largest_difference, numbers_of
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.record import Check, CheckStatus
 
 
 def comparison(found: Check, kind: ResultKind) -> Any:

@@ -7,7 +7,7 @@ from classifier import Classifier, check
 from torch import nn
 
 from torchzoo.case import Mode
-from torchzoo.verdict import CheckStatus
+from torchzoo.record import CheckStatus
 
 FROZEN = 2**21  # elements of a frozen weight
 

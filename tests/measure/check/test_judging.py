@@ -13,7 +13,7 @@ from torchzoo.case import ResultKind
 from torchzoo.measure.check.judging import judge_results
 from torchzoo.measure.check.reference import Reference
 from torchzoo.measure.check.results import CanNotCompare, Results, collect_outputs, on_host
-from torchzoo.verdict import ResultComparison
+from torchzoo.record import ResultComparison
 
 
 def judged(*arguments: Any, **options: Any) -> ResultComparison:

@@ -10,7 +10,7 @@ import torch
 from classifier import Classifier, check, with_scaled_gradient
 
 from torchzoo.case import Mode, Precision, ResultKind
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.record import Check, CheckStatus
 
 OTHERWISE = "judged with a loss scale of 4096, since with 65536 gradients: network."
 

@@ -11,7 +11,7 @@ from classifier import Classifier, check, drops_a_relu, is_right
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
-from torchzoo.verdict import CheckStatus
+from torchzoo.record import CheckStatus
 
 
 class Moody(Classifier):

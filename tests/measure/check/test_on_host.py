@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchzoo.case import Mode
 from torchzoo.measure.check import on_host
 from torchzoo.measure.check.on_host import activations_on_host
-from torchzoo.verdict import CheckStatus
+from torchzoo.record import CheckStatus
 
 
 def test_large_activations_go_and_gradients_stay(monkeypatch: pytest.MonkeyPatch) -> None:

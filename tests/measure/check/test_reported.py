@@ -9,9 +9,8 @@ import examples
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.totals import speedups_by_group
 from torchzoo.case import ResultKind
-from torchzoo.record import Measured, Record
+from torchzoo.record import Check, CheckStatus, Measured, Record, ResultComparison
 from torchzoo.report import remarks, summary, tables
-from torchzoo.verdict import Check, CheckStatus, ResultComparison
 
 
 def checked(status: CheckStatus, model: str = "tiny") -> Record:

@@ -20,8 +20,8 @@ from torchzoo.measure.check.rounding import perturbed_activations
 from torchzoo.measure.check.runs import Runs
 from torchzoo.measure.lending import Lending
 from torchzoo.model import Model
-from torchzoo.tasks import Batch, SupervisedModel
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.model.tasks import Batch, SupervisedModel
+from torchzoo.record import Check, CheckStatus
 
 
 class _Normalize(torch.autograd.Function):

@@ -10,7 +10,7 @@ import pytest
 from examples import CASE
 from torchzoo.case import Backend, Mode, ResultKind
 from torchzoo.measure.check import verdicts
-from torchzoo.verdict import CheckStatus, ResultComparison
+from torchzoo.record import CheckStatus, ResultComparison
 
 
 def comparison(what: ResultKind, *, is_close: bool | None, not_judged: int) -> ResultComparison:

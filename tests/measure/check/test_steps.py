@@ -18,7 +18,7 @@ from torchzoo.measure.check import runs as runs_module
 from torchzoo.measure.check.runs import STEPS, Runs
 from torchzoo.measure.lending import Lending
 from torchzoo.model import Model
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.record import Check, CheckStatus
 
 Checking = Callable[..., Check]
 BOTH = pytest.mark.parametrize("checking", [check, timed_and_checked])

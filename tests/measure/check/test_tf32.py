@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from torchzoo.case import Mode, Precision
 from torchzoo.measure.check.tf32 import RoundedProducts, rounded_to_tf32
-from torchzoo.tasks import Batch
-from torchzoo.verdict import CheckStatus
+from torchzoo.model.tasks import Batch
+from torchzoo.record import CheckStatus
 
 UNIT = 2.0**-10  # from 1 to the next number of TF32
 

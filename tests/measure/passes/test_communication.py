@@ -10,8 +10,7 @@ from torchzoo.analysis.peaks import keep_measured, measured_file, measured_key
 from torchzoo.measure.passes.breakdown import step_times
 from torchzoo.measure.passes.communication import Call, Communication, call_of, collectives, measure_communication
 from torchzoo.measure.passes.profiling import Activity, Kind
-from torchzoo.peaks import MeasuredPeaks
-from torchzoo.record import Collective, CommunicationStep, StepTime
+from torchzoo.record import Collective, CommunicationStep, MeasuredPeaks, StepTime
 from torchzoo.stats import bus_factor
 
 KERNEL = {

@@ -120,7 +120,7 @@ def test_joules(value_j: float, text: str) -> None:
 def test_a_gpus_counter_agrees_with_its_power_draw() -> None:
     import pynvml
 
-    from torchzoo.environment import nvml_device
+    from torchzoo.devices.nvml import nvml_device
 
     device = torch.device("cuda")
     matrix = torch.ones(8192, 8192, device=device)

@@ -13,7 +13,7 @@ from torch._C._autograd import DeviceType
 from torchzoo.case import Mode
 from torchzoo.measure.passes import op_shapes
 from torchzoo.measure.passes.op_shapes import calls_on_a_device, calls_on_the_cpu, operator_shapes
-from torchzoo.operators import Operand
+from torchzoo.record import Operand
 from torchzoo.settings import Pass
 
 FLOAT = Operand("float32", (4, 8))

@@ -14,7 +14,7 @@ import msgspec
 from examples import CASE, SPEC
 from torchzoo import __version__
 from torchzoo.case import Case
-from torchzoo.environment import MachineInfo
+from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Record, Skipped
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase

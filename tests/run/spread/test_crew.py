@@ -6,7 +6,7 @@ import pytest
 from fake_nodes import BEGIN, PREPARE, FakeNode, FakeNodes, environment
 
 from torchzoo.errors import UsageError
-from torchzoo.provenance import MachineKind, machine_kind
+from torchzoo.machine.differences import MachineKind, machine_kind
 from torchzoo.run.spread.crew import ANY, Crew, choose_kinds
 from torchzoo.run.spread.executor import Engine, parse_executor, parse_sbatch
 from torchzoo.run.spread.nodes import EngineError

@@ -21,7 +21,7 @@ from torchzoo.measure.check.runs import Runs, TimedRuns, flags_kept
 from torchzoo.measure.check.verdicts import judge_runs, said_before
 from torchzoo.measure.lending import Lending
 from torchzoo.model import Model
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.record import Check, CheckStatus
 from torchzoo.zoo.spec import ModelSpec
 
 _VERDICTS = (CheckStatus.CORRECT, CheckStatus.INCORRECT)

@@ -21,7 +21,7 @@ from torchzoo.case import Case, Precision, ResultKind
 from torchzoo.measure.check.reference import Reference
 from torchzoo.measure.check.results import Results
 from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED, MOST_TIMES, tolerance_of
-from torchzoo.verdict import ResultComparison
+from torchzoo.record import ResultComparison
 from torchzoo.zoo.rules import ToleranceRule
 
 #: Errors by tensor, or how large they may be.

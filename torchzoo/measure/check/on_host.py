@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from torchzoo.container import available_bytes
-from torchzoo.tensors import stored_bytes
+from torchzoo.machine.limits import available_bytes
+from torchzoo.model.tensors import stored_bytes
 
 #: Smaller tensors stay on the device: moving them costs more time than they take memory.
 SMALLEST_BYTES = 2**20

@@ -12,9 +12,9 @@ import torch
 import torch._inductor.config
 from torch import Tensor, nn
 
-from torchzoo.dispatch import OperatorMode
 from torchzoo.model import Model
-from torchzoo.tensors import tensors_in
+from torchzoo.model.dispatch import OperatorMode
+from torchzoo.model.tensors import tensors_in
 
 #: Operators that return random numbers alone, or a choice made with them.
 RANDOM_OPERATORS = frozenset(

@@ -28,9 +28,8 @@ from torchzoo.measure.check.tolerances import coarsest_precision, tolerance_of
 from torchzoo.measure.gang import Gang
 from torchzoo.measure.member import Member
 from torchzoo.model import gradient_norm
-from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
-from torchzoo.tensors import stored_numbers, tensors_in
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.model.tensors import stored_numbers, tensors_in
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Check, CheckStatus
 
 #: So many steps are compared.
 STEPS = 4

@@ -22,7 +22,7 @@ from torchzoo.measure.check.matching import Detections, from_dict, from_rows, is
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.quantized import derived_buffers
 from torchzoo.model import Model
-from torchzoo.tensors import as_real, is_inexact, kind_of, opened, parts_of, same, stored_bytes, tensors_in
+from torchzoo.model.tensors import as_real, is_inexact, kind_of, opened, parts_of, same, stored_bytes, tensors_in
 
 #: A larger tensor is kept sparse where fewer than one element in sixteen is not zero: gradients of embeddings.
 _LARGE = 2**20

@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from torchzoo.dispatch import OperatorMode
 from torchzoo.measure.check.results import named_parameters
 from torchzoo.measure.quantization import is_quantized_tensor
 from torchzoo.model import Model
-from torchzoo.tensors import is_inexact, stored_numbers, tensors_in
+from torchzoo.model.dispatch import OperatorMode
+from torchzoo.model.tensors import is_inexact, stored_numbers, tensors_in
 
 #: Changes of so many numbers are drawn, and larger tensors take them again: a prime, so that rows get others.
 _DRAWN = 1_000_003

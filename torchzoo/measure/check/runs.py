@@ -39,8 +39,8 @@ from torch import Tensor
 from torchzoo import backends
 from torchzoo.backends.twins import states_after
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
-from torchzoo.container import available_bytes
 from torchzoo.errors import attempt
+from torchzoo.machine.limits import available_bytes
 from torchzoo.measure.check.attention import attention_in_pieces
 from torchzoo.measure.check.milder import raisable_biases, raise_biases
 from torchzoo.measure.check.norms import l2_norm
@@ -81,8 +81,8 @@ from torchzoo.measure.precision import Inspection, apply_memory_format, apply_pr
 from torchzoo.measure.start_state import CanNotRestore, StartState
 from torchzoo.measure.variant import Variant, candidate_variant
 from torchzoo.model import Model
+from torchzoo.model.tensors import cast, mapped, tensors_in
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
-from torchzoo.tensors import cast, mapped, tensors_in
 from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchzoo.dispatch import OperatorMode
-from torchzoo.tensors import as_real
+from torchzoo.model.dispatch import OperatorMode
+from torchzoo.model.tensors import as_real
 
 #: Bits of fp32's mantissa that TF32 does not have.
 _DROPPED_BITS = 13

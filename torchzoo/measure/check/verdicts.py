@@ -25,8 +25,8 @@ import torch._dynamo
 from torch import Tensor
 
 from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
-from torchzoo.container import available_bytes
 from torchzoo.errors import attempt
+from torchzoo.machine.limits import available_bytes
 from torchzoo.measure.check.judging import Errors, Judge, Judged
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.randomness import RecordRandomDraws
@@ -35,8 +35,8 @@ from torchzoo.measure.check.results import CanNotCompare, Results, Run, run_byte
 from torchzoo.measure.check.runs import Runs, TimedRuns
 from torchzoo.measure.check.tolerances import EAGER_ERROR_MULTIPLE, LARGEST_ALLOWED
 from torchzoo.measure.memory import free_memory, held_by_others
-from torchzoo.tensors import tensors_in
-from torchzoo.verdict import Check, CheckStatus, ResultComparison
+from torchzoo.model.tensors import tensors_in
+from torchzoo.record import Check, CheckStatus, ResultComparison
 
 #: Host memory of the runs after eager's first, in units of what that one left: another one, the reference with the
 #: weights of its updates, and the parameters while a step runs. The reference is kept in fp64, or (coarse cases) fp32.

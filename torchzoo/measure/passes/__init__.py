@@ -37,10 +37,8 @@ from torchzoo.files import safe_name
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
-from torchzoo.operators import ApiSurface, OperatorShapes
-from torchzoo.record import Breakdown, Coverage, Energy, Flops, Growth
+from torchzoo.record import ApiSurface, Breakdown, Check, Coverage, Energy, Flops, Growth, OperatorShapes
 from torchzoo.settings import Pass, Settings
-from torchzoo.verdict import Check
 from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:

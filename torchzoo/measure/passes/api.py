@@ -10,9 +10,9 @@ import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.profiler import ProfilerActivity, profile
 
-from torchzoo.dispatch import OperatorMode
 from torchzoo.errors import attempt
-from torchzoo.operators import ApiSurface
+from torchzoo.model.dispatch import OperatorMode
+from torchzoo.record import ApiSurface
 
 
 def step_api(step: Callable[[], Any]) -> ApiSurface:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchzoo.environment import nvml_device
+from torchzoo.devices.nvml import nvml_device
 from torchzoo.measure.clock import Clock
 from torchzoo.measure.latency import steps_in
 from torchzoo.record import Energy, EnergyWindow

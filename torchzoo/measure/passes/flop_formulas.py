@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._higher_order_ops.flex_attention import flex_attention, flex_attention_backward
 from torch.utils.flop_counter import flop_registry
 
-from torchzoo.tensors import stored_numbers
+from torchzoo.model.tensors import stored_numbers
 
 aten = torch.ops.aten
 

@@ -13,13 +13,13 @@ import torch._dynamo.config
 from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import Backend, Case
-from torchzoo.dispatch import OperatorMode, takes_operators
 from torchzoo.measure.passes.flop_formulas import formulas, sparse_product
 from torchzoo.measure.passes.moved_bytes import moved_bytes
 from torchzoo.measure.variant import candidate_variant
 from torchzoo.model import Model
+from torchzoo.model.dispatch import OperatorMode, takes_operators
+from torchzoo.model.tensors import tensors_in
 from torchzoo.record import Flops
-from torchzoo.tensors import tensors_in
 
 #: Operators (without their overload) that compute much, as far as a name can tell. One that has a formula, PyTorch's or
 #: one of `flop_formulas`, is counted. One that has none is named in `Flops.without_formula`.

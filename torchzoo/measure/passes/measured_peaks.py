@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchzoo.measure.clock import Clock, DeviceClock
-from torchzoo.peaks import MeasuredPeaks
+from torchzoo.record import MeasuredPeaks
 
 _DTYPES = {
     "fp64": torch.float64,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchzoo.tensors import stored_bytes, tensors_in
+from torchzoo.model.tensors import stored_bytes, tensors_in
 
 #: Operators that do not read the operand that they change: its old contents are overwritten.
 WRITES_ONLY = re.compile(

@@ -21,7 +21,7 @@ from torchzoo.measure.passes.profiling import (
     profile_steps,
     profiler_activity,
 )
-from torchzoo.operators import Operand, OperatorCalls, OperatorShapes
+from torchzoo.record import Operand, OperatorCalls, OperatorShapes
 
 STEPS = 3
 MOST = 1_000  # combinations of operator and operands that a record keeps: the longest

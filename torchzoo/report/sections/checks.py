@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.totals import comparison_group
-from torchzoo.verdict import Check, CheckStatus
+from torchzoo.record import Check, CheckStatus
 
 #: From the worst to the best, with their words. Of several processes, a case has the worst one.
 WORDS = {

@@ -10,8 +10,8 @@ import msgspec
 
 from torchzoo import __version__
 from torchzoo.errors import TorchzooError, UsageError
-from torchzoo.host import Host
-from torchzoo.provenance import MachineKind, differences_of_kinds, machine_kind
+from torchzoo.machine.differences import MachineKind, differences_of_kinds, machine_kind
+from torchzoo.record import Host
 from torchzoo.run.spread import protocol
 from torchzoo.run.spread.nodes import EngineError, Event, Joined, Lost, Nodes, Said
 

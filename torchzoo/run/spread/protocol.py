@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from torchzoo.case import Backend, Case
-from torchzoo.environment import MachineInfo
 from torchzoo.files import to_json
+from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Record
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan

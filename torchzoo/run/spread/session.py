@@ -10,7 +10,7 @@ import msgspec
 
 from torchzoo.case import Backend, Case
 from torchzoo.errors import UsageError
-from torchzoo.provenance import machine_kind
+from torchzoo.machine.differences import machine_kind
 from torchzoo.record import Manifest, Record
 from torchzoo.run import plan
 from torchzoo.run.debugging import kept

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 import torchzoo
-from torchzoo.environment import VARIABLE_PREFIXES
 from torchzoo.errors import attempt, one_line
+from torchzoo.machine.facts import VARIABLE_PREFIXES
 from torchzoo.run.interrupts import Interrupts
 from torchzoo.run.spread import protocol
 from torchzoo.run.spread.mailbox import CONTROLLER, Hello, Inbox, Outbox

@@ -1,9 +1,9 @@
 """Userbenchmarks: folders with a plan (what to run) and a report (Markdown from records). They time nothing.
 
 Most of them measure cases as `torchzoo run` does. One that has a third function, `turns(case, spec, repeats)`, asks
-questions of fresh processes instead (`torchzoo.trials`), and its report gets `Trials`. With `SEVERAL_AT_ONCE = True`
-beside it, several of these processes may run at once, each with cores of its own (`--jobs`, `--devices`); with
-`ONE_A_DEVICE = True`, too, only one on a device.
+questions of fresh processes instead (`torchzoo.measure.fresh`), and its report gets `Trials`. If it also says
+`SEVERAL_AT_ONCE = True`, several of these processes may run at once, each with cores of its own (`--jobs`,
+`--devices`); with `ONE_A_DEVICE = True`, too, only one on a device.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case, Domain, Mode
 from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
 from torchzoo.files import parse_python
+from torchzoo.measure.fresh import Took
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.remarks import not_measured_line, what_failed
 from torchzoo.run.request import RunRequest
+from torchzoo.run.trial_store import RECORDS, Trials
 from torchzoo.run.trials import TurnsOf
 from torchzoo.store import Run, StoreError, write_whole
-from torchzoo.trials import RECORDS, Took, Trials
 from torchzoo.zoo.folders import CatalogError, find_userbenchmarks, import_folder
 
 ALL = "all"
 REPORT = "report.md"
-PUBLISHED = "published.yaml"  # a userbenchmark with this file is a study: see `torchzoo.study`
+PUBLISHED = "published.yaml"  # a userbenchmark with this file is a study: see `torchzoo.studies.study`
 _Value = TypeVar("_Value")
 
 

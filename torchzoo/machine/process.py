@@ -1,23 +1,30 @@
-"""The heap of the C library, set so that every process that is measured treats freed memory alike.
+"""What keeps a process that measures from being slow by chance: its heap, and the memory of Python's frames.
 
-By itself glibc gives the free end of its heap back to the system, once some megabytes are free there. Whether a step's
-memory lies at that end is chance: another block may happen to lie behind it. If it does, each step gives its memory
-back and gets it again page by page. torch 2.11 took 71 or 79 ms for one step of resnet18 (evaluation, two images, one
-core of a Xeon), with 1 or with 4,600 page faults: in some processes the one, in some the other. So freed memory is kept
-here, as by the allocators that PyTorch's tuning guide recommends for the CPU.
+**Heap.** glibc gives the free end of its heap back to the system once some megabytes are free there. Whether a step's
+memory lies at that end is chance: another block may lie behind it. If it does, each step gives its memory back and gets
+it again page by page: 4,600 page faults a step of a small ResNet in some processes, and 1 in others. `keep_freed` keeps
+freed memory, as do the allocators that PyTorch's tuning guide recommends for the CPU. Blocks of more than 32 MiB are
+mapped and unmapped each time, by a rule of glibc that is the same in every process.
 
-Blocks of more than 32 MiB are still mapped and unmapped each time. That is glibc's rule, and it is the same in every
-process.
+**Frames.** CPython keeps the frames of running functions in chunks of 16 KiB. A call whose frame does not fit into the
+rest of a chunk allocates a new chunk and frees it on return. A function at the end of a chunk that calls others pays
+for that in each call: about 100 times the usual cost. Which function this is depends on the stack depth at the call, so
+some processes are slow and others are not. Code that inductor generates for a GPU is most at risk, because its frame is
+large and it calls a Python function for each kernel. `with_room` starts a thread's frames in one large chunk. The
+backward pass on an accelerator runs in a thread of PyTorch's, where Python begins a new chunk, as it does for users.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 _NEVER = -1
@@ -87,3 +94,28 @@ def _file_of_malloc(library: str | None) -> Path:
 
 def _has_glibc() -> bool:
     return sys.platform == "linux" and platform.libc_ver()[0] == "glibc"
+
+
+#: The entries of 8 bytes that the first frame asks for. The chunk has 1 MiB, the next power of two: 470 KiB are free.
+_ENTRIES = 70_000
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def _call(function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    return function(*arguments, **keywords)
+
+
+_call_with_room = FunctionType(_call.__code__.replace(co_stacksize=_ENTRIES), globals())
+
+
+def with_room(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """A decorator: the frames of all that the function calls, in its own thread, fit into one chunk."""
+
+    @functools.wraps(function)
+    def wrapper(*arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
+        result: _Result = _call_with_room(function, arguments, keywords)
+        return result
+
+    return wrapper

@@ -24,7 +24,7 @@ from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.reproduce import of_run, shell_line
 from torchzoo.case import Case
 from torchzoo.files import FileError, read_yaml
-from torchzoo.provenance import DifferenceKind, machine_differences, machine_kind, machine_names
+from torchzoo.machine.differences import DifferenceKind, machine_differences, machine_kind, machine_names
 from torchzoo.record import Measured
 from torchzoo.report import beside, dots, markdown
 from torchzoo.report.beside import Published, Reason, Row
@@ -34,8 +34,8 @@ from torchzoo.run.plan import Plan, make_plan
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import missing, models_of
 from torchzoo.store import Run, StoreError, read_run
-from torchzoo.study_cases import beside_the_plan, kinds
-from torchzoo.userbenchmark import PUBLISHED, Choice, called, load_module, what_ran
+from torchzoo.studies.study_cases import beside_the_plan, kinds
+from torchzoo.studies.userbenchmark import PUBLISHED, Choice, called, load_module, what_ran
 from torchzoo.zoo.folders import CatalogError
 
 REASONS = "reasons.yaml"

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_map
 
-from torchzoo.tensors import tensors_in
+from torchzoo.model.tensors import tensors_in
 
 #: Higher-order operators that PyTorch computes in eager by plain operators of their own.
 _MADE_OF_OPERATORS = frozenset({"flex_attention", "flex_attention_backward"})

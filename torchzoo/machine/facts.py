@@ -1,13 +1,11 @@
-"""The machine and the software that this process runs on, and the state of a device."""
+"""The machine and the software that this process runs on."""
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import os
 import platform
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +13,9 @@ import msgspec
 from packaging.utils import canonicalize_name
 
 import torchzoo
-from torchzoo import heap
-from torchzoo.cores import usable_cores
-from torchzoo.record import DeviceState
+from torchzoo.devices import nvml
+from torchzoo.machine import process
+from torchzoo.machine.limits import usable_cores
 
 if TYPE_CHECKING:
     import torch
@@ -35,9 +33,6 @@ VARIABLE_PREFIXES = (
     *("TORCH", "PYTORCH_", "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "NVIDIA_TF32", "OMP_", "MKL_", "KMP_"),
     *("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"),
 )
-
-#: The environment variable with the process that has started the agents of a run, each of which has a fork server.
-RUNNER_VARIABLE = "TORCHZOO_RUNNER"
 
 
 class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,24 +97,8 @@ def _accelerator(device: torch.device) -> Accelerator:
     return Accelerator(
         name=device_name(device),
         memory_bytes=getattr(properties, "total_memory", None),
-        near_cores=_near_cores(device),
+        near_cores=nvml.near_cores(device),
     )
-
-
-def _near_cores(device: torch.device) -> tuple[int, ...] | None:
-    """The cores of the device's NUMA node, from NVML; None where NVML does not know them."""
-    handle = nvml_device(device)
-    if handle is None:
-        return None
-    import pynvml
-
-    bits = 64
-    try:
-        words = pynvml.nvmlDeviceGetCpuAffinity(handle, (os.cpu_count() or 1) // bits + 1)
-    except pynvml.NVMLError:
-        return None
-    near = tuple(index * bits + bit for index, word in enumerate(words) for bit in range(bits) if word >> bit & 1)
-    return near or None
 
 
 def collect_environment() -> dict[str, Any]:
@@ -133,7 +112,7 @@ def collect_environment() -> dict[str, Any]:
         "torchzoo_commit": _git_commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "malloc": heap.described(),
+        "malloc": process.described(),
         "cpu": _cpu_name(),
         "cpu_count": os.cpu_count(),
         "cpu_usable": len(usable_cores()),
@@ -146,7 +125,7 @@ def collect_environment() -> dict[str, Any]:
         "nccl": _nccl_version(),
         "packages": {name: distributions[name] for name in PACKAGES if name in distributions},
         "distributions": distributions,
-        "gpus": _gpus(),
+        "gpus": nvml.gpus(),
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLE_PREFIXES)},
     }
 
@@ -215,152 +194,6 @@ def _cpu_name() -> str:
         return platform.processor()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
-
-
-@functools.cache
-def _nvml_is_ready() -> bool:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return False
-    return True
-
-
-def _gpus() -> list[dict[str, Any]]:
-    import pynvml
-
-    if not _nvml_is_ready():
-        return []
-    gpus = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        gpus.append(
-            {
-                "name": pynvml.nvmlDeviceGetName(handle),
-                "memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).total,
-                "driver": pynvml.nvmlSystemGetDriverVersion(),
-            }
-        )
-    return gpus
-
-
-def nvml_device(device: torch.device) -> Any:
-    """NVML's handle of a CUDA device; None for other devices and without NVML.
-
-    The handle is found by UUID, because NVML's own order of devices ignores CUDA_VISIBLE_DEVICES.
-    """
-    import torch
-
-    if device.type != "cuda" or torch.version.hip or not _nvml_is_ready():
-        return None
-    import pynvml
-
-    uuid = torch.cuda.get_device_properties(device).uuid
-    try:
-        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-    except pynvml.NVMLError:
-        return None
-
-
-def device_state(device: torch.device) -> DeviceState | None:
-    """Clocks, temperature, power, throttle reasons and foreign processes at this moment.
-
-    Call it in a worker: the processes of the worker's own run are not counted as foreign.
-
-    Returns:
-        None without NVML. A field is None where NVML can't tell it.
-    """
-    handle = nvml_device(device)
-    if handle is None:
-        return None
-    import pynvml
-
-    def read(function: Any, *args: Any) -> Any:
-        try:
-            return function(handle, *args)
-        except pynvml.NVMLError:
-            return None
-
-    power_mw = read(pynvml.nvmlDeviceGetPowerUsage)
-    return DeviceState(
-        sm_clock_mhz=read(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
-        memory_clock_mhz=read(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
-        temperature_c=read(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
-        power_w=None if power_mw is None else power_mw / 1000,
-        throttle_reasons=read(pynvml.nvmlDeviceGetCurrentClocksEventReasons),
-        throttled_s=_throttled_s(read(pynvml.nvmlDeviceGetFieldValues, list(_THROTTLE_COUNTERS)) or ()),
-        foreign_processes=foreign_processes(
-            [process.pid for process in read(pynvml.nvmlDeviceGetComputeRunningProcesses) or ()],
-            own=os.getpid(),
-            ancestor=run_ancestor(),
-        ),
-    )
-
-
-#: NVML's counters of the nanoseconds at lowered clocks: field number and reason. The numbers are NVML's interface.
-_THROTTLE_COUNTERS = {
-    74: "software power cap",
-    269: "software thermal slowdown",
-    270: "hardware thermal slowdown",
-    271: "hardware power brake",
-}
-
-
-def _throttled_s(values: Iterable[Any]) -> dict[str, float]:
-    """Seconds at lowered clocks by reason. A counter that this device or driver does not have is left out."""
-    return {
-        _THROTTLE_COUNTERS[value.fieldId]: value.value.ullVal / 1e9
-        for value in values
-        if value.nvmlReturn == 0  # NVML_SUCCESS
-    }
-
-
-def run_ancestor() -> int:
-    """The process from which all workers of this worker's run descend: the runner of agents, else the fork server."""
-    return int(os.environ.get(RUNNER_VARIABLE, os.getppid()))
-
-
-def foreign_processes(pids: Iterable[int], *, own: int, ancestor: int) -> int | None:
-    """How many of the processes on a device don't belong to this run.
-
-    Args:
-        pids: the processes on the device, as NVML lists them.
-        own: this process, which uses the device too.
-        ancestor: the process from which all processes of the run descend.
-
-    Returns:
-        None if `own` is not among `pids`. Then NVML lists no processes, or counts them in another PID namespace.
-    """
-    others = set(pids)
-    if own not in others:
-        return None
-    return sum(_is_foreign(pid, ancestor) for pid in others - {own})
-
-
-def _is_foreign(pid: int, ancestor: int) -> bool:
-    """Whether the process is alive and does not descend from `ancestor`.
-
-    NVML lists a process for some seconds after its end: those of `--memory-alone`, for example.
-    """
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        is_alive = process.status() != psutil.STATUS_ZOMBIE
-        return is_alive and all(parent.pid != ancestor for parent in process.parents())
-    except psutil.Error:  # it has ended, or /proc does not show it to this user
-        return _exists(pid)
-
-
-def _exists(pid: int) -> bool:
-    """Whether there is such a process, also where /proc hides it (`psutil.pid_exists` then says no)."""
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
 
 
 def host_loop_s(loops: int = 5) -> float:

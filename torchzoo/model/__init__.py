@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchzoo.case import Mode
-from torchzoo.data import SyntheticData
+from torchzoo.model.data import SyntheticData
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
@@ -191,13 +190,3 @@ def clip_norm(parameters: list[nn.Parameter], max_norm: float) -> None:
     for kind in kinds:
         alike = [one for one in parameters if type(one.grad) is kind]
         nn.utils.clip_grads_with_norm_(alike, max_norm, norm)
-
-
-def __getattr__(name: str) -> Any:
-    """The bases of `torchzoo.tasks`. They stood here before 2026-11-21, and folders of that time still work."""
-    from torchzoo import tasks
-
-    if name.startswith("_") or not hasattr(tasks, name):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"{name} is in torchzoo.tasks now", DeprecationWarning, stacklevel=2)
-    return getattr(tasks, name)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from torchzoo.case import EAGER
-from torchzoo.environment import KERNEL_PACKAGES
+from torchzoo.machine.facts import KERNEL_PACKAGES
 from torchzoo.record import Manifest, Measured
 from torchzoo.store import Run
 

@@ -1,4 +1,4 @@
-"""The import law: no arrow upward, torch only where it belongs; and the few rules that keep the tree readable."""
+"""What may import what, beside the layers of pyproject.toml; and the one broad `except`."""
 
 from __future__ import annotations
 
@@ -12,39 +12,12 @@ from pathlib import Path
 import pytest
 
 from examples import ROOT
-from torchzoo import tasks
-
-#: From bottom to top. A module may import what stands in its own layer or in one above it in this list, never below.
-#: (`errors`, `bounds`, `case` and `settings` come first: they import nothing but what stands before them.)
-LAYERS = (
-    ("errors", "bounds"),
-    ("case", "container", "cores", "frames", "heap", "host", "settings", "files", "operators", "peaks", "verdict"),
-    ("record",),
-    ("decoding",),
-    ("store", "stats", "environment", "attention", "data", "tensors", "dispatch"),
-    ("provenance", "trials"),
-    ("model",),
-    ("tasks",),
-    ("zoo",),
-    ("networks", "backends"),
-    ("measure",),
-    ("run",),
-    ("analysis",),
-    ("report",),
-    ("userbenchmark", "install", "history", "dynamobench"),
-    ("study_cases",),
-    ("study",),
-    ("commands",),
-    ("cli",),
-    ("__main__",),
-)
-RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 #: What the folder of a model may import of torchzoo.
-FOR_MODELS = ("attention", "case", "data", "model", "networks", "tasks", "tensors")
+FOR_MODELS = ("case", "model", "networks")
 
 #: Modules that answer without torch. Everything but these layers, and the few modules below.
-WITH_TORCH = ("attention", "model", "tasks", "data", "tensors", "dispatch", "networks", "measure")
+WITH_TORCH = ("model", "networks", "measure")
 WITH_TORCH_MODULES = frozenset(
     {
         "torchzoo.zoo.contract",
@@ -83,50 +56,13 @@ def imported(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("torchzoo."))
         elif isinstance(node, ast.ImportFrom) and node.module == "torchzoo":
-            yield from (f"torchzoo.{alias.name}" for alias in node.names if alias.name in RANK)
+            yield from (f"torchzoo.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torchzoo."):
             yield str(node.module)
 
 
 def layer(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
-
-
-def upward(root: Path) -> list[str]:
-    return [
-        f"{module} imports {target}"
-        for module, path in modules(root)
-        for target in imported(path)
-        if layer(module) and RANK[layer(target)] > RANK[layer(module)]
-    ]
-
-
-def test_no_import_goes_upward() -> None:
-    assert upward(ROOT) == ["torchzoo.model imports torchzoo.tasks"]  # what moved there is still found
-
-
-def test_the_bases_of_tasks_are_found_where_they_stood_before() -> None:
-    with pytest.warns(DeprecationWarning, match="SupervisedModel is in torchzoo.tasks now"):
-        from torchzoo.model import SupervisedModel
-    assert SupervisedModel is tasks.SupervisedModel
-    with pytest.raises(ImportError, match="Nothing"):
-        from torchzoo.model import Nothing  # noqa: F401
-
-
-def test_an_import_that_goes_upward_is_found(tmp_path: Path) -> None:
-    (tmp_path / "torchzoo" / "run").mkdir(parents=True)
-    (tmp_path / "torchzoo" / "run" / "plan.py").write_text(
-        "from torchzoo.case import Case\ndef f():\n    from torchzoo.report import units\n"
-    )
-    (tmp_path / "torchzoo" / "stats.py").write_text("from torchzoo import commands, record\n")
-    assert upward(tmp_path) == [
-        "torchzoo.run.plan imports torchzoo.report",
-        "torchzoo.stats imports torchzoo.commands",
-    ]
-
-
-def test_every_module_has_a_layer() -> None:
-    assert {layer(module) for module, _ in modules(ROOT)} - {""} == set(RANK)
 
 
 def test_model_folders_import_only_what_is_for_them() -> None:
@@ -197,35 +133,3 @@ def test_paths_in_documents_exist(document: str) -> None:
     paths = re.findall(r"`((?:torchzoo|tests|docs|benchmarks|userbenchmark|models|collections)/[\w./-]*)`", text)
     ours = [path for path in paths if not path.startswith("benchmarks/dynamo/")]  # PyTorch's
     assert [path for path in ours if not (ROOT / path).exists()] == []
-
-
-WIDTH = 27  # of the names in a tree; what stands behind them explains
-
-
-def tree(text: str) -> Iterator[Path]:
-    """The paths of a document's tree. A folder ends in `/`, and what is indented below belongs to it."""
-    (block,) = (part for part in text.split("```")[1::2] if "\nmodels/<name>/ " in part)
-    above: list[tuple[int, Path]] = []
-    for line in block.strip("\n").splitlines():
-        names = line[:WIDTH]
-        indent = len(names) - len(names.lstrip())
-        above = [(depth, folder) for depth, folder in above if not names.strip() or depth < indent]
-        parent = above[-1][1] if above else Path()
-        for name in names.split():
-            path = parent / name.replace("<name>/", "")
-            yield path
-            if name.endswith("/"):
-                above.append((indent, path))
-
-
-@pytest.mark.parametrize("document", ["README.md", "docs/architecture.md"])
-def test_the_documents_tree_is_the_tree(document: str) -> None:
-    named = set(tree((ROOT / document).read_text(encoding="utf-8")))
-    assert len(named) > 8
-    assert [str(path) for path in sorted(named) if not (ROOT / path).exists()] == []
-
-
-def test_the_tree_of_the_architecture_has_every_package() -> None:
-    named = set(tree((ROOT / "docs/architecture.md").read_text(encoding="utf-8")))
-    packages = {path.parent.relative_to(ROOT) for path in (ROOT / "torchzoo").rglob("__init__.py")}
-    assert packages - named == set()

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchzoo.case import Mode
-from torchzoo.data import OBJECTS_PER_IMAGE
 from torchzoo.model import Inputs, Model
+from torchzoo.model.data import OBJECTS_PER_IMAGE
 
 
 class Batch(NamedTuple):
@@ -25,7 +25,7 @@ class NetworkModel(Model):
     """One network on one batch. An eval step is its forward pass. Models that are never trained derive from this.
 
     A network of transformers that gets no mask attends alike in eager and in compiled code. (transformers' own way does
-    not: see `torchzoo.attention`.)
+    not: see `torchzoo.model.attention`.)
     """
 
     #: Whether attention is left as transformers has it.
@@ -38,7 +38,7 @@ class NetworkModel(Model):
         self.network = self.build_network().to(self.device)
         self.batch = self.build_batch()
         if type(self.network).__module__.startswith("transformers.") and not self.own_attention:
-            from torchzoo.attention import attend_alike
+            from torchzoo.model.attention import attend_alike
 
             inputs = self.batch.inputs
             if not (isinstance(inputs, dict) and any("mask" in name for name in inputs)):
