@@ -8,7 +8,6 @@ import msgspec
 
 from examples import measured, variant_result
 from examples import record as example
-from torchzoo import study
 from torchzoo.case import EAGER, Backend, Domain, Mode
 from torchzoo.record import (
     Block,
@@ -20,6 +19,7 @@ from torchzoo.record import (
 )
 from torchzoo.settings import Stage
 from torchzoo.store import Run
+from torchzoo.studies import study
 
 CRASHED = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no such lowering")
 

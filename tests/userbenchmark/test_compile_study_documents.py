@@ -15,9 +15,9 @@ from benchmark_runs import beside, module, report, run_of, table
 from study_records import CRASHED, alone, in_turns, late, trained
 
 from examples import INDUCTOR, by_itself, variant_result
-from torchzoo import study
 from torchzoo.case import Backend, Mode, Precision
 from torchzoo.record import Block, MeasuredPeaks
+from torchzoo.studies import study
 from torchzoo.zoo.catalog import find_models, load_model_class
 
 # --- nanogpt ---

@@ -10,9 +10,9 @@ from benchmark_runs import beside, run_of, table
 from study_records import CRASHED, alone, study_table, trained
 
 from examples import variant_result
-from torchzoo import study
 from torchzoo.case import Domain, Precision
 from torchzoo.store import Run
+from torchzoo.studies import study
 
 
 def machine(gpu: str, step_s: float, *, path: str, driver: str = "1", **changes: Any) -> Run:

@@ -13,11 +13,12 @@ from study_records import study_table
 
 from examples import record as example
 from kept_runs import keep
-from torchzoo import cli, study
+from torchzoo import cli
 from torchzoo.case import Case, Mode, Precision
 from torchzoo.report.beside import Published
 from torchzoo.run.resources import part_of
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
+from torchzoo.studies import study
 from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.suites import read_suite
 
@@ -150,7 +151,7 @@ def test_plans_and_documents_need_no_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from torchzoo import study
+from torchzoo.studies import study
 from torchzoo.studies.userbenchmark import Choice
 for name in {STUDIES}:
     assert study.planned(study.load(name).plan(Choice(folder=Path({str(tmp_path)!r}) / name))), name

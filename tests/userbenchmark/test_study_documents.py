@@ -11,7 +11,6 @@ from study_records import CRASHED, in_turns, late, trained, with_domains
 
 from examples import INDUCTOR, by_itself, measured, variant_result
 from examples import record as example
-from torchzoo import study
 from torchzoo.case import Backend, Domain, Mode
 from torchzoo.record import (
     ApiSurface,
@@ -29,6 +28,7 @@ from torchzoo.record import (
 )
 from torchzoo.report.remarks import remarks
 from torchzoo.settings import Stage
+from torchzoo.studies import study
 from torchzoo.studies.userbenchmark import Choice
 
 # --- paper_breakdown ---

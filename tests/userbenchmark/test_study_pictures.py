@@ -13,10 +13,11 @@ from examples import INDUCTOR, by_itself, measured, variant_result
 from examples import record as example
 from kept_runs import keep
 from svg_dots import dots, texts
-from torchzoo import cli, study
+from torchzoo import cli
 from torchzoo.case import Backend, Domain, Mode, Precision
 from torchzoo.record import Breakdown, Measured, Memory, Record, StepTime
 from torchzoo.store import Run
+from torchzoo.studies import study
 
 LEFT, RIGHT = 216, 572  # of the plot
 

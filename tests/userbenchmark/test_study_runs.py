@@ -14,13 +14,14 @@ from study_records import study_table
 from examples import INDUCTOR, compared, manifest, measured
 from examples import record as example
 from kept_runs import keep
-from torchzoo import cli, study
+from torchzoo import cli
 from torchzoo.case import EAGER, Mode, Precision
 from torchzoo.machine.differences import machine_kind
 from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.run.resources import part_of
 from torchzoo.settings import Stage
 from torchzoo.store import StoreError, read_run
+from torchzoo.studies import study
 from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.suites import read_suite

@@ -13,11 +13,12 @@ from benchmark_runs import NAMES, run_of
 from examples import INDUCTOR, compared, manifest
 from examples import record as example
 from kept_runs import keep
-from torchzoo import cli, study, userbenchmark
+from torchzoo import cli
 from torchzoo.case import Mode, Precision
 from torchzoo.commands.overrides import overridden
 from torchzoo.errors import UsageError
 from torchzoo.store import RunStore
+from torchzoo.studies import study, userbenchmark
 from torchzoo.studies.userbenchmark import Choice, UserBenchmark, by_domain
 from torchzoo.zoo.catalog import CatalogError
 
