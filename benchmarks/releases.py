@@ -27,7 +27,7 @@ from torchzoo.analysis.compare import Change, RunComparison
 from torchzoo.analysis.findings import Finding, Metric, Verdict
 from torchzoo.analysis.means import geomean
 from torchzoo.analysis.significance import PAIRS_FROM
-from torchzoo.case import Case, Mode
+from torchzoo.case import Axes, Case, Mode
 from torchzoo.commands.arguments import backends_of, choices, seconds
 from torchzoo.history import turns
 from torchzoo.history.confirm import REPEATS, compare, measure_pair
@@ -37,7 +37,7 @@ from torchzoo.record import Record
 from torchzoo.report import markdown
 from torchzoo.report.history import value_text
 from torchzoo.report.run_comparison import NAMES
-from torchzoo.run.plan import DEFAULT, SMOKE, Axes
+from torchzoo.run.plan import DEFAULT, SMOKE
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import Estimate

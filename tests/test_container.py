@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from torchzoo import container
+from torchzoo.machine import limits
 from torchzoo.run import resources
 from torchzoo.settings import Settings
 
@@ -32,26 +32,26 @@ def group(folder: Path, **files: str) -> Path:
 )
 def test_a_quota_of_cpu_time_is_so_many_cores(tmp_path: Path, text: str, limit: float | None, cores: int) -> None:
     group(tmp_path, cpu_max=text)
-    assert container.cpu_limit(tmp_path) == limit
-    assert container.whole_cores(128, tmp_path) == cores
-    assert container.whole_cores(1, tmp_path) == 1
+    assert limits.cpu_limit(tmp_path) == limit
+    assert limits.whole_cores(128, tmp_path) == cores
+    assert limits.whole_cores(1, tmp_path) == 1
 
 
 def test_without_a_group_there_is_no_limit(tmp_path: Path) -> None:
-    assert container.cpu_limit(tmp_path / "none") is None
-    assert container.available_bytes(tmp_path / "none") == pytest.approx(psutil.virtual_memory().available, rel=0.2)
+    assert limits.cpu_limit(tmp_path / "none") is None
+    assert limits.available_bytes(tmp_path / "none") == pytest.approx(psutil.virtual_memory().available, rel=0.2)
 
 
 def test_memory_is_what_the_limit_leaves(tmp_path: Path) -> None:
     statistics = f"anon {GIB}\nfile {3 * GIB // 4}\ninactive_file {GIB // 4}\n"
     group(tmp_path, memory_max=f"{2 * GIB}\n", memory_current=f"{7 * GIB // 4}\n", memory_stat=statistics)
-    assert container.available_bytes(tmp_path) == GIB // 2
+    assert limits.available_bytes(tmp_path) == GIB // 2
     group(tmp_path, memory_max="max\n")
-    assert container.available_bytes(tmp_path) > GIB // 2
+    assert limits.available_bytes(tmp_path) > GIB // 2
 
 
 def test_jobs_follow_the_quota(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(container, "GROUP", group(tmp_path, cpu_max="300000 100000"))
+    monkeypatch.setattr(limits, "GROUP", group(tmp_path, cpu_max="300000 100000"))
     monkeypatch.setattr(resources, "usable_cores", lambda: tuple(range(128)))
     assert resources.default_jobs(None, on_cpu_only=False) == 3
     assert resources.default_jobs(1, on_cpu_only=True) == 3

@@ -79,7 +79,7 @@ def test_a_preloaded_malloc_is_named(tmp_path: Path, python: str) -> None:
     )
     library = tmp_path / "libother.so.2"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, code], check=True)
-    words = [python, "-c", "from torchzoo import heap; print(process.described())"]
+    words = [python, "-c", "from torchzoo.machine import process; print(process.described())"]
 
     def described(**variables: str) -> str:
         env = {**os.environ, **variables}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -114,7 +117,10 @@ EAGER = Backend("eager")
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to measure, fully resolved. Its fields are its identity: no label is ever parsed back."""
+    """One thing to measure, fully resolved. Its fields are its identity: no label is ever parsed back.
+
+    Each field but `model` is an axis: `AXES` declares them.
+    """
 
     model: str
     mode: Mode
@@ -141,27 +147,24 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def axes_label(self) -> str:
         """The axes that cases must share to be averaged, whatever the device: `inductor amp`. Defaults are left out."""
-        return f"{self.backend} {self.way_label()}".rstrip()
+        return " ".join([str(self.backend), *self.variations()])
 
-    def way_label(self) -> str:
-        """Those of them that all backends of a run have: `amp`. Empty where all are defaults."""
-        parts: list[str] = []
-        if self.precision is not Precision.DEFAULT:
-            parts.append(self.precision)
-        if self.memory_format is not MemoryFormat.CONTIGUOUS:
-            parts.append(self.memory_format)
-        if self.compile_scope is not CompileScope.NETWORK:
-            parts.append(f"scope={self.compile_scope}")
-        if self.world > 1:
-            parts.append(self.gang_label())
-        return " ".join(parts)
+    def variations(self) -> list[str]:
+        """The axes, other than the backend, that are not at their defaults: `amp`, `scope=block`, `ddp x4`."""
+        named = (axis for axis in AXES if axis.label and not axis.is_default(self))
+        return [axis.label.format(axis.of(self), case=self) for axis in named]
+
+    def comparison_group(self) -> str:
+        """What the case must share with others to be averaged with them: `inductor on cuda at amp`."""
+        found = (axis.phrase.format(axis.of(self), case=self) for axis in AXES if not axis.is_default(self))
+        return f"{self.backend} on {self.device}{''.join(found)}"
 
     def compiled_by(self) -> str:
         """The backend, and what it is given unless that is each network: `inductor`, `inductor scope=step`."""
-        is_usual = self.compile_scope is CompileScope.NETWORK
-        return str(self.backend) if is_usual else f"{self.backend} scope={self.compile_scope}"
+        given = [axis.label.format(axis.of(self)) for axis in AXES if axis.of_compiler and not axis.is_default(self)]
+        return " ".join([str(self.backend), *given])
 
-    def gang_label(self) -> str:
+    def ranks_label(self) -> str:
         """`ddp x4`: how many ranks there are, and what they share."""
         return f"{self.parallel} x{self.world}"
 
@@ -179,5 +182,224 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return self.first_repeat().in_eager()
 
     def in_eager(self) -> Case:
-        """The case with eager alone. A backend has that beside it."""
-        return msgspec.structs.replace(self, backend=EAGER, compile_scope=CompileScope.NETWORK)
+        """The case with eager alone: every backend is measured beside that."""
+        given = {axis.name: axis.default for axis in AXES if axis.of_compiler}
+        return msgspec.structs.replace(self, backend=EAGER, **given)
+
+
+class Axis(msgspec.Struct, frozen=True, kw_only=True):
+    """A way in which cases differ, declared once. Commands, plans, labels, tables, filters and indexes read `AXES`.
+
+    To add one, add its field to `Case` and to `Axes`, its entry to `AXES`, and the code that applies it.
+    """
+
+    name: str  # the field of `Case`, and the keyword of `torchzoo.run`
+    plural: str  # the field of `Axes`
+    kind: type[Any]  # of a value: an enum, `Backend`, `int` or `str`
+    default: Any = None  # left out of labels and commands; None: every case names its value
+    options: tuple[str, ...] = ()  # of the command line
+    metavar: str
+    help: str  # of the option; {known} stands for what the kind, or the registry of backends, has
+    column: str  # what the column of a table holds
+    heading: str  # of a narrow column
+    label: str = ""  # a format of the value in `Case.axes_label`; empty: not part of it
+    phrase: str = ""  # likewise, in `Case.comparison_group`
+    of_compiler: bool = False  # whether eager has no such thing
+    is_filter: bool = False  # whether a page lets its reader choose by it
+
+    def of(self, case: Case) -> Any:
+        """The value of a case."""
+        return getattr(case, self.name)
+
+    def is_default(self, case: Case) -> bool:
+        """Whether the value of a case is left out of labels."""
+        return self.default is not None and bool(self.of(case) == self.default)
+
+    def text(self, case: Case) -> str:
+        """The value of a case as the command line takes it."""
+        return str(self.of(case))
+
+    def value(self, text: str) -> Any:
+        """The value that `text` stands for; the inverse of `text`.
+
+        Raises:
+            ValueError: the axis has no such value.
+        """
+        if self.kind is Backend:
+            name, _, option = text.partition(":")
+            return Backend(name, option or None)
+        return self.kind(text)
+
+
+AXES = (
+    Axis(
+        name="mode",
+        plural="modes",
+        kind=Mode,
+        options=("-t", "--mode"),
+        metavar="M[,M]",
+        help="{known}; the last two of models that generate",
+        column="train or eval",
+        heading="mode",
+        is_filter=True,
+    ),
+    Axis(
+        name="device",
+        plural="devices",
+        kind=str,
+        options=("-d", "--device"),
+        metavar="D[,D]",
+        help="cpu, cuda, cuda:1 ...",
+        column="device as asked for: cpu, cuda, cuda:1",
+        heading="device",
+        is_filter=True,
+    ),
+    Axis(
+        name="backend",
+        plural="backends",
+        kind=Backend,
+        default=EAGER,
+        options=("--backend",),
+        metavar="B[,B]",
+        help="{known}, or any that Dynamo has registered; modes as in inductor:reduce-overhead and torchscript:script",
+        column="backend and its option, such as inductor:reduce-overhead",
+        heading="backend",
+        is_filter=True,
+    ),
+    Axis(
+        name="precision",
+        plural="precisions",
+        kind=Precision,
+        default=Precision.DEFAULT,
+        options=("--precision",),
+        metavar="P[,P]",
+        help="{known}",
+        column="precision; default is PyTorch out of the box",
+        heading="precision",
+        label="{}",
+        phrase=" at {}",
+        is_filter=True,
+    ),
+    Axis(
+        name="memory_format",
+        plural="memory_formats",
+        kind=MemoryFormat,
+        default=MemoryFormat.CONTIGUOUS,
+        options=("--memory-format",),
+        metavar="F[,F]",
+        help="{known}",
+        column="contiguous or channels_last",
+        heading="format",
+        label="{}",
+        phrase=" in {}",
+    ),
+    Axis(
+        name="compile_scope",
+        plural="compile_scopes",
+        kind=CompileScope,
+        default=CompileScope.NETWORK,
+        options=("--compile-scope",),
+        metavar="S[,S]",
+        help="{known}: a backend is given each network, as by torch.compile(model); each repeated block of the "
+        "networks by itself; or the whole step",
+        column="what the backend was given: network, block or step",
+        heading="scope",
+        label="scope={}",
+        phrase=" (scope {})",
+        of_compiler=True,
+    ),
+    Axis(
+        name="batch_size",
+        plural="batch_sizes",
+        kind=int,
+        options=("--bs", "--batch-size"),
+        metavar="N[,N]",
+        help="numbers; smoke; default: each model's own; serving: a busy server's, for prefill and decode; auto: the "
+        "default, doubled until throughput stops rising",
+        column="samples in a batch",
+        heading="batch",
+    ),
+    Axis(
+        name="world",
+        plural="worlds",
+        kind=int,
+        default=1,
+        options=("--world",),
+        metavar="N[,N]",
+        help="how many ranks share a step, each with a device of its own; the batch is each rank's",
+        column="ranks: processes with a device each that take one step together",
+        heading="ranks",
+    ),
+    Axis(
+        name="parallel",
+        plural="parallels",
+        kind=Parallel,
+        default=Parallel.NONE,
+        options=("--parallel",),
+        metavar="P[,P]",
+        help="what ranks do: {known}; with tp all of them have the same batch",
+        column="what ranks share: none, ddp, fsdp2 or tp",
+        heading="parallel",
+        label="{} x{case.world}",
+        phrase=" by {} x{case.world}",
+    ),
+    Axis(
+        name="seed",
+        plural="seed",
+        kind=int,
+        default=0,
+        options=("--seed",),
+        metavar="N",
+        help="of weights and data",
+        column="of weights and data",
+        heading="seed",
+    ),
+)
+
+
+class Axes(msgspec.Struct, frozen=True, kw_only=True):
+    """The axes of a run. The plan has a case for each combination.
+
+    Each of `batch_sizes` is a number, `smoke`, `default` (the batch in metadata.yaml), `serving` (that of a busy server
+    for modes that generate, the default for others), `auto` (the default, doubled until throughput stops rising), or
+    None (in evaluation the batch tuned for this class of device if there is one, else the default). Eager compiles
+    nothing, so it has one case for all of `compile_scopes`, and none where another backend of the same case can run:
+    that has eager beside it. `repeats` is how many processes measure each case.
+    """
+
+    modes: tuple[Mode, ...]
+    devices: tuple[str, ...]
+    backends: tuple[Backend, ...]
+    precisions: tuple[Precision, ...] = (Precision.DEFAULT,)
+    memory_formats: tuple[MemoryFormat, ...] = (MemoryFormat.CONTIGUOUS,)
+    compile_scopes: tuple[CompileScope, ...] = (CompileScope.NETWORK,)
+    batch_sizes: tuple[int | str | None, ...] = (None,)
+    worlds: tuple[int, ...] = (1,)
+    parallels: tuple[Parallel, ...] = ()  # of the cases with several ranks
+    seed: int = 0
+    repeats: int = 1
+    eager_alone: bool = False  # whether eager is measured alone, too, where another backend has it beside it
+
+    @property
+    def folds_eager(self) -> bool:
+        """Whether eager was asked for and is measured beside other backends only, where these can run."""
+        return EAGER in self.backends and len(self.backends) > 1 and not self.eager_alone
+
+    def ranks(self) -> tuple[tuple[int, Parallel], ...]:
+        """How many ranks there are, and what they share: each combination once."""
+        one = [(1, Parallel.NONE)] if 1 in self.worlds else []
+        several = [world for world in self.worlds if world > 1]
+        return (*one, *itertools.product(several, self.parallels))
+
+    def combinations(self) -> Iterator[dict[str, Any]]:
+        """The fields of `Case` for each combination, but for `model`; `batch_size` is still what was asked for."""
+        independent = [axis for axis in AXES if axis.name not in ("world", "parallel", "seed")]
+        values = [getattr(self, axis.plural) for axis in independent]
+        for *chosen, (world, parallel), repeat in itertools.product(*values, self.ranks(), range(self.repeats)):
+            named = dict(zip((axis.name for axis in independent), chosen, strict=True))
+            yield {**named, "world": world, "parallel": parallel, "seed": self.seed, "repeat": repeat}
+
+    def only(self, case: Case) -> Axes:
+        """These axes with the values of one case, which is measured once."""
+        values = {axis.plural: axis.of(case) if axis.name == "seed" else (axis.of(case),) for axis in AXES}
+        return msgspec.structs.replace(self, **values, repeats=1)

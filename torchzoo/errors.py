@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -13,8 +14,8 @@ class TorchzooError(ValueError):
     """Bad input, or a file or a machine that can't be used. The message is one line that says what to do."""
 
 
-class UsageError(TorchzooError):
-    """The user asked for something that does not exist or does not go together."""
+class UsageError(TorchzooError, ArgumentTypeError):
+    """The user asked for something that does not exist or does not go together. argparse shows its message."""
 
 
 def nearest(word: str, known: Iterable[str], *, otherwise: str = "") -> str:

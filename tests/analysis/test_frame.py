@@ -19,7 +19,7 @@ from torchzoo import cli
 from torchzoo.analysis.frame import COLUMNS
 from torchzoo.analysis.reproduce import command
 from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision
-from torchzoo.commands.run_options import run_request
+from torchzoo.commands.options import run_request
 from torchzoo.record import Check, CheckStatus, Compilation, Failed, FailureKind, Growth, Record, Skipped
 from torchzoo.settings import CacheMode, Settings, Stage
 from torchzoo.store import StoreError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import msgspec
@@ -11,8 +10,8 @@ import pytest
 from examples import CASE, INDUCTOR
 from in_this_process import torchzoo
 from torchzoo.case import EAGER, Case, Mode, Parallel
-from torchzoo.commands.effects import ALWAYS, EFFECTS, option_of, without_effect
-from torchzoo.commands.from_python import OPTIONS, parsed
+from torchzoo.commands.from_python import parsed
+from torchzoo.commands.options import _PASS_EFFECTS, OPTIONS, without_effect
 
 COMPILED: dict[str, Any] = {"backend": INDUCTOR}
 RANKS: dict[str, Any] = {"world": 2, "parallel": Parallel.TP}
@@ -24,15 +23,9 @@ def case(**changes: Any) -> Case:
     return msgspec.structs.replace(CASE, backend=changes.pop("backend", EAGER), **changes)
 
 
-def actions() -> list[argparse.Action]:
-    found = parsed(["tiny"]).parser._actions
-    return [one for one in found if one.help != argparse.SUPPRESS and one.dest != "help"]
-
-
-def test_each_option_of_run_says_when_it_has_an_effect() -> None:
-    assert {option_of(action) for action in actions()} == set(EFFECTS)
-    options = {name for action in actions() for name in action.option_strings}
-    assert set(OPTIONS.values()) <= options  # Python's arguments are the same options
+#: What is said of each option that may have no effect.
+SAID = {option.flags[-1]: option.without for option in OPTIONS.values() if option.without}
+SAID |= {f"--{one.replace('_', '-')}": says for one, (_, says) in _PASS_EFFECTS.items()}
 
 
 #: Words that have no effect beside these cases, and cases beside which they have one.
@@ -49,7 +42,6 @@ WITHOUT_EFFECT: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
     "--cache": (["--cache", "warm"], {}, COMPILED),
     "--memory-alone": (["--memory-alone"], {}, COMPILED),
     "--energy": (["--energy"], {}, ON_GPU),
-    "--compile-stats": (["--compile-stats"], {}, COMPILED),
 }
 #: What gives an effect, where no other case does: other words.
 OTHER_WORDS = {
@@ -59,14 +51,14 @@ OTHER_WORDS = {
 }
 
 
-def test_the_options_below_are_those_that_may_have_none() -> None:
-    assert set(WITHOUT_EFFECT) == {option for option, effect in EFFECTS.items() if effect is not ALWAYS}
+def test_the_options_above_are_those_that_may_have_none() -> None:
+    assert set(WITHOUT_EFFECT) == set(SAID)
 
 
 @pytest.mark.parametrize("option", WITHOUT_EFFECT)
 def test_an_option_without_effect_is_told_in_a_line_and_only_then(option: str) -> None:
     given, without, beside = WITHOUT_EFFECT[option]
-    line = EFFECTS[option].says
+    line = SAID[option]
     assert line in without_effect(parsed(["tiny", *given]), [case(**without)])
     assert "\n" not in line
     words = OTHER_WORDS.get(option, given)
@@ -77,9 +69,9 @@ def test_an_option_without_effect_is_told_in_a_line_and_only_then(option: str) -
 
 
 def test_an_option_beside_another_that_it_needs() -> None:
-    alone = EFFECTS["--alone-timeout"].says
+    alone = SAID["--alone-timeout"]
     assert without_effect(parsed(["tiny", "--alone-timeout", "3"]), [case(**COMPILED)]) == [alone]
-    batches = EFFECTS["--batch-file"].says
+    batches = SAID["--batch-file"]
     assert without_effect(parsed(["tiny", "--batch-file", "f", "--bs", "4"]), [case()]) == [batches]
     assert without_effect(parsed(["tiny", "--backend", "eager"]), [case()]) == []
     assert without_effect(parsed(["tiny", "--backend", "eager,inductor"]), [case()]) == []  # no other one can run
@@ -89,4 +81,4 @@ def test_an_option_beside_another_that_it_needs() -> None:
 def test_the_command_says_it() -> None:
     done = torchzoo("run", "lennard_jones", "--parallel", "tp", "-d", "cpu", "--dry-run")
     assert done.returncode == 0
-    assert done.stderr.splitlines() == [f"torchzoo: {EFFECTS['--parallel'].says}"]
+    assert done.stderr.splitlines() == [f"torchzoo: {SAID['--parallel']}"]

@@ -27,7 +27,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def history(runs: Path | None, *words: str) -> int:
-    return cli.main(["history", *words, *([] if runs is None else ["--runs", str(runs)])])
+    try:
+        return cli.main(["history", *words, *([] if runs is None else ["--runs", str(runs)])])
+    except SystemExit as refused:  # by argparse
+        return int(str(refused.code))
 
 
 def test_show_lists_one_series_with_its_change(

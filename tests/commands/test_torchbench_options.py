@@ -8,7 +8,7 @@ import re
 import pytest
 
 from torchzoo.cli import COMMANDS, build_parser, main
-from torchzoo.commands.run_options import run_request
+from torchzoo.commands.options import run_request
 from torchzoo.commands.torchbench_options import _MANY, ANSWERED, UNDERSTOOD, VALUES
 from torchzoo.run.request import RunRequest
 

@@ -41,7 +41,7 @@ WRONG = [
     (["--resume", "/tmp", "--dry-run"], "leave out --dry-run"),
     (["--resume", "/no/such"], "no run in /no/such"),
     (["--resume", "/dev"], "no run in /dev"),
-    (["resnet18", "--resume", "/tmp", "--bs", "3"], "leave out MODEL, --bs"),
+    (["resnet18", "--resume", "/tmp", "--bs", "3"], "leave out MODEL, --batch-size"),
     ([], "MODEL"),
     *([] if torch.cuda.is_available() else [(["resnet18", "-d", "cuda"], "no cuda device")]),
 ]

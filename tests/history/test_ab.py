@@ -15,7 +15,7 @@ import pytest
 
 from examples import CASE, FACTS, ROOT, SPEC, record
 from fake_lab import FakeLab, latency
-from torchzoo.case import EAGER, Mode
+from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.cli import main
 from torchzoo.history import ab, environments, turns
 from torchzoo.history.ab import AbError, AbRequest
@@ -26,7 +26,7 @@ from torchzoo.record import Measured
 from torchzoo.run.agent import Prepared
 from torchzoo.run.agents import AgentError
 from torchzoo.run.batches import TunedBatch
-from torchzoo.run.plan import Axes, PlannedCase
+from torchzoo.run.plan import PlannedCase
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import RunStore, StoreError, read_run

@@ -10,7 +10,7 @@ import pytest
 from examples import CASE, record
 from kept_nights import eager_s
 from kept_runs import keep
-from torchzoo.case import EAGER
+from torchzoo.case import EAGER, Axes
 from torchzoo.history import blame
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.blame import Found, _is_refuted, joined, request_of
@@ -20,7 +20,6 @@ from torchzoo.history.nights import Blamed, Confirmed
 from torchzoo.history.proposals import Kind
 from torchzoo.history.software import Sides
 from torchzoo.history.turns import ignore
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import Estimate

@@ -10,12 +10,11 @@ from examples import CASE, record
 from fake_lab import FakeLab, latency
 from kept_nights import MIB, eager_s
 from kept_runs import keep
-from torchzoo.case import EAGER
+from torchzoo.case import EAGER, Axes
 from torchzoo.history.ab import AbError
 from torchzoo.history.confirm import Measured, decide, groups_of, measure_pair
 from torchzoo.history.proposals import Kind, Proposal
 from torchzoo.history.software import Sides
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run, read_run

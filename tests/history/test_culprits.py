@@ -9,12 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from torchzoo.case import EAGER, Mode
+from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Ask, Evidence, Verdict
 from torchzoo.history.culprits import Follower, Result, Step, evidence_text
 from torchzoo.history.proposals import Kind
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import Estimate

@@ -13,7 +13,7 @@ import pytest
 from examples import CASE, INDUCTOR, record
 from kept_nights import eager_s
 from kept_runs import against_eager, checked, failed, incorrect, keep
-from torchzoo.case import EAGER
+from torchzoo.case import EAGER, Axes
 from torchzoo.history import judge as judging
 from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked, BisectLog
@@ -25,7 +25,6 @@ from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import Place
 from torchzoo.record import Checked, CheckStatus, Compilation, Growth, Measured
 from torchzoo.run.agents import AgentError, AgentRefused
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 

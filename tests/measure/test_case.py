@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import Mode
 from torchzoo.cli import build_parser
-from torchzoo.commands.run_options import run_request
+from torchzoo.commands.options import run_request
 from torchzoo.measure import member
 from torchzoo.measure.check import check as check_module
 from torchzoo.measure.gang import Gang

@@ -9,11 +9,11 @@ import pytest
 
 from examples import CASE, INDUCTOR, SPEC, measured, record, results_of
 from in_this_process import torchzoo
-from torchzoo.case import EAGER, Backend, CompileScope, Mode
+from torchzoo.case import EAGER, Axes, Backend, CompileScope, Mode
 from torchzoo.record import Failed, Record
 from torchzoo.report.sections import sweep
 from torchzoo.run.batches import BatchFileError, TunedBatch, best_batch, default_file, read_tuned, tune, write_tuned
-from torchzoo.run.plan import AUTO, Axes, make_plan, to_tune
+from torchzoo.run.plan import AUTO, make_plan, to_tune
 from torchzoo.store import Run, read_run
 from torchzoo.zoo.spec import SkipRule
 from user_models import METADATA, TINY, make_folder

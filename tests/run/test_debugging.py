@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import json
 import os
 import runpy
@@ -14,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import torchzoo as package
 from examples import INDUCTOR, ROOT, compared, manifest, record
 from in_this_process import torchzoo
 from torchzoo.case import Mode, Parallel
+from torchzoo.commands.from_python import parsed, words_of
 from torchzoo.record import Check, CheckStatus, Failed, FailureKind, Manifest, Skipped
 from torchzoo.run.debugging import SCRIPT, STEPS_UNTIL_NOT_FINITE, keep_reproduction
 from torchzoo.settings import Settings, Stage
@@ -50,15 +49,15 @@ def test_a_script_has_the_whole_case(tmp_path: Path) -> None:
         "model": "tiny",
         "mode": "train",
         "device": "cpu",
-        "batch_size": 7,
+        "batch_size": "7",
         "backend": "inductor",
         "precision": "default",
         "memory_format": "contiguous",
         "compile_scope": "network",
         "check": False,
-        "seed": 3,
+        "seed": "3",
         "threads": 1,
-        "models_dirs": ["/my models"],
+        "models_dir": ["/my models"],
     }
     about = ast.get_docstring(ast.parse(script.read_text()))
     assert about is not None
@@ -88,8 +87,8 @@ def test_several_ranks_are_run_again_as_a_run(tmp_path: Path) -> None:
     keep_reproduction(record(FAILED, world=2, parallel=Parallel.FSDP2), asked(tmp_path))
     [script] = scripts(tmp_path)
     given = keywords(script)
-    assert (given["models"], given["worlds"], given["parallels"]) == ("tiny", 2, "fsdp2")
-    assert given.keys() <= inspect.signature(type(package.run).__call__).parameters.keys()
+    assert (given.pop("models"), given["world"], given["parallel"]) == ("tiny", "2", "fsdp2")
+    assert parsed(words_of("tiny", given)).batch_size == (4,)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from examples import CASE, FACTS, INDUCTOR, SPEC
-from torchzoo.case import EAGER, Backend, CompileScope, MemoryFormat, Mode, Parallel, Precision
+from torchzoo.case import EAGER, Axes, Backend, CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.errors import UsageError
 from torchzoo.record import Failed, Skipped
-from torchzoo.run.plan import Axes, check_axes, make_plan, parse_backend, skip_reason
+from torchzoo.run.plan import check_axes, make_plan, parse_backend, skip_reason
 from torchzoo.zoo.spec import SkipRule, SpecError
 
 

@@ -11,14 +11,13 @@ import msgspec
 import pytest
 
 from examples import CASE, FACTS, INDUCTOR
-from torchzoo.case import Case, Mode
+from torchzoo.case import Axes, Case, Mode
 from torchzoo.errors import UsageError
 from torchzoo.measure.fresh import Ask, Took, TrialRecord, Turn
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import fresh, trials
 from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.fresh import Alive, Outcome
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trial_store import TrialStore, read_joined_trials, read_trials
 from torchzoo.run.trials import new_trials, resumed_trials

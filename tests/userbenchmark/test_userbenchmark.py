@@ -15,8 +15,7 @@ from examples import record as example
 from kept_runs import keep
 from torchzoo import cli
 from torchzoo.case import Mode, Precision
-from torchzoo.commands.overrides import overridden
-from torchzoo.errors import UsageError
+from torchzoo.commands.options import applied
 from torchzoo.store import RunStore
 from torchzoo.studies import study, userbenchmark
 from torchzoo.studies.userbenchmark import Choice, UserBenchmark, by_domain
@@ -40,14 +39,14 @@ def test_all_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
         (["paper_breakdown"], "paper_breakdown is no userbenchmark: `torchzoo study paper_breakdown`"),
         (["optim"], "-o DIR"),
         (["optim", "--from", "/no/such"], "no run in /no/such"),
-        (["optim", "resnet18", "--from", "/no/such", "--bs", "2"], "leave out MODEL, --bs"),
+        (["optim", "resnet18", "--from", "/no/such", "--bs", "2"], "leave out MODEL, --batch-size"),
         (["optim", "--resume", "/no/such", "-t", "eval"], "leave out --mode"),
         (["optim", "--retry-failed", "-o", "/tmp/x"], "goes with --resume"),
         (["-o", "/tmp/x"], "leave out --output"),
         (["warm_start"], "-o DIR"),
         (["warm_start", "--from", "/no/such"], "/no/such holds no trials.json"),
         (["warm_start", "--resume", "/no/such"], "/no/such holds no trials.json"),
-        (["warm_start", "resnet18", "--from", "/no/such", "--bs", "2"], "leave out MODEL, --bs"),
+        (["warm_start", "resnet18", "--from", "/no/such", "--bs", "2"], "leave out MODEL, --batch-size"),
         (["dynamic_shapes", "-j", "2", "-o", "/tmp/x"], "a device has one process at a time"),
         (["warm_start", "--from", "/no/such", "--dry-run"], "leave out --dry-run"),
         (["warm_start", "--retry-failed", "-o", "/tmp/x"], "--retry-failed goes with --resume RUN"),
@@ -178,7 +177,7 @@ def test_the_command_line_overrides_the_plan(tmp_path: Path) -> None:
     request = study.load("gpt2_modes").plan(Choice(folder=tmp_path))
 
     def given(*words: str) -> Any:
-        return overridden(request, cli.build_parser().parse_args(["study", "gpt2_modes", *words]))
+        return applied(request, cli.build_parser().parse_args(["study", "gpt2_modes", *words]))
 
     assert given() == request
     words = ["-d", "cpu", "-t", "eval", "--precision", "bf16", "--bs", "smoke", "--time-limit", "3", "-j", "2"]
@@ -191,7 +190,7 @@ def test_the_command_line_overrides_the_plan(tmp_path: Path) -> None:
     assert changed.axes.repeats == 3
     assert (changed.settings.time_limit_s, changed.settings.threads, changed.jobs) == (3.0, 1, 2)
     assert changed.settings.passes == request.settings.passes
-    with pytest.raises(UsageError, match="did you mean train"):
+    with pytest.raises(SystemExit):
         given("-t", "trian")
 
 

@@ -13,6 +13,7 @@ import msgspec
 from torchzoo import stats
 from torchzoo.analysis import leaks
 from torchzoo.analysis.cases import CaseResult, case_results
+from torchzoo.case import AXES, Axis
 from torchzoo.record import Checked, Failed, Measured, Skipped, VariantResult
 from torchzoo.stats import Estimate
 from torchzoo.store import read_run
@@ -37,6 +38,10 @@ def _of_both(name: str, dtype: str, text: str) -> tuple[Column, Column]:
     return Column(f"eager_{name}", dtype, f"eager: {text}"), Column(name, dtype, f"candidate (else eager): {text}")
 
 
+def _of_axis(axis: Axis) -> Column:
+    return Column(axis.name, WHOLE if axis.kind is int else TEXT, axis.column)
+
+
 def _with_interval(name: str, text: str) -> tuple[Column, ...]:
     return (
         Column(name, NUMBER, text),
@@ -52,17 +57,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("run", TEXT, "folder of the run"),
     Column("model", TEXT, "name of the model's folder"),
     Column("domain", TEXT, "the model's domain"),
-    Column("mode", TEXT, "train or eval"),
-    Column("device", TEXT, "device as asked for: cpu, cuda, cuda:1"),
+    *map(_of_axis, AXES[:2]),  # mode and device
     Column("device_name", TEXT, "the device by its maker's name"),
-    Column("backend", TEXT, "backend and its option, such as inductor:reduce-overhead"),
-    Column("precision", TEXT, "precision; default is PyTorch out of the box"),
-    Column("memory_format", TEXT, "contiguous or channels_last"),
-    Column("compile_scope", TEXT, "what the backend was given: network, block or step"),
-    Column("batch_size", WHOLE, "samples in a batch"),
-    Column("world", WHOLE, "ranks: processes with a device each that take one step together"),
-    Column("parallel", TEXT, "what ranks share: none, ddp, fsdp2 or tp"),
-    Column("seed", WHOLE, "of weights and data"),
+    *map(_of_axis, AXES[2:]),
     Column("repeats", WHOLE, "processes that were to measure the case and have a record"),
     Column("outcome", TEXT, "measured, checked, skipped or failed; of repeats, failed where one failed"),
     Column("reason", TEXT, "why it was skipped, failed, or is incorrect"),
@@ -155,16 +152,7 @@ def values(result: CaseResult) -> dict[str, Any]:
         run=str(result.run),
         model=case.model,
         domain=_text(result.domain),
-        mode=str(case.mode),
-        device=case.device,
-        backend=str(case.backend),
-        precision=str(case.precision),
-        memory_format=str(case.memory_format),
-        compile_scope=str(case.compile_scope),
-        batch_size=case.batch_size,
-        world=case.world,
-        parallel=str(case.parallel),
-        seed=case.seed,
+        **{axis.name: axis.of(case) if axis.kind is int else axis.text(case) for axis in AXES},
         repeats=len(result.records),
         outcome=outcome_name(result),
         reason=result.reason or None,

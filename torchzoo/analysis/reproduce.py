@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Parallel, Precision
+from torchzoo.case import AXES, Case
 from torchzoo.record import Failed, FailureKind, Manifest, Record
 from torchzoo.settings import CacheMode, Settings
 from torchzoo.zoo.programs import run_words
@@ -26,20 +26,12 @@ def command(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record 
 
 def words(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | None = None) -> list[str]:
     """The words behind `python run.py`, or `torchzoo ab --base A --candidate B`. See `command`."""
-    options = {
-        "--backend": (str(case.backend), str(EAGER)),
-        "--precision": (str(case.precision), str(Precision.DEFAULT)),
-        "--memory-format": (str(case.memory_format), str(MemoryFormat.CONTIGUOUS)),
-        "--compile-scope": (str(case.compile_scope), str(CompileScope.NETWORK)),
-        "--bs": (str(case.batch_size), str(None)),
-        "--world": (str(case.world), "1"),
-        "--parallel": (str(case.parallel), str(Parallel.NONE)),
-        "--seed": (str(case.seed), "0"),
-        "--repeats": (str(repeats), "1"),
-    }
     found = [case.model, "-d", case.device, "-t", str(case.mode)]
-    for option, (value, default) in options.items():
-        found += [option, value] if value != default else []
+    for axis in AXES:
+        if axis.name not in ("mode", "device") and axis.of(case) is not None and not axis.is_default(case):
+            found += [axis.options[0], axis.text(case)]
+    if repeats != 1:
+        found += ["--repeats", str(repeats)]
     found += _settings(manifest.settings)
     if failed is not None and isinstance(failed.outcome, Failed) and failed.outcome.kind is FailureKind.TIMEOUT:
         limits = manifest.settings.limits

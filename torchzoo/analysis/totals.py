@@ -13,7 +13,7 @@ from torchzoo import stats
 from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.cases import NO_SPEEDUP, CaseResult, Status
 from torchzoo.analysis.means import CaseRatio, at_least_1, case_ratio, geomean_of, inverse
-from torchzoo.case import Case, CompileScope, Domain, MemoryFormat, Mode, Precision
+from torchzoo.case import Case, Domain, Mode
 from torchzoo.stats import Estimate
 
 ALL = "all"
@@ -26,7 +26,7 @@ OUTLIER_RULE = (
     f"{OUTLIER_CASES} or more"
 )
 
-AXES: dict[str, Callable[[CaseResult], str]] = {
+GROUPINGS: dict[str, Callable[[CaseResult], str]] = {
     "mode": lambda result: str(result.case.mode),
     "domain": lambda result: str(result.domain) if result.domain is not None else "unknown",
     "backend": lambda result: str(result.case.backend),
@@ -35,20 +35,6 @@ AXES: dict[str, Callable[[CaseResult], str]] = {
     "bound": lambda result: f"bound by {result.bound}" if result.bound is not None else UNKNOWN_BOUND,
 }
 UNKNOWN_BOUND = "bound not known"
-
-
-def comparison_group(case: Case) -> str:
-    """What a case must share with others to be averaged with them: `inductor on cuda at amp`."""
-    label = f"{case.backend} on {case.device}"
-    if case.precision is not Precision.DEFAULT:
-        label += f" at {case.precision}"
-    if case.memory_format is not MemoryFormat.CONTIGUOUS:
-        label += f" in {case.memory_format}"
-    if case.compile_scope is not CompileScope.NETWORK:
-        label += f" (scope {case.compile_scope})"
-    if case.world > 1:
-        label += f" by {case.gang_label()}"
-    return label
 
 
 class Total(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +104,7 @@ def sections(results: Sequence[CaseResult]) -> tuple[Section, ...]:
     groups: dict[str, list[CaseResult]] = {}
     for result in results:
         if result.has_candidate:
-            groups.setdefault(comparison_group(result.case), []).append(result)
+            groups.setdefault(result.case.comparison_group(), []).append(result)
     if len(groups) > 1:
         found += [
             Section(title=f"{group} over eager", totals=_by_axes(some, ratios, axes=("mode", "domain")))
@@ -136,7 +122,7 @@ def speedups_by_group(results: Sequence[CaseResult]) -> dict[str, dict[str, dict
     groups: dict[str, dict[str, dict[Mode, list[CaseResult]]]] = {}
     for result in results:
         if result.has_candidate and result.passed:
-            by_domain = groups.setdefault(comparison_group(result.case), {})
+            by_domain = groups.setdefault(result.case.comparison_group(), {})
             of_device = DEVICE_BOUND if result.bound is Bound.DEVICE else None
             for domain in filter(None, (result.domain, ALL, of_device)):
                 by_domain.setdefault(domain, {}).setdefault(result.case.mode, []).append(result)
@@ -150,12 +136,14 @@ def speedups_by_group(results: Sequence[CaseResult]) -> dict[str, dict[str, dict
     }
 
 
-def _by_axes(results: Sequence[CaseResult], ratios: CaseRatios, axes: Iterable[str] = tuple(AXES)) -> tuple[Total, ...]:
+def _by_axes(
+    results: Sequence[CaseResult], ratios: CaseRatios, axes: Iterable[str] = tuple(GROUPINGS)
+) -> tuple[Total, ...]:
     totals = [total(ALL, ALL, results, ratios)]
     for axis in axes:
         groups: dict[str, list[CaseResult]] = {}
         for result in results:
-            groups.setdefault(AXES[axis](result), []).append(result)
+            groups.setdefault(GROUPINGS[axis](result), []).append(result)
         order = {name: place for place, name in enumerate(Domain)} if axis == "domain" else {}
         names = sorted(groups, key=lambda name: order.get(name, len(order)))  # type: ignore[call-overload]
         if len(names) > 1:
@@ -248,7 +236,7 @@ def outliers(results: Sequence[CaseResult]) -> tuple[Outlier, ...]:
     groups: dict[tuple[str, str], list[CaseResult]] = {}
     for result in results:
         if result.has_candidate and result.passed:
-            groups.setdefault((comparison_group(result.case), result.case.mode), []).append(result)
+            groups.setdefault((result.case.comparison_group(), result.case.mode), []).append(result)
     found = []
     for group in groups.values():
         logs = [math.log(_speedup(result)) for result in group]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from torchzoo.case import Case, CompileScope, Mode
+from torchzoo.case import Case, CompileScope, Mode, Precision
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,19 @@ class BackendInfo:
     takes_unlike_calls: bool = True  # what is compiled for one call of a network takes other sizes and numbers, too
     why_limited: str = ""  # the reason for all these limits
 
+    def takes(self, case: Case) -> bool:
+        """Whether the backend can run such a case; `why_limited` is the reason if not."""
+        return (
+            case.mode in self.modes
+            and case.compile_scope in self.scopes
+            and (not self.devices or case.device_type in self.devices)
+            and (not self.models or case.model in self.models)
+            and (case.precision not in AUTOCAST or self.takes_autocast)
+            and (case.world == 1 or self.takes_ranks)
+        )
+
+
+AUTOCAST = (Precision.AMP, Precision.AMP_FP16, Precision.AMP_BF16)
 
 #: The environment variable with the folder for files of a worker's own. It is removed when the worker has ended.
 SCRATCH_VARIABLE = "TORCHZOO_SCRATCH"

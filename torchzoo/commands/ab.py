@@ -10,7 +10,7 @@ from typing import Any
 from torchzoo.analysis.compare import RunComparison
 from torchzoo.commands.arguments import check_given, share_of, spec_text, usable_path, write
 from torchzoo.commands.compare import OK, REGRESSION, WRITERS
-from torchzoo.commands.run_options import add_nightly_index, add_options, run_request
+from torchzoo.commands.options import add_nightly_index, add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history import ab
 from torchzoo.history.ab import AbRequest

@@ -13,7 +13,7 @@ import msgspec
 
 from torchzoo.commands.ab import say_record
 from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, spec_text, usable_path
-from torchzoo.commands.run_options import add_nightly_index, add_options, run_request
+from torchzoo.commands.options import OPTIONS, add_nightly_index, add_options, run_request
 from torchzoo.errors import TorchzooError, UsageError, attempt
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Judge
@@ -39,31 +39,8 @@ COPIES = (
 #: What a run must do to see these changes.
 PASS_OF = {Kind.INCORRECT: Pass.CHECK_ONLY, Kind.LEAKING: Pass.LEAK_CHECK}
 
-#: The options of `torchzoo run` that choose and limit one case, by their destinations.
-OF_RUN = (
-    "models",
-    "models_dir",
-    "mode",
-    "device",
-    "backend",
-    "precision",
-    "memory_format",
-    "compile_scope",
-    "bs",
-    "world",
-    "parallel",
-    "batch_file",
-    "seed",
-    "threads",
-    "time_limit",
-    "timeout",
-    "build_timeout",
-    "compile_timeout",
-    "measure_timeout",
-    "devices",
-    "host_memory_limit",
-    "cache",
-)
+#: The options of `torchzoo run` that choose and limit one case.
+OF_RUN = {"models", "models_dir", *OPTIONS} - {"repeats", "jobs", "alone_timeout", "debug", "trace"}
 
 
 def add_parser(commands: Any) -> None:
@@ -192,11 +169,9 @@ def _asked_without_versions(arguments: argparse.Namespace) -> Asked:
     if kind in PASS_OF:
         settings = msgspec.structs.replace(request.settings, passes=(PASS_OF[kind],))
         request = msgspec.structs.replace(request, settings=settings)
-    axes = request.axes
-    parts = [axes.modes, axes.devices, axes.backends, axes.precisions, axes.memory_formats, axes.batch_sizes]
-    parts.append(axes.gangs())
     models = find_models(arguments.models_dir).select(request.patterns)
-    if len(models) != 1 or any(len(part) > 1 for part in parts):
+    one_device = msgspec.structs.replace(request.axes, devices=request.axes.devices or ("",), repeats=1)
+    if len(models) != 1 or len(list(one_device.combinations())) > 1:
         raise UsageError("a bisection follows one case: name one model, and one value of each axis")
     return Asked(
         good=with_index(arguments.good, arguments.nightly_index),

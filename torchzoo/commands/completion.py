@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from enum import StrEnum
 
 from torchzoo import backends, install
-from torchzoo.case import Domain, MemoryFormat, Mode, Parallel, Precision
+from torchzoo.case import AXES, Domain, Parallel
 from torchzoo.commands.arguments import recorded_path, usable_path
 from torchzoo.commands.listing import COLUMNS, HELP
 from torchzoo.errors import UsageError
@@ -48,10 +49,8 @@ def _words() -> dict[str, list[str]]:
         "models": ["all", *Domain, *models],
         "like": models,
         "suite": suite_names(),
-        "mode": list(Mode),
+        **{axis.name: list(axis.kind) for axis in AXES if issubclass(axis.kind, StrEnum)},
         "backend": list(backends.BACKENDS),
-        "precision": list(Precision),
-        "memory_format": list(MemoryFormat),
         "parallel": [one for one in Parallel if one is not Parallel.NONE],
         "device": ["cpu", "cuda"],
         "columns": [HELP, *COLUMNS],

@@ -11,42 +11,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.frame import to_frame
 from torchzoo.commands import run as command
-from torchzoo.commands.arguments import choices
-from torchzoo.errors import UsageError
+from torchzoo.commands.options import PASSES
+from torchzoo.errors import UsageError, unknown
 from torchzoo.report import terminal
 from torchzoo.report.summary import next_steps
 from torchzoo.run.fork_server import server_ended
 from torchzoo.run.interrupts import terminated_as_interrupted
-from torchzoo.settings import Pass
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: The option of the command for each keyword. Its values are a comma list.
-OPTIONS = {
-    "suites": "--suite",
-    "modes": "--mode",
-    "devices": "--device",
-    "backends": "--backend",
-    "precisions": "--precision",
-    "memory_formats": "--memory-format",
-    "compile_scopes": "--compile-scope",
-    "batch_sizes": "--bs",
-    "worlds": "--world",
-    "parallels": "--parallel",
-    "repeats": "--repeats",
-    "seed": "--seed",
-    "threads": "--threads",
-    "time_limit_s": "--time-limit",
-    "timeout_s": "--timeout",
-    "jobs": "--jobs",
-    "device_indices": "--devices",
-    "host_memory_limit_bytes": "--host-memory-limit",
-    "cache": "--cache",
-    "batch_file": "--batch-file",
-    "output": "--output",
-    "resume": "--resume",
-}
+#: Options that only print.
+NOT_IN_PYTHON = ("json", "dry_run", "compile_stats")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -56,19 +32,19 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def measured(models: Any, passes: Any, models_dirs: Any, options: Mapping[str, Any], *, progress: bool) -> pd.DataFrame:
+def measured(models: str | Iterable[str], options: Mapping[str, Any]) -> pd.DataFrame:
     """See `torchzoo.run`, which has the meaning of each argument."""
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("torchzoo.run works in the main thread only: signals end its workers")
-    words = words_of(models, passes, models_dirs, options)
-    arguments = parsed(words if progress else ["--quiet", *words])
+    line = words_of(models, options)
+    arguments = parsed(line)
     with terminated_as_interrupted(), server_ended():
-        with command.started(arguments, ("torchzoo", "run", *words)) as (session, run_store, is_kept):
-            finished = command.finish(session, run_store, is_kept=is_kept, quiet=not progress)
+        with command.started(arguments, ("torchzoo", "run", *line)) as (session, run_store, is_kept):
+            finished = command.finish(session, run_store, is_kept=is_kept, quiet=arguments.quiet)
         results = case_results(finished)
-        if progress and (is_kept or run_store.has_failures):
-            for line in (f"run kept in {finished.path}", *next_steps(results)):
-                terminal.say(line)
+        if not arguments.quiet and (is_kept or run_store.has_failures):
+            for one in (f"run kept in {finished.path}", *next_steps(results)):
+                terminal.say(one)
         return to_frame(results)
 
 
@@ -83,16 +59,27 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(["run", *words])
 
 
-def words_of(models: Any, passes: Any, models_dirs: Any, options: Mapping[str, Any]) -> list[str]:
-    """The words of the command line. What is None keeps its default.
+def words_of(models: str | Iterable[str], options: Mapping[str, Any]) -> list[str]:
+    """The words of the command line. An option that is None or False is left out.
 
     Raises:
-        UsageError: a pass that does not exist.
+        TypeError: the command has no such option.
     """
-    found = [f"{OPTIONS[name]}={','.join(_each(value))}" for name, value in options.items() if value is not None]
-    asked = _each(passes)
-    found += [f"--{one.replace('_', '-')}" for one in (choices(",".join(asked), Pass, "pass") if asked else ())]
-    found += [f"--models-dir={folder}" for folder in _each(models_dirs)]
+    actions = {one.dest: one for one in parsed([]).parser._actions if one.help != argparse.SUPPRESS}
+    actions |= dict.fromkeys(PASSES, actions["passes"])
+    found: list[str] = []
+    for name, value in options.items():
+        if name not in actions or name in ("passes", "models", "help", *NOT_IN_PYTHON):
+            raise TypeError(unknown("option of torchzoo.run", name, [*actions]))
+        flag = f"--{name.replace('_', '-')}"
+        if value is None or value is False:
+            continue
+        if value is True:
+            found.append(flag)
+        elif isinstance(actions[name], argparse._AppendAction):
+            found += [f"{flag}={one}" for one in _each(value)]
+        else:
+            found.append(f"{flag}={','.join(_each(value))}")
     return [*found, "--", *_each(models)]
 
 

@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Any
 from torchzoo.analysis.detection import P_VALUE, WINDOW
 from torchzoo.analysis.findings import Metric
 from torchzoo.analysis.series import Series
-from torchzoo.case import CompileScope, MemoryFormat, Mode, Parallel, Precision
+from torchzoo.case import AXES
 from torchzoo.commands.arguments import (
-    backends_of,
     choices,
-    devices_of,
-    positive_int,
     share_of,
     usable_path,
     whole_number,
     words,
     write,
 )
+from torchzoo.commands.options import axis_help, axis_reader
 from torchzoo.errors import UsageError, nearest
 from torchzoo.history import queries
 from torchzoo.history.index import INDEX_NAME, Index, Update, open_index
@@ -91,16 +89,19 @@ def _add_index_file(parser: argparse.ArgumentParser) -> None:
     )
 
 
+#: The axes by which cases of the index can be chosen.
+_FILTERS = [axis for axis in AXES if axis.name != "seed"]
+
+
 def _add_axes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-t", "--mode", metavar="M[,M]", help="train, eval (default: both)")
-    parser.add_argument("-d", "--device", metavar="D[,D]", help="cpu, cuda, cuda:1 ... (default: all)")
-    parser.add_argument("--backend", metavar="B[,B]", help="such as eager, inductor:reduce-overhead (default: all)")
-    parser.add_argument("--precision", metavar="P[,P]", help=f"{', '.join(Precision)} (default: all)")
-    parser.add_argument("--memory-format", metavar="F[,F]", help=f"{', '.join(MemoryFormat)} (default: all)")
-    parser.add_argument("--compile-scope", metavar="S[,S]", help=f"{', '.join(CompileScope)} (default: all)")
-    parser.add_argument("--bs", "--batch-size", type=positive_int, metavar="N", help="the batch size (default: all)")
-    parser.add_argument("--world", type=positive_int, metavar="N", help="the number of ranks (default: all)")
-    parser.add_argument("--parallel", metavar="P[,P]", help=f"{', '.join(Parallel)} (default: all)")
+    for axis in _FILTERS:
+        parser.add_argument(
+            *axis.options,
+            dest=axis.name,
+            type=axis_reader(axis),
+            metavar=axis.metavar,
+            help=f"{axis_help(axis)} (default: all)",
+        )
     parser.add_argument("--machine", metavar="TEXT", help="kinds of machine with this in their name, such as H200")
     _add_metric(parser)
 
@@ -309,9 +310,7 @@ def _series(index: Index, arguments: argparse.Namespace) -> list[Series]:
         UsageError: there is none; the message names what there is.
     """
     wanted = _wanted(index, arguments)
-    backends = None if arguments.backend is None else backends_of(arguments.backend)
     found = queries.series(index, wanted, _metrics(arguments.metric), below=_folders(arguments))
-    found = [one for one in found if backends is None or one.case.backend in backends]
     if not found:
         models = {"model": wanted["model"]}
         labels = [f"{one.case.label()} on {one.machine}" for one in queries.cases(index, models).values()]
@@ -330,16 +329,13 @@ def _wanted(index: Index, arguments: argparse.Namespace) -> dict[str, Sequence[s
             raise UsageError(f"no machine has '{arguments.machine}' in its name; known: {'; '.join(known)}")
     return {
         "model": _models(index, arguments.models) if arguments.models else None,
-        "mode": _values(arguments.mode, Mode, "mode"),
-        "device": None if arguments.device is None else devices_of(arguments.device),
-        "precision": _values(arguments.precision, Precision, "precision"),
-        "memory_format": _values(arguments.memory_format, MemoryFormat, "memory format"),
-        "compile_scope": _values(arguments.compile_scope, CompileScope, "compile scope"),
-        "batch_size": None if arguments.bs is None else (arguments.bs,),
-        "world": None if arguments.world is None else (arguments.world,),
-        "parallel": _values(arguments.parallel, Parallel, "parallelism"),
+        **{axis.name: _texts(getattr(arguments, axis.name)) for axis in _FILTERS},
         "machine": machines,
     }
+
+
+def _texts(values: Sequence[object] | None) -> list[str] | None:
+    return None if values is None else [str(value) for value in values]
 
 
 def _models(index: Index, patterns: Sequence[str]) -> tuple[str, ...]:
@@ -352,10 +348,6 @@ def _models(index: Index, patterns: Sequence[str]) -> tuple[str, ...]:
             raise UsageError(f"no model '{pattern}' in the index: {hint}")
         found += names
     return tuple(dict.fromkeys(found))
-
-
-def _values(text: str | None, kind: Any, what: str) -> tuple[str, ...] | None:
-    return None if text is None else tuple(one.value for one in choices(text, kind, what))
 
 
 def _metrics(text: str | None) -> tuple[Metric, ...]:

@@ -18,10 +18,9 @@ from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
 from torchzoo.commands.dry_run import show_plan
-from torchzoo.commands.effects import without_effect
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
 from torchzoo.commands.executor_options import add_executor, executor_of
-from torchzoo.commands.run_options import add_options, run_request
+from torchzoo.commands.options import add_options, run_request, without_effect
 from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
 from torchzoo.errors import UsageError
 from torchzoo.record import Measured, Outcome, Record

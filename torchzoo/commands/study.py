@@ -11,9 +11,9 @@ from typing import Any
 from torchzoo.analysis.cases import case_results
 from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
 from torchzoo.commands.dry_run import show_plan
-from torchzoo.commands.overrides import chosen, overridden
+from torchzoo.commands.options import applied
 from torchzoo.commands.run import finish
-from torchzoo.commands.userbenchmark import add_plan_options, show_list
+from torchzoo.commands.userbenchmark import add_plan_options, chosen, show_list
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _request(chosen_study: Study, arguments: argparse.Namespace, folder: Path) -> RunRequest:
-    request = overridden(chosen_study.plan(chosen(arguments, folder)), arguments)
+    request = applied(chosen_study.plan(chosen(arguments, folder)), arguments)
     return request if arguments.part is None else part_of(request, *arguments.part)
 
 

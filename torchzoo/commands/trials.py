@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, check_retries
 from torchzoo.commands.dry_run import show_plan
-from torchzoo.commands.overrides import chosen, overridden
 from torchzoo.errors import UsageError
 from torchzoo.measure.fresh import Took, Turn
 from torchzoo.record import Failed
 from torchzoo.report import terminal
 from torchzoo.report.remarks import not_measured_line
+from torchzoo.run.request import RunRequest
 from torchzoo.run.trial_store import TrialStore, read_joined_trials, read_trials
 from torchzoo.run.trials import TrialSession, TurnsOf, new_trials, resumed_trials
 from torchzoo.store import StoreError
@@ -26,8 +26,20 @@ from torchzoo.studies.userbenchmark import UserBenchmark
 WRITTEN = {"source": "--from"}
 
 
-def run(benchmark: UserBenchmark, turns_of: TurnsOf, arguments: argparse.Namespace) -> int:
-    """Report on kept trials, go on with some, or run a plan. Returns the exit status."""
+def run(
+    benchmark: UserBenchmark,
+    turns_of: TurnsOf,
+    arguments: argparse.Namespace,
+    request_of: Callable[[Path], RunRequest],
+) -> int:
+    """Report on kept trials, go on with some, or run a plan. Returns the exit status.
+
+    Args:
+        benchmark: with functions for fresh processes.
+        turns_of: the processes of a case.
+        arguments: what the parser of `torchzoo userbenchmark` returned.
+        request_of: the plan as the arguments ask for it, given the folder that keeps the results.
+    """
     if arguments.source is not None:
         check_given(arguments, ("name", "source", "output"), "--from only reads", WRITTEN)
         _report(benchmark, arguments.source, arguments.output)
@@ -50,13 +62,13 @@ def run(benchmark: UserBenchmark, turns_of: TurnsOf, arguments: argparse.Namespa
         )
     if arguments.dry_run:
         with tempfile.TemporaryDirectory() as scratch:
-            show_plan(overridden(benchmark.plan(chosen(arguments, Path(scratch))), arguments), turns_of)
+            show_plan(request_of(Path(scratch)), turns_of)
         return 0
     if arguments.output is None:
         raise UsageError("name the folder that keeps the results and the report with -o DIR, or one with --from DIR")
     with TrialStore(arguments.output) as store:
-        request = overridden(benchmark.plan(chosen(arguments, store.path)), arguments)
-        return _execute(benchmark, turns_of, new_trials(request, store, turns_of), store, quiet=arguments.quiet)
+        session = new_trials(request_of(store.path), store, turns_of)
+        return _execute(benchmark, turns_of, session, store, quiet=arguments.quiet)
 
 
 def _execute(

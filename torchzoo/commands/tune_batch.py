@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from torchzoo.case import EAGER, Mode, Precision
+from torchzoo.case import EAGER, Axes, Mode, Precision
 from torchzoo.commands.arguments import (
     add_models,
     choices,
@@ -21,7 +21,6 @@ from torchzoo.commands.run import say_tried
 from torchzoo.report import terminal
 from torchzoo.run.batches import TIME_LIMIT_S, default_file
 from torchzoo.run.interrupts import terminated_as_interrupted
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.run.tuning import tune_batches
 from torchzoo.settings import Settings

@@ -5,36 +5,50 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.reproduce import shell_line
-from torchzoo.case import Precision
 from torchzoo.commands import trials
 from torchzoo.commands.arguments import (
     add_suite,
     check_given,
     check_retries,
-    indices,
-    positive_int,
-    seconds,
     usable_path,
+    words,
 )
 from torchzoo.commands.dry_run import show_plan
-from torchzoo.commands.overrides import chosen, overridden
+from torchzoo.commands.options import add_some, applied
 from torchzoo.commands.run import finish
 from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
 from torchzoo.errors import UsageError
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.run.request import RunRequest
 from torchzoo.run.session import Session, new_run, resumed_run
 from torchzoo.store import RunStore, StoreError, read_run
 from torchzoo.studies import userbenchmark
 from torchzoo.studies.study import joined
-from torchzoo.studies.userbenchmark import UserBenchmark
+from torchzoo.studies.userbenchmark import Choice, UserBenchmark
 
 WRITTEN = {"source": "--from"}
+
+
+#: The options that replace values of a plan.
+REPLACED = (
+    "mode",
+    "device",
+    "devices",
+    "backend",
+    "precision",
+    "batch_size",
+    "repeats",
+    "time_limit",
+    "threads",
+    "jobs",
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -64,21 +78,26 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(command=run, parser=parser)
 
 
+def chosen(arguments: argparse.Namespace, folder: Path) -> Choice:
+    """The models that the command line names, for a plan whose run is kept in `folder`."""
+    return Choice(
+        patterns=tuple(arguments.models),
+        suites=words(arguments.suite),
+        models_dirs=tuple(str(one.resolve()) for one in arguments.models_dir),
+        folder=folder.resolve(),
+    )
+
+
+def _request(benchmark: UserBenchmark, arguments: argparse.Namespace, folder: Path) -> RunRequest:
+    return applied(benchmark.plan(chosen(arguments, folder)), arguments)
+
+
 def add_plan_options(parser: argparse.ArgumentParser, *, example: str) -> None:
     """Add NAME, MODEL and the options that replace a plan's own."""
     parser.add_argument("name", nargs="?", metavar="NAME", help=f"such as {example}; none: list them")
     parser.add_argument("models", nargs="*", metavar="MODEL", help="instead of the plan's models, as for run")
     add_suite(parser)
-    parser.add_argument("-t", "--mode", metavar="M[,M]", help="train, eval")
-    parser.add_argument("-d", "--device", metavar="D[,D]", help="cpu, cuda ... (default: the accelerator, else cpu)")
-    parser.add_argument("--devices", type=indices, metavar="I[,I]", help="accelerators to spread the cases over")
-    parser.add_argument("--backend", metavar="B[,B]", help="as for run")
-    parser.add_argument("--precision", metavar="P[,P]", help=f"{', '.join(Precision)}")
-    parser.add_argument("--bs", "--batch-size", metavar="N[,N]", help="numbers, smoke or default")
-    parser.add_argument("--repeats", type=positive_int, metavar="N", help="processes that measure each case")
-    parser.add_argument("--time-limit", type=seconds, metavar="S", help="seconds of timing a case at most")
-    parser.add_argument("--threads", type=positive_int, metavar="N", help="CPU threads")
-    parser.add_argument("-j", "--jobs", type=positive_int, metavar="N", help="workers that prepare at once")
+    add_some(parser, REPLACED)
     parser.add_argument("--dry-run", action="store_true", help="show what would be measured, and measure nothing")
 
 
@@ -91,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
         return show_list(userbenchmark.summaries())
     benchmark = userbenchmark.load(arguments.name)
     if benchmark.turns is not None:
-        return trials.run(benchmark, benchmark.turns, arguments)
+        return trials.run(benchmark, benchmark.turns, arguments, partial(_request, benchmark, arguments))
     if arguments.source is not None:
         check_given(arguments, ("name", "source", "output"), "--from only reads", WRITTEN)
         _report(benchmark, arguments.source, arguments.output)
@@ -105,12 +124,12 @@ def run(arguments: argparse.Namespace) -> int:
     check_retries(arguments)
     if arguments.dry_run:
         with tempfile.TemporaryDirectory() as scratch:
-            show_plan(overridden(benchmark.plan(chosen(arguments, Path(scratch))), arguments))
+            show_plan(_request(benchmark, arguments, Path(scratch)))
         return 0
     if arguments.output is None:
         raise UsageError("name the folder that keeps the run and its report with -o DIR, or a run with --from RUN")
     with RunStore(arguments.output) as store:
-        request = overridden(benchmark.plan(chosen(arguments, store.path)), arguments)
+        request = _request(benchmark, arguments, store.path)
         return _execute(benchmark, new_run(request, store), store, quiet=arguments.quiet)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchzoo.commands.ab import say_record
 from torchzoo.commands.arguments import recorded_path, spec_text
-from torchzoo.commands.run_options import add_nightly_index, add_options, run_request
+from torchzoo.commands.options import add_nightly_index, add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history import nights
 from torchzoo.history.candidates import short_name

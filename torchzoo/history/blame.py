@@ -67,21 +67,7 @@ def _clearness(one: Confirmed) -> float:
 
 def request_of(case: Case, request: RunRequest) -> RunRequest:
     """The request of a night, narrowed to one case."""
-    axes = msgspec.structs.replace(
-        request.axes,
-        modes=(case.mode,),
-        devices=(case.device,),
-        backends=(case.backend,),
-        precisions=(case.precision,),
-        memory_formats=(case.memory_format,),
-        compile_scopes=(case.compile_scope,),
-        batch_sizes=(case.batch_size,),
-        worlds=(case.world,),
-        parallels=(case.parallel,),
-        seed=case.seed,
-        repeats=1,
-    )
-    return msgspec.structs.replace(request, patterns=(case.model,), suites=(), axes=axes)
+    return msgspec.structs.replace(request, patterns=(case.model,), suites=(), axes=request.axes.only(case))
 
 
 class _Work(msgspec.Struct, frozen=True, kw_only=True):

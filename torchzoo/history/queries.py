@@ -14,17 +14,15 @@ from torchzoo.analysis.cases import Status
 from torchzoo.analysis.findings import Metric
 from torchzoo.analysis.run_figures import RunFigure
 from torchzoo.analysis.series import IndexedRun, Series, SeriesPoint
-from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Parallel, Precision
+from torchzoo.case import AXES, Case
 from torchzoo.errors import written
 from torchzoo.history.index import Index, is_below
+from torchzoo.history.schema import CASE_COLUMNS
 
 #: Columns of the table `cases`, and the values that are wanted of each; None or no entry: any.
 Wanted = Mapping[str, Sequence[str | int] | None]
 
-_CASE = (
-    "model, mode, device, backend, backend_option, precision, memory_format, compile_scope, batch_size, "
-    "world, parallel, seed, machine"
-)
+_CASE = ", ".join(CASE_COLUMNS)
 _FIGURE = "value, low, high, confidence, processes, log_error, assumed_spread, host_loop_s, host_matters, always_shared"
 
 
@@ -170,21 +168,9 @@ def _where(wanted: Wanted) -> tuple[str, list[str | int]]:
 
 
 def _machine_case(row: Sequence[Any]) -> MachineCase:
-    model, mode, device, backend, option, precision, memory_format, scope, *numbers, machine = row
-    batch_size, world, parallel, seed = numbers
-    case = Case(
-        model=model,
-        mode=Mode(mode),
-        device=device,
-        backend=Backend(backend, option or None),
-        precision=Precision(precision),
-        memory_format=MemoryFormat(memory_format),
-        compile_scope=CompileScope(scope),
-        batch_size=batch_size or None,
-        world=world,
-        parallel=Parallel(parallel),
-        seed=seed,
-    )
+    model, *columns, machine = row
+    values: dict[str, Any] = {axis.name: axis.value(column) for axis, column in zip(AXES, columns, strict=True)}
+    case = Case(model=model, **{**values, "batch_size": values["batch_size"] or None})
     return MachineCase(case=case, machine=machine)
 
 

@@ -11,9 +11,10 @@ import msgspec
 
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.run_figures import RunFigure, run_figures
-from torchzoo.case import Case
+from torchzoo.case import AXES, Case
 from torchzoo.errors import written
 from torchzoo.files import to_json
+from torchzoo.history.schema import CASE_COLUMNS
 from torchzoo.machine.differences import gpu_names, hardware_text, software_facts
 from torchzoo.record import Manifest
 from torchzoo.store import Run
@@ -87,28 +88,15 @@ def write_cases(connection: sqlite3.Connection, run_id: int, contents: Contents)
 
 
 _KEYS = {
-    "cases": "model, mode, device, backend, backend_option, precision, memory_format, compile_scope, batch_size, "
-    "world, parallel, seed, machine",
+    "cases": ", ".join(CASE_COLUMNS),
     "series": "case_id, metric, basis",
 }
 
 
 def case_columns(case: Case) -> tuple[str | int, ...]:
-    """The columns of a case in the index: all its axes, in the order of the table."""
-    return (
-        written(case.model),
-        case.mode.value,
-        written(case.device),
-        written(case.backend.name),
-        written(case.backend.option or ""),
-        case.precision.value,
-        case.memory_format.value,
-        case.compile_scope.value,
-        case.batch_size or 0,
-        case.world,
-        case.parallel.value,
-        case.seed,
-    )
+    """The values of a case in the columns of the index: the model, and all axes."""
+    values = (axis.of(case) or 0 if axis.kind is int else written(axis.text(case)) for axis in AXES)
+    return (written(case.model), *values)
 
 
 def _id(connection: sqlite3.Connection, table: str, column: str, values: tuple[str | int, ...]) -> int:

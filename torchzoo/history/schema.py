@@ -6,9 +6,13 @@ import sqlite3
 import struct
 from pathlib import Path
 
+from torchzoo.case import AXES
 from torchzoo.errors import TorchzooError, one_line
 
-SCHEMA = 5
+SCHEMA = 6
+#: The columns of `cases`: the model, all axes, and the kind of machine. A whole number of 0 is one that is not known.
+CASE_COLUMNS = ("model", *(axis.name for axis in AXES), "machine")
+_WHOLE = {axis.name for axis in AXES if axis.kind is int}
 APPLICATION_ID = 0x747A6869  # in the file's header, so that no other database is taken for an index
 BUSY_S = 60.0  # how long a process waits while another one writes
 
@@ -25,15 +29,8 @@ CREATE TABLE runs (
 );
 CREATE TABLE cases (  -- a case on a kind of machine
     case_id INTEGER PRIMARY KEY,
-    model TEXT NOT NULL, mode TEXT NOT NULL, device TEXT NOT NULL,
-    backend TEXT NOT NULL, backend_option TEXT NOT NULL,  -- '': none
-    precision TEXT NOT NULL, memory_format TEXT NOT NULL, compile_scope TEXT NOT NULL,
-    batch_size INTEGER NOT NULL,  -- 0: none
-    world INTEGER NOT NULL, parallel TEXT NOT NULL,
-    seed INTEGER NOT NULL,
-    machine TEXT NOT NULL,
-    UNIQUE (model, mode, device, backend, backend_option, precision, memory_format, compile_scope, batch_size, world,
-            parallel, seed, machine)
+    {columns},
+    UNIQUE ({keys})
 );
 CREATE TABLE results (
     run_id INTEGER NOT NULL, case_id INTEGER NOT NULL,
@@ -102,7 +99,8 @@ def make_tables(connection: sqlite3.Connection) -> None:
         query = "SELECT name FROM sqlite_master WHERE type = ? AND sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
         for (name,) in connection.execute(query, (kind,)).fetchall():
             connection.execute(f'DROP {kind} "{name}"')
-    for statement in _TABLES.split(";"):
+    columns = ", ".join(f"{name} {'INTEGER' if name in _WHOLE else 'TEXT'} NOT NULL" for name in CASE_COLUMNS)
+    for statement in _TABLES.format(columns=columns, keys=", ".join(CASE_COLUMNS)).split(";"):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchzoo.case import EAGER, Backend, Case, CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.case import AXES, EAGER, Case
 from torchzoo.measure.case import prepared_model
 from torchzoo.measure.check.check import check_case
 from torchzoo.measure.compilation import count_compiled, watch_compilation
@@ -29,59 +29,42 @@ class WrongResults(RuntimeError):
 def reproduce(
     model: str,
     *,
-    mode: str,
-    device: str,
-    batch_size: int,
-    backend: str = "eager",
-    precision: str = "default",
-    memory_format: str = "contiguous",
-    compile_scope: str = "network",
-    seed: int = 0,
     steps: int = 10,
     check: bool = False,
     threads: int | None = None,
-    host_memory_limit_bytes: int | None = None,
-    models_dirs: Sequence[str] = (),
+    host_memory_limit: int | None = None,
+    models_dir: Sequence[str] = (),
     minify_to: str | None = None,
+    **axes: str,
 ) -> None:
     """Build the model, take a few steps in eager and a few with the backend. An exception is that of the case.
 
     Args:
-        model, mode, device, batch_size, backend, precision, memory_format, compile_scope, seed: the case.
+        model: the name of its folder.
         steps: how many each of the two takes. In training, what is not finite ends them.
         check: compare results with eager's at the end, as `--check` does.
         threads: of the CPU; None: PyTorch's choice.
-        host_memory_limit_bytes: of this process's data.
-        models_dirs: more folders of models.
+        host_memory_limit: bytes of this process's data.
+        models_dir: more folders of models.
         minify_to: a folder. Dynamo then writes a script there that minimises the graph that fails; with `check`, also
             one that computes something wrong. (It tries each graph that ahead-of-time autograd gives to the compiler.)
+        axes: the values of the case, as the command line takes them.
 
     Raises:
         NotRunnable, LabelNotReached: the case can't run as its label says.
         NotFinite: training is not finite.
         WrongResults: what is computed is wrong.
     """
-    if host_memory_limit_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (host_memory_limit_bytes, host_memory_limit_bytes))
+    if host_memory_limit is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (host_memory_limit, host_memory_limit))
     if minify_to is not None:
         torch._dynamo.config.repro_after = "aot"
         torch._dynamo.config.debug_dir_root = minify_to
         if check:
             torch._dynamo.config.repro_level = 4  # a graph whose results are wrong fails, too
         torch._inductor.config.force_disable_caches = True  # what comes from a cache is not looked at
-    name, _, option = backend.partition(":")
-    case = Case(
-        model=model,
-        mode=Mode(mode),
-        device=device,
-        backend=Backend(name, option or None),
-        precision=Precision(precision),
-        memory_format=MemoryFormat(memory_format),
-        compile_scope=CompileScope(compile_scope),
-        batch_size=batch_size,
-        seed=seed,
-    )
-    _take_steps(case, use_device(device, threads), steps, list(map(Path, models_dirs)), check=check)
+    case = Case(model=model, **{axis.name: axis.value(axes[axis.name]) for axis in AXES if axis.name in axes})
+    _take_steps(case, use_device(case.device, threads), steps, list(map(Path, models_dir)), check=check)
 
 
 def _take_steps(case: Case, device: torch.device, steps: int, models_dirs: list[Path], *, check: bool) -> None:

@@ -16,7 +16,7 @@ from torchzoo.analysis.bound import case_bound
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.compare import BAD
 from torchzoo.analysis.figures import CaseFigures
-from torchzoo.case import Case, CompileScope, MemoryFormat, Precision
+from torchzoo.case import AXES, Case
 from torchzoo.record import Failed
 from torchzoo.report import terminal, units
 from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of
@@ -28,29 +28,18 @@ if TYPE_CHECKING:
 
 MODEL, BATCH, MARKS = "model", "batch", "marks"
 TIME, REACH, PROCESSES = "time", "±", "proc"
-#: The axes of a case, and how a cell names them. The first and the last are never grouped by.
-AXES: dict[str, Callable[[Case], str]] = {
+_NAMED = [axis for axis in AXES if axis.name not in ("batch_size", "parallel")]  # `world` stands for both
+#: The columns that say which case it is, and how a cell names it. The first and the last are never grouped by.
+CASE: dict[str, Callable[[Case], str]] = {
     MODEL: lambda case: case.model,
-    "mode": lambda case: str(case.mode),
-    "device": lambda case: case.device,
-    "backend": lambda case: str(case.backend),
-    "precision": lambda case: str(case.precision),
-    "format": lambda case: str(case.memory_format),
-    "scope": lambda case: str(case.compile_scope),
-    "ranks": lambda case: case.gang_label() if case.world > 1 else "1",
-    "seed": lambda case: str(case.seed),
+    **{axis.heading: axis.text for axis in _NAMED},
+    "ranks": lambda case: case.ranks_label() if case.world > 1 else "1",
     BATCH: lambda case: "" if case.batch_size is None else str(case.batch_size),
 }
 #: What is not worth naming above the table: the defaults.
-UNNAMED = {
-    "precision": str(Precision.DEFAULT),
-    "format": str(MemoryFormat.CONTIGUOUS),
-    "scope": str(CompileScope.NETWORK),
-    "ranks": "1",
-    "seed": "0",
-}
+UNNAMED = {axis.heading: str(axis.default) for axis in _NAMED if axis.default is not None and axis.name != "backend"}
 NAMED = {"seed": "seed", BATCH: "batch"}  # a number alone does not tell which axis it is of
-LEFT = {*AXES, MARKS} - {BATCH}  # beside the figures that say so; all other columns are aligned to the right
+LEFT = {*CASE, MARKS} - {BATCH}  # beside the figures that say so; all other columns are aligned to the right
 LEAST_MODEL_WIDTH, MOST_MODEL_WIDTH = 8, 40
 MOST_MODEL_SHARE = 0.3  # of a wide terminal
 MOST_NAMES = 10  # of models whose names are too long for their column
@@ -183,7 +172,7 @@ class CaseLines:
 
     def _row(self, result: CaseResult, marks: Sequence[Mark], *, has_processes: bool) -> Row:
         figures = result.measured_figures
-        axes = {name: visible(text(result.case)) for name, text in AXES.items()}
+        axes = {name: visible(text(result.case)) for name, text in CASE.items()}
         return Row(
             axes=axes | ({PROCESSES: str(_processes(result))} if has_processes else {}),
             figures=tuple({one.heading: one.cell(figures) for one in layout} for layout in self.layouts)

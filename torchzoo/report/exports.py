@@ -15,9 +15,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from torchzoo.analysis.cases import CaseResult, Status, case_results
 from torchzoo.analysis.export_metrics import median_metrics, worst_check
-from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Mode, Precision
+from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.record import CheckStatus, FailureKind
 from torchzoo.report.text import csv_text
 from torchzoo.store import Run
@@ -85,12 +87,8 @@ def _stem(case: Case) -> str:
     """`inductor_torchzoo_float32_training_cuda`, as `runner.py` names its outputs."""
     dtype = DTYPES.get(case.precision, str(case.precision))
     parts = [str(case.backend), "torchzoo", dtype, MODES[case.mode], case.device]
-    if case.memory_format is not MemoryFormat.CONTIGUOUS:
-        parts.append(case.memory_format)
-    if case.compile_scope is not CompileScope.NETWORK:
-        parts.append(f"scope-{case.compile_scope}")
-    if case.world > 1:
-        parts.append(case.gang_label())
+    default = msgspec.structs.replace(case, precision=Precision.DEFAULT)  # named by its dtype already
+    parts += [one.replace("=", "-") for one in default.variations()]
     if case.seed:
         parts.append(f"seed{case.seed}")
     return re.sub(r"[^\w.=-]", "-", "_".join(parts))

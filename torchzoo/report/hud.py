@@ -23,7 +23,7 @@ from typing import Any
 
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.export_metrics import metrics, most_used_dtype
-from torchzoo.case import EAGER, Case, CompileScope, MemoryFormat, Precision
+from torchzoo.case import AXES, EAGER, Case, Parallel, Precision
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Manifest, Measured
 from torchzoo.report.exports import DTYPES, MODES, accuracy_status
 from torchzoo.store import Run
@@ -97,15 +97,12 @@ def _raw_samples(measured: Measured, *, repeat: int, has_candidate: bool) -> Ite
 
 def _extra_info(case: Case) -> dict[str, str]:
     """Further axes of the case. Only text: the database's column is a map of strings."""
-    info = {"device": case.device, "batch_size": str(case.batch_size), "precision": str(case.precision)}
-    if case.memory_format is not MemoryFormat.CONTIGUOUS:
-        info["memory_format"] = case.memory_format
-    if case.compile_scope is not CompileScope.NETWORK:
-        info["compile_scope"] = case.compile_scope
-    if case.world > 1:
-        info["parallel"] = case.gang_label()
-    if case.seed:
-        info["seed"] = str(case.seed)
+    always = ("device", "batch_size", "precision")
+    elsewhere = ("mode", "backend", "world")  # in fields of their own; `parallel` has the number of ranks, too
+    info = {name: str(getattr(case, name)) for name in always}
+    for axis in AXES:
+        if axis.name not in (*always, *elsewhere) and not axis.is_default(case):
+            info[axis.name] = case.ranks_label() if axis.kind is Parallel else axis.text(case)
     return info
 
 

@@ -8,7 +8,7 @@ from typing import IO, Any
 from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.analysis.step_times import steps_s
 from torchzoo.report import bars, markdown, tables, terminal, units
-from torchzoo.report.case_lines import AXES
+from torchzoo.report.case_lines import CASE
 from torchzoo.report.remarks import what_failed
 from torchzoo.report.text import csv_text
 
@@ -34,7 +34,7 @@ def in_full(result: CaseResult) -> Any:
     """All that is known of the case, but the command that measures it again."""
     from rich.console import Group
 
-    axes = [(name, text(result.case)) for name, text in AXES.items() if text(result.case)]
+    axes = [(name, text(result.case)) for name, text in CASE.items() if text(result.case)]
     words = "checked, and INCORRECT" if result.checked and result.wrong_checks else STATUS_WORDS[result.status]
     status = words + (f": {result.reason}" if result.reason else "")
     parts: list[Any] = [

@@ -2,8 +2,8 @@
 
 A line is one operator with operands of the same shapes and dtypes, in one variant of one case. Lines of a variant stand
 together, the longest time first.
-- `model`, `mode`, `device`, `backend`, `precision`, `memory_format`, `compile_scope`, `batch_size`, `world`,
-  `parallel`, `seed`, `repeat` are the case; `device_name` is where it ran.
+- `model`, the axes (`mode`, `device`, `backend`, `precision` ...) and `repeat` are the case; `device_name` is where it
+  ran.
 - `variant` is `eager` or `candidate` (what the backend made of it).
 - `operator` is a name such as `aten::addmm`; of a kernel that no operator started, the kernel's. `null` stands for all
   that a record does not list.

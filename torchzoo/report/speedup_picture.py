@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchzoo.analysis.cases import CaseResult, ReportData
-from torchzoo.analysis.totals import ALL, Total, comparison_group, speedups_by_group
+from torchzoo.analysis.totals import ALL, Total, speedups_by_group
 from torchzoo.case import Mode
 from torchzoo.errors import UsageError
 from torchzoo.report import dots
@@ -24,7 +24,7 @@ def picture(data: ReportData) -> str:
     panels = []
     for group, by_domain in speedups_by_group(data.cases).items():
         results = [
-            one for one in data.cases if one.has_candidate and one.passed and comparison_group(one.case) == group
+            one for one in data.cases if one.has_candidate and one.passed and one.case.comparison_group() == group
         ]
         panels.append(_panel(group, by_domain, results))
     if not panels:

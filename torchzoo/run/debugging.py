@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 import torchzoo
-from torchzoo.case import Case
+from torchzoo.case import AXES, Case
 from torchzoo.files import safe_name
 from torchzoo.record import Checked, Failed, FailureKind, Manifest, Measured, Record
 from torchzoo.store import RunStore, write_whole
@@ -92,38 +92,16 @@ def script(record: Record, manifest: Manifest, about: str) -> str:
     """The text of the script. Words of others are in it as literals that can't end where they should not."""
     case, outcome, settings = record.case, record.outcome, manifest.settings
     is_wrong = isinstance(outcome, Measured | Checked)
-    arguments: dict[str, object] = {}
-    if case.world > 1:
-        arguments = {
-            "models": case.model,
-            "modes": str(case.mode),
-            "devices": case.device,
-            "backends": str(case.backend),
-            "precisions": str(case.precision),
-            "memory_formats": str(case.memory_format),
-            "compile_scopes": str(case.compile_scope),
-            "batch_sizes": str(case.batch_size),
-            "worlds": case.world,
-            "parallels": str(case.parallel),
-            "passes": ["check"] if is_wrong else [],
-        }
-    else:
-        arguments = {
-            "model": case.model,
-            "mode": str(case.mode),
-            "device": case.device,
-            "batch_size": case.batch_size,
-            "backend": str(case.backend),
-            "precision": str(case.precision),
-            "memory_format": str(case.memory_format),
-            "compile_scope": str(case.compile_scope),
-            "check": is_wrong,
-        }
+    arguments: dict[str, object] = {"models" if case.world > 1 else "model": case.model}
+    arguments |= {axis.name: axis.text(case) for axis in AXES if axis.of(case) is not None}
+    arguments["check"] = is_wrong
+    if case.world == 1:
+        arguments = {name: value for name, value in arguments.items() if name not in ("world", "parallel")}
         if isinstance(outcome, Failed) and outcome.kind is FailureKind.NOT_FINITE:
             arguments["steps"] = STEPS_UNTIL_NOT_FINITE
-    arguments |= {"seed": case.seed, "threads": settings.threads, "models_dirs": list(manifest.models_dirs)}
+    arguments |= {"threads": settings.threads, "models_dir": list(manifest.models_dirs)}
     if settings.host_memory_limit_bytes is not None:
-        arguments["host_memory_limit_bytes"] = settings.host_memory_limit_bytes
+        arguments["host_memory_limit"] = settings.host_memory_limit_bytes
     lines = [f"    {name}={value!r},\n" for name, value in arguments.items()]
     if case.world == 1:
         lines.append('    minify_to=sys.path[0] if "--minify" in sys.argv else None,\n')

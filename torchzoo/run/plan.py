@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from torchzoo import backends
 from torchzoo.backends import BackendInfo
-from torchzoo.case import EAGER, Backend, Case, CompileScope, MemoryFormat, Mode, Parallel, Precision
+from torchzoo.case import EAGER, Axes, Backend, Case, Mode, Parallel, Precision
 from torchzoo.errors import UsageError, unknown
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Failed, FailureKind, Skipped
@@ -22,43 +22,7 @@ DEFAULT = "default"
 AUTO = "auto"
 BATCH_WORDS = (DEFAULT, SERVING, AUTO, SMOKE)
 
-AUTOCAST = (Precision.AMP, Precision.AMP_FP16, Precision.AMP_BF16)
 QUANTIZER = "torchao"  # the package that quantizes
-
-
-class Axes(msgspec.Struct, frozen=True, kw_only=True):
-    """The axes of a run. The plan has a case for each combination.
-
-    Each of `batch_sizes` is a number, `smoke`, `default` (the batch in metadata.yaml), `serving` (that of a busy server
-    for modes that generate, the default for others), `auto` (the default, doubled until throughput stops rising), or
-    None (in evaluation the batch tuned for this class of device if there is one, else the default). Eager compiles
-    nothing, so it has one case for all of `compile_scopes`, and none where another backend of the same case can run:
-    that has eager beside it. `repeats` is how many processes measure each case.
-    """
-
-    modes: tuple[Mode, ...]
-    devices: tuple[str, ...]
-    backends: tuple[Backend, ...]
-    precisions: tuple[Precision, ...] = (Precision.DEFAULT,)
-    memory_formats: tuple[MemoryFormat, ...] = (MemoryFormat.CONTIGUOUS,)
-    compile_scopes: tuple[CompileScope, ...] = (CompileScope.NETWORK,)
-    batch_sizes: tuple[int | str | None, ...] = (None,)
-    worlds: tuple[int, ...] = (1,)
-    parallels: tuple[Parallel, ...] = ()  # of the cases with several ranks
-    seed: int = 0
-    repeats: int = 1
-    eager_alone: bool = False  # whether eager is measured alone, too, where another backend has it beside it
-
-    @property
-    def folds_eager(self) -> bool:
-        """Whether eager was asked for and is measured beside other backends only, where these can run."""
-        return EAGER in self.backends and len(self.backends) > 1 and not self.eager_alone
-
-    def gangs(self) -> tuple[tuple[int, Parallel], ...]:
-        """How many ranks there are, and what they share: each combination once."""
-        alone = [(1, Parallel.NONE)] if 1 in self.worlds else []
-        several = [world for world in self.worlds if world > 1]
-        return (*alone, *itertools.product(several, self.parallels))
 
 
 class PlannedCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,43 +55,15 @@ def make_plan(
         tuned: evaluation batches by device (as in `axes`) and model.
         auto: the batches that `auto` found, by tuning case at the default batch; without one, the default is taken.
     """
-    combinations = list(
-        itertools.product(
-            axes.modes,
-            axes.devices,
-            axes.precisions,
-            axes.memory_formats,
-            axes.backends,
-            axes.compile_scopes,
-            axes.batch_sizes,
-            axes.gangs(),
-            range(axes.repeats),
-        )
-    )
+    combinations = list(axes.combinations())
     planned: dict[Case, PlannedCase] = {}
     for model in models:
         modes = _modes_of(model, axes.modes)
-        for mode, device, precision, memory_format, backend, scope, batch_size, gang, repeat in combinations:
-            if mode not in modes:
+        for values in combinations:
+            if values["mode"] not in modes:
                 continue
-            name = model.name if isinstance(model, ModelSpec) else model[0]
-            case = Case(
-                model=name,
-                mode=mode,
-                device=device,
-                backend=backend,
-                precision=precision,
-                memory_format=memory_format,
-                compile_scope=scope if backend != EAGER else CompileScope.NETWORK,
-                batch_size=_batch_size(model, mode, batch_size, (tuned or {}).get(device, {}))
-                if isinstance(model, ModelSpec)
-                else None,
-                world=gang[0],
-                parallel=gang[1],
-                seed=axes.seed,
-                repeat=repeat,
-            )
-            if batch_size == AUTO:
+            case = _case(model, values, tuned or {})
+            if values["batch_size"] == AUTO:
                 found = (auto or {}).get(case.tuning_case(), case.batch_size)
                 case = msgspec.structs.replace(case, batch_size=found)
             planned[case] = plan_case(case, model, missing)  # equal batch sizes, or eager in two scopes: one case
@@ -135,6 +71,16 @@ def make_plan(
         for one in [one for one in planned.values() if one.case.backend != EAGER and one.resolved is None]:
             planned.pop(one.case.in_eager(), None)
     return tuple(planned.values())
+
+
+def _case(model: ModelSpec | tuple[str, SpecError], values: dict[str, Any], tuned: dict[str, dict[str, int]]) -> Case:
+    """The case with these values of the axes, at the batch size of the model that they ask for."""
+    if not isinstance(model, ModelSpec):
+        case = Case(model=model[0], **{**values, "batch_size": None})
+    else:
+        batch_size = _batch_size(model, values["mode"], values["batch_size"], tuned.get(values["device"], {}))
+        case = Case(model=model.name, **{**values, "batch_size": batch_size})
+    return case.in_eager() if case.backend == EAGER else case
 
 
 def _modes_of(model: ModelSpec | tuple[str, SpecError], asked: tuple[Mode, ...]) -> tuple[Mode, ...]:
@@ -189,14 +135,7 @@ def skip_reason(case: Case, spec: ModelSpec, missing: dict[str, str]) -> str | N
     if case.parallel is Parallel.DDP and case.mode is not Mode.TRAIN:
         return "under DDP, ranks that evaluate have nothing to do with each other"
     backend = backends.info(case.backend.name)
-    if (
-        case.mode not in backend.modes
-        or case.compile_scope not in backend.scopes
-        or (backend.devices and case.device_type not in backend.devices)
-        or (backend.models and case.model not in backend.models)
-        or (case.precision in AUTOCAST and not backend.takes_autocast)
-        or (case.world > 1 and not backend.takes_ranks)
-    ):
+    if not backend.takes(case):
         return f"{case.backend}: {backend.why_limited}"
     if backend.package in missing:
         return missing[backend.package]

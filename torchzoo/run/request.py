@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from torchzoo.run.plan import Axes
+from torchzoo.case import Axes
 from torchzoo.settings import Settings
 
 

@@ -43,9 +43,9 @@ def beside_the_plan(own: Sequence[Case], run: Run) -> tuple[Run, list[str]]:
             lines.extend([f"The run has {len(out)} more {what}, which are left out here.", ""])
             run = _of_cases(run, kept)
 
-    models, ways = {case.model for case in own}, {case.way_label() for case in own}
+    models, ways = {case.model for case in own}, {" ".join(case.variations()) for case in own}
     keep_if(lambda case: case.model in models, lambda case: case.model, "models")
-    keep_if(lambda case: case.way_label() in ways, Case.first_repeat, "cases at other precisions")
+    keep_if(lambda case: " ".join(case.variations()) in ways, Case.first_repeat, "cases at other precisions")
     nearest: dict[tuple[str, ...], int] = {}
     for case in run.manifest.cases:
         nearest[_identity(case)] = min(distance(case), nearest.get(_identity(case), 2))
@@ -78,7 +78,7 @@ def kinds(own: Sequence[Case], runs: Sequence[Run], *, several_machines: bool) -
     All precisions of the study's plan are one kind, for the study keeps them apart itself. Nearly always there is one
     kind, without a name.
     """
-    ways = {case.way_label() for case in own}
+    ways = {" ".join(case.variations()) for case in own}
     cases = [case for run in runs for case in run.manifest.cases]
     batches: dict[Case, set[int | None]] = {}
     for case in cases:
@@ -87,7 +87,7 @@ def kinds(own: Sequence[Case], runs: Sequence[Run], *, several_machines: bool) -
     has_devices = not several_machines and len({case.device for case in cases}) > 1
 
     def kind(case: Case) -> str:
-        parts = [] if case.way_label() in ways else [case.way_label() or "default precision"]
+        parts = [] if " ".join(case.variations()) in ways else [" ".join(case.variations()) or "default precision"]
         parts += [f"batch {case.batch_size}"] if has_batches else []
         return ", ".join([*parts, case.device] if has_devices else parts)
 

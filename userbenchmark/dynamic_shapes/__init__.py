@@ -22,13 +22,12 @@ import msgspec
 from torchzoo import stats
 from torchzoo.analysis.kernels import busy_ratio, longest_kernels
 from torchzoo.analysis.means import geomean
-from torchzoo.case import Backend, Case, Domain, Mode
+from torchzoo.case import Axes, Backend, Case, Domain, Mode
 from torchzoo.errors import UsageError
 from torchzoo.measure.fresh import SizeResult, SizeSweep, Took, TrialRecord, Turn
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Failed
 from torchzoo.report import markdown, units
 from torchzoo.report.sections.breakdown import short
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trial_store import Trials
 from torchzoo.settings import Settings, StageLimits

@@ -14,11 +14,10 @@ from __future__ import annotations
 from torchzoo.analysis.bound import bound_of
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.figures import CaseFigures, VariantFigures
-from torchzoo.case import EAGER, Backend, Case, Mode, Precision
+from torchzoo.case import EAGER, Axes, Backend, Case, Mode, Precision
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, exactly, scaled
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import CacheMode, Pass, Settings
 from torchzoo.stats import Estimate

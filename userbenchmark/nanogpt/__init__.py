@@ -15,12 +15,11 @@ from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.means import mean
 from torchzoo.analysis.peaks import datasheet, measured_file, measured_key, read_measured
-from torchzoo.case import EAGER, Backend, Mode, Precision
+from torchzoo.case import EAGER, Axes, Backend, Mode, Precision
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import units
 from torchzoo.report.beside import Row, scaled
 from torchzoo.report.remarks import remarks_of
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import Estimate

@@ -18,10 +18,9 @@ import msgspec
 from torchzoo import stats
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.means import geomean
-from torchzoo.case import EAGER, Mode
+from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.record import Measured
 from torchzoo.report import markdown, units
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run, StoreError

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from torchzoo.case import EAGER, Mode
+from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.record import ApiSurface
 from torchzoo.report import markdown
 from torchzoo.report.beside import Row, exactly
-from torchzoo.run.plan import SMOKE, Axes
+from torchzoo.run.plan import SMOKE
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import Run

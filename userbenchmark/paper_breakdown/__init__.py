@@ -13,12 +13,11 @@ from torchzoo import stats
 from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.means import mean
-from torchzoo.case import EAGER, Case, Mode
+from torchzoo.case import EAGER, Axes, Case, Mode
 from torchzoo.record import Breakdown
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, scaled
 from torchzoo.report.dots import Group, Panel, Value
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import Run

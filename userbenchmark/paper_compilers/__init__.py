@@ -13,12 +13,11 @@ from typing import NamedTuple
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.totals import CaseRatios
-from torchzoo.case import EAGER, Backend, Mode
+from torchzoo.case import EAGER, Axes, Backend, Mode
 from torchzoo.report import markdown
 from torchzoo.report.beside import Row, exactly, scaled
 from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.report.remarks import why_not_alone
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import CacheMode, Pass, Settings, StageLimits
 from torchzoo.stats import STATED_CONFIDENCE, Estimate

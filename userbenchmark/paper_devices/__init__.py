@@ -17,13 +17,13 @@ from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, hardware_mea
 from torchzoo.analysis.means import CaseRatio, geomean_of, quotient
 from torchzoo.analysis.process_values import shown_variant
 from torchzoo.analysis.totals import ALL, ratio_of
-from torchzoo.case import EAGER, Case, Mode, Precision
+from torchzoo.case import EAGER, Axes, Case, Mode, Precision
 from torchzoo.machine.differences import machine_names
 from torchzoo.record import Measured
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row
 from torchzoo.report.dots import Group, Panel, Value
-from torchzoo.run.plan import DEFAULT, Axes
+from torchzoo.run.plan import DEFAULT
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run

@@ -15,11 +15,10 @@ from torchzoo import stats
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.means import CaseRatio, geomean_of, inverse, quotient
 from torchzoo.analysis.totals import paired_ratios, ratio_of
-from torchzoo.case import Backend, Mode
+from torchzoo.case import Axes, Backend, Mode
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, exactly
 from torchzoo.report.dots import Group, Panel, Value
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import STATED_CONFIDENCE, Estimate

@@ -13,10 +13,9 @@ from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.throttling import POWER_CAP, throttled
 from torchzoo.analysis.totals import CaseRatios
-from torchzoo.case import Backend, Mode, Precision
+from torchzoo.case import Axes, Backend, Mode, Precision
 from torchzoo.report import markdown, units
 from torchzoo.report.tables import used_columns
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run

@@ -14,13 +14,12 @@ from statistics import fmean
 from torchzoo.analysis.cases import CaseResult, Status, case_results
 from torchzoo.analysis.means import share
 from torchzoo.analysis.totals import CaseRatios, Total, total
-from torchzoo.case import EAGER, Backend, Mode, Precision
+from torchzoo.case import EAGER, Axes, Backend, Mode, Precision
 from torchzoo.record import CheckStatus
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, scaled
 from torchzoo.report.dots import Group, Panel
 from torchzoo.report.speedup_picture import AXIS, speedup_of
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings, Stage, StageLimits
 from torchzoo.stats import Estimate

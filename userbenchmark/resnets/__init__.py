@@ -15,11 +15,10 @@ from torchzoo import stats
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.means import mean
-from torchzoo.case import EAGER, Backend, Mode
+from torchzoo.case import EAGER, Axes, Backend, Mode
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row
-from torchzoo.run.plan import Axes
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run

@@ -18,11 +18,11 @@ import msgspec
 
 from torchzoo import backends, stats
 from torchzoo.analysis.means import geomean
-from torchzoo.case import Backend, Case, Mode
+from torchzoo.case import Axes, Backend, Case, Mode
 from torchzoo.errors import UsageError
 from torchzoo.measure.fresh import CacheCounts, FirstResult, Packages, Took, Turn
 from torchzoo.report import markdown, units
-from torchzoo.run.plan import Axes, skip_reason
+from torchzoo.run.plan import skip_reason
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trial_store import Trials
 from torchzoo.settings import Settings, StageLimits

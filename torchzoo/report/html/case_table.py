@@ -9,6 +9,7 @@ import msgspec
 
 from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.analysis.frame import CHECKED
+from torchzoo.case import AXES
 from torchzoo.report import units
 from torchzoo.report.remarks import remarks_of
 
@@ -17,10 +18,7 @@ Row = dict[str, Any]
 
 _FILTERS = {
     "domain": "Domain",
-    "mode": "Mode",
-    "device": "Device",
-    "backend": "Backend",
-    "precision": "Precision",
+    **{axis.name: axis.name.capitalize() for axis in AXES if axis.is_filter},
     "outcome": "Outcome",
 }
 #: What can have become of a case, the best first. Few runs only check.
@@ -33,7 +31,7 @@ OUTCOMES = (
     Status.FAILED,
     Status.SKIPPED,
 )
-_AXES = ("mode", "device", "backend", "precision", "memory_format", "compile_scope", "world", "parallel")
+_AXES = [axis.name for axis in AXES if axis.name not in ("batch_size", "seed")]
 
 
 class Cell(msgspec.Struct, frozen=True):

@@ -10,7 +10,8 @@ import msgspec
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.overview import Overview
 from torchzoo.analysis.step_times import step_times
-from torchzoo.analysis.totals import DeviceRatio, comparison_group
+from torchzoo.analysis.totals import DeviceRatio
+from torchzoo.case import AXES
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report.html.case_table import Row, speedup_text
 from torchzoo.report.remarks import remarks_of
@@ -100,6 +101,7 @@ def chart_data(data: ReportData, rows: Sequence[Row], found: Overview, ids: dict
     least, most = SAMPLES_PER_VARIANT
     shown = max(least, min(most, SAMPLES // max(1, variants)))
     return {
+        "axes": [axis.name for axis in AXES if axis.kind is not int],
         "cases": [
             _case(number, result, row, shown) for number, (result, row) in enumerate(zip(data.cases, rows, strict=True))
         ],
@@ -141,14 +143,9 @@ def _case(number: int, result: CaseResult, row: Row, most_samples: int) -> dict[
         "label": case.label(),
         "model": case.model,
         "domain": row["domain"] or "",
-        "mode": row["mode"],
-        "device": case.device,
+        **{axis.name: row[axis.name] for axis in AXES},
         "device_name": row["device_name"],
-        "backend": row["backend"],
-        "precision": row["precision"],
-        "format": row["memory_format"],
-        "scope": row["compile_scope"],
-        "kind": comparison_group(case),
+        "kind": case.comparison_group(),
         "outcome": result.status,
         "passes": result.passed,
         "reason": result.reason,

@@ -15,7 +15,7 @@ from torchzoo.analysis.beside_eager import has_several_backends
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.frame import values
 from torchzoo.analysis.overview import Overview, overview
-from torchzoo.analysis.totals import OUTLIER_RULE, Total, comparison_group
+from torchzoo.analysis.totals import OUTLIER_RULE, Total
 from torchzoo.files import to_json
 from torchzoo.report import units
 from torchzoo.report.document import about_run
@@ -170,7 +170,7 @@ def _cards(data: ReportData, found: Overview) -> list[dict[str, Any]]:
 
 
 def _only_kind(results: Sequence[CaseResult]) -> str:
-    kinds = {comparison_group(result.case) for result in results if result.has_candidate}
+    kinds = {result.case.comparison_group() for result in results if result.has_candidate}
     return f"{next(iter(kinds))} over eager" if kinds else ""
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from torchzoo.analysis.cases import CaseResult
-from torchzoo.analysis.totals import comparison_group
 from torchzoo.record import Check, CheckStatus
 
 #: From the worst to the best, with their words. Of several processes, a case has the worst one.
@@ -34,7 +33,7 @@ def rows(results: Sequence[CaseResult]) -> list[tuple[str, ...]]:
     counts: dict[str, Counter[str]] = {}
     for result in results:
         if result.checks:
-            name = f"{comparison_group(result.case)}, {result.case.mode}"
+            name = f"{result.case.comparison_group()}, {result.case.mode}"
             found = check_of(result)
             counts.setdefault(name, Counter())[NOT_CHECKED if found is None else WORDS[found.status]] += 1
     if not any(counted.keys() - {NOT_CHECKED} for counted in counts.values()):

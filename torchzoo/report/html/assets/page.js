@@ -1,6 +1,6 @@
 (() => {
   "use strict";
-  const { cases, totals, devices } = JSON.parse(document.getElementById("data").textContent);
+  const { axes, cases, totals, devices } = JSON.parse(document.getElementById("data").textContent);
   const $ = (selector, within = document) => within.querySelector(selector);
   const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
@@ -93,7 +93,7 @@
 
   const style = { background: "transparent", fontFamily: "inherit", fontSize: "12px", overflow: "visible" };
   const isNarrow = () => innerWidth <= 640;
-  const varying = () => ["mode", "device", "backend", "precision", "format", "scope"].filter(
+  const varying = () => axes.filter(
     (key) => new Set(visible.map((one) => one[key])).size > 1);
   function cut(text) {
     const most = isNarrow() ? 17 : 36;
