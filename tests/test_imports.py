@@ -33,13 +33,11 @@ WITH_TORCH_MODULES = frozenset(
             "call",
             "dynamo",
             "export",
-            "other_values",
             "onnxrt",
             "openvino",
-            "step_change",
+            "optimizer_copies",
             "tensorrt",
             "torchscript",
-            "twins",
         )
     }
 )

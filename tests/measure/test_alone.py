@@ -39,7 +39,7 @@ ONLY_COMPILED = """
 
 
 def test_only_what_compiles_in_its_first_step_can_be_alone() -> None:
-    names = ("inductor", "aot_eager", "eager", "torchscript", "zero_grad")
+    names = ("inductor", "aot_eager", "eager", "torchscript", "paper_optimizations/zero_grad")
     cases = [msgspec.structs.replace(CASE, backend=Backend(name)) for name in names]
     assert [why_never_alone(case) is None for case in cases] == [True, True, False, False, False]
     assert "eager step comes before" in str(why_never_alone(cases[3]))

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from examples import compared, record
 from torchzoo import backends
 from torchzoo.backends import NotRunnable
-from torchzoo.backends.other_values import ALPHA, SPARSITY, Trained, matrices, other_values
 from torchzoo.case import Backend, Case, Mode
 from torchzoo.measure.case import measure_case
 from torchzoo.record import DeviceState, Measured, Record
@@ -22,6 +21,10 @@ from torchzoo.settings import Settings
 from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models
 from user_models import make_folder
+
+other_values = backends.module_of("power_values/values")
+ALPHA, SPARSITY, Trained = other_values.ALPHA, other_values.SPARSITY, other_values.Trained
+ZEROS = Backend("power_values/values", "zeros")
 
 
 def exponent(matrix: Tensor) -> float:
@@ -76,9 +79,9 @@ class FakeModel:
 def test_other_values_are_there_in_the_step_alone_and_embeddings_stay() -> None:
     network = Looked()
     model = FakeModel(network)
-    assert matrices(model) == [network.layer.weight]  # type: ignore[arg-type]
+    assert other_values.matrices(model) == [network.layer.weight]
     own, table = network.layer.weight.clone(), network.table.weight.clone()
-    step = other_values(model, lambda: (network.layer.weight.clone(), network.table.weight.clone()), "zeros")  # type: ignore[arg-type]
+    step = other_values.changed_step(model, lambda: (network.layer.weight.clone(), network.table.weight.clone()), ZEROS)
     seen, seen_table = step()
     assert not seen.any()
     assert torch.equal(seen_table, table)
@@ -93,17 +96,19 @@ def test_a_step_that_fails_leaves_the_own_values() -> None:
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        other_values(FakeModel(network), fails, "zeros")()  # type: ignore[arg-type]
+        other_values.changed_step(FakeModel(network), fails, ZEROS)()
     assert torch.equal(network.weight, own)
     with pytest.raises(NotRunnable, match="no matrices"):
-        other_values(FakeModel(nn.LayerNorm(4)), fails, "zeros")  # type: ignore[arg-type]
+        other_values.changed_step(FakeModel(nn.LayerNorm(4)), fails, ZEROS)
 
 
-@pytest.mark.parametrize("values", backends.BACKENDS["values"].options)
+@pytest.mark.parametrize("values", backends.info("power_values/values").options)
 def test_a_tiny_model_is_measured_with_each_kind_of_values(tmp_path: Path, values: str) -> None:
     make_folder(tmp_path, "tiny")
     spec = find_models([tmp_path]).spec("tiny")
-    case = Case(model="tiny", mode=Mode.EVAL, device="cpu", backend=Backend("values", values), batch_size=2)
+    case = Case(
+        model="tiny", mode=Mode.EVAL, device="cpu", backend=Backend("power_values/values", values), batch_size=2
+    )
     assert skip_reason(case, spec, {}) is None
     found = measure_case(case, spec, "cpu", Settings(time_limit_s=0.05, min_time_s=0.02), lambda _: None, lambda: None)
     assert set(found.variants) == {"eager", "candidate"}
@@ -129,7 +134,7 @@ def at_limit(ratio: float, limited_s: float | None) -> Measured:
 
 
 def of(model: str, values: str, outcome: Measured) -> Record:
-    return record(outcome, model=model, backend=Backend("values", values))
+    return record(outcome, model=model, backend=Backend("power_values/values", values))
 
 
 def test_the_report_has_a_ratio_for_each_kind_of_values_and_means_of_those_at_the_limit() -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from torchzoo.case import Case, CompileScope, Mode, Precision
+from torchzoo.errors import attempt, one_line
+from torchzoo.zoo.folders import CatalogError, find_userbenchmarks, import_file
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -14,14 +19,15 @@ class BackendInfo:
 
     `preload` names modules that the fork server imports once, instead of every worker that compiles. `module` is a
     module of `torchzoo.backends`. It has `compile_network(network, call, backend)` and, where `scopes` has others than
-    NETWORK, `compile_block(block, backend, parallel)` and `compile_step(step, backend)`. If it changes the model's own
-    step instead (`changes_step`), it has `changed_step(model, step, backend)`. `package` must be importable; if it is
-    not, `install` says what to do.
+    NETWORK, `compile_block(block, backend, parallel)` and `compile_step(step, backend)`. A backend of a userbenchmark
+    compiles nothing, and changes the model's own step instead: `module` is a file of that folder, and has
+    `changed_step(model, step, backend)`. `package` must be importable; if it is not, `install` says what to do.
     """
 
     module: str | None  # None for eager: there is nothing to compile
+    userbenchmark: Path | None = None  # the folder that has the module
     uses_dynamo: bool = False
-    changes_step: bool = False
+    makes_updates: bool = False  # a changed step makes the updates of training by other code than eager
     preload: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     package: str | None = None
@@ -156,42 +162,6 @@ BACKENDS: dict[str, BackendInfo] = {
         takes_autocast=False,
         why_limited="OpenVINO is used for inference on the CPU, and what is converted for it has no autocast",
     ),
-    "optimizer": BackendInfo(
-        module="step_change",
-        changes_step=True,
-        options=("for-loop", "foreach", "fused"),
-        modes=(Mode.TRAIN,),
-        why_limited="only training has an optimizer, and nothing is compiled",
-    ),
-    "zero_grad": BackendInfo(
-        module="step_change",
-        changes_step=True,
-        options=("kernels", "foreach", "none"),
-        modes=(Mode.TRAIN,),
-        why_limited="only training has gradients to reset, and nothing is compiled",
-    ),
-    "rsqrt": BackendInfo(
-        module="step_change",
-        changes_step=True,
-        models=("hf_Reformer",),
-        why_limited="of the models, only hf_Reformer had the square root of a number computed on the device",
-    ),
-    "values": BackendInfo(
-        module="step_change",
-        changes_step=True,
-        options=("trained", "pruned", "zeros"),
-        modes=(Mode.EVAL, Mode.PREFILL),
-        takes_ranks=False,
-        takes_quantized=False,
-        why_limited="weights are exchanged around steps of inference on one device",
-    ),
-    "offload": BackendInfo(
-        module="step_change",
-        changes_step=True,
-        modes=(Mode.EVAL,),
-        devices=("cuda", "xpu"),
-        why_limited="networks are moved to the host and back in inference, from an accelerator",
-    ),
 }
 
 #: Any other backend that is registered with Dynamo.
@@ -201,13 +171,53 @@ LIBRARIES = {"tvm": ("tvm", "pip install apache-tvm"), "openxla": ("torch_xla", 
 
 
 def info(name: str) -> BackendInfo:
-    """What is known of a backend. A name that is not in BACKENDS is one of Dynamo's."""
+    """Return what is known of a backend. A name that is neither listed nor a userbenchmark's is one of Dynamo's."""
     if name in LIBRARIES:
         package, install = LIBRARIES[name]
         return dataclasses.replace(REGISTERED_WITH_DYNAMO, package=package, install=install)
-    return BACKENDS.get(name, REGISTERED_WITH_DYNAMO)
+    known = of_userbenchmarks() if "/" in name else BACKENDS
+    return known.get(name, REGISTERED_WITH_DYNAMO)
+
+
+def of_userbenchmarks() -> dict[str, BackendInfo]:
+    """Return the backends of userbenchmarks by qualified name, `USERBENCHMARK/NAME`.
+
+    They are the entries of `BACKENDS` in the file `backends.py` of a userbenchmark's folder, which needs no torch.
+
+    Raises:
+        CatalogError: the code of such a file fails.
+    """
+    return {
+        f"{userbenchmark}/{name}": dataclasses.replace(one, userbenchmark=folder)
+        for userbenchmark, folder in find_userbenchmarks().items()
+        if (folder / "backends.py").is_file()
+        for name, one in _declared(folder).items()
+    }
+
+
+def _declared(folder: Path) -> dict[str, BackendInfo]:
+    found = attempt(lambda: dict(_module_in(folder, "backends").BACKENDS))
+    if isinstance(found, Exception):
+        raise CatalogError(f"{folder / 'backends.py'}: {type(found).__name__}: {one_line(found)}") from found
+    return found
+
+
+@functools.cache
+def _module_in(folder: Path, name: str) -> ModuleType:
+    return import_file(folder / f"{name}.py", f"torchzoo_userbenchmarks.{folder.name}.{name}")
+
+
+def module_of(name: str) -> ModuleType:
+    """Import the code of a backend."""
+    known = info(name)
+    assert known.module is not None, "eager has no code of its own"
+    if known.userbenchmark is not None:
+        return _module_in(known.userbenchmark, known.module)
+    return import_module(f"{__name__}.{known.module}")
 
 
 def makes_updates(case: Case) -> bool:
-    """Whether what the case measures makes the updates of training otherwise than eager: compiled, or by other code."""
-    return case.mode is Mode.TRAIN and (case.compile_scope is CompileScope.STEP or case.backend.name == "optimizer")
+    """Return whether the case makes the updates of training otherwise than eager: compiled, or by other code."""
+    return case.mode is Mode.TRAIN and (
+        case.compile_scope is CompileScope.STEP or info(case.backend.name).makes_updates
+    )

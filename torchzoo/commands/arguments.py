@@ -222,7 +222,7 @@ def _device(word: str) -> str:
 
 
 def backends_of(text: str) -> tuple[Backend, ...]:
-    """A comma list of backends. Each is kept once.
+    """Return the backends of a comma list, each once.
 
     Raises:
         UsageError: a listed backend does not have that mode, or there is no word.

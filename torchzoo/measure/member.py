@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from torchzoo import backends
 from torchzoo.case import Case, Mode, Parallel
 from torchzoo.devices import nvml
 from torchzoo.measure.autograd_thread import AutogradThread
@@ -26,7 +27,7 @@ from torchzoo.measure.passes.communication import Communication, measure_communi
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.process_group import Participant, use_device
 from torchzoo.measure.start_state import CanNotRestore, StartState
-from torchzoo.measure.variant import Variant, backend_module, candidate_variant, eager_variant
+from torchzoo.measure.variant import Variant, candidate_variant, eager_variant
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, DeviceState, Memory
 from torchzoo.zoo.catalog import library_imports, load_model_class
@@ -122,7 +123,7 @@ class Member(Participant):
 
     def import_backend(self) -> None:
         """Import the code of the case's backend, and its libraries: imports count in no step."""
-        backend_module(self.case)
+        backends.module_of(self.case.backend.name)
 
     def add_candidate(self) -> None:
         """Make the candidate. Backends behind Dynamo compile in its first step, the others compile or convert here."""

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchzoo.backends.twins import optimizers_of
+from torchzoo.backends.optimizer_copies import optimizers_of
 from torchzoo.case import Mode
 from torchzoo.measure.check.randomness import seed_everything
 from torchzoo.model import Model

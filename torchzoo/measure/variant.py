@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torchzoo import backends
 from torchzoo.backends import NotRunnable
 from torchzoo.backends.aoti import PackagedNetwork
 from torchzoo.backends.call import Call
-from torchzoo.backends.twins import TwinStep, optimizers_of, twin_of
+from torchzoo.backends.optimizer_copies import StepWithCopies, copy_of, optimizers_of
 from torchzoo.case import Backend, Case, CompileScope, Mode
 from torchzoo.measure.blocks import blocks
 from torchzoo.measure.precision import LabelNotReached
@@ -40,18 +39,11 @@ def eager_variant(model: Model, step: Callable[[], Any]) -> Variant:
     return Variant(name=EAGER_VARIANT, step=step, select=_selecting(model, {}))
 
 
-def backend_module(case: Case) -> Any:
-    """The module with the code of the case's backend."""
-    name = backends.info(case.backend.name).module
-    assert name is not None, "eager has no candidate"
-    return import_module(f"torchzoo.backends.{name}")
-
-
 def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: Mapping[str, Call | None]) -> Variant:
     """The same step on the same weights, with what the case's compile scope names compiled by the case's backend.
 
     `calls` has, by network name, the first call of each network that the step calls. They are not kept. Dynamo needs
-    none of them (None). A backend that changes the step compiles nothing.
+    none of them (None). A backend of a userbenchmark changes the step, and compiles nothing.
 
     Raises:
         LabelNotReached: the step calls no network, or the backend made its own copy of trainable weights.
@@ -59,13 +51,13 @@ def candidate_variant(model: Model, step: Callable[[], Any], case: Case, calls: 
             networks have no repeated blocks; or the backend compiles for the inputs of one call, and the step has
             calls with others.
     """
-    info, module = backends.info(case.backend.name), backend_module(case)
-    if info.changes_step:
+    info, module = backends.info(case.backend.name), backends.module_of(case.backend.name)
+    if info.userbenchmark is not None:
         changed = module.changed_step(model, step, case.backend)
         return Variant(name=CANDIDATE_VARIANT, step=changed, select=_selecting(model, {}))
     if case.compile_scope is CompileScope.STEP:
-        twins = [(optimizer, twin_of(optimizer)) for optimizer in optimizers_of(model)]
-        compiled_step = TwinStep(module.compile_step(step, case.backend), twins)
+        copies = [(optimizer, copy_of(optimizer)) for optimizer in optimizers_of(model)]
+        compiled_step = StepWithCopies(module.compile_step(step, case.backend), copies)
         return Variant(name=CANDIDATE_VARIANT, step=compiled_step, select=_selecting(model, {}))
     networks = model.networks()
     if not calls:

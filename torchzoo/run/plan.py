@@ -162,17 +162,26 @@ def _why_not_quantized(case: Case, backend: BackendInfo) -> str | None:
 
 
 def parse_backend(text: str) -> Backend:
-    """`inductor:reduce-overhead` as a `Backend`. Whether Dynamo knows an unlisted name is checked with the machine.
+    """Return `inductor:reduce-overhead` as a `Backend`. Whether Dynamo has an unlisted name is checked later.
 
     Raises:
-        UsageError: an option that a listed backend does not have.
+        UsageError: the backend does not have that option.
     """
     name, _, option = text.partition(":")
-    options = backends.info(name).options
+    backend, options = Backend(name, option or None), backends.info(name).options
     if option and option not in options:
         known = ", ".join(options) or "none"
-        raise UsageError(f"backend {name} has no mode '{option}': it has {known}")
-    return Backend(name, option or None)
+        raise UsageError(_hint_at_userbenchmark(backend) or f"backend {name} has no mode '{option}': it has {known}")
+    return backend
+
+
+def _hint_at_userbenchmark(backend: Backend) -> str:
+    """Return the message for the name of a userbenchmark's backend without that of the userbenchmark; else ''."""
+    for qualified in backends.of_userbenchmarks():
+        userbenchmark, _, name = qualified.partition("/")
+        if name == backend.name:
+            return f"backend {name} is part of the userbenchmark {userbenchmark}: --backend {userbenchmark}/{backend}"
+    return ""
 
 
 def axes_on(axes: Axes, machine: MachineInfo) -> Axes:
@@ -207,7 +216,7 @@ def check_axes(axes: Axes, machine: MachineInfo) -> None:
             raise UsageError(f"no device {device}: there are {count} of {kind}, counted from 0")
     known = {*backends.BACKENDS, *machine.dynamo_backends}
     for backend in axes.backends:
-        if backend.name not in known:
+        if backend.name not in known and backend.name not in backends.of_userbenchmarks():
             # Those for the tests of Dynamo itself can be used, but are not proposed.
             proposed = sorted(name for name in known if not name.endswith("TESTING_ONLY"))
-            raise UsageError(unknown("backend", backend.name, proposed))
+            raise UsageError(_hint_at_userbenchmark(backend) or unknown("backend", backend.name, proposed))

@@ -35,7 +35,15 @@ from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import missing, models_of
 from torchzoo.store import Run, StoreError, read_run
 from torchzoo.studies.study_cases import beside_the_plan, kinds
-from torchzoo.studies.userbenchmark import PUBLISHED, Choice, called, load_module, what_ran
+from torchzoo.studies.userbenchmark import (
+    PUBLISHED,
+    Choice,
+    called,
+    load_module,
+    what_ran,
+    with_own_name,
+    with_own_names,
+)
 from torchzoo.zoo.folders import CatalogError
 
 REASONS = "reasons.yaml"
@@ -170,7 +178,8 @@ def planned(request: RunRequest) -> Plan:
 def own_cases(study: Study) -> tuple[Case, ...]:
     """The cases of the study's own plan, those that can't run, too."""
     with tempfile.TemporaryDirectory() as scratch:
-        return tuple(one.case for one in planned(study.plan(Choice(folder=Path(scratch)))))
+        cases = [one.case for one in planned(study.plan(Choice(folder=Path(scratch))))]
+    return tuple(with_own_name(case, study.name) for case in cases)
 
 
 # --- the document ---
@@ -192,7 +201,7 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     title, _, question = study.doc.strip().partition("\n")
     lines = [f"# {markdown.escape(study.name)}: {title}", "", question.strip(), ""]
     own = own_cases(study)
-    found = [beside_the_plan(own, run) for run in runs]
+    found = [beside_the_plan(own, with_own_names(run, study.name)) for run in runs]
     runs = [run for run, _ in found]
     machines = _machines(study, runs)
     for name, (run, about) in zip(machines, found, strict=True):

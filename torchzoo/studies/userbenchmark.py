@@ -165,6 +165,7 @@ def _from_its_code(what: str, action: Callable[[], _Value]) -> _Value:
 
 def document(benchmark: UserBenchmark, run: Run | Trials) -> str:
     """The whole Markdown document: the question, what was measured and what was not, the body, machine and versions."""
+    run = with_own_names(run, benchmark.name) if isinstance(run, Run) else run
     title, _, question = benchmark.doc.strip().partition("\n")
     body = "\n".join(map(str, benchmark.report(run))).strip()
     command = f"userbenchmark {benchmark.name}"
@@ -172,6 +173,20 @@ def document(benchmark: UserBenchmark, run: Run | Trials) -> str:
     lines = [f"# {markdown.escape(benchmark.name)}: {title}", "", question.strip(), "", ran, "", body]
     lines += ["", "## Measured on", "", *markdown.provenance(*(part.manifest for part in run.parts)), ""]
     return "\n".join(lines)
+
+
+def with_own_names(run: Run, userbenchmark: str) -> Run:
+    """Return the run with the backends of this userbenchmark by their own names, as its report knows them."""
+    cases = tuple(with_own_name(case, userbenchmark) for case in run.manifest.cases)
+    records = (msgspec.structs.replace(one, case=with_own_name(one.case, userbenchmark)) for one in run.records)
+    manifest = msgspec.structs.replace(run.manifest, cases=cases)
+    return msgspec.structs.replace(run, manifest=manifest, records=tuple(records))
+
+
+def with_own_name(case: Case, userbenchmark: str) -> Case:
+    """Return the case with a backend of this userbenchmark as `NAME`, not as `USERBENCHMARK/NAME`."""
+    name = case.backend.name.removeprefix(f"{userbenchmark}/")
+    return msgspec.structs.replace(case, backend=msgspec.structs.replace(case.backend, name=name))
 
 
 def what_ran(run: Run, command: str) -> str:

@@ -72,21 +72,23 @@ def find_folders(kind: str, variable: str, extra: Iterable[Path]) -> dict[str, P
 
 
 def import_folder(folder: Path, full_name: str) -> ModuleType:
-    """Import `folder/__init__.py` as the package `full_name`. The package is in `sys.modules` before its code runs.
+    """Import `folder/__init__.py` as the package `full_name`, as `import_file` does."""
+    return import_file(folder / "__init__.py", full_name)
+
+
+def import_file(file: Path, full_name: str) -> ModuleType:
+    """Import a file as the module `full_name`, which is in `sys.modules` before its code runs.
 
     Raises:
         ImportError: there is no such file, or Python can't parse it because it is nested too deep. Whatever its code
             raises is raised, too.
     """
-    init = folder / "__init__.py"
-    if not init.is_file():
-        raise ImportError(f"{folder} has no __init__.py")
-    loader = SourceFileLoader(full_name, str(init))
+    if not file.is_file():
+        raise ImportError(f"{file.parent} has no {file.name}")
+    loader = SourceFileLoader(full_name, str(file))
     if isinstance(attempt(lambda: loader.get_code(full_name)), MemoryError | RecursionError):  # no memory is lacking
-        raise ImportError(f"{init} is nested deeper than Python can parse")
-    spec = importlib.util.spec_from_file_location(
-        full_name, init, loader=loader, submodule_search_locations=[str(folder)]
-    )
+        raise ImportError(f"{file} is nested deeper than Python can parse")
+    spec = importlib.util.spec_from_file_location(full_name, file, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     with contextlib.ExitStack() as undo:

@@ -29,7 +29,7 @@ from torchzoo.studies.userbenchmark import Choice, not_measured
 class Change(NamedTuple):
     """A change of the step. One of both ways is the step's own, the other one is that of the changed step."""
 
-    backend: Backend
+    backend: Backend  # by its name in `backends.py`, as the records of a report have it
     is_old: bool  # whether the changed step has the old way
     new: str  # the optimization
     old: str
@@ -113,11 +113,12 @@ models that were chosen by the outcome, so it is too high wherever noise has cho
 
 def plan(choice: Choice) -> RunRequest:
     """Every change beside the model's own step, the paper's 84 models unless others are named."""
+    changes = tuple(Backend(f"paper_optimizations/{one.name}", one.option) for one, *_ in CHANGES)
     return RunRequest(
         patterns=choice.patterns,
         suites=choice.suites_or("torchbench"),
         models_dirs=choice.models_dirs,
-        axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=tuple(change.backend for change in CHANGES)),
+        axes=Axes(modes=(Mode.TRAIN, Mode.EVAL), devices=(), backends=changes),
         settings=Settings(time_limit_s=8.0),  # six quads of steps of up to 0.3 s
     )
 

@@ -3,7 +3,7 @@
 Ten models whose inference in bfloat16 is mostly products of large matrices, at batch 64. Beside each model's own step,
 with its random weights, the same step runs with weights whose spectra are those of trained networks (Martin & Mahoney,
 2021, arXiv:1810.01075), and with these pruned to 90% zeros (Gale, Elsen & Hooker, 2019, arXiv:1902.09574).
-`torchzoo/backends/other_values.py` has how they are drawn. Both take turns in one process. A ratio below 1 says that
+`other_values.py` of this folder has how they are drawn. Both take turns in one process. A ratio below 1 says that
 the step is faster with the other values than with the random ones. As a control, `--backend values:zeros` has zeros.
 """
 
@@ -60,7 +60,7 @@ def plan(choice: Choice) -> RunRequest:
         axes=Axes(
             modes=(Mode.EVAL,),
             devices=(),
-            backends=tuple(Backend("values", one) for one in DEFAULT_VALUES),
+            backends=tuple(Backend("power_values/values", one) for one in DEFAULT_VALUES),
             precisions=(Precision.BF16,),
             batch_sizes=(BATCH_SIZE,),
         ),

@@ -9,7 +9,7 @@ import pytest
 from classifier import Classifier, check
 
 from torchzoo.backends import dynamo
-from torchzoo.backends.twins import optimizers_of
+from torchzoo.backends.optimizer_copies import optimizers_of
 from torchzoo.case import CompileScope, Mode
 from torchzoo.record import Check, CheckStatus
 
@@ -52,7 +52,9 @@ def test_moments_are_compared_where_the_step_is_compiled_whole_and_nowhere_else(
     assert "optimizer" not in {one.what for one in check(Classifier, Mode.TRAIN, "aot_eager").comparisons}
 
 
-@pytest.mark.parametrize("name", ["optimizer:for-loop", "optimizer:foreach", "optimizer:fused"])
+@pytest.mark.parametrize(
+    "name", [*(f"paper_optimizations/optimizer:{how}" for how in ("for-loop", "foreach", "fused"))]
+)
 def test_other_implementations_of_the_optimizer_keep_the_same(name: str) -> None:
     found = check(Classifier, Mode.TRAIN, name)
     assert found.status is CheckStatus.CORRECT, found

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
-from torchzoo.backends.twins import COUNTER
+from torchzoo.backends.optimizer_copies import COUNTER
 from torchzoo.case import ResultKind
 from torchzoo.measure.check.matching import Detections, from_dict, from_rows, is_detections
 from torchzoo.measure.check.norms import l2_norm

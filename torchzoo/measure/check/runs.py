@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from torchzoo import backends
-from torchzoo.backends.twins import states_after
+from torchzoo.backends.optimizer_copies import states_after
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
 from torchzoo.errors import attempt
 from torchzoo.machine.limits import available_bytes

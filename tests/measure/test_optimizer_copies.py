@@ -1,4 +1,4 @@
-"""Optimizers that a candidate uses beside eager's: they have their own options and counters, and share the moments."""
+"""Copies of optimizers that a candidate uses: they have their own options and counters, and share the moments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from torchzoo.backends import dynamo
-from torchzoo.backends.twins import TwinStep, optimizers_of, twin_of
+from torchzoo.backends.optimizer_copies import StepWithCopies, copy_of, optimizers_of
 from torchzoo.case import Backend, Case, CompileScope, Mode
 from torchzoo.measure.variant import candidate_variant, eager_variant
 from torchzoo.model import Model
@@ -93,19 +93,19 @@ def test_moments_are_shared_and_counters_are_not(kind: type[torch.optim.Optimize
     optimizer = kind(network.parameters())  # type: ignore[call-arg]
     network(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    twin = twin_of(optimizer, foreach=True, fused=False)
-    assert twin["param_groups"][0]["foreach"] is twin["defaults"]["foreach"] is True
+    copy = copy_of(optimizer, foreach=True, fused=False)
+    assert copy["param_groups"][0]["foreach"] is copy["defaults"]["foreach"] is True
     assert not optimizer.param_groups[0]["foreach"]
-    TwinStep(optimizer.step, [(optimizer, twin)])()
+    StepWithCopies(optimizer.step, [(optimizer, copy)])()
     for parameter, own in optimizer.state.items():
-        other = twin["state"][parameter]
+        other = copy["state"][parameter]
         assert (int(own["step"]), int(other["step"])) == (1, 2)
         assert all(other[name] is value for name, value in own.items() if name != "step")
 
 
-def test_a_twin_of_an_optimizer_that_has_not_stepped_has_a_state_of_its_own() -> None:
+def test_a_copy_of_an_optimizer_that_has_not_stepped_has_a_state_of_its_own() -> None:
     network = nn.Linear(3, 2)
     optimizer = torch.optim.Adam(network.parameters())
     network(torch.ones(1, 3)).sum().backward()
-    TwinStep(optimizer.step, [(optimizer, twin_of(optimizer))])()
+    StepWithCopies(optimizer.step, [(optimizer, copy_of(optimizer))])()
     assert not optimizer.state

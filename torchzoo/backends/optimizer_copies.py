@@ -1,8 +1,8 @@
-"""Optimizers of a candidate in place of the model's own, which eager uses: the same parameters, and the same moments.
+"""Copies of the model's optimizers that a candidate uses: eager's own keep their options and their counters of steps.
 
-What a candidate does to an optimizer must not change how eager's steps run. If the whole step is compiled, Dynamo moves
-Adam's counters of steps to the device, and eager would then wait for the device in each step to read them. So a twin
-has options and counters of its own. Moments are shared: they are not in the device's memory twice.
+A candidate must not change how eager's steps run. If the whole step is compiled, Dynamo moves Adam's counters of steps
+to the device, and eager would then wait for the device in each step to read them. So a copy has options and counters
+of its own. The parameters and the moments are the same tensors: they are not in the device's memory twice.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ COUNTER = "step"
 
 
 def optimizers_of(model: Model) -> list[Optimizer]:
-    """The optimizers that the model holds, alone or in a list, a tuple or a dict, each once."""
+    """Return the optimizers that the model holds, alone or in a list, a tuple or a dict, each once."""
     return list({id(one): one for one in _held(list(vars(model).values()))}.values())
 
 
-def twin_of(optimizer: Optimizer, **options: Any) -> Attributes:
-    """The attributes of an optimizer with these options, and with counters of its own.
+def copy_of(optimizer: Optimizer, **options: Any) -> Attributes:
+    """Return the attributes of a copy of the optimizer, with these options and with counters of its own.
 
     Counters are where PyTorch has them with such options: on the device if the update is fused or can be captured.
     """
@@ -51,11 +51,11 @@ def twin_of(optimizer: Optimizer, **options: Any) -> Attributes:
 
 
 @dataclass
-class TwinStep:
-    """A step during which each optimizer has other attributes. Changing them takes about a microsecond."""
+class StepWithCopies:
+    """A step during which each optimizer has the attributes of its copy. To exchange them takes about a microsecond."""
 
     step: Step
-    twins: list[tuple[Optimizer, Attributes]]
+    copies: list[tuple[Optimizer, Attributes]]
 
     def __call__(self) -> Any:
         self._swap()
@@ -65,15 +65,15 @@ class TwinStep:
             self._swap()
 
     def _swap(self) -> None:
-        for place, (optimizer, other) in enumerate(self.twins):
-            self.twins[place] = (optimizer, optimizer.__dict__)
+        for place, (optimizer, other) in enumerate(self.copies):
+            self.copies[place] = (optimizer, optimizer.__dict__)
             optimizer.__dict__ = other
 
 
 def states_after(model: Model, step: Step) -> list[Mapping[Tensor, dict[str, Any]]]:
-    """What each optimizer of the model, or its twin if the step has one, keeps of each parameter."""
-    twins = {id(optimizer): twin for optimizer, twin in step.twins} if isinstance(step, TwinStep) else {}
-    return [twins.get(id(optimizer), vars(optimizer))["state"] for optimizer in optimizers_of(model)]
+    """Return what each optimizer of the model, or its copy if the step has one, keeps of each parameter."""
+    copies = {id(optimizer): one for optimizer, one in step.copies} if isinstance(step, StepWithCopies) else {}
+    return [copies.get(id(optimizer), vars(optimizer))["state"] for optimizer in optimizers_of(model)]
 
 
 def _with_own_counter(parameter: Tensor, values: dict[str, Any], *, on_device: bool) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from measuring import measure
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from examples import ROOT
+from torchzoo import backends, cli
 from torchzoo.backends import NotRunnable
-from torchzoo.backends.step_change import changed_step
-from torchzoo.case import Backend, Mode
+from torchzoo.case import Backend, Case, Mode
+from torchzoo.errors import TorchzooError
+from torchzoo.measure.case import measure_case
+from torchzoo.record import Measured
+from torchzoo.run.plan import parse_backend
+from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import find_models, load_model_class
 from user_models import TINY, make_folder
+
+changed_step = backends.module_of("paper_optimizations/optimizer").changed_step
 
 
 class Operators(TorchDispatchMode):
@@ -237,7 +245,50 @@ def test_offloaded_networks_are_back_on_the_device_and_give_the_same(tmp_path: P
     assert {parameter.device for parameter in model.network.parameters()} == {model.device}
 
 
+def measured(tmp_path: Path, backend: Backend, mode: Mode) -> Measured:
+    make_folder(tmp_path, "tiny", TINY)
+    case = Case(model="tiny", mode=mode, device="cpu", backend=backend, batch_size=4)
+    settings = Settings(time_limit_s=0.05, min_time_s=0.02)
+    return measure_case(case, find_models([tmp_path]).spec("tiny"), "cpu", settings, lambda _: None, lambda: None)
+
+
 def test_a_change_is_measured_beside_eager(tmp_path: Path) -> None:
-    found = measure(tmp_path, backend="zero_grad")
+    found = measured(tmp_path, parse_backend("paper_optimizations/zero_grad:foreach"), Mode.TRAIN)
     assert set(found.variants) == {"eager", "candidate"}
     assert found.variants["candidate"].compilation is None
+
+
+def test_a_folder_of_the_user_brings_a_change_as_the_manual_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my_benchmarks" / "first_steps"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("TORCHZOO_USERBENCHMARK_PATH", str(folder.parent))
+    (folder / "backends.py").write_text("BACKENDS = 1 / 0")
+    with pytest.raises(TorchzooError, match=r"first_steps.backends\.py: ZeroDivisionError"):
+        parse_backend("first_steps/inference")
+    page = (ROOT / "docs/writing_a_userbenchmark.md").read_text(encoding="utf-8")
+    blocks = re.findall(
+        r'^```python title="my_benchmarks/first_steps/(\w+\.py)"\n(.*?)^```', page, re.MULTILINE | re.DOTALL
+    )
+    for name, code in blocks:
+        (folder / name).write_text(code)
+    with pytest.raises(TorchzooError, match="'later': it has none"):
+        parse_backend("first_steps/inference:later")
+    found = measured(tmp_path / "models", parse_backend("first_steps/inference"), Mode.EVAL)
+    assert set(found.variants) == {"eager", "candidate"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("optimizer:fused", "userbenchmark paper_optimizations: --backend paper_optimizations/optimizer:fused"),
+        ("values", "userbenchmark power_values: --backend power_values/values"),
+    ],
+)
+def test_the_name_of_a_change_alone_is_refused_with_the_qualified_one(
+    name: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", "resnet18", "-d", "cpu", "--backend", name, "--dry-run"]) == cli.USAGE
+    [line] = capsys.readouterr().err.splitlines()
+    assert words in line

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from torchzoo.backends import NotRunnable
+from torchzoo.case import Backend
 from torchzoo.model import Model
 
 Step = Callable[[], Any]
@@ -28,15 +29,15 @@ ALPHA = 3.0
 SPARSITY = 0.9
 
 
-def other_values(model: Model, step: Step, option: str | None) -> Step:
-    """The step with other values in each matrix of the networks but embeddings, which are looked up.
+def changed_step(model: Model, step: Step, backend: Backend) -> Step:
+    """Return the step with other values in each matrix of the networks but embeddings, which are looked up.
 
     Weights are exchanged by reference before and after the step, which takes some microseconds for each matrix.
 
     Raises:
         NotRunnable: no network has a matrix.
     """
-    draw = _DRAWN[option or "trained"](Trained(model.device))
+    draw = _DRAWN[backend.option or "trained"](Trained(model.device))
     pairs = [(weight, draw(weight.data)) for weight in matrices(model)]
     if not pairs:
         raise NotRunnable("its networks have no matrices whose values could be others")
@@ -55,7 +56,7 @@ def other_values(model: Model, step: Step, option: str | None) -> Step:
 
 
 def matrices(model: Model) -> list[nn.Parameter]:
-    """The weights of linear layers, convolutions and the like, each once."""
+    """Return the weights of linear layers, convolutions and the like, each once."""
     networks = model.networks().values()
     looked_up = {
         id(parameter)
@@ -77,7 +78,7 @@ class Trained:
         self._roots: dict[int, Tensor] = {}
 
     def like(self, weight: Tensor) -> Tensor:
-        """A matrix of the same shape, norm and dtype, whose eigenvalues have a tail of exponent `ALPHA`.
+        """Return a matrix of the same shape, norm and dtype, whose eigenvalues have a tail of exponent `ALPHA`.
 
         A Gaussian matrix is multiplied by the root of a covariance with such eigenvalues in a random basis: the
         eigenvalues of the product have the same tail. Of a convolution, the first axis is one side of the matrix.
@@ -90,7 +91,7 @@ class Trained:
         return torch.empty_like(weight).copy_(made.reshape(weight.shape))
 
     def pruned(self, weight: Tensor) -> Tensor:
-        """Such a matrix with its smallest values set to zero."""
+        """Return such a matrix with its smallest values set to zero."""
         drawn = self.like(weight)
         sizes = drawn.abs().flatten()
         kept = max(1, round((1 - SPARSITY) * sizes.numel()))

@@ -1,7 +1,7 @@
 """The model's own step with one change that compiles nothing: how gradients are reset, how an optimizer updates.
 
-The changes are the optimizations of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226, section 4.1), as they
-are done now and as they were done before. A changed step works on the same parameters as the model's own.
+The changes are the optimizations of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226, section 4.1), in their
+new and in their old form. A changed step works on the same parameters as the model's own.
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ import torch
 from torch import Tensor
 
 from torchzoo.backends import NotRunnable
-from torchzoo.backends.other_values import other_values
-from torchzoo.backends.twins import Step, TwinStep, optimizers_of, twin_of
+from torchzoo.backends.optimizer_copies import Step, StepWithCopies, copy_of, optimizers_of
 from torchzoo.case import Backend
 from torchzoo.model import Model
 
 
 def changed_step(model: Model, step: Step, backend: Backend) -> Step:
-    """The step of `model` with the change that the backend names.
+    """Return the step of `model` with the change that the backend names.
 
     Raises:
         NotRunnable: the model has nothing that this would change.
     """
-    return _CHANGES[backend.name](model, step, backend.option)
+    return _CHANGES[backend.name.rpartition("/")[2]](model, step, backend.option)
 
 
 def _optimizer(model: Model, step: Step, option: str | None) -> Step:
-    """The updates by another implementation of the same optimizers."""
+    """Make the updates by another implementation of the same optimizers."""
     flags = {
         "for-loop": {"foreach": False, "fused": False},
         "foreach": {"foreach": True, "fused": False},
         "fused": {"foreach": False, "fused": True},
     }[option or "foreach"]
-    twins = []
+    copies = []
     for optimizer in _optimizers_of(model):
         name = type(optimizer).__name__
         lacking = [flag for flag, is_on in flags.items() if is_on and flag not in optimizer.defaults]
@@ -45,13 +44,13 @@ def _optimizer(model: Model, step: Step, option: str | None) -> Step:
         if not flags["fused"] and any(_rate_is_tensor(group) for group in optimizer.param_groups):
             raise NotRunnable(f"the learning rate of its {name} is a tensor, which only a fused implementation reads")
         known = {flag: is_on for flag, is_on in flags.items() if flag in optimizer.defaults}
-        twin = twin_of(optimizer, **known)
-        twin["_step_supports_amp_scaling"] = flags["fused"]  # GradScaler leaves scaling to fused optimizers
+        other = copy_of(optimizer, **known)
+        other["_step_supports_amp_scaling"] = flags["fused"]  # GradScaler leaves scaling to fused optimizers
         if any(flags.values()):
             otherwise = f"{name} has no {option or 'foreach'} implementation for sparse gradients"
-            _check_first_update(optimizer, twin, otherwise)
-        twins.append((optimizer, twin))
-    return TwinStep(step, twins)
+            _check_first_update(optimizer, other, otherwise)
+        copies.append((optimizer, other))
+    return StepWithCopies(step, copies)
 
 
 def _rate_is_tensor(group: dict[str, Any]) -> bool:
@@ -59,8 +58,8 @@ def _rate_is_tensor(group: dict[str, Any]) -> bool:
     return isinstance(group["lr"], Tensor) and not group.get("capturable")
 
 
-def _check_first_update(optimizer: torch.optim.Optimizer, twin: dict[str, Any], otherwise: str) -> None:
-    """Let the twin's first update look for sparse gradients: before it there are none. Later updates do not look.
+def _check_first_update(optimizer: torch.optim.Optimizer, other: dict[str, Any], otherwise: str) -> None:
+    """Let the first update of the copy look for sparse gradients: before it there are none. Later updates do not look.
 
     Fused implementations raise for them. Foreach ones update all parameters of that device and dtype one by one.
     """
@@ -68,20 +67,19 @@ def _check_first_update(optimizer: torch.optim.Optimizer, twin: dict[str, Any], 
     def first(*args: Any, **kwargs: Any) -> Any:
         if any(gradient.is_sparse for gradient in _gradients(optimizer)):
             raise NotRunnable(otherwise)
-        del twin["step"]
+        del other["step"]
         if own is not None:
-            twin["step"] = own
+            other["step"] = own
         return optimizer.step(*args, **kwargs)
 
-    own = twin.get("step")  # a learning-rate scheduler puts one there
-    twin["step"] = first
+    own = other.get("step")  # a learning-rate scheduler puts one there
+    other["step"] = first
 
 
 def _zero_grad(model: Model, step: Step, option: str | None) -> Step:
-    """Gradients reset by a kernel for each, by a kernel for each device and dtype, or set to None.
+    """Reset gradients by a kernel for each, by a kernel for each device and dtype, or set them to None.
 
-    PyTorch's own `zero_grad` does it: it uses foreach where the optimizer's defaults say so. Before its pull request
-    82777 (2022) it had kernels alone.
+    PyTorch's own `zero_grad` does all three: it uses foreach where the optimizer's defaults say so.
     """
     to_none, foreach = {"kernels": (False, False), "foreach": (False, True), "none": (True, False)}[option or "foreach"]
     was_reset: set[int] = set()
@@ -94,11 +92,11 @@ def _zero_grad(model: Model, step: Step, option: str | None) -> Step:
 
         return zero_grad
 
-    twins = []
+    copies = []
     for one in _optimizers_of(model):
         defaults = {**one.defaults, "foreach": foreach, "fused": False}
-        twins.append((one, {**vars(one), "zero_grad": bound(one), "defaults": defaults}))
-    return _if(was_reset, TwinStep(step, twins), "its step does not reset gradients by its optimizers")
+        copies.append((one, {**vars(one), "zero_grad": bound(one), "defaults": defaults}))
+    return _if(was_reset, StepWithCopies(step, copies), "its step does not reset gradients by its optimizers")
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
@@ -109,7 +107,7 @@ def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
 
 
 def _rsqrt(model: Model, step: Step, option: str | None) -> Step:
-    """Reformer's attention as it was before: 1 / sqrt of a number is computed on the device, in each layer."""
+    """Compute 1 / sqrt of a number on the device, in each attention layer of Reformer, as transformers once did."""
     del model, option
     module: Any = import_module("transformers.models.reformer.modeling_reformer")
     numpy, before = module.np, _NumpyWithSqrtOnDevice(module.np)
@@ -125,7 +123,7 @@ def _rsqrt(model: Model, step: Step, option: str | None) -> Step:
 
 
 def _if(has_changed: Collection[Any], step: Step, otherwise: str) -> Step:
-    """The step, after which `has_changed` must hold something: a change that does nothing is not measured as one."""
+    """Return the step, after which `has_changed` must hold something: a change that does nothing is not measured."""
 
     def checked() -> Any:
         result = step()
@@ -162,7 +160,7 @@ class _DeviceSqrt:
 
 
 def _offload(model: Model, step: Step, option: str | None) -> Step:
-    """All networks go to the host and come back before each step, as where several of them share a device's memory."""
+    """Move all networks to the host and back before each step, as where several of them share a device's memory."""
     del option
 
     def changed() -> Any:
@@ -179,15 +177,14 @@ _CHANGES: dict[str, Callable[[Model, Step, str | None], Step]] = {
     "zero_grad": _zero_grad,
     "rsqrt": _rsqrt,
     "offload": _offload,
-    "values": other_values,
 }
 
 
 def _optimizers_of(model: Model) -> list[torch.optim.Optimizer]:
-    """The optimizers that the model holds.
+    """Return the optimizers that the model holds.
 
     Raises:
-        NotRunnable: it holds none, or one that is not PyTorch's own.
+        NotRunnable: the model holds none, or one that is not PyTorch's own.
     """
     found = optimizers_of(model)
     if not found:
