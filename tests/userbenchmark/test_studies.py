@@ -234,7 +234,12 @@ def test_a_dry_run_shows_the_cases_and_measures_nothing(
     assert lines[0] == "resnet18 train cpu paper_optimizations/zero_grad:kernels bs2"
     assert "6 cases to run; 8 s of timing a case at most; passes: none" in lines
     assert any(line.startswith("not run (1 case): paper_optimizations/offload: ") for line in lines)
-    assert cli.main(["study", "paper_optimizations", *words, "--backend", "zero_grad:kernels", "--dry-run"]) == 0
+    assert (
+        cli.main(
+            ["study", "paper_optimizations", *words, "--backend", "paper_optimizations/zero_grad:kernels", "--dry-run"]
+        )
+        == 0
+    )
     assert capsys.readouterr().out.splitlines()[0] == lines[0]
     assert list(tmp_path.iterdir()) == []
 
