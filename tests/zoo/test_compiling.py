@@ -177,8 +177,28 @@ def tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-@pytest.mark.contract
-@pytest.mark.parametrize(("name", "mode"), KINDS.values(), ids=[what.replace(" ", "-") for what in KINDS])
+#: Kinds whose graphs take minutes. The contract of their models is tested each time.
+WEEKLY = {
+    "a GraphModule with observers",
+    "a larger GraphModule with observers",
+    "lists of images",
+    "lists of images in two stages",
+    "Detectron2's stages",
+    "of effdet",
+    "of diffusers",
+    "masks for prompts",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        pytest.param(
+            *one, id=what.replace(" ", "-"), marks=pytest.mark.weekly if what in WEEKLY else pytest.mark.contract
+        )
+        for what, one in KINDS.items()
+    ],
+)
 def test_dynamo_compiles(name: str, mode: Mode) -> None:
     spec = CATALOG.spec(name)
     skip_without_its_libraries(spec)
