@@ -33,6 +33,10 @@ os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
 
 import pytest
 
+from torchzoo.zoo.folders import make_shared_importable
+
+make_shared_importable()  # tests import `torchzoo_models._shared`
+
 # A shell starts what runs in the background with Ctrl-C ignored, and whatever that starts ignores it, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -73,7 +73,7 @@ def test_every_error_for_the_user_has_the_one_base() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef) and builtin & {ast.unparse(base) for base in node.bases}
     }
-    in_workers = {one for one in with_base if one.startswith(("measure/", "backends/", "networks/"))}
+    in_workers = {one for one in with_base if one.startswith(("measure/", "backends/", "model/"))}
     assert with_base - in_workers == {"errors.py: TorchzooError"}
 
 

@@ -14,10 +14,10 @@ import pytest
 from examples import ROOT
 
 #: What the folder of a model may import of torchzoo.
-FOR_MODELS = ("case", "model", "networks")
+FOR_MODELS = ("case", "model")
 
 #: Modules that answer without torch. Everything but these layers, and the few modules below.
-WITH_TORCH = ("model", "networks", "measure")
+WITH_TORCH = ("model", "measure")
 WITH_TORCH_MODULES = frozenset(
     {
         "torchzoo.zoo.contract",

@@ -8,7 +8,7 @@ of PyTorch's own `benchmarks/dynamo` (huggingface.py there) where it has the mod
 What differs from the defaults: nothing is cached, except by models that generate; encoders that are causal language
 models (`BertLMHeadModel`) have a causal mask (`is_decoder`); a configuration without a padding token gets token 0; no
 layer is left out at random (M2M100 and others leave out 5%, so that steps differ in their work); Reformer's seeds
-follow from PyTorch's (`torchzoo.networks.reformer`); and where a class numbers positions from behind the padding
+follow from PyTorch's (`models/_shared/reformer.py`); and where a class numbers positions from behind the padding
 token's number, it gets as many positions as the sequences need.
 
 Where `benchmarks/dynamo` does other work: it gives labels in evaluation, too, and so computes the loss there; its
@@ -36,8 +36,8 @@ from torchzoo.model.tasks import (
     SupervisedModel,
     TokenClassifier,
 )
-from torchzoo.networks.causal_lm import CausalLM
-from torchzoo.networks.reformer import seed_layers
+from torchzoo_models._shared.causal_lm import CausalLM
+from torchzoo_models._shared.reformer import seed_layers
 
 from .sizes import SIZES
 from .work import CACHE, GENERATING, PROMPT, WORK, length

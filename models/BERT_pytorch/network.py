@@ -13,7 +13,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchzoo.networks.transformer import sinusoids
+from .._shared.transformer import sinusoids
 
 
 @dataclass(frozen=True, kw_only=True)

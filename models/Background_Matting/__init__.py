@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 import torchzoo.model
 from torchzoo.case import Mode
-from torchzoo.networks.image_translation import PatchDiscriminator, least_squares_loss
 
+from .._shared.image_translation import PatchDiscriminator, least_squares_loss
 from .composition import compose, edge_distance, masked_l1, random_shift, shift_columns
 from .network import Config, Matte, MattingNetwork, Teacher, View, initialise
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchzoo.networks.image_translation import ReflectedResidualBlock
+from .._shared.image_translation import ReflectedResidualBlock
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from torch.nn import functional as F
 
 import torchzoo.model
 from torchzoo.case import Mode
-from torchzoo.networks.optimizers import adam
 
+from .._shared.optimizers import adam
 from .diffusion import (
     add_noise,
     ancestral_step,

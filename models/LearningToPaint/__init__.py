@@ -27,8 +27,8 @@ from torch.nn import functional as F
 
 import torchzoo.model
 from torchzoo.case import Mode
-from torchzoo.networks.target_networks import MovingAverage, frozen_copy
 
+from .._shared.target_networks import MovingAverage, frozen_copy
 from .environment import Memory, Paintings, Transitions, begin_paintings, finish_or_continue, imagine_memory
 from .loss import WassersteinLoss
 from .network import Actor, Config, Critic, Discriminator, Painter

@@ -9,8 +9,8 @@ decoding, 1 for greedy, more for beam search.
 
 from torch import Tensor, nn
 
-from torchzoo.networks.transformer import Config, TextEncoder, Transformer
-from torchzoo.networks.transformer_model import TransformerModel
+from .._shared.transformer import Config, TextEncoder, Transformer
+from .._shared.transformer_model import TransformerModel
 
 
 class Model(TransformerModel):

@@ -11,7 +11,7 @@ an eval step takes 14.7 GFLOP and a train step 41.0. By hand: each layer multipl
 from torch import nn
 from torch_geometric.nn import EdgeCNN
 
-from torchzoo.networks.basic_gnn import BasicGNN
+from .._shared.basic_gnn import BasicGNN
 
 
 class Model(BasicGNN):

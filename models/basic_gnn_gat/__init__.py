@@ -15,7 +15,7 @@ edge, which does not count.
 from torch import nn
 from torch_geometric.nn import GAT
 
-from torchzoo.networks.basic_gnn import BasicGNN
+from .._shared.basic_gnn import BasicGNN
 
 
 class Model(BasicGNN):

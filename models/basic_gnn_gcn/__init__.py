@@ -11,7 +11,7 @@ gathers and scatters, which do not count.
 from torch import nn
 from torch_geometric.nn import GCN
 
-from torchzoo.networks.basic_gnn import BasicGNN
+from .._shared.basic_gnn import BasicGNN
 
 
 class Model(BasicGNN):

@@ -11,7 +11,7 @@ GFLOP; training takes three times that, without the gradient of the input, 1.39.
 from torch import nn
 from torch_geometric.nn import GIN
 
-from torchzoo.networks.basic_gnn import BasicGNN
+from .._shared.basic_gnn import BasicGNN
 
 
 class Model(BasicGNN):

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch_geometric.nn import PNA
 
-from torchzoo.networks.basic_gnn import BasicGNN
+from .._shared.basic_gnn import BasicGNN
 
 
 class Model(BasicGNN):

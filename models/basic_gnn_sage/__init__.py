@@ -11,7 +11,7 @@ gradients of the first layer's two inputs, 1.31.
 from torch import nn
 from torch_geometric.nn import GraphSAGE
 
-from torchzoo.networks.basic_gnn import BasicGNN
+from .._shared.basic_gnn import BasicGNN
 
 
 class Model(BasicGNN):

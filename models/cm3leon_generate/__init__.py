@@ -18,8 +18,8 @@ there are 63 and the prompt's. Its table of positions has 2,048 rows more, which
 import torch
 
 from torchzoo.model.tasks import Batch, NetworkModel
-from torchzoo.networks.greedy import Generated, greedy
 
+from .._shared.greedy import Generated, greedy
 from .network import Config, Decoder
 
 

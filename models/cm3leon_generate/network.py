@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchzoo.networks.static_cache import StaticCache
+from .._shared.static_cache import StaticCache
 
 
 @dataclass(frozen=True, kw_only=True)

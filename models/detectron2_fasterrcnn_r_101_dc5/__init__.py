@@ -2,12 +2,12 @@
 
 Proposals and regions come from the fifth ResNet stage, dilated to a stride of 16.
 
-Random weights are set up to give the work of trained ones (`torchzoo/networks/detection_init.py`): of 1000 proposals,
+Random weights are set up to give the work of trained ones (`models/_shared/detection_init.py`): of 1000 proposals,
 about 800 boxes enter NMS and 100 detections are kept. Training samples 512 regions, of which 128 are objects
-(`torchzoo/networks/regions.py`).
+(`models/_shared/regions.py`).
 """
 
-from torchzoo.networks.rcnn import DetectronRCNN
+from .._shared.rcnn import DetectronRCNN
 
 
 class Model(DetectronRCNN):

@@ -2,12 +2,12 @@
 
 Proposals and regions come from a feature pyramid (Lin et al., 2016, arXiv:1612.03144).
 
-Random weights are set up to give the work of trained ones (`torchzoo/networks/detection_init.py`): of 1000 proposals,
+Random weights are set up to give the work of trained ones (`models/_shared/detection_init.py`): of 1000 proposals,
 about 900 boxes enter NMS and 100 detections are kept. Training samples 512 regions, of which 128 are objects
-(`torchzoo/networks/regions.py`).
+(`models/_shared/regions.py`).
 """
 
-from torchzoo.networks.rcnn import DetectronRCNN
+from .._shared.rcnn import DetectronRCNN
 
 
 class Model(DetectronRCNN):

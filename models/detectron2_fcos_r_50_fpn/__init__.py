@@ -2,7 +2,7 @@
 
 Detectron2 (Wu et al., 2019, https://github.com/facebookresearch/detectron2) is not on PyPI; torchvision's FCOS has the
 same heads, losses and thresholds, and a frozen ResNet whose stride is in the 1 x 1 convolutions makes it the same
-network. Random weights are scaled (`torchzoo.networks.detection_init`) so that evaluation keeps 100 detections.
+network. Random weights are scaled (`models/_shared/detection_init.py`) so that evaluation keeps 100 detections.
 
 Stem and first stage are frozen, and SGD has momentum 0.9 and a weight decay of 1e-4 for all but normalisations, as in
 Detectron2's `configs/COCO-Detection/fcos_R_50_FPN_1x.py`. The learning rate is 1e-3, for a single image. (TorchBench
@@ -17,8 +17,9 @@ from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from torchzoo.case import Mode
 from torchzoo.model.tasks import Detector
-from torchzoo.networks.detection import Anchors, FixedSize, PreciseDetections, detectron_resnet
-from torchzoo.networks.detection_init import initialise_dense
+
+from .._shared.detection import Anchors, FixedSize, PreciseDetections, detectron_resnet
+from .._shared.detection_init import initialise_dense
 
 
 class PreciseFCOS(PreciseDetections, FCOS):  # type: ignore[misc]

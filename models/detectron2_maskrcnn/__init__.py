@@ -5,12 +5,12 @@ The same network as detectron2_maskrcnn_r_50_fpn (Wu et al., 2019, https://githu
 `configs/common/optim.py`: learning rate 0.02, momentum 0.9, weight decay 1e-4. (TorchBench takes the same network, and
 SGD at a learning rate of 0, which updates nothing.)
 
-Random weights are set up to give the work of trained ones (`torchzoo/networks/detection_init.py`): of 1000 proposals,
+Random weights are set up to give the work of trained ones (`models/_shared/detection_init.py`): of 1000 proposals,
 about 900 boxes enter NMS and 100 detections with masks are kept. Training samples 512 regions, of which 128 are objects
-and get masks (`torchzoo/networks/regions.py`).
+and get masks (`models/_shared/regions.py`).
 """
 
-from torchzoo.networks.rcnn import DetectronRCNN
+from .._shared.rcnn import DetectronRCNN
 
 
 class Model(DetectronRCNN):

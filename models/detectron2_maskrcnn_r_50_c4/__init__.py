@@ -3,12 +3,12 @@
 Proposals and regions come from the fourth ResNet stage; the fifth is the head that every region passes, for box and
 mask.
 
-Random weights are set up to give the work of trained ones (`torchzoo/networks/detection_init.py`): of 1000 proposals,
+Random weights are set up to give the work of trained ones (`models/_shared/detection_init.py`): of 1000 proposals,
 500 to 900 boxes enter NMS and 100 detections with masks are kept. Training samples 512 regions, of which 128 are
-objects and get masks (`torchzoo/networks/regions.py`).
+objects and get masks (`models/_shared/regions.py`).
 """
 
-from torchzoo.networks.rcnn import DetectronRCNN
+from .._shared.rcnn import DetectronRCNN
 
 
 class Model(DetectronRCNN):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from torchzoo.networks.soft_actor_critic import layers
+from .._shared.soft_actor_critic import layers
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Any
 from torch import nn
 from transformers import EncodecConfig, EncodecModel
 
-from torchzoo.networks.codec import AudioCodec, pad_by_numbers
+from .._shared.codec import AudioCodec, pad_by_numbers
 
 
 class Model(AudioCodec):

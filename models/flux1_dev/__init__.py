@@ -20,7 +20,8 @@ from diffusers import FluxTransformer2DModel
 from torch import Tensor, nn
 
 from torchzoo.model import Inputs
-from torchzoo.networks.denoising import FlowMatching
+
+from .._shared.denoising import FlowMatching
 
 
 class Positioned(nn.Module):

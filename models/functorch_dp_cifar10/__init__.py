@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from torchzoo.case import Mode
 from torchzoo.model.tasks import Batch, ImageClassifier
-from torchzoo.networks.group_norm_resnet import group_norm_resnet18
 
+from .._shared.group_norm_resnet import group_norm_resnet18
 from .network import ClippedGradients
 
 CLIPPING_NORM = 1.0

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchzoo.networks.maml import InnerLoop, MetaLearner, MetaLearning, OmniglotClassifier, Task
+from .._shared.maml import InnerLoop, MetaLearner, MetaLearning, OmniglotClassifier, Task
 
 
 class ParallelLearner(nn.Module):

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
-from torchzoo.networks.causal_lm import CausalLM
+from .._shared.causal_lm import CausalLM
 
 WINDOW, ALL = "sliding_attention", "full_attention"
 

@@ -13,14 +13,14 @@ kernels reads. The model multiplies activations in bfloat16 with weights in MXFP
 that: its `scaled_mm` multiplies MXFP4 with MXFP4 only and, of NVIDIA's GPUs, on B200 and B300 only. transformers can do
 it, but with Triton kernels that the package `kernels` downloads while the network is built.
 
-The network is built in bfloat16. At fp32 it would be 84 GB. `torchzoo/networks/gpt_oss.py` says what a step computes.
+The network is built in bfloat16. At fp32 it would be 84 GB. `models/_shared/gpt_oss.py` says what a step computes.
 """
 
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, GptOssConfig
 
-from torchzoo.networks.gpt_oss import GptOss
+from .._shared.gpt_oss import GptOss
 
 
 class Model(GptOss):

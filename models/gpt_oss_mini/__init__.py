@@ -16,7 +16,7 @@ experts, as there is none in the published configuration (`output_router_logits`
 
 from typing import Any, ClassVar
 
-from torchzoo.networks.gpt_oss import GptOss
+from .._shared.gpt_oss import GptOss
 
 
 class Model(GptOss):

@@ -6,14 +6,15 @@ default, with 128 buckets.
 In training, each layer of transformers takes two seeds from the system, one for its attention and one for its
 feed-forward part, and seeds PyTorch with them. With these seeds it computes both parts again going backward. Here each
 seed follows from the seed before it, so that two steps from the same seed hash and drop out alike
-(`torchzoo.networks.reformer`). The operators are the same.
+(`models/_shared/reformer.py`). The operators are the same.
 """
 
 from torch import Tensor, nn
 from transformers import ReformerConfig, ReformerForMaskedLM
 
 from torchzoo.model.tasks import LanguageModel
-from torchzoo.networks.reformer import seed_layers
+
+from .._shared.reformer import seed_layers
 
 
 class Model(LanguageModel):

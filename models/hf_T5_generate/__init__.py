@@ -18,8 +18,8 @@ from torch import Tensor
 from transformers import T5Config, T5ForConditionalGeneration
 
 from torchzoo.model.tasks import Batch, NetworkModel
-from torchzoo.networks.greedy import Generated, greedy
 
+from .._shared.greedy import Generated, greedy
 from .network import CachedT5
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from transformers import EncoderDecoderCache, StaticCache, T5ForConditionalGeneration
 
-from torchzoo.networks.generation import CachedNetwork
+from .._shared.generation import CachedNetwork
 
 
 class CachedT5(CachedNetwork):

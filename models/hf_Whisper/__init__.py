@@ -16,7 +16,7 @@ spectrograms, which nothing needs (4.4).
 from torch import nn
 from transformers import WhisperConfig, WhisperForAudioClassification
 
-from torchzoo.networks.whisper_classifier import WhisperClassifier
+from .._shared.whisper_classifier import WhisperClassifier
 
 
 class Model(WhisperClassifier):

@@ -13,7 +13,7 @@ times that are 890; the gradient of the images, 7, is not computed.
 
 from typing import ClassVar
 
-from torchzoo.networks.clip import ClipModel
+from .._shared.clip import ClipModel
 
 
 class Model(ClipModel):

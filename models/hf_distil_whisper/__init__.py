@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import WhisperConfig, WhisperForAudioClassification
 
-from torchzoo.networks.whisper_classifier import WhisperClassifier
+from .._shared.whisper_classifier import WhisperClassifier
 
 
 class Model(WhisperClassifier):

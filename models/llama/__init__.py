@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from torchzoo.model.tasks import Batch, NetworkModel
-from torchzoo.networks.llama import Config
 
+from .._shared.llama import Config
 from .network import SlicedLlama
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from torchzoo.networks.llama import Config, Llama
+from .._shared.llama import Config, Llama
 
 
 class SlicedLlama(Llama):

@@ -25,8 +25,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from torchzoo.networks.causal_lm import CausalLM
-
+from .._shared.causal_lm import CausalLM
 from .attention import NAME, document_mask
 
 

@@ -27,8 +27,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from torchzoo.networks.causal_lm import CausalLM
-
+from .._shared.causal_lm import CausalLM
 from .network import adapt
 
 

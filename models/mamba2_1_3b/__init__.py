@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import Mamba2Config, Mamba2ForCausalLM
 
-from torchzoo.networks.causal_lm import CausalLM
+from .._shared.causal_lm import CausalLM
 
 
 class Model(CausalLM):

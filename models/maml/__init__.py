@@ -10,8 +10,8 @@ implementation includes 512 running statistics, which are never used: tasks are 
 from torch import nn
 
 from torchzoo.case import Mode
-from torchzoo.networks.maml import InnerLoop, MetaLearner, MetaLearning
 
+from .._shared.maml import InnerLoop, MetaLearner, MetaLearning
 from .network import Classifier, Config
 
 

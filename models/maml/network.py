@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from torchzoo.networks.maml import CLASSES, batch_norm
+from .._shared.maml import CLASSES, batch_norm
 
 
 @dataclass(frozen=True, kw_only=True)

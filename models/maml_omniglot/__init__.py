@@ -9,7 +9,7 @@ adapted to one after another, as the published implementations do; `functorch_ma
 
 from torch import nn
 
-from torchzoo.networks.maml import InnerLoop, MetaLearner, MetaLearning, OmniglotClassifier
+from .._shared.maml import InnerLoop, MetaLearner, MetaLearning, OmniglotClassifier
 
 
 class Model(MetaLearning):

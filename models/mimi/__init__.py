@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 from transformers import MimiConfig, MimiModel
 
-from torchzoo.networks.codec import AudioCodec, pad_by_numbers
+from .._shared.codec import AudioCodec, pad_by_numbers
 
 
 class Model(AudioCodec):

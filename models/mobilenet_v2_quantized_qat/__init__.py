@@ -6,7 +6,7 @@ Training is quantization-aware; evaluation runs the converted network, int8 kern
 import torchvision
 from torch import nn
 
-from torchzoo.networks.quantization import QuantizedImageClassifier
+from .._shared.quantization import QuantizedImageClassifier
 
 
 class Model(QuantizedImageClassifier):

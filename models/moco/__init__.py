@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 import torchzoo.model
 from torchzoo.case import Mode
-from torchzoo.networks.target_networks import MovingAverage, frozen_copy
 
+from .._shared.target_networks import MovingAverage, frozen_copy
 from .network import Config, Encoder, Queue
 
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from torchzoo.networks.gpt import Config
-from torchzoo.networks.gpt_model import GPTModel, MicroBatch
-from torchzoo.networks.greedy import Generated
+from .._shared.gpt import Config
+from .._shared.gpt_model import GPTModel, MicroBatch
+from .._shared.greedy import Generated
 
 
 class Model(GPTModel):

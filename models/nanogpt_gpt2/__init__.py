@@ -10,8 +10,8 @@ half of attention counts). By our count, 12 sequences take 3.501 TFLOP, and 10.5
 for each.
 """
 
-from torchzoo.networks.gpt import Config
-from torchzoo.networks.gpt_model import GPTModel
+from .._shared.gpt import Config
+from .._shared.gpt_model import GPTModel
 
 
 class Model(GPTModel):

@@ -7,8 +7,8 @@ By our count, an eval step of 64 x 256 tokens takes 387 GFLOP, a train step 1.16
 4 x 256 x 256 x 384 for each sequence and layer: 38.7. Training takes three times as much.
 """
 
-from torchzoo.networks.gpt import Config
-from torchzoo.networks.gpt_model import GPTModel
+from .._shared.gpt import Config
+from .._shared.gpt_model import GPTModel
 
 
 class Model(GPTModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock
 
-from torchzoo.networks.group_norm_resnet import group_norm_resnet18
+from .._shared.group_norm_resnet import group_norm_resnet18
 
 
 class Block(BasicBlock):  # type: ignore[misc]  # torchvision is not typed

@@ -11,8 +11,7 @@ the network here 368, which move 1.4% fewer bytes.
 import torch
 from torch import Tensor, nn
 
-from torchzoo.networks.ocean import OceanKernel, grid_shape
-
+from .._shared.ocean import OceanKernel, grid_shape
 from .network import Config, EnthalpySlope
 
 

@@ -12,8 +12,7 @@ step, the network here 485, which move 0.7% more bytes.
 import torch
 from torch import Tensor, nn
 
-from torchzoo.networks.ocean import Grid, OceanKernel, grid_shape, random_mask
-
+from .._shared.ocean import Grid, OceanKernel, grid_shape, random_mask
 from .network import Config, Fields, IsoneutralMixing
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchzoo.networks.ocean import Grid
+from .._shared.ocean import Grid
 
 NOW = 0  # of three time levels
 INSIDE = slice(2, -2)

@@ -13,8 +13,7 @@ TorchBench: it calls 592 operators in a step, the network here 585, which move 1
 import torch
 from torch import Tensor, nn
 
-from torchzoo.networks.ocean import Grid, OceanKernel, grid_shape, random_mask
-
+from .._shared.ocean import Grid, OceanKernel, grid_shape, random_mask
 from .network import Config, Fields, TurbulentKineticEnergy
 
 

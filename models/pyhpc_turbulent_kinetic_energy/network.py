@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchzoo.networks.ocean import Grid
+from .._shared.ocean import Grid
 
 NOW, NEXT, BEFORE = 0, 1, 2  # time levels
 INSIDE = slice(2, -2)

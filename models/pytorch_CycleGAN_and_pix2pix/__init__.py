@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 import torchzoo.model
 from torchzoo.case import Mode
-from torchzoo.networks.image_translation import PatchDiscriminator, least_squares_loss
-from torchzoo.networks.optimizers import adam
 
+from .._shared.image_translation import PatchDiscriminator, least_squares_loss
+from .._shared.optimizers import adam
 from .network import Config, Generator, initialise
 from .pool import exchange
 

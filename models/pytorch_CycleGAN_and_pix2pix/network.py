@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from torchzoo.networks.image_translation import ReflectedResidualBlock
+from .._shared.image_translation import ReflectedResidualBlock
 
 
 @dataclass(frozen=True, kw_only=True)

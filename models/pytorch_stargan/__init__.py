@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 import torchzoo.model
 from torchzoo.case import Mode
-from torchzoo.networks.optimizers import adam
 
+from .._shared.optimizers import adam
 from .loss import Critic, classification_loss
 from .network import Discriminator, DiscriminatorConfig, Generator, GeneratorConfig
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchzoo.networks.u_net import UNet
+from .._shared.u_net import UNet
 
 
 @dataclass(frozen=True, kw_only=True)

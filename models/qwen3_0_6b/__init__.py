@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from torchzoo.networks.causal_lm import CausalLM
+from .._shared.causal_lm import CausalLM
 
 
 class Model(CausalLM):

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 from torch import nn
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
-from torchzoo.networks.causal_lm import CausalLM
+from .._shared.causal_lm import CausalLM
 
 DELTA, ATTENTION = "linear_attention", "full_attention"
 

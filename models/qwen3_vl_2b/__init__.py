@@ -22,8 +22,8 @@ from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from torchzoo.case import Mode
 from torchzoo.model.tasks import Batch
-from torchzoo.networks.causal_lm import CausalLM
 
+from .._shared.causal_lm import CausalLM
 from .prompts import IMAGE, image_prompts
 
 

@@ -2,7 +2,7 @@
 
 The configuration is that of https://github.com/mlcommons/training (single_stage_detector): torchvision's RetinaNet,
 ResNeXt-50 32x4d with frozen BatchNorm, stem and first stage, P6 and P7 from P5, Adam. Random weights are scaled
-(`torchzoo.networks.detection_init`) so that evaluation keeps 300 detections, its limit.
+(`models/_shared/detection_init.py`) so that evaluation keeps 300 detections, its limit.
 
 It has 37,060,652 parameters; the table in MLPerf's README.md (mlcommons/training) says 37M. By our count an eval step
 of one image takes 402 GFLOP and a train step of one 1,161; the default of two takes twice that, 2,322. By hand: the
@@ -19,8 +19,9 @@ from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from torchzoo.case import Mode
 from torchzoo.model.tasks import Detector
-from torchzoo.networks.detection import Anchors, FixedSize, PreciseDetections
-from torchzoo.networks.detection_init import initialise_dense
+
+from .._shared.detection import Anchors, FixedSize, PreciseDetections
+from .._shared.detection_init import initialise_dense
 
 
 class PreciseRetinaNet(PreciseDetections, RetinaNet):  # type: ignore[misc]

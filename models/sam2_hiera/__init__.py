@@ -18,7 +18,8 @@ from torch import nn
 from transformers import Sam2Config, Sam2Model
 
 from torchzoo.model.tasks import Batch
-from torchzoo.networks.segmentation import PromptableSegmenter
+
+from .._shared.segmentation import PromptableSegmenter
 
 
 class Model(PromptableSegmenter):

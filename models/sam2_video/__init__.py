@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 from torchzoo.model.tasks import Batch, NetworkModel
-from torchzoo.networks.sized import SizedModel
 
+from .._shared.sized import SizedModel
 from .network import Tracker, video_config
 
 

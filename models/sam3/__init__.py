@@ -17,7 +17,8 @@ from torch import nn
 from transformers import Sam3Config, Sam3Model
 
 from torchzoo.model.tasks import Batch
-from torchzoo.networks.segmentation import PromptableSegmenter
+
+from .._shared.segmentation import PromptableSegmenter
 
 
 class Model(PromptableSegmenter):

@@ -22,7 +22,8 @@ from diffusers import SD3Transformer2DModel
 from torch import Tensor, nn
 
 from torchzoo.model import Inputs
-from torchzoo.networks.denoising import FlowMatching
+
+from .._shared.denoising import FlowMatching
 
 
 class Model(FlowMatching):

@@ -21,7 +21,8 @@ from diffusers import UNet2DConditionModel
 from torch import Tensor, nn
 
 from torchzoo.model import Inputs
-from torchzoo.networks.denoising import NoisePrediction
+
+from .._shared.denoising import NoisePrediction
 
 
 class Model(NoisePrediction):

@@ -25,8 +25,8 @@ from torch import Tensor
 from torchzoo.case import Mode
 from torchzoo.model.tasks import Batch, NetworkModel
 from torchzoo.model.tensors import stored_bytes
-from torchzoo.networks.llama import Config
 
+from .._shared.llama import Config
 from .network import StaticLlama
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Model(NetworkModel):
     def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:
         from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
-        from torchzoo.networks.tensor_parallel import SplitHeads
+        from torchzoo.model.tensor_parallel import SplitHeads
 
         return {
             "blocks.*.attention.query_key_value": ColwiseParallel(),

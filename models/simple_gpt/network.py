@@ -11,8 +11,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from torchzoo.networks.llama import Config, Llama
-from torchzoo.networks.static_cache import StaticCache
+from .._shared.llama import Config, Llama
+from .._shared.static_cache import StaticCache
 
 
 class StaticLlama(Llama):

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchzoo.case import Mode
-from torchzoo.networks.soft_actor_critic import SoftActorCritic, Temperature
-from torchzoo.networks.target_networks import MovingAverage, frozen_copy
 
+from .._shared.soft_actor_critic import SoftActorCritic, Temperature
+from .._shared.target_networks import MovingAverage, frozen_copy
 from .network import Actor, Config, Critic
 from .pendulum import Transitions, random_states, random_transitions
 

@@ -18,9 +18,8 @@ decoder 496 times instead of 100. So an eval step here tells how fast such a mod
 
 from torch import Tensor, nn
 
-from torchzoo.networks.transformer import Config, Transformer
-from torchzoo.networks.transformer_model import TransformerModel
-
+from .._shared.transformer import Config, Transformer
+from .._shared.transformer_model import TransformerModel
 from .network import SpeechEncoder
 
 

@@ -5,7 +5,7 @@ Shape letters: B batch, S stacked frames, I inputs per stacked frame, C width.
 
 from torch import Tensor, nn
 
-from torchzoo.networks.transformer import Config, EncoderLayers, padding, sinusoids
+from .._shared.transformer import Config, EncoderLayers, padding, sinusoids
 
 
 class SpeechEncoder(nn.Module):

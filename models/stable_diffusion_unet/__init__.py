@@ -24,7 +24,8 @@ from diffusers import UNet2DConditionModel
 from torch import Tensor, nn
 
 from torchzoo.model import Inputs
-from torchzoo.networks.denoising import VelocityPrediction
+
+from .._shared.denoising import VelocityPrediction
 
 
 class Model(VelocityPrediction):

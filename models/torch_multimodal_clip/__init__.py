@@ -15,7 +15,7 @@ pair, 473 for 32. Three times that are 1,419; the gradient of the images, 7, is 
 
 from typing import ClassVar
 
-from torchzoo.networks.clip import ClipModel
+from .._shared.clip import ClipModel
 
 
 class Model(ClipModel):

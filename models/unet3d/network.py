@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from torchzoo.networks.u_net import UNet
+from .._shared.u_net import UNet
 
 
 @dataclass(frozen=True, kw_only=True)

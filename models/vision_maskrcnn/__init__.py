@@ -4,7 +4,7 @@ torchvision's, with SGD as in its references/detection/train.py and in TorchBenc
 weight decay 1e-4. BatchNorm, stem and first stage are frozen, as with pretrained weights.
 
 `initialise_rcnn` gives random weights a realistic load. Training samples 512 of 2000 proposals per image, of which 128
-are objects and get masks (`torchzoo/networks/regions.py`), and stays finite. Evaluation has 1000 proposals, of which
+are objects and get masks (`models/_shared/regions.py`), and stays finite. Evaluation has 1000 proposals, of which
 800 to 1000 boxes in 90 classes enter NMS, and keeps 100 detections with masks per image.
 """
 
@@ -15,9 +15,10 @@ from torchvision.ops import FrozenBatchNorm2d
 
 from torchzoo.case import Mode
 from torchzoo.model.tasks import Detector
-from torchzoo.networks.detection_init import initialise_rcnn
-from torchzoo.networks.rcnn import pyramid_proposals
-from torchzoo.networks.regions import MultiScaleRoIAlign, RoIHeads
+
+from .._shared.detection_init import initialise_rcnn
+from .._shared.rcnn import pyramid_proposals
+from .._shared.regions import MultiScaleRoIAlign, RoIHeads
 
 PYRAMID_LEVELS = ["0", "1", "2", "3"]
 

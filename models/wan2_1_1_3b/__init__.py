@@ -21,7 +21,8 @@ from diffusers import WanTransformer3DModel
 from torch import Tensor, nn
 
 from torchzoo.model import Inputs
-from torchzoo.networks.denoising import FlowMatching
+
+from .._shared.denoising import FlowMatching
 
 
 class Model(FlowMatching):

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from torchzoo.networks.encoder_decoder import SpeechRecogniser
+from .._shared.encoder_decoder import SpeechRecogniser
 
 
 class Model(SpeechRecogniser):

@@ -19,10 +19,10 @@ from torchzoo.case import Mode, NativeDtype, Precision
 from torchzoo.measure.precision import apply_precision, check_precision, inspect_step
 from torchzoo.model import Model
 from torchzoo.model.data import SyntheticData
-from torchzoo.networks.detection import Anchors
-from torchzoo.networks.rcnn import RoIPooler
-from torchzoo.networks.regions import FOREGROUND, MultiScaleRoIAlign, RegionProposals, background, moved_copies
 from torchzoo.zoo.catalog import find_models, load_model_class
+from torchzoo_models._shared.detection import Anchors
+from torchzoo_models._shared.rcnn import RoIPooler
+from torchzoo_models._shared.regions import FOREGROUND, MultiScaleRoIAlign, RegionProposals, background, moved_copies
 
 CATALOG = find_models()
 LOSSES = (F.cross_entropy, F.smooth_l1_loss, F.binary_cross_entropy_with_logits)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from torchzoo.case import Mode
-from torchzoo.networks.gpt import Config
-from torchzoo.networks.gpt_model import GPTModel, MicroBatch
+from torchzoo_models._shared.gpt import Config
+from torchzoo_models._shared.gpt_model import GPTModel, MicroBatch
 
 
 class One(GPTModel):

@@ -8,8 +8,8 @@ import torch
 from torch.utils._pytree import tree_map
 
 from torchzoo.measure.passes.flops import count_work
-from torchzoo.networks.transformer_model import TransformerModel, new_cache
 from torchzoo.zoo.catalog import find_models, load_model_class
+from torchzoo_models._shared.transformer_model import TransformerModel, new_cache
 
 
 def build(device: str) -> TransformerModel:

@@ -93,7 +93,7 @@ KINDS = {
 QUANTIZED = '''"""Quantization-aware training (torchzoo's tests, 2026)."""
 
 from torch import nn
-from torchzoo.networks.quantization import QuantizedImageClassifier
+from torchzoo_models._shared.quantization import QuantizedImageClassifier
 
 
 class Model(QuantizedImageClassifier):

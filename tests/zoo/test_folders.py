@@ -11,6 +11,7 @@ import pytest
 from examples import ROOT
 from torchzoo.case import Mode
 from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.folders import bundled
 from torchzoo.zoo.spec import ModelSpec
 
 CATALOG = find_models()
@@ -30,26 +31,31 @@ def imports(tree: ast.AST) -> list[tuple[int, str]]:
 
 
 def strays(folder: Path) -> list[str]:
-    """Imports in a model's folder that lead into another one."""
+    """Imports in a model's folder that lead into another one, except into what the models share."""
     found = []
     for path in sorted(folder.rglob("*.py")):
         depth = len(path.relative_to(folder).parts)  # how many dots stay in the folder
         for level, name in imports(ast.parse(path.read_text(encoding="utf-8"))):
-            is_outside = level > depth or (level == 0 and name.split(".")[0] in ("torchzoo_models", "models"))
-            if is_outside:
+            first = name.split(".")[0]
+            is_shared = level == depth + 1 and first == "_shared"
+            if (level > depth and not is_shared) or (level == 0 and first in ("torchzoo_models", "models")):
                 found.append(f"{path.relative_to(folder)}: {'.' * level}{name}")
     return found
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
-def test_no_model_folder_imports_another(spec: ModelSpec) -> None:
-    assert strays(Path(spec.folder)) == []
+@pytest.mark.parametrize("folder", [*CATALOG.folders.values(), bundled("models") / "_shared"], ids=lambda one: one.name)
+def test_no_model_folder_imports_another(folder: Path) -> None:
+    assert strays(folder) == []
 
 
 def test_imports_that_lead_into_another_folder_are_found(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
-    (tmp_path / "__init__.py").write_text("from .parts import a\nfrom ..other import b\nimport torchzoo_models.other\n")
-    (tmp_path / "parts" / "__init__.py").write_text("from ..network import c\nfrom ... import other\nimport torch\n")
+    (tmp_path / "__init__.py").write_text(
+        "from .parts import a\nfrom .._shared.u_net import UNet\nfrom ..other import b\nimport torchzoo_models.other\n"
+    )
+    (tmp_path / "parts" / "__init__.py").write_text(
+        "from ..network import c\nfrom ..._shared.u_net import UNet\nfrom ... import other\n"
+    )
     assert strays(tmp_path) == [
         "__init__.py: ..other",
         "__init__.py: torchzoo_models.other",

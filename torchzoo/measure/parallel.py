@@ -18,7 +18,7 @@ from torchzoo.backends import NotRunnable
 from torchzoo.case import Mode, Parallel
 from torchzoo.measure.blocks import blocks
 from torchzoo.model import Model
-from torchzoo.networks.tensor_parallel import CanNotSplit, library_plan
+from torchzoo.model.tensor_parallel import CanNotSplit, library_plan
 
 
 class DataParallel(DistributedDataParallel):

@@ -146,7 +146,7 @@ def library_imports(spec: ModelSpec) -> list[str]:
                 imports.update(dict.fromkeys(alias.name for alias in node.names))
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 imports.update(dict.fromkeys(f"{node.module}:{alias.name}" for alias in node.names))
-    ours = {*sys.stdlib_module_names, "torch", "torchzoo"}
+    ours = {*sys.stdlib_module_names, "torch", "torchzoo", "torchzoo_models"}
     found = [name for name in imports if name.partition(":")[0].partition(".")[0] not in ours]
     return [*found, *spec.preload]
 

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -71,6 +71,16 @@ def find_folders(kind: str, variable: str, extra: Iterable[Path]) -> dict[str, P
     return folders
 
 
+def make_shared_importable() -> None:
+    """Put the package `torchzoo_models` into `sys.modules`: `torchzoo_models._shared` has what model folders share.
+
+    A folder that is imported as `torchzoo_models.NAME` reaches it by `from .._shared`, wherever the folder is.
+    """
+    spec = ModuleSpec("torchzoo_models", None, is_package=True)
+    spec.submodule_search_locations = [str(bundled("models"))]
+    sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
+
+
 def import_folder(folder: Path, full_name: str) -> ModuleType:
     """Import `folder/__init__.py` as the package `full_name`, as `import_file` does."""
     return import_file(folder / "__init__.py", full_name)
@@ -91,6 +101,7 @@ def import_file(file: Path, full_name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(full_name, file, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
+    make_shared_importable()
     with contextlib.ExitStack() as undo:
         sys.modules[full_name] = module
         undo.callback(sys.modules.pop, full_name)

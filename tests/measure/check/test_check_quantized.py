@@ -16,10 +16,10 @@ from perceptron import Perceptron
 from torchzoo.case import Backend, Mode, NativeDtype, Precision
 from torchzoo.measure.check.check import check_case
 from torchzoo.measure.precision import apply_precision, check_precision, inspect_step
-from torchzoo.networks.quantization import QuantizedImageClassifier
 from torchzoo.record import CheckStatus
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.spec import ModelSpec
+from torchzoo_models._shared.quantization import QuantizedImageClassifier
 
 torchao = pytest.importorskip("torchao")
 

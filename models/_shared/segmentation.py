@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from torchzoo.model.tasks import NetworkModel
-from torchzoo.networks.sized import SizedModel
+
+from .sized import SizedModel
 
 
 class PromptableSegmenter(SizedModel, NetworkModel):

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.multiprocessing.spawn import spawn
 
-from torchzoo.networks.tensor_parallel import CanNotSplit, GPT2Heads, library_plan
+from torchzoo.model.tensor_parallel import CanNotSplit, GPT2Heads, library_plan
 
 WIDTH, HEADS, RANKS = 16, 4, 2
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 import torchzoo.model
 from torchzoo.case import Mode
-from torchzoo.networks.gpt import GPT, Config
+
+from .gpt import GPT, Config
 
 
 class MicroBatch(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the models share whose network is `torchzoo.networks.transformer.Transformer`: loss, optimizer, decoding."""
+"""What the models share whose network is `Transformer` of `transformer.py`: loss, optimizer, decoding."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from torch.utils._pytree import tree_map
 
 from torchzoo.case import Mode
 from torchzoo.model.tasks import Batch, SupervisedModel
-from torchzoo.networks.beam_search import Hypotheses, beam_search
-from torchzoo.networks.transformer import Config, DecoderStep, KeysValues, Transformer
+
+from .beam_search import Hypotheses, beam_search
+from .transformer import Config, DecoderStep, KeysValues, Transformer
 
 PADDING, START, END, FIRST_WORD = range(4)
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from torchzoo.case import Mode
 from torchzoo.model import Inputs
 from torchzoo.model.tasks import Batch, SupervisedModel
-from torchzoo.networks.sized import SizedModel
+
+from .sized import SizedModel
 
 
 class Denoiser(SizedModel, SupervisedModel):

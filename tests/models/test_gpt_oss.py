@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssTopKRouter
 
 from torchzoo.case import Mode
-from torchzoo.networks.causal_lm import CausalLM
-from torchzoo.networks.gpt_oss import GptOss, expected_distinct_share
 from torchzoo.zoo.waiting import synchronising_operators
+from torchzoo_models._shared.causal_lm import CausalLM
+from torchzoo_models._shared.gpt_oss import GptOss, expected_distinct_share
 
 SMALL = GptOss.small()
 assert SMALL is not None

@@ -29,7 +29,7 @@ from torchvision.models.detection import roi_heads
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 
-from torchzoo.networks.detection import Anchors
+from .detection import Anchors
 
 REGIONS = 512  # per image, that the heads are trained on
 FOREGROUND = 128  # of them

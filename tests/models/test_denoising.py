@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchzoo.case import Mode
 from torchzoo.model import Inputs
-from torchzoo.networks.denoising import Denoiser, FlowMatching, NoisePrediction
+from torchzoo_models._shared.denoising import Denoiser, FlowMatching, NoisePrediction
 
 BATCH, LATENTS = 3, (2, 4, 4)
 

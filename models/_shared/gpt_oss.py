@@ -22,7 +22,8 @@ from transformers import GptOssConfig, GptOssForCausalLM, GptOssModel
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssTopKRouter
 
 from torchzoo.case import Mode
-from torchzoo.networks.causal_lm import CausalLM
+
+from .causal_lm import CausalLM
 
 
 def expected_distinct_share(chosen: int, experts: int, tokens: int) -> float:

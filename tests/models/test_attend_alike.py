@@ -29,8 +29,8 @@ from transformers import (
 from torchzoo.case import Mode
 from torchzoo.model.attention import attend_alike
 from torchzoo.model.tasks import Batch
-from torchzoo.networks.generation import CachedNetwork
 from torchzoo.zoo.catalog import find_models, load_model_class
+from torchzoo_models._shared.generation import CachedNetwork
 
 LENGTH = Tiny.train_length
 SINGLE = {name: SIZES[name] for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")}

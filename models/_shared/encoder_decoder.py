@@ -12,8 +12,9 @@ from transformers import EncoderDecoderCache, PreTrainedModel, StaticCache
 from torchzoo.case import Mode
 from torchzoo.model.tasks import Batch, TransformersModel
 from torchzoo.model.tensors import stored_bytes
-from torchzoo.networks.generation import CachedNetwork
-from torchzoo.networks.sized import SizedModel
+
+from .generation import CachedNetwork
+from .sized import SizedModel
 
 
 class SpeechRecogniser(SizedModel, TransformersModel):

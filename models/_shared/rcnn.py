@@ -5,7 +5,7 @@ models together from torchvision's parts, with their exact parameter counts and 
 - heads: 80 classes, boxes and masks for each class but the background; RoIAlign aligned to pixel centres, with as many
   samples as a region needs; masks pasted at full size, all at once;
 - proposals: their numbers before and after NMS in training and evaluation;
-- training: 512 regions per image, of which 128 are foreground, in every step (`torchzoo/networks/regions.py`);
+- training: 512 regions per image, of which 128 are foreground, in every step (`models/_shared/regions.py`);
 - C4 computes the last ResNet stage once for boxes and masks in training, a second time for the masks of detections.
 It differs where torchvision's losses do: smooth L1 (beta 1/9) for boxes instead of L1. Background is class 0, as there.
 
@@ -30,9 +30,10 @@ from torchvision.ops import roi_align
 
 from torchzoo.case import Mode
 from torchzoo.model.tasks import Detector
-from torchzoo.networks.detection import Anchors, FixedSize, detectron_resnet
-from torchzoo.networks.detection_init import initialise_rcnn
-from torchzoo.networks.regions import RegionProposals, RoIHeads, roi_align_dtype
+
+from .detection import Anchors, FixedSize, detectron_resnet
+from .detection_init import initialise_rcnn
+from .regions import RegionProposals, RoIHeads, roi_align_dtype
 
 Features = Literal["fpn", "c4", "dc5"]
 ANCHOR_SIZES = (32, 64, 128, 256, 512)  # pixels

@@ -12,7 +12,7 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from torchzoo.case import Mode, Precision
 from torchzoo.measure.precision import apply_precision
-from torchzoo.networks.encoder_decoder import CachedDecoder, SpeechRecogniser, decoder_bytes_read
+from torchzoo_models._shared.encoder_decoder import CachedDecoder, SpeechRecogniser, decoder_bytes_read
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,

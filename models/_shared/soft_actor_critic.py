@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Normal, TanhTransform, TransformedDistribution
 
 from torchzoo.model import Model
-from torchzoo.networks.optimizers import adam
+
+from .optimizers import adam
 
 
 class Temperature(nn.Module):

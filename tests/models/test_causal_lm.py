@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from transformers import LlamaConfig, LlamaForCausalLM, Mamba2Config, Mamba2ForCausalLM
 
 from torchzoo.case import Mode
-from torchzoo.networks.causal_lm import CausalLM
+from torchzoo_models._shared.causal_lm import CausalLM
 
 
 class Llama(CausalLM):

@@ -10,7 +10,8 @@ from transformers import PreTrainedModel
 
 from torchzoo.case import Mode
 from torchzoo.model.tasks import Batch, LanguageModel
-from torchzoo.networks.generation import CachedNetwork, weight_bytes_read
+
+from .generation import CachedNetwork, weight_bytes_read
 
 
 class CausalLM(LanguageModel):

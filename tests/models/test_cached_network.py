@@ -29,9 +29,9 @@ from examples import CASE, SPEC
 from torchzoo.case import Backend, Mode, Precision, ResultKind
 from torchzoo.measure.check.check import check_case
 from torchzoo.measure.precision import apply_precision
-from torchzoo.networks.causal_lm import CausalLM
-from torchzoo.networks.generation import CachedNetwork, weight_bytes_read
 from torchzoo.record import Check, CheckStatus
+from torchzoo_models._shared.causal_lm import CausalLM
+from torchzoo_models._shared.generation import CachedNetwork, weight_bytes_read
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,
