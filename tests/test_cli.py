@@ -20,6 +20,7 @@ from torchzoo import cli
         (["run", "resnet18", "-o", ""], "torchzoo run: error: argument -o/--output: expected a path, found ''; see"),
         (["run", "resnet18", "--repeats", "30000000"], "at most 1000, found '30000000'; see `torchzoo run --help`"),
         (["run", "--no-such\x1b[31m-option", "x"], r"unrecognized arguments: --no-such\x1b[31m-option"),
+        (["noise", "runs/a", "-q"], "there is no command noise: use `torchzoo report RUN --noise`"),
         (["lst"], "argument COMMAND: unknown word 'lst': did you mean list"),
         (["list", "--domain", "npl"], "argument --domain: unknown word 'npl': did you mean nlp? Known: "),
         (["run", "x", "--resume", "nowhere"], "--resume keeps the settings that the run began with: leave out MODEL"),
@@ -99,3 +100,8 @@ def test_every_option_has_its_help() -> None:
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     for name, command in commands.choices.items():
         assert command.format_help().startswith(f"usage: torchzoo {name}")
+
+
+@pytest.mark.parametrize("line", cli.ELSEWHERE.values())
+def test_what_replaces_a_command_is_there(line: str) -> None:
+    assert cli.build_parser().parse_args(line.split()).command is not None

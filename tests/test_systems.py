@@ -12,7 +12,7 @@ from examples import INDUCTOR, record
 from kept_runs import against_eager, keep
 from torchzoo import cli
 
-MEASURING = ["run", "ab", "bisect", "watch", "tune-batch", "userbenchmark", "doctor"]
+MEASURING = ["run", "ab", "bisect", "watch", "userbenchmark", "doctor"]
 
 #: A Python that lacks what Python on Windows lacks. (Libraries that look for the system are imported before.)
 WINDOWS = """
@@ -34,7 +34,7 @@ for arguments in (
     ["list", "--suite", "torchbench", "--json"],
     ["report", run],
     ["compare", run, run],
-    ["noise", run],
+    ["report", run, "--noise"],
     ["export", run, "--format", "hud-v3"],
     ["new", "mine", "--like", "resnet18", "--models-dir", folder],
     ["install", "--check", "--fast", "dcgan"],

@@ -1,6 +1,6 @@
 """The command line. Each command is a module of `torchzoo.commands`, imported only when it is asked for.
 
-Torch is never imported in this process, except by `torchzoo describe` and `torchzoo check-model`.
+Torch is never imported in this process, except by `torchzoo list --table` and `torchzoo check-model`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,12 @@ COMMANDS = {
     "report": "report",
     "show": "show",
     "compare": "compare",
-    "noise": "noise",
     "history": "history",
     "bisect": "bisect",
-    "narrow": "narrow",
     "watch": "watch",
     "export": "export",
-    "tune-batch": "tune_batch",
     "new": "new",
     "check-model": "check_model",
-    "describe": "describe",
     "dynamobench": "dynamobench",
     "userbenchmark": "userbenchmark",
     "study": "study",
@@ -51,9 +47,16 @@ COMMANDS = {
     "env": "env",
 }
 
+#: Words that are no commands, and the options that do what they ask for.
+ELSEWHERE = {
+    "noise": "report RUN --noise",
+    "narrow": "bisect --inside-inductor RUN",
+    "tune-batch": "doctor --batches MODEL",
+    "describe": "list --table",
+}
 
 #: Those that measure. They stop, pin and end whole trees of processes, by signals, fork, prctl and /proc.
-MEASURES = frozenset({"run", "ab", "bisect", "watch", "tune-batch", "userbenchmark", "study", "doctor"})
+MEASURES = frozenset({"run", "ab", "bisect", "watch", "userbenchmark", "study", "doctor"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,6 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return install.main(arguments[1:], prog="torchzoo install")
     try:
+        if arguments[:1] and arguments[0] in ELSEWHERE:
+            raise UsageError(f"there is no command {arguments[0]}: use `torchzoo {ELSEWHERE[arguments[0]]}`")
         named = [name for name in arguments[:1] if name in COMMANDS]
         _check_system(named)
         parsed = build_parser(named or COMMANDS).parse_args(arguments)

@@ -10,7 +10,7 @@ import torch
 
 from torchzoo.analysis import peaks
 from torchzoo.analysis.peaks import PeaksFileError, bus_ceiling_bytes_per_s, keep_measured, peaks_of, read_measured
-from torchzoo.commands.peaks import (
+from torchzoo.commands.doctor import (
     beside_datasheet,
     devices_alike,
     devices_to_measure,

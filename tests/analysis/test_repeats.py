@@ -249,27 +249,35 @@ def kept(path: Path, records: list[Record]) -> Path:
     return path
 
 
-def test_noise_command_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_noise_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = kept(tmp_path / "run", [*processes(0.1, 0.11), record(model="b")])
-    assert main(["noise", str(path)]) == 0
+    assert main(["report", "--noise", str(path)]) == 0
     shown = capsys.readouterr().out
     assert "b eval cpu eager bs4: these have no repeats" in " ".join(shown.split())
     assert "torchzoo run --repeats 5" in " ".join(shown.split())
     assert all(len(line) <= 80 for line in shown.splitlines())
-    assert main(["noise", str(path), "--format", "json"]) == 0
+    assert main(["report", "--noise", str(path), "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["processes"] for one in found] == [2, 1]
     assert found[1]["floor"] is None
-    assert main(["noise", str(path), "--format", "md", "-o", str(tmp_path / "noise.md")]) == 0
+    assert main(["report", "--noise", str(path), "-o", str(tmp_path / "noise.md")]) == 0
     assert "| tiny eval cpu eager bs4 | 105 ms | 2 | 6.7% |" in (tmp_path / "noise.md").read_text()
 
 
 def test_noise_that_hides_everything_is_over_100_percent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = kept(tmp_path / "run", processes(0.1, 0.2))  # by two processes: Student's t has one degree of freedom
-    assert main(["noise", str(path), "--format", "md"]) == 0
+    assert main(["report", "--noise", str(path), "--format", "md"]) == 0
     assert "| 141 ms | 2 | 49.0% | over 100% | over 100% |" in capsys.readouterr().out
 
 
 def test_noise_of_what_is_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["noise", str(tmp_path)]) == 2
+    assert main(["report", "--noise", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("torchzoo: error: no run in")
+
+
+@pytest.mark.parametrize("words", [["other"], ["--format", "csv"], ["-o", "noise.svg"], ["--worst", "1"]])
+def test_noise_with_what_it_does_not_have_is_one_line(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(kept(tmp_path / "run", processes(0.1, 0.11))), *words, "--noise"]) == 2
+    assert capsys.readouterr().err.startswith("torchzoo: error: --noise ")

@@ -137,8 +137,8 @@ def test_a_collection_that_can_not_be_used_is_one_line(
         assert "odd/models.csv: line 2: Object missing required field `parameters`" in line
 
 
-def test_describe_has_a_line_for_a_model_of_a_collection(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["describe", "tiny:wide"]) == 0
+def test_the_table_has_a_line_for_a_model_of_a_collection(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "tiny:wide", "--table"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| tiny:wide |")]
     assert "float32 4x3x4x4; float32 2x3x4x4" in line
 

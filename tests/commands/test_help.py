@@ -147,7 +147,7 @@ def test_every_column_has_a_cell_for_a_model_that_has_everything(
         (["--columns", "name,parms"], "unknown column 'parms': did you mean"),
         (["--columns", "name,parms"], "Known: name, domain, task, "),
         (["--columns", ""], "no column given; known: name, "),
-        (["--columns", "name", "--json"], "--json has all metadata: leave out --columns"),
+        (["resnet18", "--flops-from", "runs/a"], "--flops-from goes with --table"),
     ],
 )
 def test_columns_that_there_are_not_are_one_line(
@@ -157,6 +157,12 @@ def test_columns_that_there_are_not_are_one_line(
     shown = capsys.readouterr()
     assert words in shown.err
     assert shown.out == ""
+
+
+@pytest.mark.parametrize("form", ["--json", "--table"])
+def test_other_forms_of_the_list_have_their_own_columns(form: str) -> None:
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(["list", "--columns", "name", form])
 
 
 def test_columns_help_explains_each(capsys: pytest.CaptureFixture[str]) -> None:

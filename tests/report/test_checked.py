@@ -136,7 +136,7 @@ def test_a_comparison_finds_what_is_newly_wrong() -> None:
 
 @pytest.mark.parametrize("form", ["table", "md"])
 def test_it_has_no_noise(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["noise", str(kept(tmp_path / "run")), "--format", form]) == 0
+    assert main(["report", str(kept(tmp_path / "run")), "--noise", "--format", form]) == 0
     shown = capsys.readouterr().out
     assert "no case of this run was timed, so that nothing is known of noise" in shown
     assert "Between processes" not in shown

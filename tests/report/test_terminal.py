@@ -226,7 +226,7 @@ def kept(tmp_path: Path) -> Path:
 
 def test_a_pipe_gets_80_columns_without_escape_codes(kept: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
-    for command in (["report", str(kept)], ["noise", str(kept)], ["compare", str(kept), str(kept)]):
+    for command in (["report", str(kept)], ["report", str(kept), "--noise"], ["compare", str(kept), str(kept)]):
         done = subprocess.run(
             [sys.executable, "-m", "torchzoo", *command], check=False, capture_output=True, text=True, env=environment
         )

@@ -176,7 +176,7 @@ def test_a_report_of_hostile_text_is_inert_in_every_format(
 def test_comparisons_noise_and_studies_of_hostile_text_are_inert(
     hostile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments in (["noise", str(hostile)], ["compare", str(hostile), str(hostile)]):
+    for arguments in (["report", str(hostile), "--noise"], ["compare", str(hostile), str(hostile)]):
         assert_inert(told(capsys, *arguments))
         assert_inert(told(capsys, *arguments, "--format", "json"))
         assert_markdown_is_whole(told(capsys, *arguments, "--format", "md"))

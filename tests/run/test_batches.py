@@ -94,17 +94,19 @@ def test_the_zoos_own_file_can_be_read() -> None:
 
 
 @pytest.mark.slow
-def test_what_tune_batch_finds_is_what_a_run_takes(tmp_path: Path) -> None:
+def test_the_batches_that_are_found_are_what_a_run_takes(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "paused", UP_TO_8)
     make_folder(tmp_path / "zoo", "too_large", UP_TO_8, AT_3)
     zoo, file = ["--models-dir", tmp_path / "zoo", "-d", "cpu"], tmp_path / "tuned.yaml"
     absent = torchzoo("run", "paused", *zoo, "--batch-file", file)
     assert (absent.returncode, absent.stderr.count("\n")) == (2, 1)
-    assert "torchzoo tune-batch MODEL --file" in absent.stderr
+    assert "torchzoo doctor --batches MODEL --file" in absent.stderr
 
     make_folder(tmp_path / "zoo", "lacking", metadata=METADATA.replace("requirements: []", "requirements: [no-such-7]"))
     before = default_file().read_bytes() if default_file().exists() else None
-    tuning = torchzoo("tune-batch", "paused", "too_large", "lacking", *zoo, "--file", file, "--time-limit", 0.5)
+    tuning = torchzoo(
+        "doctor", "--batches", "paused", "too_large", "lacking", *zoo, "--file", file, "--time-limit", 0.5
+    )
     assert tuning.returncode == 0, tuning.stderr
     assert "paused: batch 8 (" in tuning.stdout
     assert "too_large eval cpu eager bs3: FAILED (oom_host in build)" in tuning.stderr

@@ -23,7 +23,7 @@ from examples import ROOT
 from pinned_work import Batch, Step
 from small_detectors import narrow_resnets, on_small_images, small_efficientdet
 from torchzoo.case import Domain, Mode
-from torchzoo.commands import describe
+from torchzoo.commands import model_table
 from torchzoo.measure.without_data import true_answers
 from torchzoo.model.tasks import Detector, Seq2SeqLM, SupervisedModel
 from torchzoo.store import read_run
@@ -262,7 +262,7 @@ def runs_of_the_table() -> list[str]:
 def line_of_the_table(spec: ModelSpec) -> tuple[str, str]:
     """The model's line, and how to write it again."""
     runs = " ".join(f"--flops-from {run}" for run in runs_of_the_table())
-    again = f"run `torchzoo describe all {runs} --write docs/models.md`"
+    again = f"run `torchzoo list --table all {runs} -o docs/models.md`"
     written = [line for line in TABLE if line.startswith(f"| {spec.name} |")]
     assert len(written) == 1, again
     return written[0], again
@@ -271,7 +271,7 @@ def line_of_the_table(spec: ModelSpec) -> tuple[str, str]:
 @of_each_model
 def test_the_table_of_models_has_what_the_folders_say(spec: ModelSpec) -> None:
     written, again = line_of_the_table(spec)
-    assert written.split(" | ")[:6] == describe.known_cells(spec), again
+    assert written.split(" | ")[:6] == model_table.known_cells(spec), again
 
 
 @pytest.mark.contract
@@ -287,8 +287,8 @@ def test_the_table_of_models_is_up_to_date(spec: ModelSpec) -> None:
         return work[model.mode]
 
     smoke_flops = {mode: PINNED[Step(spec.name, mode, Batch.SMOKE)].flops for mode in spec.modes()}
-    counted = describe.counted_in(read_run(ROOT / run) for run in runs_of_the_table())
-    assert written == describe.row(spec, counted, kept, smoke_flops), again
+    counted = model_table.counted_in(read_run(ROOT / run) for run in runs_of_the_table())
+    assert written == model_table.row(spec, counted, kept, smoke_flops), again
     assert pinned_work.differences(spec, Batch.DEFAULT, work, PINNED) == []
 
 

@@ -1,4 +1,4 @@
-"""`torchzoo bisect`: from a good and a bad version of one package to the first bad one."""
+"""`torchzoo bisect`: find the first bad version of a package, or the part of inductor that makes results wrong."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import Any
 
 import msgspec
 
+from torchzoo.analysis.cases import CaseResult, Status, read_report_data
+from torchzoo.analysis.find_case import find_case
 from torchzoo.commands.ab import say_record
 from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, spec_text, usable_path
 from torchzoo.commands.options import OPTIONS, add_nightly_index, add_options, run_request
 from torchzoo.errors import TorchzooError, UsageError, attempt
+from torchzoo.files import safe_name
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Judge
 from torchzoo.history.candidates import about_commit, candidates, short_name
 from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_text, ratio_text
 from torchzoo.history.environments import prepare, using
 from torchzoo.history.installers import Installer, find_installer
-from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
+from torchzoo.history.into_inductor import INSIDE, NO_ANSWER, Inside, applies_to, look_inside
 from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
 from torchzoo.history.specs import with_index
@@ -29,9 +32,12 @@ from torchzoo.history.turns import ignore
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.settings import Pass
+from torchzoo.store import Run
 from torchzoo.zoo.catalog import find_models
 
 FOUND, NOT_FOUND = 0, 1
+#: The folder within a run that keeps what was found inside of inductor.
+NARROWED = "narrowed"
 COPIES = (
     "pip makes the environments here, and copies torch into each of them: some 5 GB and two minutes. "
     "With uv they share its files and take seconds: pip install uv"
@@ -51,7 +57,8 @@ def add_parser(commands: Any) -> None:
         description="Measure versions between a good and a bad one, each beside the good one, until the first bad one "
         "is known with 95% probability. The case is one model and one value of each axis. A SPEC is a version "
         "(torch==2.14.1) or a commit of a checkout (timm@/src/timm:COMMIT). Exit status: 0 the first bad version was "
-        "found, 1 it was not (there is no change, or only versions are left that can't be measured), 2 wrong usage.",
+        "found, 1 it was not (there is no change, or only versions are left that can't be measured), 2 wrong usage. "
+        "With --inside-inductor RUN no version is measured.",
     )
     parser.add_argument("--good", type=spec_text, metavar="SPEC", help="a version without the change")
     parser.add_argument(
@@ -79,6 +86,15 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--resume", type=usable_path, metavar="DIR", help="go on with a bisection; nothing is measured twice"
     )
+    parser.add_argument(
+        "--inside-inductor",
+        type=usable_path,
+        metavar="RUN",
+        help="instead, find the part of inductor that makes the results of a kept run's cases wrong, for those that "
+        "`--check` found incorrect, by PyTorch's own bisector. MODEL then stands for words that only one case has. A "
+        f"case is compiled many times, which takes minutes; answers are kept in RUN/{NARROWED} and not looked for "
+        "again. Exit status: 0 a part was found for each case, 1 not for all",
+    )
     _add_options_of_run(parser)
     parser.set_defaults(command=run, parser=parser)
 
@@ -97,7 +113,10 @@ def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
-    """Begin a bisection or go on with one; show each verdict and what was found."""
+    """Begin a bisection or go on with one; show each verdict and what was found. Or look inside of inductor."""
+    if arguments.inside_inductor is not None:
+        check_given(arguments, ("inside_inductor", "models"), "--inside-inductor reads a kept run")
+        return _look_into(arguments.inside_inductor, arguments.models)
     folder = arguments.resume if arguments.resume is not None else arguments.output
     if folder is None:
         raise UsageError("name a folder for the verdicts with -o DIR, or one to go on with: --resume DIR")
@@ -145,6 +164,54 @@ def _insides(result: Result, asked: Asked, judge: Judge, folder: Path) -> list[I
         found.append(inside)
         good = bad
     return found
+
+
+# --- inside of inductor, for the incorrect cases of a kept run ---
+
+
+def _look_into(path: Path, words: Sequence[str]) -> int:
+    """Find the part of inductor for each incorrect case, or for the one that has these words.
+
+    Raises:
+        StoreError: the run can't be read.
+        UsageError: no case or several have the words, or the results of the one that has them are not incorrect.
+    """
+    data = read_report_data([path])
+    (read,) = data.runs
+    if read.damage:
+        terminal.say(f"torchzoo: {read.damage}")
+    chosen = [result for result in data.cases if result.status is Status.INCORRECT]
+    if words:
+        named = find_case(data.cases, words)
+        if named not in chosen:
+            raise UsageError(f"{named.case.label()} is {named.status}: --inside-inductor is for incorrect results")
+        chosen = [named]
+    if not chosen:
+        terminal.show_line("no case of this run has incorrect results")
+    found = [_show_inside(result, read) for result in chosen]
+    return FOUND if all(found) else NOT_FOUND
+
+
+def _show_inside(result: CaseResult, read: Run) -> bool:
+    """Show what is wrong and which part of inductor does it. Returns whether that was found."""
+    label = result.case.label()
+    terminal.show_line(f"{label}: {result.reason}")
+    if not applies_to(Kind.INCORRECT, result.case) or result.case.world > 1:
+        terminal.show_line("  inductor's own bisector takes only cases of one rank with the backend inductor")
+        return False
+    terminal.say(f"torchzoo: inductor's own bisector looks into {label}: it compiles the case many times")
+    folder = read.path / NARROWED
+    folder.mkdir(exist_ok=True)
+    kept = folder / f"{safe_name(label)}.json"
+    found = look_inside(Kind.INCORRECT, result.case, read, read, prepare("this"), kept)
+    terminal.show_line(f"  {found.words}")
+    if found.words.startswith(NO_ANSWER):
+        terminal.show_line(f"  remove {kept} to look again")
+        return False
+    if found.without_it:
+        terminal.show_line(f"  without it: {found.without_it} {result.command}")
+    terminal.show_line(f"  a small reproduction: {result.command} --debug DIR, then DIR/*/reproduce.py --minify")
+    return True
 
 
 # --- what is asked ---

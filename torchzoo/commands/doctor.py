@@ -1,54 +1,110 @@
-"""`torchzoo doctor`: devices, versions, backends and models of this machine."""
+"""`torchzoo doctor`: what this machine or a cluster can run, how fast the machine is, and batch sizes that suit it."""
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import importlib.util
+import shutil
+import subprocess
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from torchzoo import backends
+from torchzoo.analysis.peaks import PATHS, datasheet, keep_measured, measured_file, measured_key, read_measured
+from torchzoo.case import EAGER, Axes, Mode, Precision
+from torchzoo.commands.arguments import (
+    add_models,
+    check_given,
+    choices,
+    chosen_models,
+    devices_of,
+    positive_int,
+    seconds,
+    usable_path,
+)
+from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
 from torchzoo.commands.executor_options import add_executor, executor_of
 from torchzoo.errors import UsageError
+from torchzoo.machine.differences import MachineKind, differences_of_kinds
 from torchzoo.machine.facts import MachineInfo
+from torchzoo.record import MeasuredPeaks
 from torchzoo.report import terminal
+from torchzoo.report.tables import used_columns
+from torchzoo.run.batches import TIME_LIMIT_S, default_file
 from torchzoo.run.fork_server import ForkServer
+from torchzoo.run.interrupts import terminated_as_interrupted
+from torchzoo.run.request import RunRequest
+from torchzoo.run.spread import protocol
+from torchzoo.run.spread.crew import Crew, Member
+from torchzoo.run.spread.executor import Engine, Executor, open_nodes
+from torchzoo.run.spread.nodes import EngineError
+from torchzoo.run.tuning import tune_batches
+from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import find_models
+from torchzoo.zoo.folders import bundled
 from torchzoo.zoo.programs import install_words
 from torchzoo.zoo.requirements import is_installed
 
 
 def add_parser(commands: Any) -> None:
     """Add `doctor` to argparse's subcommands."""
-    parser = commands.add_parser("doctor", help="say what this machine can run")
+    parser = commands.add_parser("doctor", help="say what this machine can run, and measure what suits it")
     parser.add_argument(
         "--peaks",
         action="store_true",
         help="measure how fast matrix products and copies are at most, and keep it for reports",
     )
+    parser.add_argument(
+        "--batches",
+        action="store_true",
+        help="find evaluation batch sizes: double the batch of each MODEL until throughput stops rising (by 5%%) or "
+        "memory is out, and keep what was found in --file; `torchzoo run` uses torchzoo's own file where the device "
+        "matches",
+    )
+    add_models(parser)
+    tuning = parser.add_argument_group("batches", "with --batches")
+    tuning.add_argument("-d", "--device", metavar="D", help="cpu, cuda, ... (default: the accelerator, else cpu)")
+    tuning.add_argument("--precision", default="default", metavar="P", help=f"{', '.join(Precision)}")
+    tuning.add_argument(
+        "--file", type=usable_path, default=default_file(), metavar="F", help="(default: torchzoo's own)"
+    )
+    tuning.add_argument("--time-limit", type=seconds, default=TIME_LIMIT_S, metavar="S", help="of timing a batch size")
+    tuning.add_argument("-j", "--jobs", type=positive_int, metavar="N", help="as for run")
     add_executor(parser)
-    parser.set_defaults(command=run)
+    parser.set_defaults(command=run, parser=parser)
 
 
+@terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
-    """Show devices, versions, backends and models: what can run here, and what to install for the rest."""
+    """Show devices, versions, backends and models: what can run here, and what to install for the rest.
+
+    With --batches or --peaks only measure these; with an executor other than `local` only show its hosts.
+    """
+    if arguments.batches:
+        obeyed = ("batches", "models", "suite", "models_dir", "device", "precision", "file", "time_limit", "jobs")
+        check_given(arguments, obeyed, "--batches measures models on this machine")
+        return _tune_batches(arguments)
+    check_given(arguments, ("peaks", *EXECUTOR_OPTIONS), "without --batches no model is measured")
     executor = executor_of(arguments)
     if not executor.is_local:
-        from torchzoo.commands.cluster import show_cluster
-
         if arguments.peaks:
             raise UsageError("--peaks measures this machine: run it on a host of the kind that you use")
-        return show_cluster(executor)
+        return _show_cluster(executor)
     server = ForkServer([])
     machine = server.machine_info()
     if arguments.peaks:
-        from torchzoo.commands.peaks import measure_and_keep_peaks
-
         measure_and_keep_peaks(server, machine)
         return 0
     _show_machine(machine)
     _show_backends(machine)
     _show_models()
     return 0
+
+
+# --- this machine ---
 
 
 def _show_machine(machine: MachineInfo) -> None:
@@ -87,3 +143,179 @@ def _show_models() -> None:
     terminal.show(terminal.indented(terminal.table(("", ""), rows, has_headings=False)))
     for error in errors:
         terminal.show_line(f"  {error}")
+
+
+# --- batches ---
+
+
+def _tune_batches(arguments: argparse.Namespace) -> int:
+    """Find the batches, print and keep them."""
+    from torchzoo.commands.run import say_tried
+
+    patterns, suites = chosen_models(arguments)
+    devices = devices_of(arguments.device)[:1] if arguments.device is not None else ()
+    request = RunRequest(
+        patterns=patterns,
+        suites=suites,
+        axes=Axes(
+            modes=(Mode.EVAL,),
+            devices=devices,
+            backends=(EAGER,),
+            precisions=choices(arguments.precision, Precision, "precision")[:1],
+        ),
+        settings=Settings(time_limit_s=arguments.time_limit),
+        jobs=arguments.jobs,
+        models_dirs=tuple(map(str, arguments.models_dir)),
+    )
+    with tempfile.TemporaryDirectory(prefix="torchzoo-tune-") as logs:
+        found = tune_batches(request, arguments.file, logs=Path(logs), on_tried=say_tried)
+    for name, tuned in found.items():
+        curve = ", ".join(f"{size}: {rate:g}" for size, rate in tuned.samples_per_s.items())
+        terminal.show_line(f"{name}: batch {tuned.batch_size} (samples/s at {curve})")
+    terminal.say(f"kept in {arguments.file}")
+    return 0 if found else 1
+
+
+# --- peaks ---
+
+
+def measure_and_keep_peaks(server: ForkServer, machine: MachineInfo) -> None:
+    """Measure, show and keep the peaks of one device of each name, and of the CPU. Each has a process of its own.
+
+    Raises:
+        PeaksFileError: what was measured can't be kept.
+        TorchUnusable: a device can't be used.
+    """
+    file = measured_file()
+    read_measured(file)  # raises now, not after the measurement, if the file can't be read
+    for device in devices_to_measure(machine):
+        terminal.say(f"measuring {device} ...")
+        name, threads, peaks = server.measured_peaks(device)
+        key = measured_key(name, threads)
+        keep_measured(file, key, peaks)
+        print(f"\n{key}, torch {peaks.torch}: the best of several sizes, each the median of its runs")
+        print("\n".join(beside_datasheet(key, peaks)))
+        alike = devices_alike(machine, device)
+        for world in worlds(len(alike)):
+            _measure_and_keep_bus(server, file, name, alike[:world])
+    print(f"\nkept in {file}; reports use it for what a device's datasheet does not say")
+
+
+def devices_alike(machine: MachineInfo, device: str) -> list[str]:
+    """Return all devices with this one's name; for the CPU return it twice, for two processes that share it."""
+    kind, _, index = device.partition(":")
+    if not index:
+        return [device] * 2
+    name = machine.accelerators[int(index)].name
+    return [f"{kind}:{number}" for number, one in enumerate(machine.accelerators) if one.name == name]
+
+
+def worlds(count: int) -> list[int]:
+    """Return the numbers of devices to measure together: 2, 4, 8 and so on, and all."""
+    powers = [2**power for power in range(1, count.bit_length()) if 2**power <= count]
+    return sorted({*powers, *([count] if count > 1 else [])})
+
+
+def _measure_and_keep_bus(server: ForkServer, file: Path, name: str, devices: list[str]) -> None:
+    rates = server.bus_peaks(devices)
+    key = measured_key(name, None, len(devices))
+    keep_measured(
+        file,
+        key,
+        MeasuredPeaks(bus_gb_per_s=rates, torch=version("torch"), date=dt.datetime.now(dt.UTC).date().isoformat()),
+    )
+    told = ", ".join(f"{collective} {rate:,.4g} GB/s" for collective, rate in rates.items())
+    print(f"\n{key}: bus bandwidth (as nccl-tests counts it) {told}")
+
+
+def devices_to_measure(machine: MachineInfo) -> list[str]:
+    """`cpu`, and the first accelerator of each name: `cuda:0`."""
+    first = {
+        accelerator.name: f"{kind}:{index}"
+        for kind in machine.devices
+        if kind != "cpu"
+        for index, accelerator in reversed(list(enumerate(machine.accelerators)))
+    }
+    return ["cpu", *sorted(first.values())]
+
+
+def beside_datasheet(key: str, peaks: MeasuredPeaks) -> list[str]:
+    """The lines of a table: each path, and copying, as measured and as in the datasheet if there is one."""
+    sheet = datasheet(key)
+    found = [
+        (path, peaks.tflop_per_s.get(path), None if sheet is None else sheet.best_tflop_per_s(path), "TFLOP/s")
+        for path in PATHS
+    ]
+    found.append(("copy", peaks.gb_per_s, None if sheet is None else sheet.gb_per_s, "GB/s"))
+    rows = [_cells(*one) for one in found if one[1] is not None or one[2] is not None]
+    headings, used = used_columns(("path", "measured", "datasheet", "reached"), rows)
+    lines = terminal.lines(terminal.indented(terminal.table(headings, used, right=headings[1:])))
+    return lines if sheet is None else [*lines, f"  datasheet: {sheet.title}, dense, {sheet.url}"]
+
+
+def _cells(path: str, measured: float | None, stated: float | None, unit: str) -> list[str]:
+    """The path, the measured value, the datasheet's, and the share of it that was reached."""
+    values = ["" if value is None else f"{value:,.4g} {unit}" for value in (measured, stated)]
+    share = f"{measured / stated:.0%}" if measured is not None and stated is not None else ""
+    return [path, *values, share]
+
+
+# --- a cluster ---
+
+
+def _show_cluster(executor: Executor) -> int:
+    """Say what the engine has: hosts, devices, and the kinds of machines.
+
+    Raises:
+        EngineError: the engine can't be used; the message says what is missing.
+    """
+    if executor.engine is Engine.SLURM:
+        return _show_slurm()
+    with tempfile.TemporaryDirectory() as folder, open_nodes(executor, (), Path(folder)) as nodes:
+        prepare = protocol.Prepare(models=(), backends=(), import_limit_s=600.0, models_root=str(bundled("models")))
+        crew = Crew(nodes, prepare, terminal.say)
+        crew.gather(lambda member: member.prepared is not None)
+        _show_hosts([member for member in crew.members.values() if member.prepared is not None])
+    return 0
+
+
+def _show_hosts(members: list[Member]) -> None:
+    kinds: dict[MachineKind, int] = {}
+    rows = []
+    for member in members:
+        assert member.prepared is not None
+        machine = member.prepared.machine
+        devices = ", ".join(f"{kind} x {count}" for kind, count in machine.devices.items())
+        number = kinds.setdefault(member.facts, len(kinds) + 1)
+        rows.append((member.host, devices, machine.device_class(machine.default_device), f"kind {number}"))
+    print("hosts that --executor ray would use")
+    terminal.show(terminal.indented(terminal.table(("", "", "", ""), rows, has_headings=False)))
+    if len(kinds) == 1:
+        terminal.show_line("all are of one kind: " + ", ".join(f"{name} {value}" for name, value in next(iter(kinds))))
+        return
+    terminal.show_line("they differ: choose one kind with --host-kind WORDS, or mix them with --host-kind any")
+    for number, text in enumerate(differences_of_kinds(list(kinds)), start=1):
+        terminal.show_line(f"  kind {number}: {text}")
+
+
+def _show_slurm() -> int:
+    """What Slurm says of its nodes. Their software is looked at when a run has them."""
+    try:
+        import submitit  # noqa: F401
+    except ImportError as error:
+        raise EngineError("--executor slurm needs submitit: pip install submitit") from error
+    if shutil.which("sinfo") is None:
+        raise EngineError("--executor slurm: there is no sinfo here; run torchzoo on a login node of the cluster")
+    asked = subprocess.run(
+        ["sinfo", "--noheader", "--format=%P|%D|%t|%c|%G|%l"],  # noqa: S607  the user's own sinfo
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if asked.returncode != 0:
+        raise EngineError(f"Slurm does not answer: {' '.join(asked.stderr.split())[:200]}")
+    rows = [tuple(line.split("|")) for line in asked.stdout.splitlines()]
+    print("what --executor slurm can use: --nodes N tasks, each with a host of its own, chosen by --sbatch KEY=VALUE")
+    headings = ("partition", "hosts", "state", "CPUs", "GPUs (gres)", "time limit")
+    terminal.show(terminal.indented(terminal.table(headings, rows)))
+    return 0

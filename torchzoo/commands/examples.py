@@ -15,11 +15,11 @@ EXAMPLES = {
     "list": (
         "torchzoo list --domain speech",
         "torchzoo list --suite torchbench --columns name,domain,parameters,train",
-        "torchzoo list 'timm:resnet*' --json",
+        "torchzoo list resnet18 hf_Bert --table -o models.md",
     ),
     "report": (
         "torchzoo report runs/today",
-        "torchzoo report runs/today --worst 10",
+        "torchzoo report runs/today --noise",
         "torchzoo report runs/today --format html -o today.html",
     ),
     "show": (
@@ -30,8 +30,6 @@ EXAMPLES = {
         "torchzoo compare runs/yesterday runs/today",
         "torchzoo compare runs/base runs/new --across=torch --format md",
     ),
-    "noise": ("torchzoo noise runs/today",),
-    "narrow": ("torchzoo narrow runs/checked", "torchzoo narrow runs/checked resnet18 train"),
     "history index": ("torchzoo history index runs",),
     "history show": (
         "torchzoo history show resnet18 --runs runs",
@@ -42,6 +40,7 @@ EXAMPLES = {
     "bisect": (
         "torchzoo bisect --good torch==2.11.0 --bad torch==2.15.0 resnet18 --backend inductor -o runs/bisect",
         "torchzoo bisect --resume runs/bisect",
+        "torchzoo bisect --inside-inductor runs/checked",
     ),
     "watch": (
         "torchzoo watch nights --suite torchbench -t train,eval -d cuda --backend inductor",
@@ -55,13 +54,11 @@ EXAMPLES = {
         "torchzoo export runs/today --format hud-v3 -o hud.json",
         "torchzoo export runs/today --format op-shapes -o operators.jsonl",
     ),
-    "tune-batch": ("torchzoo tune-batch resnet18 -d cuda --file batches.yaml",),
     "new": (
         "torchzoo new my_resnet --like resnet18",
         "torchzoo new my_decoder --like hf_GPT2 --models-dir my_models",
     ),
     "check-model": ("torchzoo check-model resnet18", "torchzoo check-model my_models/my_resnet --write"),
-    "describe": ("torchzoo describe resnet18 hf_Bert", "torchzoo describe all --write models.md"),
     "userbenchmark": (
         "torchzoo userbenchmark",
         "torchzoo userbenchmark optim resnet18 -d cuda -o runs/optim",
@@ -72,7 +69,11 @@ EXAMPLES = {
         "torchzoo study paper_compilers resnet18 hf_Bert -d cuda -o docs/trial",
         "torchzoo study paper_breakdown --from docs/studies/paper_breakdown",
     ),
-    "doctor": ("torchzoo doctor", "torchzoo doctor --peaks"),
+    "doctor": (
+        "torchzoo doctor",
+        "torchzoo doctor --peaks",
+        "torchzoo doctor --batches resnet18 -d cuda --file batches.yaml",
+    ),
     "env make": ("torchzoo env make torch==2.14.1",),
     "env list": ("torchzoo env list",),
     "env prune": ("torchzoo env prune --older-than 30d",),

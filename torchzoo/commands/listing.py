@@ -1,16 +1,20 @@
-"""`torchzoo list`: the models, a line for each with the columns that are asked for, or as JSON."""
+"""`torchzoo list`: the models, a line for each with the columns that are asked for; as JSON; or as a Markdown table."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchzoo.case import Domain, Mode
-from torchzoo.commands.arguments import add_models, words
+from torchzoo.commands.arguments import add_models, usable_path, words, write
 from torchzoo.errors import UsageError, unknown
 from torchzoo.report import terminal
 from torchzoo.report.text import json_text
+from torchzoo.store import read_run
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.collections import Collection
 from torchzoo.zoo.spec import ModelSpec, SpecError
@@ -58,12 +62,27 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("list", help="list the models")
     add_models(parser)
     parser.add_argument("--domain", choices=[domain.value for domain in Domain])
-    parser.add_argument(
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
         "--columns",
         metavar="C[,C]",
         help=f"{', '.join(COLUMNS)}; {HELP} explains them (default: name, domain, task, batch sizes, source)",
     )
-    parser.add_argument("--json", action="store_true", help="all metadata as a JSON array")
+    form.add_argument("--json", action="store_true", help="all metadata as a JSON array")
+    form.add_argument(
+        "--table",
+        action="store_true",
+        help="a Markdown table with the shapes of inputs and FLOPs: it builds the models, without data where possible",
+    )
+    parser.add_argument(
+        "--flops-from",
+        type=usable_path,
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="with --table: a run with --flops, for the steps whose work depends on data; may be given again",
+    )
+    parser.add_argument("-o", "--output", type=usable_path, metavar="FILE", help="write there instead of printing")
     parser.set_defaults(command=run)
 
 
@@ -73,6 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [(name, column.meaning) for name, column in COLUMNS.items()]
         terminal.show(terminal.table(("", ""), rows, has_headings=False))
         return 0
+    if arguments.flops_from and not arguments.table:
+        raise UsageError("--flops-from goes with --table")
     chosen_columns = _columns(arguments)
     catalog = find_models(arguments.models_dir)
     suites = words(arguments.suite)
@@ -81,30 +102,42 @@ def run(arguments: argparse.Namespace) -> int:
     for error in errors:
         terminal.say(f"torchzoo: left out: {error}")
     chosen = [spec for spec in specs if arguments.domain in (None, spec.domain)]
-    if arguments.json:
-        print(json_text(chosen, indent=1))
-        return 0
-    names = chosen_columns or _usual_columns(chosen)
-    rows_of_models = [[COLUMNS[name].cell(spec) for name in names] for spec in chosen]
-    numbers = [name for name in names if COLUMNS[name].is_number]
-    table = terminal.table(names, rows_of_models, right=numbers)
-    print("\n".join(terminal.lines(table, width=terminal.ANY_WIDTH)))  # a line for each model, however narrow
-    if not is_choice:
+    if arguments.table:
+        text = _markdown(chosen, arguments.flops_from)
+    elif arguments.json:
+        text = json_text(chosen, indent=1) + "\n"
+    else:
+        text = _lines(chosen, chosen_columns or _usual_columns(chosen))
+    write(text, arguments.output)
+    if not is_choice and not arguments.table and not arguments.json:
         for name, collection in sorted(catalog.collections.items()):
             terminal.say(_line_of(name, collection))
     return 0
+
+
+def _markdown(specs: Sequence[ModelSpec], runs: Sequence[Path]) -> str:
+    from torchzoo.commands import model_table
+
+    counted = model_table.counted_in(map(read_run, runs))
+    with contextlib.redirect_stdout(sys.stderr):  # what libraries print is no part of the document
+        return model_table.document(specs, counted, sources=list(map(str, runs)))
+
+
+def _lines(specs: Sequence[ModelSpec], columns: Sequence[str]) -> str:
+    """A line for each model, however narrow the terminal is."""
+    rows = [[COLUMNS[name].cell(spec) for name in columns] for spec in specs]
+    table = terminal.table(columns, rows, right=[name for name in columns if COLUMNS[name].is_number])
+    return "\n".join(terminal.lines(table, width=terminal.ANY_WIDTH)) + "\n"
 
 
 def _columns(arguments: argparse.Namespace) -> tuple[str, ...]:
     """The columns that were asked for; none if the usual ones are meant.
 
     Raises:
-        UsageError: there is no such column, or JSON is asked for, which has all of them.
+        UsageError: there is no such column.
     """
     if arguments.columns is None:
         return ()
-    if arguments.json:
-        raise UsageError("--json has all metadata: leave out --columns")
     chosen = words(arguments.columns)
     for word in chosen:
         if word not in COLUMNS:

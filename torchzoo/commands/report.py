@@ -1,20 +1,22 @@
-"""`torchzoo report`: runs that were kept, as tables, Markdown, CSV, JSON or a page for the browser."""
+"""`torchzoo report`: runs that were kept, as tables, Markdown, CSV, JSON or a page for the browser; or their noise."""
 
 from __future__ import annotations
 
 import argparse
 import io
 import sys
-from typing import Any
+from typing import IO, Any
 
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.ranking import SortKey
-from torchzoo.commands.arguments import positive_int, usable_path, write
+from torchzoo.commands.arguments import kept_run, positive_int, usable_path, write
 from torchzoo.errors import UsageError
-from torchzoo.report import terminal, terminal_report
+from torchzoo.report import noise, terminal, terminal_report
 from torchzoo.report.formats import DEFAULT, FORMATS
 from torchzoo.report.overview import notes
 from torchzoo.report.terminal_report import View
+
+NOISE_FORMATS = (DEFAULT, "md", "json")
 
 
 def add_parser(commands: Any) -> None:
@@ -38,6 +40,12 @@ def add_parser(commands: Any) -> None:
     report.add_argument(
         "-o", "--output", type=usable_path, metavar="FILE", help="write there instead of to the terminal"
     )
+    report.add_argument(
+        "--noise",
+        action="store_true",
+        help="how much a run's figures vary when nothing changes: between its repeats (`torchzoo run --repeats N`), "
+        f"and within a process; as {', '.join(NOISE_FORMATS)}",
+    )
     order = report.add_argument_group("order", "which cases the tables for the terminal show, and in what order")
     order.add_argument(
         "--sort",
@@ -55,27 +63,44 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         StoreError: a run that can't be read, or runs that can't be in one report.
-        UsageError: the file can't be written, or an order for a format that has none.
+        UsageError: the file can't be written, or options that do not go together.
     """
-    view = View(
-        sort=None if arguments.sort is None else SortKey(arguments.sort), worst=arguments.worst, best=arguments.best
-    )
     suffix = "" if arguments.output is None else arguments.output.suffix.removeprefix(".")
     name = arguments.format or (suffix if suffix in FORMATS else DEFAULT)
-    report_format = FORMATS[name]
-    if view != View() and name != DEFAULT:
-        raise UsageError(f"--sort, --worst and --best go with --format {DEFAULT}: the page sorts where it is clicked")
-    data = read_report_data(arguments.paths)
-    for note in notes(data):
-        terminal.say(f"torchzoo: {note}")
     text = io.StringIO()
     file = sys.stdout if arguments.output is None else text
-    if view == View():
-        report_format.write(data, file)
-    else:
-        terminal_report.write(data, file, view)
+    (_write_noise if arguments.noise else _write_cases)(arguments, name, file)
     if arguments.output is None:
         return 0
     write(text.getvalue(), arguments.output)
     terminal.say(f"written to {arguments.output}")
     return 0
+
+
+def _write_cases(arguments: argparse.Namespace, name: str, file: IO[str]) -> None:
+    view = View(
+        sort=None if arguments.sort is None else SortKey(arguments.sort), worst=arguments.worst, best=arguments.best
+    )
+    if view != View() and name != DEFAULT:
+        raise UsageError(f"--sort, --worst and --best go with --format {DEFAULT}: the page sorts where it is clicked")
+    data = read_report_data(arguments.paths)
+    for note in notes(data):
+        terminal.say(f"torchzoo: {note}")
+    if view == View():
+        FORMATS[name].write(data, file)
+    else:
+        terminal_report.write(data, file, view)
+
+
+def _write_noise(arguments: argparse.Namespace, name: str, file: IO[str]) -> None:
+    if (arguments.sort, arguments.worst, arguments.best) != (None, None, None):
+        raise UsageError("--noise shows the noisiest case first: leave out --sort, --worst and --best")
+    if len(arguments.paths) > 1:
+        raise UsageError("--noise is that of one run: name one RUN")
+    if name not in NOISE_FORMATS:
+        raise UsageError(f"--noise has the formats {', '.join(NOISE_FORMATS)}, not {name}")
+    run = kept_run(arguments.paths[0])
+    if name == DEFAULT:
+        terminal.show(noise.on_terminal(run), file=file)
+    else:
+        file.write(noise.markdown(run) if name == "md" else noise.as_json(run))

@@ -153,7 +153,7 @@ def what_compare_finds(run: Run) -> list[str]:
     over_eager = [noise.sees_over_eager for noise in noises if noise.sees_over_eager is not None]
     lines = [
         f"`torchzoo compare` with another such run would find differences of {units.least_differences(seen)}; "
-        "`torchzoo noise` shows each"
+        "`report --noise` shows each"
     ]
     if over_eager:
         lines.append(f"and of the time over eager's, where the host matters: {units.least_differences(over_eager)}")

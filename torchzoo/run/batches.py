@@ -71,7 +71,7 @@ def write_tuned(path: Path, tuned: Tuned) -> None:
     import yaml
 
     heading = (
-        "# By `torchzoo tune-batch`: evaluation batches by class of device, and the throughputs behind each choice.\n"
+        "# By `torchzoo doctor --batches`: evaluation batches by class of device, and the throughputs behind each.\n"
     )
     plain = msgspec.to_builtins(tuned)
     try:

@@ -232,7 +232,7 @@ def tuned_batches(path: str | None) -> batches.Tuned:
     if path is None:
         return batches.read_tuned(batches.default_file())
     if not Path(path).is_file():
-        raise UsageError(f"--batch-file: no file {path}; `torchzoo tune-batch MODEL --file {path}` makes one")
+        raise UsageError(f"--batch-file: no file {path}; `torchzoo doctor --batches MODEL --file {path}` makes it")
     return batches.read_tuned(Path(path))
 
 

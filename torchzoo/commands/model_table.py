@@ -1,25 +1,20 @@
-"""`torchzoo describe`: the models as a Markdown table of their metadata, their inputs' shapes and their FLOPs.
+"""`torchzoo list --table`: models as a Markdown table of their metadata, their inputs' shapes and their FLOPs.
 
-It builds models and steps them on the meta device, where tensors have shapes and no values. If the work of a step
-depends on values, its FLOPs come from a run that measured it. Only this command and `check-model`
-import torch.
+Models are built and stepped on the meta device, where tensors have shapes and no values. If the work of a step
+depends on values, its FLOPs come from a run that measured it. Only this option and `check-model` import torch.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchzoo.case import EAGER, Mode, Precision
-from torchzoo.commands.arguments import add_models, chosen_models, usable_path, write
 from torchzoo.record import Flops, Measured
 from torchzoo.report.markdown import code, escape, link
-from torchzoo.store import Run, read_run
-from torchzoo.zoo.catalog import NEEDS_DATA, find_models, load_model_class
+from torchzoo.store import Run
+from torchzoo.zoo.catalog import NEEDS_DATA, load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -32,8 +27,8 @@ Counted = Mapping[tuple[str, Mode, int], Flops]
 
 EXPLANATION = """# The models
 
-Written by `torchzoo describe`. Batches are the default ones, inputs those of the main network at these batches; FLOPs
-are of matrix products, convolutions, attentions and recurrent layers in one step (in training with its backward
+Written by `torchzoo list --table`. Batches are the default ones, inputs those of the main network at these batches;
+FLOPs are of matrix products, convolutions, attentions and recurrent layers in one step (in training with its backward
 passes), a multiply-add counted as two. They are counted on the meta device, without data; those marked `*` depend on
 data (random, as in every run), or can't be had there, and were counted in a real step of a measured run. A fused kernel
 of attention computes its scores once more in the backward pass; a training step with data (`--flops`, marked `*`) has
@@ -41,38 +36,6 @@ these operations, too, and a step without data has not: some percent of the step
 in the order train, eval, prefill, decode.
 """
 NOT_COUNTED = "something in the step needs data, and no run was given that counted it at this batch"
-
-
-def add_parser(commands: Any) -> None:
-    """Add `describe` to argparse's subcommands."""
-    parser = commands.add_parser(
-        "describe",
-        help="a Markdown table of models with their inputs and FLOPs",
-        description="Build models (on the meta device where that can be) and print a Markdown table of what they are.",
-    )
-    add_models(parser)
-    parser.add_argument(
-        "--flops-from",
-        type=usable_path,
-        action="append",
-        default=[],
-        metavar="RUN",
-        help="a run with --flops, for the steps whose work depends on data; may be given again",
-    )
-    parser.add_argument("--write", type=usable_path, metavar="FILE", help="write there instead of printing")
-    parser.set_defaults(command=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Build the models and print or write the document."""
-    patterns, suites = chosen_models(arguments)
-    catalog = find_models(arguments.models_dir)
-    specs = [catalog.spec(name) for name in catalog.select(patterns, suites)]
-    counted = counted_in(read_run(path) for path in arguments.flops_from)
-    with contextlib.redirect_stdout(sys.stderr):  # what libraries print is no part of the document
-        text = describe(specs, counted, sources=[str(path) for path in arguments.flops_from])
-    write(text, arguments.write)
-    return 0
 
 
 def counted_in(runs: Iterable[Run]) -> Counted:
@@ -94,7 +57,7 @@ def count_step(model: Model) -> Flops:
     return count_work(model.measured_step)
 
 
-def describe(specs: Iterable[ModelSpec], counted: Counted, *, sources: Sequence[str] = ()) -> str:
+def document(specs: Iterable[ModelSpec], counted: Counted, *, sources: Sequence[str] = ()) -> str:
     """The whole document. `sources` are the runs that `counted` comes from."""
     lines = [EXPLANATION]
     if sources:

@@ -1,4 +1,4 @@
-"""`torchzoo narrow`, with a stand-in for inductor's bisector, which compiles for minutes."""
+"""`torchzoo bisect --inside-inductor`, with a stand-in for inductor's bisector, which compiles for minutes."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def kept(folder: Path, *models: str) -> Path:
     return keep(folder / "run", [*records, record(against_eager(2.0), backend=INDUCTOR, model="right")])
 
 
-def test_each_incorrect_case_is_narrowed_down_once(
+def test_each_incorrect_case_is_looked_into_once(
     tmp_path: Path, asked: list[Case], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(kept(tmp_path, "wrong", "other"))
-    assert main(["narrow", path]) == 0
+    assert main(["bisect", "--inside-inductor", path]) == 0
     shown = capsys.readouterr().out
     assert [case.model for case in asked] == ["wrong", "other"]
     assert "wrong eval cpu inductor bs4: its results are not eager's: loss is off by 40%" in shown
     assert "  backend inductor, the lowering of an operator (lowerings), number 2: relu" in shown
     assert "  without it: TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM=lowerings TORCH_BISECT_MAX=1 " in shown
     assert "--debug DIR, then DIR/*/reproduce.py --minify" in shown
-    assert main(["narrow", path, "other"]) == 0
+    assert main(["bisect", "--inside-inductor", path, "other"]) == 0
     assert len(asked) == 2
     assert "relu" in capsys.readouterr().out
 
@@ -59,14 +59,14 @@ def test_a_line_that_cannot_be_read_is_said(
     path = kept(tmp_path, "wrong")
     with (path / "records.jsonl").open("a") as file:
         file.write('{"case": {"mod')
-    assert main(["narrow", str(path)]) == 0
+    assert main(["bisect", "--inside-inductor", str(path)]) == 0
     assert "records.jsonl: line 3 could not be read" in capsys.readouterr().err
     assert len(asked) == 1
 
 
 def test_what_has_no_answer_says_why(tmp_path: Path, asked: list[Case], capsys: pytest.CaptureFixture[str]) -> None:
     path = kept(tmp_path, "hidden", "wrong")
-    assert main(["narrow", str(path)]) == 1
+    assert main(["bisect", "--inside-inductor", str(path)]) == 1
     shown = capsys.readouterr().out
     assert "  inductor's own bisector gave no answer: its results are not wrong" in shown
     assert f"  remove {path / 'narrowed'}" in shown
@@ -76,11 +76,13 @@ def test_what_has_no_answer_says_why(tmp_path: Path, asked: list[Case], capsys: 
 def test_what_is_not_incorrect_or_not_inductors_is_refused(
     tmp_path: Path, asked: list[Case], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["narrow", str(kept(tmp_path)), "right"]) == 2
-    assert "right eval cpu inductor bs4 is passed: only incorrect results are narrowed down" in capsys.readouterr().err
-    assert main(["narrow", str(tmp_path / "run")]) == 0
+    assert main(["bisect", "--inside-inductor", str(kept(tmp_path)), "right"]) == 2
+    assert "right eval cpu inductor bs4 is passed: " in capsys.readouterr().err
+    assert main(["bisect", "--inside-inductor", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out == "no case of this run has incorrect results\n"
     other = keep(tmp_path / "other", [record(incorrect(2.0), backend=Backend("aot_eager"), model="wrong")])
-    assert main(["narrow", str(other)]) == 1
-    assert "only cases of one rank with the backend inductor can be narrowed down" in capsys.readouterr().out
+    assert main(["bisect", "--inside-inductor", str(other)]) == 1
+    assert "only cases of one rank with the backend inductor" in capsys.readouterr().out
+    assert main(["bisect", "--inside-inductor", str(other), "--good", "torch==2.14.1"]) == 2
+    assert "--inside-inductor reads a kept run: leave out --good" in capsys.readouterr().err
     assert asked == []
