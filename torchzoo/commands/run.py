@@ -21,7 +21,7 @@ from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.executor_options import NAMES as EXECUTOR_OPTIONS
 from torchzoo.commands.executor_options import add_executor, executor_of
 from torchzoo.commands.options import add_options, run_request, without_effect
-from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
+from torchzoo.commands.torchbench_options import add_torchbench_options
 from torchzoo.errors import UsageError
 from torchzoo.record import Measured, Outcome, Record
 from torchzoo.report import tables, terminal, units
@@ -75,7 +75,7 @@ def add_parser(commands: Any) -> None:
         help="only the Ith of N parts of the models; torchzoo report takes the runs of all parts as one",
     )
     parser.add_argument("--dry-run", action="store_true", help="show the cases that would run, and measure nothing")
-    add_torchbench_options(parser, {action.dest for action in parser._actions})
+    add_torchbench_options(parser)
     parser.set_defaults(command=run, parser=parser)
 
 
@@ -83,7 +83,6 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Resume a run, or plan a new one; then run it, show its results and sum up. With --dry-run only show the plan."""
     if arguments.dry_run and arguments.resume is None:
-        check_values(arguments, arguments.parser)
         check_retries(arguments)
         if arguments.json:
             raise UsageError("--dry-run shows the plan as text: leave out --json")
@@ -114,7 +113,6 @@ def started(
     Raises:
         TorchzooError: the request can't be carried out.
     """
-    check_values(arguments, arguments.parser)
     executor = executor_of(arguments)
     if arguments.resume is not None:
         obeyed = ("resume", "retry_failed", "json", "quiet", "compile_stats", *EXECUTOR_OPTIONS)

@@ -22,7 +22,7 @@ from torchzoo.commands.arguments import (
 from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.options import add_some, applied
 from torchzoo.commands.run import finish
-from torchzoo.commands.torchbench_options import add_torchbench_options, check_values
+from torchzoo.commands.torchbench_options import add_torchbench_options
 from torchzoo.errors import UsageError
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
@@ -74,7 +74,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--retry-failed", action="store_true", help="with --resume: also measure again what failed")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    add_torchbench_options(parser, {action.dest for action in parser._actions})
+    add_torchbench_options(parser)
     parser.set_defaults(command=run, parser=parser)
 
 
@@ -104,7 +104,6 @@ def add_plan_options(parser: argparse.ArgumentParser, *, example: str) -> None:
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
     """List the userbenchmarks, report on a run, go on with one, or run a plan. Returns the exit status."""
-    check_values(arguments, arguments.parser)
     if arguments.name is None:
         check_given(arguments, (), "without a NAME the userbenchmarks are listed", WRITTEN)
         return show_list(userbenchmark.summaries())
