@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from torchzoo.case import Precision
 from torchzoo.cli import build_parser, main
 from torchzoo.commands.options import run_request
 from torchzoo.commands.torchbench_options import PAGE, REFUSED, UNDERSTOOD
@@ -87,5 +88,5 @@ def test_they_are_not_in_the_help() -> None:
 
 def test_userbenchmarks_understand_and_refuse_too(capsys: pytest.CaptureFixture[str]) -> None:
     parser = run_parser("userbenchmark")
-    assert parser.parse_args(["breakdown", "--torchdynamo", "inductor", "--amp"]).precision == "amp"
+    assert parser.parse_args(["breakdown", "--torchdynamo", "inductor", "--amp"]).precision == (Precision.AMP,)
     assert PAGE in refusal(capsys, "userbenchmark", "breakdown", "--channels-last")  # an option of `run` alone

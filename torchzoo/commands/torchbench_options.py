@@ -8,27 +8,30 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from torchzoo.case import Backend, MemoryFormat, Precision
+from torchzoo.commands.arguments import backends_of
+from torchzoo.commands.options import OPTIONS
 from torchzoo.settings import CacheMode, Pass
 
 #: The page that says what replaces each of the others.
 PAGE = "docs/torchbench.md"
 
 
-def _backend_of_dynamo(name: str) -> str:
+def _backend_of_dynamo(name: str) -> tuple[Backend, ...]:
     if name == "eager":
         raise argparse.ArgumentTypeError("eager is without Dynamo here: use --backend aot_eager, which has its graphs")
-    return name
+    return backends_of(name)
 
 
 #: Options that are understood: the destination of ours, and how argparse gets the value.
 UNDERSTOOD: dict[str, tuple[str, dict[str, Any]]] = {
-    "--test": ("mode", {}),
+    "--test": ("mode", {"type": OPTIONS["mode"].read}),
     "--torchdynamo": ("backend", {"type": _backend_of_dynamo}),
-    "--inductor": ("backend", {"action": "store_const", "const": "inductor"}),
-    "--amp": ("precision", {"action": "store_const", "const": "amp"}),
-    "--channels-last": ("memory_format", {"action": "store_const", "const": "channels_last"}),
+    "--inductor": ("backend", {"action": "store_const", "const": backends_of("inductor")}),
+    "--amp": ("precision", {"action": "store_const", "const": (Precision.AMP,)}),
+    "--channels-last": ("memory_format", {"action": "store_const", "const": (MemoryFormat.CHANNELS_LAST,)}),
     "--accuracy": ("passes", {"action": "append_const", "const": Pass.CHECK_ONLY}),
-    "--cold-start": ("cache", {"action": "store_const", "const": CacheMode.COLD.value}),
+    "--cold-start": ("cache", {"action": "store_const", "const": (CacheMode.COLD, None)}),
 }
 
 #: The others, of its run.py, its models, its backends and its userbenchmarks.
