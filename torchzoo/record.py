@@ -229,6 +229,10 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.refused) + sum(one.reason.startswith(LEFT_WHOLE) for one in self.breaks)
 
     @property
+    def recompilation_count(self) -> int:
+        return len(self.recompilations)
+
+    @property
     def break_count(self) -> int:
         """How many places ended a graph. Functions left to Python as a whole count, which `graph_breaks` misses.
 

@@ -16,7 +16,7 @@ import torchzoo
 from examples import CASE, INDUCTOR, manifest, measured, record
 from kept_runs import GIB, SCRIPT, against_eager, everything, failed, incorrect, keep
 from torchzoo import cli
-from torchzoo.analysis.frame import COLUMNS
+from torchzoo.analysis.frame import FIGURES
 from torchzoo.analysis.reproduce import command
 from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.commands.options import run_request
@@ -86,9 +86,9 @@ def test_a_package_has_its_size_and_times(tmp_path: Path) -> None:
 
 def test_every_row_has_every_documented_column_whatever_its_outcome(tmp_path: Path) -> None:
     frame = torchzoo.load(everything(tmp_path / "run"))
-    assert list(frame.columns) == [column.name for column in COLUMNS]
-    assert all(len(column.text) > 5 for column in COLUMNS)
-    assert len({column.name for column in COLUMNS}) == len(COLUMNS)
+    assert list(frame.columns) == [column.name for column in FIGURES]
+    assert all(len(column.text) > 5 for column in FIGURES)
+    assert len({column.name for column in FIGURES}) == len(FIGURES)
     assert {str(dtype) for dtype in frame.dtypes} <= {"string", "str", "Int64", "Float64", "boolean"}
     by_model = frame.set_index("model")
     assert by_model.loc["fails", "outcome"] == "failed"

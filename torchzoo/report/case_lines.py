@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from torchzoo.analysis.beside_eager import has_several_backends
-from torchzoo.analysis.bound import case_bound
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.compare import BAD
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import AXES, Case
 from torchzoo.record import Failed
-from torchzoo.report import terminal, units
+from torchzoo.report import terminal
+from torchzoo.report.columns import BOUND, CANDIDATE, EAGER, MEMORY, REACH, SPEEDUP, TIME, Column, Detail
 from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of
 from torchzoo.report.sections.checks import check_of
 from torchzoo.report.text import visible
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 MODEL, BATCH, MARKS = "model", "batch", "marks"
-TIME, REACH, PROCESSES = "time", "±", "proc"
+PROCESSES = "proc"
 _NAMED = [axis for axis in AXES if axis.name not in ("batch_size", "parallel")]  # `world` stands for both
 #: The columns that say which case it is, and how a cell names it. The first and the last are never grouped by.
 CASE: dict[str, Callable[[Case], str]] = {
@@ -45,80 +45,50 @@ MOST_MODEL_SHARE = 0.3  # of a wide terminal
 MOST_NAMES = 10  # of models whose names are too long for their column
 
 
-def _eager_and_interval(figures: CaseFigures) -> str:
-    return units.latency(figures.eager.latency_s, has_confidence=False)
+class Shown(NamedTuple):
+    """A column of figures, and how much its cells say."""
+
+    column: Column
+    detail: Detail = Detail.VALUE
+
+    @property
+    def heading(self) -> str:
+        return self.column.heading
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its cells are aligned to the left."""
+        return self.column is BOUND or (self.detail is Detail.INTERVAL and self.column is not MEMORY)
+
+    def cell(self, figures: CaseFigures) -> str:
+        return self.column.cell(figures, self.detail)
 
 
-def _candidate_and_interval(figures: CaseFigures) -> str:
-    return units.latency(figures.candidate.latency_s, has_confidence=False) if figures.candidate else ""
+def _layout(*columns: Column, detail: Detail = Detail.VALUE) -> tuple[Shown, ...]:
+    return tuple(Shown(column, detail) for column in columns)
 
 
-def _speedup_and_interval(figures: CaseFigures) -> str:
-    return units.speedup(figures.speedup, has_confidence=False) if figures.speedup else ""
-
-
-def _candidate(figures: CaseFigures) -> str:
-    return units.seconds(figures.candidate.latency_s.value) if figures.candidate else ""
-
-
-def bound(figures: CaseFigures) -> str:
-    """`host, 31% / 88%`: what bounds the case, and the share in which the device works, of eager and the candidate."""
-    found = case_bound([figures.measured])
-    shares = [variant.device_share for variant in figures.variants]
-    if found is None or None in shares:
-        return found or ""
-    return f"{found}, {' / '.join(f'{share:.0%}' for share in shares if share is not None)}"
-
-
-def memory(figures: CaseFigures) -> str:
-    """The peak on the device, or on the CPU of the host."""
-    return units.size(figures.peak_bytes)
-
-
-def _short_bound(figures: CaseFigures) -> str:
-    return case_bound([figures.measured]) or ""
-
-
-class Figure(NamedTuple):
-    """A column of figures."""
-
-    heading: str
-    cell: Callable[[CaseFigures], str]
-    is_left: bool = False  # aligned to the left
-
-
-_MEMORY = Figure("memory", memory)
-_EAGER = Figure("eager", lambda figures: units.seconds(figures.eager.latency_s.value))
-_EAGER_WITH = Figure("eager", _eager_and_interval, is_left=True)
-_CANDIDATE = Figure("candidate", _candidate)
-_CANDIDATE_WITH = Figure("candidate", _candidate_and_interval, is_left=True)
-_TIME = Figure(TIME, lambda figures: units.seconds(figures.shown.latency_s.value))
-_TIME_WITH = Figure(TIME, lambda figures: units.latency(figures.shown.latency_s, has_confidence=False), is_left=True)
-_WITH_INTERVALS = (_EAGER_WITH, _CANDIDATE_WITH, Figure("speedup", _speedup_and_interval, is_left=True))
-_SPEEDUP_AND_REACH = (
-    Figure("speedup", lambda figures: f"{figures.speedup.value:.2f}x" if figures.speedup else ""),
-    Figure(REACH, lambda figures: units.reach(figures.speedup or figures.eager.latency_s)),
-)
-_WITHOUT = (_EAGER, _CANDIDATE, *_SPEEDUP_AND_REACH)
+_WITH_INTERVALS = _layout(EAGER, CANDIDATE, SPEEDUP, detail=Detail.INTERVAL)
+_WITHOUT = _layout(EAGER, CANDIDATE, SPEEDUP, REACH)
 #: The columns of figures, from those that say most to the least that a line must have.
-LAYOUTS: tuple[tuple[Figure, ...], ...] = (
-    (*_WITH_INTERVALS, Figure("bound by", bound, is_left=True), _MEMORY),
-    (*_WITH_INTERVALS, Figure("bound by", _short_bound, is_left=True), _MEMORY),
-    (*_WITHOUT, Figure("bound by", _short_bound, is_left=True), _MEMORY),
-    (*_WITHOUT, _MEMORY),
+LAYOUTS: tuple[tuple[Shown, ...], ...] = (
+    (*_WITH_INTERVALS, Shown(BOUND, Detail.INTERVAL), Shown(MEMORY)),
+    (*_WITH_INTERVALS, Shown(BOUND), Shown(MEMORY)),
+    (*_WITHOUT, Shown(BOUND), Shown(MEMORY)),
+    (*_WITHOUT, Shown(MEMORY)),
     _WITHOUT,
-    (_TIME, *_SPEEDUP_AND_REACH),
+    _layout(TIME, SPEEDUP, REACH),
 )
 #: The same where eager has a figure of its own beside several backends: the time is that of the case's backend.
-_OWN_TIME = {_CANDIDATE: _TIME, _CANDIDATE_WITH: _TIME_WITH}
 WITHOUT_EAGER = tuple(
-    tuple(_OWN_TIME.get(one, one) for one in layout if one not in (_EAGER, _EAGER_WITH)) for layout in LAYOUTS
+    tuple(one._replace(column=TIME) if one.column is CANDIDATE else one for one in layout if one.column is not EAGER)
+    for layout in LAYOUTS
 )
 MEANINGS = {
-    TIME: "time: of a step, of the candidate (of eager where there is none)",
-    REACH: "±: how far the 95% interval of the speedup reaches (else that of the time)",
+    TIME.heading: "time: of a step, of the candidate (of eager where there is none)",
+    REACH.heading: "±: how far the 95% interval of the speedup reaches (else that of the time)",
     PROCESSES: "proc: processes that measured the case",
-    "memory": "memory: peak on the device (on the CPU: resident), of the candidate if there is one",
+    MEMORY.heading: "memory: peak on the device (on the CPU: resident), of the candidate if there is one",
 }
 
 
@@ -278,7 +248,9 @@ class CaseLines:
 
         if (used := self.used(fit.layout)) or PROCESSES in fit.widths:
             yield from (text for name, text in MEANINGS.items() if name in fit.widths)
-        left_out = [name for name in self.used(0) if name not in used] + (["intervals"] if REACH in used else [])
+        left_out = [name for name in self.used(0) if name not in used] + (
+            ["intervals"] if REACH.heading in used else []
+        )
         if left_out:
             yield f"left out for lack of room: {', '.join(left_out)}; a wider terminal and --format md have them"
         for mark, count in self.counts.items():

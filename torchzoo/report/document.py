@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from torchzoo.analysis.cases import ReportData
-from torchzoo.analysis.frame import COLUMNS, values
+from torchzoo.analysis.frame import FIGURES, values
 from torchzoo.analysis.graph_breaks import break_causes
 from torchzoo.analysis.overview import overview
 from torchzoo.analysis.totals import OUTLIER_RULE, Section
@@ -29,7 +29,7 @@ def document(data: ReportData) -> dict[str, Any]:
         "not_run": data.not_run,
         "repeats_not_run": data.repeats_not_run,
         "superseded": data.superseded,
-        "columns": {column.name: column.text for column in COLUMNS},
+        "columns": {column.name: column.text for column in FIGURES},
         "summary": {
             "note": TOTALS_NOTE,
             "sections": [_section(section) for section in found.sections],

@@ -40,9 +40,9 @@ def _markdown(data: ReportData, file: IO[str]) -> None:
 
 
 def _csv(data: ReportData, file: IO[str]) -> None:
-    from torchzoo.analysis.frame import COLUMNS, values
+    from torchzoo.analysis.frame import FIGURES, values
 
-    names = [column.name for column in COLUMNS]
+    names = [column.name for column in FIGURES]
     rows = map(values, data.cases)
     file.write(csv_text([names, *([row[name] for name in names] for row in rows)]))
 

@@ -12,15 +12,16 @@ from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
 from torchzoo.case import Mode, Precision
 from torchzoo.record import Check, Checked, CheckStatus, Failed, Measured, Record, ResultComparison
 from torchzoo.report import markdown, terminal, units
-from torchzoo.report.case_lines import CaseLines, bound, memory
+from torchzoo.report.case_lines import CaseLines
+from torchzoo.report.columns import BOUND, CANDIDATE, EAGER, MEMORY, SPEEDUP, TIME, Column
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks_of, what_failed
 from torchzoo.report.sections import backends, breakdown, compilation, generation, growth, scaling, sweep, work
 from torchzoo.report.sections.checks import check_of
 
 MOST_LABELS = 4  # of cases that have a reason in common
-FIGURES = ("eager", "candidate", "speedup", "bound by", "memory")
-_TIMES = {"candidate": "time"}
-HEADINGS = ("model", "mode", "device", "backend", "precision", "batch", *FIGURES, "note")
+FIGURES = (EAGER, CANDIDATE, SPEEDUP, BOUND, MEMORY)
+#: The same where another table has eager's.
+OWN_FIGURES = (TIME, SPEEDUP, BOUND, MEMORY)
 
 
 # --- one case, for the terminal ---
@@ -185,17 +186,6 @@ def _energy_lines(columns: Sequence[VariantFigures], samples_per_step: int) -> l
 # --- many cases ---
 
 
-def _figures(figures: CaseFigures) -> tuple[str, ...]:
-    """The cells under `FIGURES`."""
-    return (
-        units.latency(figures.eager.latency_s),
-        units.latency(figures.candidate.latency_s) if figures.candidate else "",
-        units.speedup(figures.speedup) if figures.speedup else "",
-        bound(figures),
-        memory(figures),
-    )
-
-
 def used_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
     """Headings and rows without the columns that are empty in every row."""
     used = [number for number in range(len(headings)) if any(row[number] for row in rows)]
@@ -251,10 +241,9 @@ def write_markdown(data: ReportData, file: IO[str]) -> None:
     if by_backend:
         lines += [*markdown.table(backends.headings(data.cases), by_backend), "", backends.EXPLAINED, ""]
     lines += [line for note in backends.notes(data.cases) for line in (markdown.escape(note), "")]
-    cells = [_markdown_cells(result, has_eager=not by_backend) for result in data.cases]
-    lines += markdown.table(
-        HEADINGS if not by_backend else [_TIMES.get(one, one) for one in HEADINGS if one != "eager"], cells
-    )
+    columns = OWN_FIGURES if by_backend else FIGURES
+    headings = ("model", "mode", "device", "backend", "precision", "batch", *(one.heading for one in columns), "note")
+    lines += markdown.table(headings, [_markdown_cells(result, columns) for result in data.cases])
     if generating := generation.rows(data.cases):
         lines += ["", "## Generation", "", *markdown.table(generation.HEADINGS, generating)]
     if scaled := scaling.rows(data.cases):
@@ -262,8 +251,8 @@ def write_markdown(data: ReportData, file: IO[str]) -> None:
     file.write("\n".join(lines) + "\n")
 
 
-def _markdown_cells(result: CaseResult, *, has_eager: bool) -> tuple[str, ...]:
-    """The cells under `HEADINGS`: one case with all its repeats. Without eager's column, the time is the case's own."""
+def _markdown_cells(result: CaseResult, columns: Sequence[Column]) -> tuple[str, ...]:
+    """One case with all its repeats."""
     case = result.case
     axes = msgspec.structs.replace(case, precision=Precision.DEFAULT).axes_label()  # precision has a column of its own
     head = (
@@ -276,9 +265,10 @@ def _markdown_cells(result: CaseResult, *, has_eager: bool) -> tuple[str, ...]:
     )
     figures = result.measured_figures
     if figures is None:
-        return (*head, *[""] * (len(FIGURES) - (not has_eager)), "; ".join(what_failed(result)))
+        return (*head, *[""] * len(columns), "; ".join(what_failed(result)))
     notes = [f"{figures.processes} processes"] if figures.processes > 1 else []
-    shown = _figures(figures)
-    if not has_eager:
-        shown = (units.latency(figures.shown.latency_s), *shown[2:])
-    return (*head, *shown, "; ".join([*notes, *what_failed(result), *remarks_of(result.measured)]))
+    return (
+        *head,
+        *(one.cell(figures) for one in columns),
+        "; ".join([*notes, *what_failed(result), *remarks_of(result.measured)]),
+    )

@@ -10,7 +10,8 @@ import msgspec
 from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.analysis.frame import CHECKED
 from torchzoo.case import AXES
-from torchzoo.report import units
+from torchzoo.report import columns, units
+from torchzoo.report.columns import CANDIDATE, EAGER, FIRST_STEP, MEMORY, SPEEDUP, TIME
 from torchzoo.report.remarks import remarks_of
 
 #: A row of `analysis.frame`: the case's figures by the name of the column.
@@ -73,11 +74,11 @@ def case_columns(rows: Sequence[Row], *, has_eager: bool = True) -> list[Column]
 
     Without `has_eager`, another table has eager's figures, and the time is that of each case's own backend.
     """
-    on_device = any(row["device_peak_allocated_bytes"] is not None for row in rows)
-    memory = "device_peak_allocated_bytes" if on_device else "host_peak_rss_bytes"
-    memory_title = "Peak allocated on the device" if on_device else "Peak resident on the host"
     has_candidates = any(row["speedup"] is not None for row in rows)
-    columns: list[Column] = [
+    figures = [EAGER, CANDIDATE, SPEEDUP, MEMORY, FIRST_STEP] if has_candidates else [EAGER, MEMORY]
+    if not has_eager:
+        figures = [TIME, *(one for one in figures if one not in (EAGER, CANDIDATE))]
+    found: list[Column] = [
         *(
             (Heading(capital(name.replace("_", " "))), _text(name))
             for name in _AXES
@@ -85,22 +86,11 @@ def case_columns(rows: Sequence[Row], *, has_eager: bool = True) -> list[Column]
         ),
         (Heading("Outcome"), lambda _, result: Cell(result.status, badge=result.status)),
         (Heading("Batch", is_number=True), _number("batch_size", lambda value: f"{value:,}")),
-        *(_EAGERS_AND_CANDIDATES[: 1 + has_candidates] if has_eager else [_OWN_TIME]),
+        *((Heading(capital(one.heading), is_number=True, title=one.meaning), _figure(one)) for one in figures),
     ]
-    if has_candidates:
-        columns += [
-            (
-                Heading("Speedup", is_number=True, title="Eager time over candidate time, paired"),
-                lambda row, result: Cell(speedup_text(result), row["speedup"], is_number=True),
-            ),
-        ]
-    columns.append((Heading("Memory", is_number=True, title=memory_title), _number(memory, units.size)))
-    if has_candidates:
-        heading = Heading("First step", is_number=True, title="Compilation included")
-        columns.append((heading, _number("first_step_s", units.seconds)))
     if _varies(rows, "domain"):
-        columns.append((Heading("Domain"), _text("domain")))
-    return [*columns, (Heading("Note"), lambda _, result: Cell("; ".join(_notes(result))))]
+        found.append((Heading("Domain"), _text("domain")))
+    return [*found, (Heading("Note"), lambda _, result: Cell("; ".join(_notes(result))))]
 
 
 def capital(text: str) -> str:
@@ -126,29 +116,15 @@ def _number(name: str, shown: Callable[[Any], str]) -> Callable[[Row, CaseResult
     return lambda row, _: Cell("" if row[name] is None else shown(row[name]), row[name], is_number=True)
 
 
-def _eager_latency(result: CaseResult) -> str:
-    return "" if result.figures is None else units.latency(result.figures.eager.latency_s)
+def _figure(column: columns.Column) -> Callable[[Row, CaseResult], Cell]:
+    def cell(row: Row, result: CaseResult) -> Cell:
+        figures = result.figures
+        if figures is None:
+            return Cell("", is_number=True)
+        key = row[column.figure] if column.figure else column.of(figures)
+        return Cell(column.cell(figures), key, is_number=True)
 
-
-def _candidate_latency(result: CaseResult) -> str:
-    figures = result.figures
-    return "" if figures is None or figures.candidate is None else units.latency(figures.candidate.latency_s)
-
-
-_EAGERS_AND_CANDIDATES: list[Column] = [
-    (
-        Heading("Eager", is_number=True, title="Latency of an eager step"),
-        lambda row, result: Cell(_eager_latency(result), row["eager_latency_s"], is_number=True),
-    ),
-    (
-        Heading("Candidate", is_number=True, title="Latency of a step of the backend"),
-        lambda row, result: Cell(_candidate_latency(result), row["latency_s"], is_number=True),
-    ),
-]
-_OWN_TIME: Column = (
-    Heading("Time", is_number=True, title="Latency of a step of the backend, or of eager"),
-    lambda row, result: Cell(_candidate_latency(result) or _eager_latency(result), row["latency_s"], is_number=True),
-)
+    return cell
 
 
 def _notes(result: CaseResult) -> list[str]:
