@@ -64,12 +64,12 @@ def look(case: Case, spec: ModelSpec, answer: Connection) -> None:
 
 
 def _look(case: Case, spec: ModelSpec) -> Found:
+    from torchzoo.analysis.refusals import EAGER_SHARE_LIMIT, why_unequal
     from torchzoo.measure.compilation import count_compiled, require_eager, watch_compilation
     from torchzoo.measure.member import Member
     from torchzoo.measure.passes.coverage import measure_coverage
     from torchzoo.measure.passes.flops import count_work
     from torchzoo.measure.process_group import use_device
-    from torchzoo.record import EAGER_SHARE_LIMIT, why_unequal
 
     member = Member(case, spec, use_device(case.device, 1))
     member.load()

@@ -6,7 +6,6 @@ Times are in seconds, memory in bytes, and samples are raw. Medians, units and r
 from __future__ import annotations
 
 import enum
-from collections import Counter
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -19,12 +18,6 @@ from torchzoo.errors import TorchzooError
 from torchzoo.settings import CacheMode, Settings, Stage
 
 SCHEMA_VERSION = 1
-
-#: A case whose networks ran more than this share of their operators in eager is no measurement of its backend.
-EAGER_SHARE_LIMIT = 0.25
-
-#: A case is no comparison of like with like where the work of its variants differs by more than this share.
-WORK_LIMIT = 0.02
 
 #: Begins the reason of a recompilation that Dynamo refused: from then on the function may run in eager.
 REFUSED = "refused, compiled too often: "
@@ -438,71 +431,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     cut_short: Failed | None = None
 
     @property
-    def late_compilations(self) -> dict[str, Compilation]:
-        """By variant, the compilation of those that were compiled again after their warm-up."""
-        compiled = {name: result.compilation for name, result in self.variants.items()}
-        return {name: one for name, one in compiled.items() if one is not None and one.late_graphs}
-
-    @property
-    def is_unsteady(self) -> bool:
-        """Whether a variant was compiled again while it was measured. Its figures are shown, and are in no mean."""
-        return bool(self.late_compilations)
-
-    @property
-    def refusals(self) -> tuple[str, ...]:
-        """Why the figures do not stand for what their label says: they are shown, and no mean counts them."""
-        found = [_why_eager(one) for one in self.variants.values()]
-        return tuple(filter(None, [*found, "" if self.unequal_work else why_unequal(self.flops, self.candidate_flops)]))
-
-    @property
     def is_incorrect(self) -> bool:
         """Whether the results were checked and are wrong. The figures are shown then, but no mean counts them."""
         return self.check is not None and self.check.status is CheckStatus.INCORRECT
-
-
-def _why_eager(result: VariantResult) -> str:
-    """Too large a part of what the label compiles ran in eager: how large, and which function Dynamo refused first."""
-    refused = result.compilation.refused if result.compilation is not None else ()
-    if result.coverage is None:
-        if not refused:
-            return ""
-        share = "an unknown share of its operators"
-    elif result.coverage.eager_share > EAGER_SHARE_LIMIT:
-        share = f"{result.coverage.in_eager:,} of its {result.coverage.operators:,} operators"
-    else:
-        return ""
-    if not refused:
-        return f"{share} ran in eager, outside of all compiled graphs"
-    guard = refused[0].reason.removeprefix(REFUSED).partition(" # ")[0]
-    others = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
-    return (
-        f"{share} ran in eager: Dynamo reached its limit of recompilations at {refused[0].place}{others} "
-        f"(the last guard that failed: {guard})"
-    )
-
-
-def why_unequal(eager: Flops | None, candidate: Flops | None) -> str:
-    """The first figure in which the work of the two variants differs too much."""
-    if eager is None or candidate is None:
-        return ""
-    if eager.attention != candidate.attention:
-        return f"the variants call different attention: {'; '.join(_attention_of_one(eager, candidate)[:2])}"
-    for words, was, now in (
-        ("operations", eager.total, candidate.total),
-        ("bytes of matrix products, convolutions and attention", eager.product_bytes, candidate.product_bytes),
-    ):
-        if was is not None and now is not None and abs(now - was) > WORK_LIMIT * was:
-            only = sorted(eager.without_formula.keys() ^ candidate.without_formula.keys())
-            unknown = f" (no formula for {', '.join(only)})" if only else ""
-            return f"the variants do different work: {words} {was:,} in eager, {now:,} in the candidate{unknown}"
-    return ""
-
-
-def _attention_of_one(eager: Flops, candidate: Flops) -> list[str]:
-    """The calls of attention that one variant makes more often than the other: `eager 12 x flash_attention (...)`."""
-    of_eager, of_candidate = Counter(eager.attention), Counter(candidate.attention)
-    sides = ((EAGER_VARIANT, of_eager - of_candidate), (CANDIDATE_VARIANT, of_candidate - of_eager))
-    return [f"{name} {count} x {call}" for name, only in sides for call, count in only.items()]
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, tag="checked"):

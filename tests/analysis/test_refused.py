@@ -9,18 +9,9 @@ from examples import INDUCTOR, compared, compiled, record, results_of, run_of, v
 from torchzoo.analysis.cases import Status
 from torchzoo.analysis.compare import Change, compare_runs
 from torchzoo.analysis.frame import values
+from torchzoo.analysis.refusals import EAGER_SHARE_LIMIT
 from torchzoo.analysis.totals import ALL, CaseRatios, total
-from torchzoo.record import (
-    EAGER_SHARE_LIMIT,
-    REFUSED,
-    Check,
-    CheckStatus,
-    Compilation,
-    Coverage,
-    Flops,
-    Measured,
-    Recompilation,
-)
+from torchzoo.record import REFUSED, Check, CheckStatus, Compilation, Coverage, Flops, Measured, Recompilation
 from torchzoo.report import exports
 from torchzoo.report.remarks import Mark, marks_of, remarks
 from torchzoo.report.sections import compilation

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import examples
+from torchzoo.analysis.refusals import WORK_LIMIT, refusals
 from torchzoo.case import Backend, Mode
 from torchzoo.measure.passes.flops import count_captured_work, count_work
 from torchzoo.model.tasks import Batch, SupervisedModel
-from torchzoo.record import WORK_LIMIT, Flops
+from torchzoo.record import Flops
 
 
 @pytest.fixture(autouse=True)
@@ -61,11 +62,10 @@ def work(eager: Callable[..., Tensor], traced: Callable[..., Tensor], mode: Mode
     return count_work(model.measured_step), count_captured_work(model, model.measured_step, case)
 
 
-def refusals(flops: tuple[Flops, Flops], reason: str = "") -> tuple[str, ...]:
+def why_refused(flops: tuple[Flops, Flops], reason: str = "") -> list[str]:
     eager, captured = flops
-    return msgspec.structs.replace(
-        examples.compiled(), flops=eager, candidate_flops=captured, unequal_work=reason
-    ).refusals
+    case = msgspec.structs.replace(examples.compiled(), flops=eager, candidate_flops=captured, unequal_work=reason)
+    return refusals(case)
 
 
 def attend(x: Tensor, *, keys: Tensor | None = None, heads: int = 2, kv_heads: int = 2, **options: object) -> Tensor:
@@ -129,7 +129,7 @@ def test_a_network_that_does_the_same_when_traced_has_the_same_work(of_both: Cal
     eager, captured = found = work(of_both, of_both, mode)
     assert captured.total == eager.total > 0
     assert captured.attention == eager.attention
-    assert refusals(found) == ()
+    assert why_refused(found) == []
 
 
 @pytest.mark.parametrize(
@@ -151,13 +151,13 @@ def test_a_network_that_does_other_work_when_traced_is_refused(
     eager: Callable[..., Tensor], traced: Callable[..., Tensor]
 ) -> None:
     found = work(eager, traced)
-    (why,) = refusals(found)
+    (why,) = why_refused(found)
     assert why.startswith("the variants ")
-    assert refusals(found, reason="its paper says so") == ()
+    assert why_refused(found, reason="its paper says so") == []
 
 
 def test_the_reason_names_the_arguments_of_attention_that_differ() -> None:
-    (why,) = refusals(work(causal, masked))
+    (why,) = why_refused(work(causal, masked))
     assert "eager 1 x" in why
     assert "candidate 1 x" in why
     assert "not causal, mask of" in why
@@ -168,7 +168,7 @@ def test_the_reason_names_the_arguments_of_attention_that_differ() -> None:
 def test_a_small_difference_is_none(figure: str, factor: float, is_refused: bool) -> None:  # noqa: FBT001
     eager = Flops(total=10**6, by_operator={}, product_bytes=10**6)
     captured = msgspec.structs.replace(eager, **{figure: round(10**6 * factor)})
-    assert bool(refusals((eager, captured))) == is_refused
+    assert bool(why_refused((eager, captured))) == is_refused
 
 
 def test_what_was_compiled_before_does_not_hide_work() -> None:
@@ -179,4 +179,4 @@ def test_what_was_compiled_before_does_not_hide_work() -> None:
         torch.compile(model.network._call_impl, backend="eager")(*model.batch.inputs)
         case = msgspec.structs.replace(examples.CASE, backend=Backend("inductor"))
         eager = count_work(model.measured_step)
-        assert refusals((eager, count_captured_work(model, model.measured_step, case)))
+        assert why_refused((eager, count_captured_work(model, model.measured_step, case)))

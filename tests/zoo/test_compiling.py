@@ -16,12 +16,12 @@ from test_contract import missing_kinds, skip_without_its_libraries
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from torchzoo.analysis.refusals import why_unequal
 from torchzoo.case import Backend, Case, Mode
 from torchzoo.measure.compilation import count_compiled, watch_compilation
 from torchzoo.measure.passes.flops import count_work
 from torchzoo.measure.precision import inspect_step
 from torchzoo.measure.variant import candidate_variant, eager_variant
-from torchzoo.record import why_unequal
 from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.contract import take_step, trainable_parameters, unchanged
 from torchzoo.zoo.spec import ModelSpec

@@ -11,22 +11,12 @@ import msgspec
 
 from torchzoo.analysis.bound import Bound, case_bound
 from torchzoo.analysis.figures import CaseFigures, case_figures
+from torchzoo.analysis.refusals import late_compilations, refusals, unsteady_words
 from torchzoo.analysis.reproduce import command
 from torchzoo.analysis.throttling import was_shared
 from torchzoo.case import EAGER, Case, Domain
 from torchzoo.machine.differences import why_not_together
-from torchzoo.record import (
-    Check,
-    Checked,
-    CheckStatus,
-    Compilation,
-    Failed,
-    Manifest,
-    Measured,
-    Outcome,
-    Record,
-    Skipped,
-)
+from torchzoo.record import Check, Checked, CheckStatus, Failed, Manifest, Measured, Outcome, Record, Skipped
 from torchzoo.store import Run, StoreError, read_run
 
 
@@ -91,9 +81,9 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return Status.FAILED
         if self.wrong_checks:
             return Status.INCORRECT
-        if any(measured.refusals for measured in self.measured):
+        if any(map(refusals, self.measured)):
             return Status.REFUSED
-        if any(measured.is_unsteady for measured in self.measured):
+        if any(map(late_compilations, self.measured)):
             return Status.UNSTEADY
         if self.measured:
             return Status.PASSED
@@ -168,20 +158,9 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return f"{outcome.kind} in {outcome.stage}: {outcome.message}{repeats}"
         if self.wrong_checks:
             return f"its results are not eager's: {self.wrong_checks[0].reason}"
-        refusals = [one for measured in self.measured for one in measured.refusals]
-        if refusals:
-            return refusals[0]
-        late = [one for measured in self.measured for one in measured.late_compilations.values()]
-        return unsteady_words(late[0]) if late else ""
-
-
-def unsteady_words(compilation: Compilation) -> str:
-    """How often a variant was compiled again while it was measured, and the guard that failed last, if one did."""
-    times = f"compiled {compilation.late_graphs} more graphs while it was measured"
-    if not compilation.recompilations:
-        return times
-    last = compilation.recompilations[-1]
-    return f"{times}; the last guard that failed: {last.reason} ({last.place})"
+        found = [why for measured in self.measured for why in refusals(measured)]
+        found += [unsteady_words(late) for measured in self.measured for late in late_compilations(measured)]
+        return next(iter(found), "")
 
 
 class ReportData(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import msgspec
 from torchzoo.analysis.cases import NO_SPEEDUP, CaseResult, Status, case_results
 from torchzoo.analysis.findings import Finding, Metric, Verdict, judge_pairs
 from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, hardware_means, hardware_ratio
+from torchzoo.analysis.refusals import late_compilations, refusals
 from torchzoo.case import Case
 from torchzoo.errors import UsageError
 from torchzoo.machine.differences import Difference, DifferenceKind, run_differences
@@ -104,7 +105,9 @@ def compare_runs(
         raise UsageError(f"{base.path} and {candidate.path} have no case in common: compare runs of the same cases")
     pairs = [(case, *_processes(old[case], new[case], in_turns=in_turns)) for case in common]
     pairs = [(case, was, now) for case, was, now in pairs if was and now]
-    unsteady = tuple(case for case, was, now in pairs if any(one.is_unsteady or one.refusals for one in (*was, *now)))
+    unsteady = tuple(
+        case for case, was, now in pairs if any(late_compilations(one) or refusals(one) for one in (*was, *now))
+    )
     wrong = {case for case in common if Status.INCORRECT in (old[case].status, new[case].status)}
     pairs = [pair for pair in pairs if pair[0] not in wrong.union(unsteady)]
     comparison = RunComparison(

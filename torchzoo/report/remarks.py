@@ -6,9 +6,10 @@ import enum
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from torchzoo.analysis.cases import CaseResult, unsteady_words
+from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.noise import more_time
+from torchzoo.analysis.refusals import refusals, unsteady_words
 from torchzoo.analysis.throttling import POWER_CAP, foreign_processes, throttled
 from torchzoo.record import (
     Checked,
@@ -125,7 +126,7 @@ def _remarks(measured: Measured) -> list[Remark]:
 
 def _of_label(measured: Measured) -> list[Remark]:
     """How far the step is what its label says."""
-    found = [Remark(Mark.REFUSED, f"REFUSED, in no mean: {reason}") for reason in measured.refusals]
+    found = [Remark(Mark.REFUSED, f"REFUSED, in no mean: {reason}") for reason in refusals(measured)]
     if measured.unequal_work and measured.candidate_flops is not None:
         found.append(Remark(Mark.OTHER_WORK, f"its variants do different work: {measured.unequal_work}"))
     for result in measured.variants.values():
@@ -159,7 +160,7 @@ def _of_variant(result: VariantResult) -> list[Remark]:
         found.append(Remark(Mark.INCOMPLETE, f"no breakdown: {result.breakdown.problem}"))
     if result.why_not_alone:
         found.append(Remark(Mark.INCOMPLETE, f"no figure of a process of its own: {why_not_alone(result)}"))
-    if slow := sum(run.host_was_slow for run in result.back_to_back):
+    if slow := sum(bool(run.host_was_slow) for run in result.back_to_back):
         text = f"throughput: the host was slow in {slow} of {len(result.back_to_back)} runs, and stayed so: they count"
         found.append(Remark(Mark.SLOW_THROUGHPUT, text))
     if not result.result_is_finite:

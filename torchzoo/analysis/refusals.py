@@ -1,0 +1,81 @@
+"""Why the figures of a measured case are in no mean: they don't stand for its label, or it kept compiling."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, REFUSED, Compilation, Flops, Measured, VariantResult
+
+#: A case whose networks ran more than this share of their operators in eager is no measurement of its backend.
+EAGER_SHARE_LIMIT = 0.25
+
+#: A case is no comparison of like with like where the work of its variants differs by more than this share.
+WORK_LIMIT = 0.02
+
+
+def refusals(measured: Measured) -> list[str]:
+    """Why the figures do not stand for what their label says; empty where they do."""
+    found = [_why_eager(one) for one in measured.variants.values()]
+    if not measured.unequal_work:
+        found.append(why_unequal(measured.flops, measured.candidate_flops))
+    return [why for why in found if why]
+
+
+def _why_eager(result: VariantResult) -> str:
+    """Too large a part of what the label compiles ran in eager: how large, and which function Dynamo refused first."""
+    refused = result.compilation.refused if result.compilation is not None else ()
+    if result.coverage is None:
+        if not refused:
+            return ""
+        share = "an unknown share of its operators"
+    elif result.coverage.eager_share > EAGER_SHARE_LIMIT:
+        share = f"{result.coverage.in_eager:,} of its {result.coverage.operators:,} operators"
+    else:
+        return ""
+    if not refused:
+        return f"{share} ran in eager, outside of all compiled graphs"
+    guard = refused[0].reason.removeprefix(REFUSED).partition(" # ")[0]
+    others = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+    return (
+        f"{share} ran in eager: Dynamo reached its limit of recompilations at {refused[0].place}{others} "
+        f"(the last guard that failed: {guard})"
+    )
+
+
+def why_unequal(eager: Flops | None, candidate: Flops | None) -> str:
+    """The first figure in which the work of the two variants differs too much; empty if there is none."""
+    if eager is None or candidate is None:
+        return ""
+    if eager.attention != candidate.attention:
+        return f"the variants call different attention: {'; '.join(_attention_of_one(eager, candidate)[:2])}"
+    for words, was, now in (
+        ("operations", eager.total, candidate.total),
+        ("bytes of matrix products, convolutions and attention", eager.product_bytes, candidate.product_bytes),
+    ):
+        if was is not None and now is not None and abs(now - was) > WORK_LIMIT * was:
+            only = sorted(eager.without_formula.keys() ^ candidate.without_formula.keys())
+            unknown = f" (no formula for {', '.join(only)})" if only else ""
+            return f"the variants do different work: {words} {was:,} in eager, {now:,} in the candidate{unknown}"
+    return ""
+
+
+def _attention_of_one(eager: Flops, candidate: Flops) -> list[str]:
+    """The calls of attention that one variant makes more often than the other: `eager 12 x flash_attention (...)`."""
+    of_eager, of_candidate = Counter(eager.attention), Counter(candidate.attention)
+    sides = ((EAGER_VARIANT, of_eager - of_candidate), (CANDIDATE_VARIANT, of_candidate - of_eager))
+    return [f"{name} {count} x {call}" for name, only in sides for call, count in only.items()]
+
+
+def late_compilations(measured: Measured) -> list[Compilation]:
+    """The compilations of the variants that were compiled again while they were measured."""
+    compilations = (result.compilation for result in measured.variants.values())
+    return [one for one in compilations if one is not None and one.late_graphs]
+
+
+def unsteady_words(compilation: Compilation) -> str:
+    """How often a variant was compiled again while it was measured, and the guard that failed last, if one did."""
+    times = f"compiled {compilation.late_graphs} more graphs while it was measured"
+    if not compilation.recompilations:
+        return times
+    last = compilation.recompilations[-1]
+    return f"{times}; the last guard that failed: {last.reason} ({last.place})"
