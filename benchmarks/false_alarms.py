@@ -148,9 +148,9 @@ def judged(folder: Path) -> Round:
     environment = base.manifest.environment
     return Round(
         date=base.manifest.created_at[:10],
-        machine=f"{environment['cpu_usable']} cores of {environment['cpu']}",
-        torch=environment["torch"],
-        torchzoo=environment.get("torchzoo_commit") or environment["torchzoo"],
+        machine=f"{environment.cpu_usable} cores of {environment.cpu}",
+        torch=environment.torch,
+        torchzoo=environment.torchzoo_commit or environment.torchzoo,
         comparisons=len({finding.case for finding in comparison.findings}),
         verdicts=dict(sorted(verdicts.items())),
         alarms=tuple(alarms),

@@ -157,7 +157,7 @@ def main() -> None:
         runs.append(run)
     environment = runs[0].manifest.environment
     devices = {r.outcome.device_name for run in runs for r in run.records if isinstance(r.outcome, Measured)}
-    print(f"{', '.join(sorted(devices))}, torch {environment['torch']}")
+    print(f"{', '.join(sorted(devices))}, torch {environment.torch}")
     cases = usable(runs, arguments.draw, host_bound=arguments.host_bound)
     if len(cases) < CASES:
         print(f"only {len(cases)} such cases were measured often enough in every session")

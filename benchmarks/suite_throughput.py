@@ -140,8 +140,8 @@ def main() -> None:
     together_s = timed_run([*arguments.models, *axes, *options, *spread], folder)
     run = read_run(folder)
     records = {record.case: record for record in run.records if not isinstance(record.outcome, Skipped)}
-    gpus = ", ".join(gpu["name"] for gpu in run.manifest.environment["gpus"])
-    print(f"{gpus or run.manifest.environment['cpu']}, torch {run.manifest.environment['torch']}")
+    gpus = ", ".join(gpu.name for gpu in run.manifest.environment.gpus)
+    print(f"{gpus or run.manifest.environment.cpu}, torch {run.manifest.environment.torch}")
     print(f"together: {counts(run)}")
     print(f"together: {together_s:.0f} s, {together_s / len(records):.2f} s a case that ran")
     for line in where_time_went(run):

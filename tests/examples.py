@@ -18,6 +18,8 @@ from torchzoo.record import (
     BackToBack,
     Block,
     Compilation,
+    Environment,
+    GraphBreak,
     Manifest,
     Measured,
     Memory,
@@ -47,7 +49,20 @@ SPEC = ModelSpec(
     smoke_batch_size=2,
 )
 CASE = Case(model="tiny", mode=Mode.EVAL, device="cpu", batch_size=4)
-FACTS = MachineInfo(devices={"cpu": 1, "cuda": 2}, dynamo_backends=("inductor", "tvm"), environment={"torch": "2.15.0"})
+ENVIRONMENT = Environment(
+    torchzoo="0.1.0",
+    python="3.11.7",
+    platform="Linux",
+    cpu="a CPU",
+    cpu_usable=2,
+    host_memory_bytes=2**35,
+    torch="2.15.0",
+    packages={},
+    gpus=(),
+    variables={},
+)
+BREAK = GraphBreak(reason="print", place="a.py:1 in f")
+FACTS = MachineInfo(devices={"cpu": 1, "cuda": 2}, dynamo_backends=("inductor", "tvm"), environment=ENVIRONMENT)
 
 
 def variant_result(**changes: Any) -> VariantResult:
@@ -90,7 +105,7 @@ def compared() -> Measured:
 
 def compiled(**changes: Any) -> Measured:
     """Inductor beside eager on a GPU, with counts of what was compiled."""
-    compilation = Compilation(graphs=2, graph_breaks={"print": 3, "item": 1}, cudagraph_skips=1)
+    compilation = Compilation(graphs=2, graph_breaks={"print": 3, "item": 1}, breaks=(BREAK,) * 4, cudagraph_skips=1)
     eager = variant_result(memory=Memory(device_peak_allocated_bytes=2 * GB, host_peak_rss_bytes=5 * GB))
     candidate = variant_result(
         first_step_s=12.1,
@@ -110,13 +125,16 @@ def record(outcome: Any = None, **changes: Any) -> Record:
     )
 
 
+def environment(**changes: Any) -> Environment:
+    return msgspec.structs.replace(ENVIRONMENT, **changes)
+
+
 def manifest(**changes: Any) -> Manifest:
-    environment = {"cpu": "a CPU", "cpu_usable": 2, "torch": "2.15.0", "torchzoo": "0.1.0", "gpus": [], "packages": {}}
     made = Manifest(
         torchzoo_version="0.1.0",
         command=("torchzoo", "run", "tiny"),
         created_at="2026-11-20T10:00:00+00:00",
-        environment=environment,
+        environment=ENVIRONMENT,
         settings=Settings(),
         cases=(CASE,),
     )

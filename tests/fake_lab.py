@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import manifest, record
+from examples import environment, manifest, record
 from kept_nights import MIB, eager_s
 from torchzoo.case import Case, Mode
 from torchzoo.history import environments, turns
@@ -82,7 +82,7 @@ class FakeLab:
                 torch = version
             elif equal:
                 packages[package] = version
-        facts = {**manifest().environment, "torch": torch, "packages": packages, **self.facts}
+        facts = environment(**{"torch": torch, "packages": packages, **self.facts})
         return manifest(environment=facts, cases=cases, settings=request.settings)
 
     @staticmethod

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from examples import INDUCTOR, manifest, measured, record, variant_result
+from examples import INDUCTOR, environment, measured, record, variant_result
 from kept_runs import against_eager, keep
 from torchzoo.case import Mode
 from torchzoo.record import Block, Memory
@@ -33,9 +33,9 @@ def _compiled(latency_s: float) -> Any:
     return msgspec.structs.replace(made, variants=variants)
 
 
-def night(root: Path, number: int, records: Any, *, torch: str = "2.14.0", **environment: Any) -> Path:
+def night(root: Path, number: int, records: Any, *, torch: str = "2.14.0", **changes: Any) -> Path:
     """A run of one night, in its folder."""
-    facts = {**manifest().environment, "torch": torch, "packages": {"timm": "1.0.19"}, **environment}
+    facts = environment(**{"torch": torch, "packages": {"timm": "1.0.19"}, **changes})
     created_at = f"2026-{1 + number // 28:02d}-{1 + number % 28:02d}T02:00:00+00:00"
     return keep(root / f"night_{number:02d}", records, environment=facts, created_at=created_at)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from examples import INDUCTOR, manifest, measured, record, variant_result
+from examples import BREAK, INDUCTOR, manifest, measured, record, variant_result
 from torchzoo.case import Domain, Mode
 from torchzoo.record import (
     Block,
@@ -59,7 +59,7 @@ def against_eager(speedup: float, *, eager_s: float = 0.2, quads: int = 8, **cha
             host_uss_bytes=GIB // 2,
         )
 
-    compilation = Compilation(graphs=2, graph_breaks={"print": 1}, compile_s=9.0)
+    compilation = Compilation(graphs=2, graph_breaks={"print": 1}, breaks=(BREAK,), compile_s=9.0)
     variants = {
         "eager": variant_result(memory=memory(1.0), **common),
         "candidate": variant_result(memory=memory(0.5), compilation=compilation, first_step_s=12.0, **common),

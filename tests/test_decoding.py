@@ -120,5 +120,11 @@ def test_what_is_no_json_of_ours_is_refused(content: bytes) -> None:
             decode(content)
 
 
-def test_facts_that_an_older_torchzoo_did_not_know_may_be_missing() -> None:
-    assert decode_manifest(changed(MANIFEST, "environment", {"new": [1]})).environment == {"new": [1]}
+def test_a_fact_that_is_not_known_is_none_and_one_of_another_torchzoo_is_ignored() -> None:
+    content = changed(MANIFEST, "environment", {**MANIFEST["environment"], "cuda": None, "new": [1]})
+    assert decode_manifest(content) == manifest()
+
+
+def test_a_manifest_of_schema_1_is_refused_by_a_line_that_names_the_script_of_the_migration() -> None:
+    with pytest.raises(DecodeError, match=r"schema 1, .*python tools/migrate_schema_1\.py"):
+        decode_manifest(changed(MANIFEST, "schema_version", 1))

@@ -31,7 +31,8 @@ def test_every_distribution_is_recorded_as_it_would_be_imported(
 
 def test_the_main_libraries_are_named_apart() -> None:
     environment = collect_environment()
-    distributions, packages = environment["distributions"], environment["packages"]
+    distributions, packages = environment.distributions, environment.packages
+    assert distributions is not None
     assert set(packages) <= set(PACKAGES)
     assert packages.items() <= distributions.items()
     assert packages["numpy"] == importlib.metadata.version("numpy")

@@ -16,41 +16,41 @@ from torchzoo.case import Backend
 from torchzoo.errors import UsageError
 from torchzoo.machine.differences import DifferenceKind, machine_differences, run_differences
 from torchzoo.machine.facts import KERNEL_PACKAGES
-from torchzoo.record import Manifest, Record
+from torchzoo.record import Environment, Gpu, Manifest, Record
 from torchzoo.report import markdown
 from torchzoo.run.session import check_same_machine
 from torchzoo.settings import CacheMode, Settings
 from torchzoo.store import Run, RunStore, StoreError, read_run
 
-H200 = {"name": "NVIDIA H200", "memory_bytes": 150_754_820_096, "driver": "580.159.04"}
-MIG = H200 | {"memory_bytes": 18 * 2**30}
-ENVIRONMENT: dict[str, Any] = {
-    "torchzoo": "0.1.0",
-    "torchzoo_commit": "2c6ebe8",
-    "python": "3.11.7",
-    "platform": "Linux",
-    "cpu": "a CPU",
-    "cpu_count": 16,
-    "cpu_usable": 8,
-    "host_memory_bytes": 2**35,
-    "torch": "2.15.0",
-    "torch_commit": "d0f2af8",
-    "cuda": "13.2",
-    "hip": None,
-    "cudnn": 92600,
-    "packages": {"timm": "1.0.31", "numpy": "2.4.6"},
-    "gpus": [H200, H200],
-    "variables": {"OMP_NUM_THREADS": "8"},
-}
+H200 = Gpu(name="NVIDIA H200", memory_bytes=150_754_820_096, driver="580.159.04")
+MIG = msgspec.structs.replace(H200, memory_bytes=18 * 2**30)
+ENVIRONMENT = Environment(
+    torchzoo="0.1.0",
+    torchzoo_commit="2c6ebe8",
+    python="3.11.7",
+    platform="Linux",
+    cpu="a CPU",
+    cpu_count=16,
+    cpu_usable=8,
+    host_memory_bytes=2**35,
+    torch="2.15.0",
+    torch_commit="d0f2af8",
+    cuda="13.2",
+    hip=None,
+    cudnn=92600,
+    packages={"timm": "1.0.31", "numpy": "2.4.6"},
+    gpus=(H200, H200),
+    variables={"OMP_NUM_THREADS": "8"},
+)
 SETTINGS = Settings(threads=8, jobs=4)
 
 #: What is changed in the environment, and the difference that it makes: kind, name and both values.
 REFUSED: list[tuple[dict[str, Any], tuple[str, str, str, str]]] = [
     ({"cpu": "another"}, ("hardware", "CPU", "a CPU", "another")),
     ({"cpu_usable": 4}, ("hardware", "usable cores", "8", "4")),
-    ({"gpus": [H200]}, ("hardware", "device", "2 x NVIDIA H200 (140.4 GiB)", "1 x NVIDIA H200 (140.4 GiB)")),
-    ({"gpus": [MIG, MIG]}, ("hardware", "device", "2 x NVIDIA H200 (140.4 GiB)", "2 x NVIDIA H200 (18.0 GiB)")),
-    ({"gpus": [H200 | {"driver": "590.1"}] * 2}, ("driver", "driver", "580.159.04", "590.1")),
+    ({"gpus": (H200,)}, ("hardware", "device", "2 x NVIDIA H200 (140.4 GiB)", "1 x NVIDIA H200 (140.4 GiB)")),
+    ({"gpus": (MIG, MIG)}, ("hardware", "device", "2 x NVIDIA H200 (140.4 GiB)", "2 x NVIDIA H200 (18.0 GiB)")),
+    ({"gpus": (msgspec.structs.replace(H200, driver="590.1"),) * 2}, ("driver", "driver", "580.159.04", "590.1")),
     ({"torch": "2.16.0"}, ("torch", "torch", "2.15.0", "2.16.0")),
     ({"torch_commit": "70d99e9"}, ("torch", "torch_commit", "d0f2af8", "70d99e9")),
     ({"cuda": "13.0"}, ("torch", "cuda", "13.2", "13.0")),
@@ -73,14 +73,7 @@ ACCEPTED: list[dict[str, Any]] = [
 
 
 def of(settings: Settings = SETTINGS, **environment: Any) -> Manifest:
-    return manifest(environment={**ENVIRONMENT, **environment}, settings=settings)
-
-
-def without(*names: str) -> Manifest:
-    """The manifest of an old run that lacks these facts."""
-    return manifest(
-        environment={name: value for name, value in ENVIRONMENT.items() if name not in names}, settings=SETTINGS
-    )
+    return manifest(environment=msgspec.structs.replace(ENVIRONMENT, **environment), settings=settings)
 
 
 def found(base: Manifest, candidate: Manifest) -> list[tuple[str, str, str, str]]:
@@ -99,7 +92,7 @@ def run(
     device: str = "cuda", *, device_name: str = "NVIDIA H200", settings: Settings = SETTINGS, **changes: Any
 ) -> Run:
     """A run of one case on `device`, with these changes of the environment."""
-    environment = {**ENVIRONMENT, **changes}
+    environment = msgspec.structs.replace(ENVIRONMENT, **changes)
     records = [record(measured(device_name=device_name), device=device)]
     return run_of(records, environment=environment, settings=settings)
 
@@ -126,15 +119,15 @@ def test_another_machine_or_other_software_stands_apart(
 
 
 def test_a_machine_without_gpus_lacks_their_driver_too() -> None:
-    assert found(of(), of(gpus=[])) == [
+    assert found(of(), of(gpus=())) == [
         ("hardware", "device", "2 x NVIDIA H200 (140.4 GiB)", "CPU"),
         ("driver", "driver", "580.159.04", "none"),
     ]
 
 
 def test_of_mixed_gpus_the_number_of_each_counts() -> None:
-    b200 = H200 | {"name": "NVIDIA B200"}
-    [(_, name, base, _)] = found(of(gpus=[H200, H200, b200]), of(gpus=[H200, b200, b200]))
+    b200 = msgspec.structs.replace(H200, name="NVIDIA B200")
+    [(_, name, base, _)] = found(of(gpus=(H200, H200, b200)), of(gpus=(H200, b200, b200)))
     assert name == "device"
     assert base == "2 x NVIDIA H200 (140.4 GiB), 1 x NVIDIA B200 (140.4 GiB)"
 
@@ -145,11 +138,9 @@ def test_what_does_not_change_a_measurement_may_differ(change: dict[str, Any]) -
 
 
 def test_the_order_of_kinds_is_hardware_torch_driver_other() -> None:
-    kinds = [
-        kind
-        for kind, *_ in found(of(), of(python="3.12", torch="2.16", cpu="another", gpus=[H200 | {"driver": "1"}] * 2))
-    ]
-    assert kinds == ["hardware", "torch", "driver", "other"]
+    gpus = (msgspec.structs.replace(H200, driver="1"),) * 2
+    changed = of(python="3.12", torch="2.16", cpu="another", gpus=gpus)
+    assert [kind for kind, *_ in found(of(), changed)] == ["hardware", "torch", "driver", "other"]
 
 
 def test_settings_that_change_a_measurement_stand_apart_and_others_do_not() -> None:
@@ -161,20 +152,13 @@ def test_settings_that_change_a_measurement_stand_apart_and_others_do_not() -> N
 
 
 def test_a_fact_that_only_one_run_has_is_a_difference() -> None:
-    for name, kind in {"torch_commit": "torch", "cpu_usable": "hardware", "python": "other"}.items():
-        [(found_kind, _, base, candidate)] = found(without(name), of())
-        assert (found_kind, base, candidate) == (kind, "none", str(ENVIRONMENT[name]))
+    assert found(of(torch_commit=None), of()) == [("torch", "torch_commit", "none", "d0f2af8")]
 
 
 def test_a_fact_that_neither_run_has_is_none() -> None:
-    old = without("torch_commit", "cpu_usable", "gpus", "packages", "variables", "cudnn")
-    assert found(old, old) == []
-    assert run_differences(*[run_of([record(device="cuda")], environment=old.environment)] * 2) == ()
-
-
-def test_no_gpus_may_be_an_empty_list_or_left_out() -> None:
-    assert found(of(gpus=[], packages={}), without("gpus", "packages")) == []
-    assert found(of(gpus=None, packages=None), without("gpus", "packages")) == []
+    unknown = of(torch_commit=None, cudnn=None, distributions=None, gpus=(), packages={}, variables={})
+    assert found(unknown, unknown) == []
+    assert run_differences(*[run_of([record(device="cuda")], environment=unknown.environment)] * 2) == ()
 
 
 @pytest.mark.parametrize("name", KERNEL_PACKAGES)
@@ -183,7 +167,7 @@ def test_libraries_with_kernels_are_compared_by_version_and_the_others_are_not(n
     one, other = (of(distributions={name: version, "pytest": version}) for version in ("1.0", "2.0"))
     assert found(one, one) == []
     assert found(one, other) == [("kernels", name, "1.0", "2.0")]
-    assert found(without("distributions"), other) == [("kernels", name, "none", "2.0")]  # of an older torchzoo
+    assert found(of(distributions=None), other) == [("kernels", name, "none", "2.0")]
     assert f", {name} 1.0" in markdown.software_line(one)
 
 
@@ -206,7 +190,7 @@ def test_a_report_over_two_runs_names_them_and_what_differs(tmp_path: Path, chan
 
 
 #: What may differ between the hosts of cases on a GPU: each has a GPU and cores of its own.
-OTHER_HOSTS: list[dict[str, Any]] = [{"gpus": [H200], "cpu_usable": 4}, {"cpu_usable": 64}]
+OTHER_HOSTS: list[dict[str, Any]] = [{"gpus": (H200,), "cpu_usable": 4}, {"cpu_usable": 64}]
 
 
 @pytest.mark.parametrize("change", OTHER_HOSTS, ids=str)
@@ -232,8 +216,8 @@ def test_a_report_on_gpus_takes_hosts_with_more_or_fewer_of_the_same_kind_and_na
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"gpus": [MIG]}, "device"),
-        ({"gpus": []}, "device"),
+        ({"gpus": (MIG,)}, "device"),
+        ({"gpus": ()}, "device"),
         ({"cpu": "another"}, "CPU"),
         ({"torch": "2.16.0"}, "torch"),
     ],
@@ -261,7 +245,7 @@ def test_a_report_takes_runs_that_stand_together(tmp_path: Path, change: dict[st
 def test_a_run_is_not_resumed_elsewhere(tmp_path: Path, change: dict[str, Any]) -> None:
     began = read_run(keep(tmp_path / "run", of()))
     with pytest.raises(StoreError) as error:
-        check_same_machine(began, {**ENVIRONMENT, **change})
+        check_same_machine(began, msgspec.structs.replace(ENVIRONMENT, **change))
     message = str(error.value)
     assert "\n" not in message
     assert str(tmp_path / "run") in message
@@ -271,14 +255,14 @@ def test_a_run_is_not_resumed_elsewhere(tmp_path: Path, change: dict[str, Any]) 
 
 @pytest.mark.parametrize("change", [{}, *ACCEPTED], ids=str)
 def test_a_run_is_resumed_on_the_machine_where_it_began(tmp_path: Path, change: dict[str, Any]) -> None:
-    check_same_machine(read_run(keep(tmp_path / "run", of())), {**ENVIRONMENT, **change})
+    check_same_machine(read_run(keep(tmp_path / "run", of())), msgspec.structs.replace(ENVIRONMENT, **change))
 
 
 ACROSS: list[tuple[DifferenceKind, dict[str, Any]]] = [
     (DifferenceKind.HARDWARE, {"cpu": "another"}),
     (DifferenceKind.HARDWARE, {"device_name": "NVIDIA B200"}),
     (DifferenceKind.TORCH, {"torch_commit": "70d99e9"}),
-    (DifferenceKind.DRIVER, {"gpus": [H200 | {"driver": "590.1"}] * 2}),
+    (DifferenceKind.DRIVER, {"gpus": (msgspec.structs.replace(H200, driver="590.1"),) * 2}),
     (DifferenceKind.KERNELS, {"distributions": {"flash-linear-attention": "0.5.1"}}),
 ]
 
@@ -324,23 +308,22 @@ def test_a_comparison_shows_in_how_many_processes_inductor_compiled() -> None:
 
 
 def test_a_comparison_of_cpu_runs_does_not_look_at_gpus() -> None:
-    assert differences(run("cpu"), run("cpu", gpus=[])) == {}
+    assert differences(run("cpu"), run("cpu", gpus=())) == {}
     assert differences(run("cpu"), run("cpu", cpu_usable=4)) == {"usable cores": ("hardware", "8", "4")}
 
 
 def test_a_comparison_of_gpu_runs_takes_the_devices_that_cases_ran_on() -> None:
-    more = run(gpus=[H200] * 8)
+    more = run(gpus=(H200,) * 8)
     assert differences(run(), more) == {"GPUs": ("other", "2", "8")}
     assert differences(run(), run(device_name="NVIDIA B200")) == {"device": ("hardware", "NVIDIA H200", "NVIDIA B200")}
     assert differences(run(), run(cpu_usable=4)) == {"usable cores": ("other", "8", "4")}  # a GPU's cases hardly notice
-    assert differences(run(), run(cpu_usable=None)) == {}
 
 
 def test_before_any_case_ran_the_devices_are_the_machines() -> None:
     planned = (msgspec.structs.replace(CASE, device="cuda"),)
     empty = run_of([], cases=planned, environment=ENVIRONMENT, settings=SETTINGS)
     assert differences(empty, run()) == {}
-    unknown = run_of([], cases=planned, environment={**ENVIRONMENT, "gpus": []}, settings=SETTINGS)
+    unknown = run_of([], cases=planned, environment=msgspec.structs.replace(ENVIRONMENT, gpus=()), settings=SETTINGS)
     assert differences(unknown, run())["device"] == ("hardware", "none", "NVIDIA H200")
 
 

@@ -249,9 +249,9 @@ def test_a_run_without_records_is_read(tmp_path: Path) -> None:
     ("content", "words"),
     [
         (None, "no run in"),
-        (b"", "not a torchzoo run"),
-        (b"{}", "not a torchzoo run"),
-        (b"\xff\xfe", "not a torchzoo run"),
+        (b"", "not a run of this torchzoo"),
+        (b"{}", "not a run of this torchzoo"),
+        (b"\xff\xfe", "not a run of this torchzoo"),
         (b'{"schema_version": 99}', "newer torchzoo"),
     ],
 )

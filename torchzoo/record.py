@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -17,7 +17,7 @@ from torchzoo.case import EAGER, Case, Domain, Precision, ResultKind
 from torchzoo.errors import TorchzooError
 from torchzoo.settings import CacheMode, Settings, Stage
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 #: Begins the reason of a recompilation that Dynamo refused: from then on the function may run in eager.
 REFUSED = "refused, compiled too often: "
@@ -96,7 +96,7 @@ class ResultComparison(msgspec.Struct, frozen=True, kw_only=True):
     tensors: Count = 1
     tensors_not_judged: Count = 0
     step: PositiveCount = 1  # of those in a row that are compared: the first, unless a later one alone is wrong
-    tensors_wrong: Count = 0  # of those that were judged; not counted in records of before 2026-11-26
+    tensors_wrong: Count | None = None  # of those that were judged; None: not counted
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,17 +106,49 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""  # one line
     comparisons: tuple[ResultComparison, ...] = ()  # of eager's second run with its first, if `nondeterministic`
     steps: PositiveCount = 1  # so many in a row, from the same start, were compared and could be judged
-    compiled_anew: str = ""  # why what is checked is not the code that was timed; empty: it is, or nothing is compiled
+    #: Why the code that is checked is not the code that was timed. Empty where it is, or where nothing is compiled.
+    #: None: not known.
+    compiled_anew: str | None = None
     judged_at: Precision | None = None  # if not the case's own precision, since there was nothing to judge by at that
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    memory_bytes: Count
+    driver: str  # its version
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine and its software. A field is None where the fact could not be found out, or does not exist there."""
+
+    torchzoo: str
+    torchzoo_commit: str | None = None  # with `+` if files of the checkout were changed
+    python: str
+    platform: str
+    malloc: str | None = None  # the C library's allocator, and how it is set
+    cpu: str
+    cpu_count: PositiveCount | None = None
+    cpu_usable: PositiveCount
+    host_memory_bytes: Count
+    torch: str
+    torch_commit: str | None = None
+    cuda: str | None = None
+    hip: str | None = None
+    cudnn: int | None = None
+    nccl: str | None = None
+    packages: dict[str, str]  # versions of the main libraries beside torch
+    distributions: dict[str, str] | None = None  # versions of all that is installed, by normalised name
+    gpus: tuple[Gpu, ...]
+    variables: dict[str, str]  # environment variables that can change how PyTorch and its libraries compute
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
     """A node of a run that was spread over several hosts."""
 
     name: str
-    environment: dict[str, Any]  # its machine and its software
+    environment: Environment
     lanes: tuple[str, ...]
-    undisturbed_loop_s: PositiveSeconds | None = None  # `environment.host_loop_s` before the node's first case
+    undisturbed_loop_s: PositiveSeconds | None = None  # `facts.host_loop_s` before the node's first case
 
 
 class StopReason(enum.StrEnum):
@@ -139,7 +171,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of one variant, each timed with the device synchronised before and after.
 
     `issued_s` is how long it takes until a step returns, the median of the block: after that, the host waits for the
-    device. It is None in records before 2026-11-26.
+    device. None: not known.
     """
 
     variant: str
@@ -154,7 +186,7 @@ class BackToBack(msgspec.Struct, frozen=True, array_like=True):
     elapsed_s: PositiveSeconds
     device_s: Seconds | None = None  # between device events before the first step and after the last; None on the CPU
     host_s: Seconds | None = None  # until the first step returned: far below a step's time if the device is the limit
-    host_was_slow: bool = False  # after the run, and the time to make it again was used up
+    host_was_slow: bool | None = None  # after the run, and the time to make it again was used up; None: not known
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +213,7 @@ class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
     """Why Dynamo ended a graph, and where in the source of the model or a library: `resnet.py:120 in forward`."""
 
     reason: str
-    place: str
+    place: str  # empty: not known
 
 
 class Recompilation(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +224,10 @@ class Recompilation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compilation(msgspec.Struct, frozen=True, kw_only=True):
-    """What Dynamo counted for one variant, from its first step to the end of its timing; or what AOTInductor made."""
+    """What Dynamo counted for one variant, from its first step to the end of its timing; or what AOTInductor made.
+
+    Where Dynamo compiled graphs and `compile_s` is None, recompilations and guards were not counted either.
+    """
 
     graphs: Count = 0
     graph_breaks: dict[str, Count] = {}  # how often, by reason: Dynamo's own counter, for those who expect its number
@@ -205,7 +240,8 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     breaks: tuple[GraphBreak, ...] = ()
     recompilations: tuple[Recompilation, ...] = ()
     cudagraph_skip_reasons: tuple[str, ...] = ()
-    late_graphs: Count = 0  # those of `graphs` that were compiled after the warm-up, while memory or time was measured
+    #: How many of `graphs` were compiled after the warm-up, while memory or time was measured. None: not counted.
+    late_graphs: Count | None = None
     package_bytes: Count | None = None  # size of AOTInductor's packages, weights included; None for other backends
     load_s: Seconds | None = None  # wall time of loading them
     traced: bool = False  # PyTorch's structured trace was written meanwhile: all times of compiling include that
@@ -227,11 +263,8 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def break_count(self) -> int:
-        """How many places ended a graph. Functions left to Python as a whole count, which `graph_breaks` misses.
-
-        Records before 2026-11-21 have no places: there it is the sum of Dynamo's own counts.
-        """
-        return len(self.breaks) or sum(self.graph_breaks.values())
+        """How many places ended a graph. Functions left to Python as a whole count, which `graph_breaks` misses."""
+        return len(self.breaks)
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,7 +348,8 @@ class Flops(msgspec.Struct, frozen=True, kw_only=True):
     without_formula: dict[str, Count] = {}  # calls of operators that compute much but have no formula, by operator
     bytes_moved: Count | None = None  # operands and results of all operators: what unfused kernels read and write
     product_bytes: Count | None = None  # operands and results of the operators that `by_operator` names
-    attention: dict[str, Count] = {}  # calls of fused attention in the forward pass, by operator and arguments
+    #: Calls of fused attention in the forward pass, by operator and arguments. None: not counted.
+    attention: dict[str, Count] | None = None
 
 
 class CommunicationStep(msgspec.Struct, frozen=True, array_like=True):
@@ -340,16 +374,16 @@ class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
 
     first_step_s: Seconds  # wall time, compilation included; other workers share the cores if `jobs` is above 1
     first_step_cpu_s: Seconds  # CPU time of the same step, the compilers' own processes included
-    first_step_peak_bytes: Count | None = None  # of the device, compiling included; None before 2026-11-22
-    conversion_s: Seconds | None = None  # of `first_step_s`, before the step; None (and left out) before 2026-11-26
+    first_step_peak_bytes: Count | None = None  # of the device, compiling included; None on the CPU, or not known
+    conversion_s: Seconds | None = None  # of `first_step_s`, before the step; None: `first_step_s` is without it
     warmup_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
     memory: Memory
     alone: Alone | None = None  # of a candidate, where that was asked for and worked
-    why_not_alone: Skipped | Failed | None = None  # where it was asked for and did not work; None before 2026-11-25
+    why_not_alone: Skipped | Failed | None = None  # where it was asked for and did not work
     back_to_back: Annotated[tuple[BackToBack, ...], Meta(min_length=1)]
     result_is_finite: bool  # loss (train) or outputs (eval) after warm-up
     device_active_s: Seconds | None = None  # time in which the device works in one step; None on the CPU, or not known
-    device_kernels: Count | None = None  # that run in that step; None before 2026-11-25
+    device_kernels: Count | None = None  # that run in that step; None on the CPU, or not known
     compilation: Compilation | None = None
     coverage: Coverage | None = None  # of a candidate behind Dynamo
     breakdown: Breakdown | None = None
@@ -390,7 +424,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     step_s: dict[str, PositiveSeconds]  # by variant, the median of its own timed steps
     memory: dict[str, Memory]  # by variant
     communication: dict[str, tuple[CommunicationStep, ...]] = {}  # by variant
-    device_state_before: DeviceState | None = None  # None before 2026-11-26, as is the next
+    device_state_before: DeviceState | None = None
     device_state_after: DeviceState | None = None
 
 
@@ -412,13 +446,15 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
     device_state_before: DeviceState | None = None
     device_state_after: DeviceState | None = None
     #: How long the timing waited until the device had worked off the kernels that other workers had queued before they
-    #: were stopped. None on the CPU, and in records before 2026-11-21.
+    #: were stopped. None on the CPU, or not known.
     device_wait_s: Seconds | None = None
-    device_was_busy: bool = False  # in spite of the wait, others used the device of a rank when the timing began
-    host_loop_s: tuple[PositiveSeconds, ...] = ()  # `environment.host_loop_s`, before and after the latency pass
-    host: HostWatch | None = None  # None in records before 2026-11-22
+    #: In spite of the wait, others used the device of a rank when the timing began. None: not known.
+    device_was_busy: bool | None = None
+    host_loop_s: tuple[PositiveSeconds, ...] = ()  # `facts.host_loop_s`, before and after the latency pass
+    host: HostWatch | None = None  # None: the host was not watched
     ranks: tuple[RankResult, ...] = ()  # of a case that has several; all other fields are those of rank 0
-    put_back: tuple[str, ...] = ()  # settings that importing the model's libraries changed, or building it
+    #: Settings that importing the model's libraries changed, or building it. None: not known.
+    put_back: tuple[str, ...] | None = None
     #: Wall time by stage. The time in which the worker was stopped, or waited for device memory, counts.
     stage_seconds: dict[str, Seconds] = {}
     stage_cpu_seconds: dict[str, Seconds] = {}  # CPU time of the worker and of the compilers' processes it started
@@ -503,12 +539,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     torchzoo_version: str
     command: tuple[str, ...]
     created_at: str
-    environment: dict[str, Any]
+    environment: Environment
     settings: Settings
     cases: tuple[Case, ...]
     domains: dict[str, Domain] = {}  # by model, where its metadata can be read
     device_indices: tuple[Count, ...] | None = None  # the accelerators that a `cuda` without index is spread over
-    undisturbed_loop_s: PositiveSeconds | None = None  # `environment.host_loop_s` before the run; None: older runs
+    undisturbed_loop_s: PositiveSeconds | None = None  # `facts.host_loop_s` before the run; None: not known
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
     hosts: tuple[Host, ...] = ()  # of a run that was spread; `environment` is that of the first one
@@ -531,37 +567,6 @@ class DecodeError(TorchzooError):
 
 class _Versioned(msgspec.Struct):
     schema_version: int
-
-
-class _Gpu(msgspec.Struct):
-    name: str
-    driver: str = ""
-    memory_bytes: Count = 0
-
-
-class _Environment(msgspec.Struct):
-    """The facts of `torchzoo.machine.facts.collect_environment` that are read again. None: could not be found out."""
-
-    python: str | None = None
-    cpu: str | None = None
-    cpu_count: PositiveCount | None = None
-    cpu_usable: PositiveCount | None = None
-    host_memory_bytes: Count | None = None
-    torchzoo: str | None = None
-    torchzoo_commit: str | None = None
-    torch: str | None = None
-    torch_commit: str | None = None
-    cuda: str | None = None
-    hip: str | None = None
-    cudnn: int | None = None
-    packages: dict[str, str] = {}
-    distributions: dict[str, str] = {}
-    gpus: tuple[_Gpu, ...] = ()
-    variables: dict[str, str] = {}
-
-
-class _Facts(msgspec.Struct):
-    environment: _Environment
 
 
 _manifests, _records = msgspec.json.Decoder(Manifest), msgspec.json.Decoder(Record)
@@ -590,15 +595,16 @@ def decode_manifest(content: bytes) -> Manifest:
     """The manifest that `run.json` holds.
 
     Raises:
-        DecodeError: it is none, or one of a newer torchzoo.
+        DecodeError: it is none, or one of another schema.
     """
     try:
         version = msgspec.json.decode(content, type=_Versioned).schema_version
         if version > SCHEMA_VERSION:
             raise DecodeError(f"it was written by a newer torchzoo (schema {version}): update torchzoo to read it")
+        if version < SCHEMA_VERSION:
+            raise DecodeError(f"it is of schema {version}, rewrite it with python tools/migrate_schema_1.py")
         manifest = _manifests.decode(content)
         _check_times(manifest.created_at)
-        msgspec.json.decode(content, type=_Facts)
     except _UNREADABLE as error:
         raise DecodeError(str(error)) from error
     return manifest

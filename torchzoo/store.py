@@ -229,7 +229,7 @@ def read_run(path: Path) -> Run:
     except FileError as error:
         raise _no_run(path, str(error)) from error
     except DecodeError as error:
-        raise StoreError(f"{manifest_path} is not a torchzoo run: {one_line(error)}") from error
+        raise StoreError(f"{manifest_path} is not a run of this torchzoo: {one_line(error)}") from error
     latest: dict[Case, Record] = {}
     damaged: dict[tuple[str, int], str] = {}
     for place, line in lines.items():

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import manifest, measured, record, results_of, run_of
+from examples import environment, measured, record, results_of, run_of
 from repeated_runs import FAILED, STEADY, process, records
 from torchzoo.analysis.compare import Change, compare_runs
 from torchzoo.case import Domain
 from torchzoo.errors import UsageError
 from torchzoo.machine.differences import DifferenceKind
-from torchzoo.record import Check, CheckStatus, DeviceState, HostWatch, Skipped
+from torchzoo.record import Check, CheckStatus, DeviceState, Environment, Gpu, HostWatch, Skipped
 from torchzoo.report import run_comparison as shown
 from torchzoo.report import summary
 
@@ -68,19 +68,18 @@ def test_a_case_that_fails_in_one_of_its_processes_fails() -> None:
 # --- what the runs stand on ---
 
 
-def on(gpu: str = "NVIDIA H200", **changes: Any) -> dict[str, Any]:
-    gpus = [{"name": gpu, "driver": changes.pop("driver", "580.1"), "memory_bytes": 1}]
-    return {**manifest().environment, "gpus": gpus, **changes}
+def on(gpu: str = "NVIDIA H200", *, driver: str = "580.1", **changes: Any) -> Environment:
+    return environment(gpus=(Gpu(name=gpu, memory_bytes=1, driver=driver),), **changes)
 
 
 def test_other_hardware_torch_or_driver_is_refused_unless_said() -> None:
     base = run_of([record(device="cuda")], environment=on())
-    for ground, environment in (
+    for ground, facts in (
         (DifferenceKind.TORCH, on(torch="2.16.0")),
         (DifferenceKind.DRIVER, on(driver="590.1")),
         (DifferenceKind.HARDWARE, on(cpu="another CPU")),
     ):
-        candidate = run_of([record(device="cuda")], environment=environment)
+        candidate = run_of([record(device="cuda")], environment=facts)
         with pytest.raises(UsageError, match=f"differ in {ground} .*--across={ground}"):
             compare_runs(base, candidate)
         with pytest.raises(UsageError):
@@ -90,8 +89,8 @@ def test_other_hardware_torch_or_driver_is_refused_unless_said() -> None:
 
 
 def test_libraries_and_settings_are_shown_and_not_refused() -> None:
-    environment = {**manifest().environment, "packages": {"timm": "1.0"}, "python": "3.13"}
-    comparison = compare_runs(run_of([record()]), run_of([record()], environment=environment))
+    facts = environment(packages={"timm": "1.0"}, python="3.13")
+    comparison = compare_runs(run_of([record()]), run_of([record()], environment=facts))
     assert {(d.kind, d.name) for d in comparison.differences} == {
         (DifferenceKind.OTHER, "timm"),
         (DifferenceKind.OTHER, "python"),
@@ -133,11 +132,10 @@ def test_means_across_hardware_do_not_depend_on_the_order_of_the_cases() -> None
         ]
         for name in ("a CPU", "another")
     )
-    environment = {**manifest().environment, "cpu": "another"}
     seen = [
         compare_runs(
             run_of(base[::step]),
-            run_of(candidate[::step], environment=environment),
+            run_of(candidate[::step], environment=environment(cpu="another")),
             across=frozenset({DifferenceKind.HARDWARE}),
         ).device_means
         for step in (1, -1)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import torchzoo
-from examples import CASE, INDUCTOR, manifest, measured, record
+from examples import CASE, INDUCTOR, environment, manifest, measured, record
 from kept_runs import GIB, SCRIPT, against_eager, everything, failed, incorrect, keep
 from torchzoo import cli
 from torchzoo.analysis.frame import FIGURES
@@ -140,7 +140,7 @@ def test_memory_that_grows_is_a_leak_and_too_few_steps_are_no_verdict(tmp_path: 
 
 def test_several_runs_stand_below_one_another_whatever_their_machines(tmp_path: Path) -> None:
     here = keep(tmp_path / "here", [record()])
-    there = keep(tmp_path / "there", [record()], environment={"torch": "1.0"})
+    there = keep(tmp_path / "there", [record()], environment=environment(torch="1.0"))
     frame = torchzoo.load([here, str(there)])
     assert list(frame["run"]) == [str(here), str(there)]
 

@@ -82,13 +82,8 @@ def test_a_case_that_several_processes_measured_counts_once() -> None:
     assert found.breaks == 1
 
 
-def test_old_records_have_reasons_without_places() -> None:
-    one = broken("a")
-    assert not break_causes(results_of([one]))
-    counts = Compilation(graphs=1, graph_breaks={"print": 3})
-    variants = {"eager": variant_result(), "candidate": variant_result(compilation=counts)}
-    (found,) = break_causes(results_of([record(measured(variants=variants), backend=INDUCTOR)]))
-    assert (found.reason, found.breaks, found.place) == ("print", 3, "")
+def test_a_case_without_graph_breaks_has_no_cause() -> None:
+    assert not break_causes(results_of([broken("a")]))
 
 
 def test_reports_have_the_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from examples import ENVIRONMENT
 from torchzoo.analysis import peaks
 from torchzoo.analysis.peaks import PeaksFileError, bus_ceiling_bytes_per_s, keep_measured, peaks_of, read_measured
 from torchzoo.commands.doctor import (
@@ -192,7 +193,7 @@ def test_one_device_of_each_name_is_measured() -> None:
     facts = MachineInfo(
         devices={"cpu": 1, "cuda": 3},
         dynamo_backends=(),
-        environment={},
+        environment=ENVIRONMENT,
         accelerators=tuple(Accelerator(name=name) for name in names),
     )
     assert devices_to_measure(facts) == ["cpu", "cuda:0", "cuda:1"]
@@ -220,7 +221,10 @@ class FakeServer:
 
 
 FACTS = MachineInfo(
-    devices={"cpu": 1, "cuda": 1}, dynamo_backends=(), environment={}, accelerators=(Accelerator(name="NVIDIA L4"),)
+    devices={"cpu": 1, "cuda": 1},
+    dynamo_backends=(),
+    environment=ENVIRONMENT,
+    accelerators=(Accelerator(name="NVIDIA L4"),),
 )
 
 
@@ -240,7 +244,7 @@ def test_links_are_measured_between_two_four_and_all_devices() -> None:
     six = MachineInfo(
         devices={"cpu": 1, "cuda": 7},
         dynamo_backends=(),
-        environment={},
+        environment=ENVIRONMENT,
         accelerators=(*[Accelerator(name="A")] * 6, Accelerator(name="B")),
     )
     assert devices_alike(six, "cuda:0") == [f"cuda:{number}" for number in range(6)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from examples import CASE, manifest
+from examples import CASE, environment, manifest
 from repeated_runs import STEADY, records, times
 from torchzoo.cli import main
 from torchzoo.record import Manifest, Record
@@ -30,7 +30,7 @@ def made(found: list[Record], **changes: Any) -> Manifest:
 def test_exit_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = keep(tmp_path / "base", records(STEADY))
     slow = keep(tmp_path / "slow", records(times(1.1)))
-    other = keep(tmp_path / "other", records(STEADY), environment={**manifest().environment, "torch": "2.16.0"})
+    other = keep(tmp_path / "other", records(STEADY), environment=environment(torch="2.16.0"))
     assert main(["compare", base, base]) == 0
     assert main(["compare", base, slow]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -71,7 +71,7 @@ def test_the_sides_of_an_ab_were_measured_in_turns(tmp_path: Path, capsys: pytes
 
 def test_new_torch_keeps_its_verdicts(tmp_path: Path) -> None:
     base = keep(tmp_path / "base", records(STEADY))
-    slow = keep(tmp_path / "slow", records(times(1.1)), environment={**manifest().environment, "torch": "2.16.0"})
+    slow = keep(tmp_path / "slow", records(times(1.1)), environment=environment(torch="2.16.0"))
     assert main(["compare", base, slow, "--across=torch", "--format", "json", "-o", str(tmp_path / "out.json")]) == 1
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["has_regression"] is True

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from watched_suite import Planted, Suite
 
+from examples import BREAK
 from fake_lab import FakeLab, Repository, eval_case, latency
 from torchzoo.case import Case
 from torchzoo.cli import main
@@ -101,7 +102,7 @@ def test_more_graph_breaks_are_confirmed_where_every_process_has_them(
     def broken(spec: str, case: Case, noise: float) -> Any:
         made = latency(0.02 * noise)
         is_broken = repository.number(spec) >= 11 and not (flickers and case.repeat == 2)
-        compilation = Compilation(graph_breaks={"print": 3 if is_broken else 2})
+        compilation = Compilation(breaks=(BREAK,) * (3 if is_broken else 2))
         variants = {"eager": msgspec.structs.replace(made.variants["eager"], compilation=compilation)}
         return msgspec.structs.replace(made, variants=variants)
 

@@ -13,7 +13,7 @@ import msgspec
 import psutil
 import pytest
 
-from examples import CASE, FACTS, ROOT, SPEC, record
+from examples import CASE, ENVIRONMENT, FACTS, ROOT, SPEC, record
 from fake_lab import FakeLab, latency
 from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.cli import main
@@ -218,7 +218,7 @@ def test_batches_are_the_tuned_ones_as_in_a_run(tmp_path: Path) -> None:
     """A begun run whose cases are not asked for any more says so: else nothing would be measured, without a word."""
     axes = Axes(modes=(Mode.EVAL,), devices=("cpu",), backends=(EAGER,))
     request = RunRequest(patterns=("tiny",), axes=axes, settings=Settings())
-    machine = msgspec.structs.replace(FACTS, environment={**FACTS.environment, "cpu": "a CPU"})
+    machine = msgspec.structs.replace(FACTS, environment=ENVIRONMENT)
     batch = TunedBatch(batch_size=64, precision="default", torch="2.15.0", date="2026-11-25", samples_per_s={64: 9.0})
 
     class OnCpu:

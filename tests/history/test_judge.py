@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import CASE, INDUCTOR, record
+from examples import BREAK, CASE, INDUCTOR, record
 from kept_nights import eager_s
 from kept_runs import against_eager, checked, failed, incorrect, keep
 from torchzoo.case import EAGER, Axes
@@ -248,7 +248,7 @@ UNSTEADY = of_candidate(compilation=Compilation(graphs=2, late_graphs=3))
         (
             Kind.GRAPH_BREAKS,
             against_eager(1.1),
-            of_candidate(compilation=Compilation(graphs=9, graph_breaks={"print": 8})),
+            of_candidate(compilation=Compilation(graphs=9, breaks=(BREAK,) * 8)),
             of_candidate(compilation=None),
             "no count of graph breaks",
         ),

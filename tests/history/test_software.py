@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from examples import manifest
+from examples import environment, manifest
 from torchzoo.history import software
 from torchzoo.history.kept_versions import Requirements
 from torchzoo.history.software import sides_of
@@ -16,8 +16,8 @@ from torchzoo.record import Manifest
 
 
 def of(torch: str = "2.15.0", **changes: Any) -> Manifest:
-    facts = {**manifest().environment, "torch": torch, "packages": {"timm": "1.0.19", "numpy": "2.0"}}
-    return manifest(environment={**facts, **changes})
+    packages = {"timm": "1.0.19", "numpy": "2.0"}
+    return manifest(environment=environment(**{"torch": torch, "packages": packages, **changes}))
 
 
 def test_equal_software() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from examples import GB, INDUCTOR, compared, compiled, manifest, record, variant_result
+from examples import GB, INDUCTOR, compared, compiled, environment, manifest, record, variant_result
 from torchzoo.case import Backend, Mode, Precision
 from torchzoo.cli import main
 from torchzoo.record import Check, CheckStatus, Failed, FailureKind, Record, Skipped
@@ -21,8 +21,8 @@ FAILED = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.WARM_UP, message="out")
 
 
 def run_of(*found: Record) -> Run:
-    environment = {**manifest().environment, "torch_commit": "abc123", "host_memory_bytes": 64 * GB}
-    made = manifest(cases=tuple(one.case for one in found), environment=environment)
+    facts = environment(torch_commit="abc123", host_memory_bytes=64 * GB)
+    made = manifest(cases=tuple(one.case for one in found), environment=facts)
     return Run(path=Path("run"), manifest=made, records=found)
 
 

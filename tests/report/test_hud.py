@@ -9,10 +9,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from examples import GB, INDUCTOR, compiled, manifest, measured, record, variant_result
+from examples import GB, INDUCTOR, compiled, environment, manifest, measured, record, variant_result
 from torchzoo import stats
 from torchzoo.case import EAGER, Backend, CompileScope, MemoryFormat, Mode, Parallel, Precision
-from torchzoo.record import Block, Check, CheckStatus, Compilation, Failed, FailureKind, Record, Skipped
+from torchzoo.record import Block, Check, CheckStatus, Compilation, Failed, FailureKind, Gpu, Record, Skipped
 from torchzoo.report.hud import hud_v3
 from torchzoo.settings import Stage
 from torchzoo.store import Run
@@ -23,9 +23,9 @@ FAILED = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.WARM_UP, message="out")
 
 
 def run_of(*found: Record) -> Run:
-    gpu = {"name": "a GPU", "driver": "1", "memory_bytes": 80 * GB}
-    changes = {"torch_commit": "abc123", "host_memory_bytes": 64 * GB, "cpu_count": 8, "gpus": [gpu, gpu]}
-    made = manifest(cases=tuple(one.case for one in found), environment={**manifest().environment, **changes})
+    gpu = Gpu(name="a GPU", memory_bytes=80 * GB, driver="1")
+    facts = environment(torch_commit="abc123", host_memory_bytes=64 * GB, cpu_count=8, gpus=(gpu, gpu))
+    made = manifest(cases=tuple(one.case for one in found), environment=facts)
     return Run(path=Path("run"), manifest=made, records=found)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from examples import CASE, manifest, record, run_of
+from examples import CASE, environment, record, run_of
 from kept_nights import eager_s
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.machine.differences import DifferenceKind
@@ -52,11 +52,9 @@ def test_what_is_not_known_is_said() -> None:
 def test_this_environment_is_named_by_its_versions() -> None:
     sides = []
     for torch, effdet in (("2.14.0", "0.4.0"), ("2.15.0", "0.4.1")):
-        environment = {
-            **manifest().environment, "torch": torch, "python": "3.11.7", "packages": {"timm": "1.0"},
-            "distributions": {"torch": torch, "timm": "1.0", "effdet": effdet, "tqdm": "4.1"},
-        }  # fmt: skip
-        sides.append(run_of([record(eager_s(0.02), repeat=n) for n in range(5)], environment=environment))
+        installed = {"torch": torch, "timm": "1.0", "effdet": effdet, "tqdm": "4.1"}
+        facts = environment(torch=torch, packages={"timm": "1.0"}, distributions=installed)
+        sides.append(run_of([record(eager_s(0.02), repeat=n) for n in range(5)], environment=facts))
     comparison = compare_runs(*sides, across=frozenset(DifferenceKind))
     text = regression_issue.body(issue(base="torch==2.14.0", candidate="this", version="", comparison=comparison))
     was = "torchzoo 0.1.0 (no checkout), torch 2.15.0, CUDA None, Python 3.11.7"

@@ -10,7 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import CASE, INDUCTOR, compared, manifest, measured, record, rendered, results_of, run_of, variant_result
+from examples import (
+    BREAK,
+    CASE,
+    INDUCTOR,
+    compared,
+    manifest,
+    measured,
+    record,
+    rendered,
+    results_of,
+    run_of,
+    variant_result,
+)
 from torchzoo.analysis.cases import ReportData, case_results
 from torchzoo.analysis.figures import case_figures
 from torchzoo.case import CompileScope, Domain, MemoryFormat, Mode, Parallel, Precision
@@ -117,7 +129,7 @@ def test_a_case_shows_eager_and_candidate_side_by_side() -> None:
 def test_what_a_reader_must_know_is_said() -> None:
     candidate = variant_result(
         result_is_finite=False,
-        compilation=Compilation(graphs=2, graph_breaks={"print": 3}, cudagraph_skips=1, traced=True),
+        compilation=Compilation(graphs=2, breaks=(BREAK,) * 3, cudagraph_skips=1, traced=True),
     )
     outcome = measured(
         stop_reason=StopReason.STABLY_NOISY,

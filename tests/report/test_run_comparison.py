@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import manifest, measured, record, run_of
+from examples import environment, measured, record, run_of
 from repeated_runs import FAILED, LOOP_S, STEADY, records, times
 from torchzoo.analysis.compare import RunComparison, compare_runs
 from torchzoo.record import Block
@@ -21,8 +21,7 @@ NASTY = 'x|y<img src=1 onerror="a()">](http://z)`rm`\n# h\n```\n@b'
 def nasty() -> RunComparison:
     base = [*records(STEADY, model=NASTY), record(model="b")]
     candidate = [*records(times(1.2), model=NASTY), record(msgspec.structs.replace(FAILED, message=NASTY), model="b")]
-    environment = {**manifest().environment, "packages": {"timm": NASTY}}
-    return compare_runs(run_of(base, path=NASTY), run_of(candidate, environment=environment))
+    return compare_runs(run_of(base, path=NASTY), run_of(candidate, environment=environment(packages={"timm": NASTY})))
 
 
 @pytest.mark.parametrize("write", [shown.markdown, shown.github_issue])

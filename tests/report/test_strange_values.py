@@ -10,25 +10,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import INDUCTOR, manifest, record, run_of
+from examples import GB, INDUCTOR, environment, manifest, record, run_of
 from kept_runs import against_eager
 from torchzoo.analysis.cases import ReportData, case_results
 from torchzoo.files import to_json
-from torchzoo.record import DecodeError, DeviceState, HostWatch, Record, decode_manifest, decode_record
+from torchzoo.record import DecodeError, DeviceState, Gpu, HostWatch, Record, decode_manifest, decode_record
 from torchzoo.report.formats import FORMATS
 
 STATE = DeviceState(sm_clock_mhz=1000, throttle_reasons=4, throttled_s={"software power cap": 1.0}, foreign_processes=1)
 WATCH = HostWatch(undisturbed_s=0.001, looks_s=(0.001, 0.002), waited_s=0.1, fast_cores=(0, 1), was_slow=True)
 PARTS = {"device_state_before": STATE, "device_state_after": STATE, "host": WATCH, "host_loop_s": (0.001,)}
 RICH = record(against_eager(1.5, quads=2, **PARTS), backend=INDUCTOR, device="cuda")
-ENVIRONMENT = {
-    "cpu": "a CPU",
-    "cpu_usable": 2,
-    "torch": "2.15.0",
-    "gpus": [{"name": "a GPU", "driver": "1"}],
-    "packages": {"timm": "1"},
-    "variables": {"OMP_NUM_THREADS": "1"},
-}
+MACHINE = environment(
+    gpus=(Gpu(name="a GPU", memory_bytes=80 * GB, driver="1"),),
+    packages={"timm": "1"},
+    variables={"OMP_NUM_THREADS": "1"},
+)
 
 
 def changes(document: Any, values: list[Any]) -> Iterator[bytes]:
@@ -74,7 +71,7 @@ def test_any_value_of_a_record_is_shown_or_refused(value: Any) -> None:
 @pytest.mark.parametrize("value", [None, 0, -1, 1e308, "", "x", [], {}], ids=repr)
 def test_any_value_of_a_manifest_is_shown_or_refused(value: Any) -> None:
     refused = 0
-    for content in changes(json.loads(to_json(manifest(environment=ENVIRONMENT))), [value]):
+    for content in changes(json.loads(to_json(manifest(environment=MACHINE))), [value]):
         try:
             made = decode_manifest(content)
         except DecodeError:

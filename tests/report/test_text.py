@@ -7,16 +7,26 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from examples import CASE, INDUCTOR, ROOT, manifest, measured, record, variant_result
+from examples import CASE, GB, INDUCTOR, ROOT, environment, measured, record, variant_result
 from kept_runs import against_eager, keep
 from torchzoo import cli
 from torchzoo.case import Mode
-from torchzoo.record import Breakdown, Compilation, Failed, FailureKind, GraphBreak, Kernel, Record, Skipped, StepTime
+from torchzoo.record import (
+    Breakdown,
+    Compilation,
+    Failed,
+    FailureKind,
+    Gpu,
+    GraphBreak,
+    Kernel,
+    Record,
+    Skipped,
+    StepTime,
+)
 from torchzoo.report import markdown, terminal
 from torchzoo.report.formats import FORMATS
 from torchzoo.report.progress import Progress
@@ -109,9 +119,9 @@ def hostile_records() -> list[Record]:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    environment: dict[str, Any] = manifest().environment | {"cpu": HOSTILE, "gpus": [{"name": HOSTILE, "driver": "1"}]}
+    facts = environment(cpu=HOSTILE, gpus=(Gpu(name=HOSTILE, memory_bytes=80 * GB, driver="1"),))
     path = tmp_path_factory.mktemp("hostile") / "run"
-    return keep(path, hostile_records(), environment=environment, command=("torchzoo", "run", HOSTILE, "```"))
+    return keep(path, hostile_records(), environment=facts, command=("torchzoo", "run", HOSTILE, "```"))
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

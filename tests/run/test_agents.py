@@ -113,7 +113,7 @@ def test_a_real_agent_prepares_runs_and_stops_workers_and_leaves_none(real: Agen
     waits = PlannedCase(case=msgspec.structs.replace(CASE, model="waits", batch_size=2), spec=spec, agent="one")
     prepared = real.ask(PREPARE, protocol.Prepared)
     assert prepared.machine.devices["cpu"] == 1
-    assert prepared.machine.environment["torch"]
+    assert prepared.machine.environment.torch
     lane = Lane(device="cpu")
     real.ask(protocol.Begin(settings=Settings(), lanes=(lane,), undisturbed_loop_s=None), protocol.Begun)
     process = psutil.Process(real.pid)

@@ -303,7 +303,7 @@ def test_where_openmp_binds_its_threads_a_case_has_all_cores(tmp_path: Path, tem
     (log,) = (tmp_path / "run" / "logs").iterdir()
     told = [line for line in log.read_text().splitlines() if line.startswith("cores")]
     assert set(told) == {f"cores {list(usable_cores())}"}
-    assert run.manifest.environment["cpu_usable"] == len(usable_cores())
+    assert run.manifest.environment.cpu_usable == len(usable_cores())
 
 
 def tell_third(connection: Connection, folder: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from examples import ENVIRONMENT
 from torchzoo.machine.facts import Accelerator, MachineInfo
 from torchzoo.machine.limits import physical_cores
 from torchzoo.run.lanes import Lane, make_gang_lanes, make_lanes, split_cores
@@ -35,7 +36,9 @@ def test_a_bare_accelerator_is_spread_over_the_devices_asked_for() -> None:
 
 def test_what_is_left_of_a_run_on_cpu_and_gpu_has_the_cpu_lane_of_the_whole_run() -> None:
     gpu = Accelerator(memory_bytes=80)
-    machine = MachineInfo(devices={"cpu": 1, "cuda": 1}, dynamo_backends=(), environment={}, accelerators=(gpu,))
+    machine = MachineInfo(
+        devices={"cpu": 1, "cuda": 1}, dynamo_backends=(), environment=ENVIRONMENT, accelerators=(gpu,)
+    )
     settings = Settings(jobs=64)  # of cases on the GPU: they compile with a thread each, and the CPU's use all cores
     whole = lanes_for(["cpu", "cuda"], None, settings, machine)
     (left,) = lanes_for(["cpu"], None, settings, machine, of_run=["cpu", "cuda"])

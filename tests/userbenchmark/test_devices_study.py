@@ -9,8 +9,9 @@ import msgspec
 from benchmark_runs import beside, run_of, table
 from study_records import CRASHED, alone, study_table, trained
 
-from examples import variant_result
+from examples import GB, environment, variant_result
 from torchzoo.case import Domain, Precision
+from torchzoo.record import Gpu
 from torchzoo.store import Run
 from torchzoo.studies import study
 
@@ -27,10 +28,8 @@ def machine(gpu: str, step_s: float, *, path: str, driver: str = "1", **changes:
         ),
     ]
     run = run_of(cases, Path(path), command=("/src/run.py", "--suite", "torchbench", "-o", path))
-    environment = {**run.manifest.environment, "gpus": [{"name": gpu, "driver": driver}]}
-    manifest = msgspec.structs.replace(
-        run.manifest, environment=environment, domains={"resnet18": Domain.COMPUTER_VISION}
-    )
+    facts = environment(gpus=(Gpu(name=gpu, memory_bytes=80 * GB, driver=driver),))
+    manifest = msgspec.structs.replace(run.manifest, environment=facts, domains={"resnet18": Domain.COMPUTER_VISION})
     return msgspec.structs.replace(run, manifest=manifest)
 
 

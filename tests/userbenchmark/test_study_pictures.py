@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 from benchmark_runs import report, run_of
 from study_records import CRASHED, alone, in_turns, trained, with_domains
 
-from examples import INDUCTOR, by_itself, measured, variant_result
+from examples import GB, INDUCTOR, by_itself, environment, measured, variant_result
 from examples import record as example
 from kept_runs import keep
 from svg_dots import dots, texts
 from torchzoo import cli
 from torchzoo.case import Backend, Domain, Mode, Precision
-from torchzoo.record import Breakdown, Measured, Memory, Record, StepTime
+from torchzoo.record import Breakdown, Gpu, Measured, Memory, Record, StepTime
 from torchzoo.store import Run
 from torchzoo.studies import study
 
@@ -89,7 +90,8 @@ def test_the_devices_picture_needs_both_machines() -> None:
     def machine(name: str, *, step_s: float) -> Run:
         outcome = alone(*[step_s] * 12, device_name=name)
         run = run_of([trained("resnet18", outcome, precision=Precision.TF32)], Path(f"/{name}"))
-        run.manifest.environment["gpus"] = [{"name": name, "driver": "1"}]
+        facts = environment(gpus=(Gpu(name=name, memory_bytes=80 * GB, driver="1"),))
+        run = msgspec.structs.replace(run, manifest=msgspec.structs.replace(run.manifest, environment=facts))
         return with_domains(run, resnet18=Domain.COMPUTER_VISION)
 
     one, two = machine("one", step_s=0.3), machine("two", step_s=0.1)

@@ -11,7 +11,7 @@ import pytest
 from benchmark_runs import beside, run_of
 from study_records import study_table
 
-from examples import INDUCTOR, compared, manifest, measured
+from examples import INDUCTOR, compared, environment, measured
 from examples import record as example
 from kept_runs import keep
 from torchzoo import cli
@@ -121,8 +121,8 @@ def test_an_interrupted_study_says_how_to_go_on_although_it_is_quiet(
 
 
 def test_runs_of_two_machines_are_for_the_study_of_devices_alone(tmp_path: Path) -> None:
-    here = manifest().environment
-    other = {**here, "cpu": "another CPU"}
+    here = environment()
+    other = environment(cpu="another CPU")
     assert machine_kind(here) != machine_kind(other)
     paths = [keep(tmp_path / "a", [example()]), keep(tmp_path / "b", [example()], environment=other)]
     assert len(study.read_runs(study.load("paper_devices"), paths)) == 2
@@ -240,9 +240,8 @@ def test_halves_of_models_that_the_plan_does_not_have_are_not_counted() -> None:
 
 
 def test_unlike_software_on_the_same_hardware_makes_no_second_machine(tmp_path: Path) -> None:
-    here = manifest().environment
     paths = [
-        keep(tmp_path / name, [example()], environment={**here, "packages": {"timm": version}})
+        keep(tmp_path / name, [example()], environment=environment(packages={"timm": version}))
         for name, version in (("a", "1.0"), ("b", "1.1"))
     ]
     with pytest.raises(StoreError, match=r"would count as two machines.*timm is 1\.0 and 1\.1"):

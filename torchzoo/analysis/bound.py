@@ -12,8 +12,8 @@ from torchzoo.record import Measured
 #: Shares of the step's time in which the device works: from the first on it bounds the step, below the second the host.
 DEVICE_SHARE, HOST_SHARE = 0.9, 0.5
 
-#: In records without the device's time (before 2026-11-22), a step is bound by the device if the host hands over its
-#: work within this part of the step's time, and else by the host.
+#: Where the device's time is not known, a step is bound by the device if the host hands over its work within this part
+#: of the step's time, and else by the host.
 HANDED_OVER_BY = 0.5
 
 

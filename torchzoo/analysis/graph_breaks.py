@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult
-from torchzoo.record import CANDIDATE_VARIANT, Compilation, GraphBreak, Measured
-
-#: Begins the reason where Dynamo left a whole function to Python (`torchzoo.measure.compilation`).
-_WHOLE = "left to Python whole: "
+from torchzoo.record import CANDIDATE_VARIANT, LEFT_WHOLE, GraphBreak, Measured
 
 #: What differs between models that have the same cause, and what stands there instead.
 _DIFFERENCES = (
@@ -38,7 +35,7 @@ class BreakCause(msgspec.Struct, frozen=True, kw_only=True):
 
 def cause(reason: str) -> str:
     """A break's reason without what differs between models: addresses, paths, indices, how much was left to Python."""
-    text = reason.removeprefix(_WHOLE)
+    text = reason.removeprefix(LEFT_WHOLE)
     for pattern, instead in _DIFFERENCES:
         text = re.sub(pattern, instead, text)
     return " ".join(text.split()).rstrip(": ")
@@ -54,11 +51,11 @@ def break_causes(results: Iterable[CaseResult]) -> list[BreakCause]:
     places: dict[str, Counter[str]] = {}
     whole: Counter[str] = Counter()
     for result in results:
-        for one, number in _breaks(result):
+        for one in _breaks(result):
             reason = cause(one.reason)
             models.setdefault(reason, set()).add(result.case.model)
-            places.setdefault(reason, Counter())[one.place] += number
-            whole[reason] += number * one.reason.startswith(_WHOLE)
+            places.setdefault(reason, Counter())[one.place] += 1
+            whole[reason] += one.reason.startswith(LEFT_WHOLE)
     found = [
         BreakCause(
             reason=reason,
@@ -72,12 +69,7 @@ def break_causes(results: Iterable[CaseResult]) -> list[BreakCause]:
     return sorted(found, key=lambda one: (-len(one.models), -one.breaks, one.reason))
 
 
-def _breaks(result: CaseResult) -> Iterator[tuple[GraphBreak, int]]:
-    """The breaks of the case's candidate, and how often each came. Records before 2026-11-21 have no places."""
+def _breaks(result: CaseResult) -> tuple[GraphBreak, ...]:
     outcome = result.shown.outcome
-    if not isinstance(outcome, Measured) or CANDIDATE_VARIANT not in outcome.variants:
-        return
-    counts = outcome.variants[CANDIDATE_VARIANT].compilation or Compilation()
-    yield from ((one, 1) for one in counts.breaks)
-    if not counts.breaks:
-        yield from ((GraphBreak(reason=reason, place=""), number) for reason, number in counts.graph_breaks.items())
+    candidate = outcome.variants.get(CANDIDATE_VARIANT) if isinstance(outcome, Measured) else None
+    return candidate.compilation.breaks if candidate is not None and candidate.compilation is not None else ()

@@ -43,8 +43,8 @@ def times_over_eager(*sides: Sequence[Measured]) -> list[list[list[float]]]:
 def host_loops_s(*sides: Sequence[Measured]) -> list[list[float]]:
     """For each side, the host's own speed in each process that recorded it: seconds of its loop of plain Python.
 
-    It is the median beside the timed blocks, if all processes of all sides have it (since 2026-11-22); else the mean
-    of one look before and one after them.
+    The speed is the median of the looks beside the timed blocks if all processes of all sides have them; else the mean
+    of one look before and one after the blocks.
     """
     if all(one.host is not None and one.host.looks_s for side in sides for one in side):
         return [[median(one.host.looks_s) for one in side if one.host is not None] for side in sides]

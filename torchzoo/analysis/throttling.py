@@ -51,7 +51,7 @@ def foreign_processes(measured: Measured) -> int:
 
 def was_shared(measured: Measured) -> bool:
     """Whether processes of others used the device while the case was measured, or had it open."""
-    return measured.device_was_busy or foreign_processes(measured) > 0
+    return bool(measured.device_was_busy) or foreign_processes(measured) > 0
 
 
 def always_shared(processes: Iterable[Measured]) -> bool:

@@ -109,13 +109,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _show_machine(machine: MachineInfo) -> None:
     environment = machine.environment
-    memory_gib = environment["host_memory_bytes"] / 2**30
-    cores = f"{environment['cpu_usable']} of {environment['cpu_count']} cores"
-    print(f"torchzoo {environment['torchzoo']}, Python {environment['python']}, {environment['platform']}")
-    print(f"torch {environment['torch']}, CUDA {environment['cuda']}, cuDNN {environment['cudnn']}")
-    print(f"{environment['cpu']}, {cores}, {memory_gib:.0f} GiB")
-    for gpu in environment["gpus"]:
-        print(f"{gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB, driver {gpu['driver']}")
+    memory_gib = environment.host_memory_bytes / 2**30
+    cores = f"{environment.cpu_usable} of {environment.cpu_count} cores"
+    print(f"torchzoo {environment.torchzoo}, Python {environment.python}, {environment.platform}")
+    print(f"torch {environment.torch}, CUDA {environment.cuda}, cuDNN {environment.cudnn}")
+    print(f"{environment.cpu}, {cores}, {memory_gib:.0f} GiB")
+    for gpu in environment.gpus:
+        print(f"{gpu.name}, {gpu.memory_bytes / 2**30:.0f} GiB, driver {gpu.driver}")
     print("devices: " + ", ".join(f"{kind} x {count}" for kind, count in machine.devices.items()))
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from torchzoo.record import DeviceState
+from torchzoo.record import DeviceState, Gpu
 
 if TYPE_CHECKING:
     import torch
@@ -27,23 +27,23 @@ def _nvml_is_ready() -> bool:
     return True
 
 
-def gpus() -> list[dict[str, Any]]:
-    """Name, memory in bytes and driver version of each GPU; empty without NVML."""
+def gpus() -> tuple[Gpu, ...]:
+    """Return NVML's facts of each GPU; empty without NVML."""
     import pynvml
 
     if not _nvml_is_ready():
-        return []
+        return ()
     found = []
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         found.append(
-            {
-                "name": pynvml.nvmlDeviceGetName(handle),
-                "memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).total,
-                "driver": pynvml.nvmlSystemGetDriverVersion(),
-            }
+            Gpu(
+                name=pynvml.nvmlDeviceGetName(handle),
+                memory_bytes=pynvml.nvmlDeviceGetMemoryInfo(handle).total,
+                driver=pynvml.nvmlSystemGetDriverVersion(),
+            )
         )
-    return found
+    return tuple(found)
 
 
 def nvml_device(device: torch.device) -> Any:

@@ -31,13 +31,15 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
         """The same of a run that was read."""
         manifest, software = run.manifest, software_facts(run.manifest)
         environment = manifest.environment
-        names = ("torch", "torch_commit", "torchzoo", "torchzoo_commit")
         created_at = datetime.fromisoformat(manifest.created_at).astimezone(UTC).isoformat(timespec="microseconds")
         texts = (
             run.damage,
             created_at,
             _whole_machine(manifest),
-            *(str(environment.get(name) or "") for name in names),
+            environment.torch,
+            environment.torch_commit or "",
+            environment.torchzoo,
+            environment.torchzoo_commit or "",
         )
         return cls(
             about=(*map(written, texts), to_json(software).decode()),
@@ -55,7 +57,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _whole_machine(manifest: Manifest) -> str:
-    return hardware_text(manifest, gpu_names(manifest) if manifest.environment.get("gpus") else None)
+    return hardware_text(manifest, gpu_names(manifest) if manifest.environment.gpus else None)
 
 
 def _machine_of(result: CaseResult) -> str:

@@ -51,7 +51,7 @@ def sides_of(base_spec: str, base: Manifest, tonight_spec: str, tonight: Manifes
         {name: value for name, value in software_facts(one).items() if name not in _NO_SOFTWARE}
         for one in (base, tonight)
     ]
-    mains = {"torch", *map(distribution_name, base.environment.get("packages") or {})}
+    mains = {"torch", *map(distribution_name, base.environment.packages)}
     versions = _versions(base, tonight)
     changes = {change.name for change in [*software_changes(*facts), *software_changes(*versions)]}
     if base_spec == tonight_spec and not changes:
@@ -90,19 +90,19 @@ def sides_of(base_spec: str, base: Manifest, tonight_spec: str, tonight: Manifes
 def _versions(base: Manifest, tonight: Manifest) -> tuple[dict[str, str], dict[str, str]]:
     """The versions of torch and all other packages of two runs, by normalised name.
 
-    Runs of an older torchzoo have the main packages only. Then only those of both count.
+    Where not all packages of both are known, the main ones count.
     """
     environments = (base.environment, tonight.environment)
-    both_have_all = all("distributions" in environment for environment in environments)
+    are_all_known = all(environment.distributions is not None for environment in environments)
     found = []
     for environment in environments:
-        versions = {**(environment.get("distributions") or {})} if both_have_all else {}
-        versions |= {"torch": environment.get("torch"), **(environment.get("packages") or {})}
+        versions = {**(environment.distributions or {})} if are_all_known else {}
+        versions |= {"torch": environment.torch, **environment.packages}
         found.append(
             {
-                distribution_name(name): str(version)
+                distribution_name(name): version
                 for name, version in versions.items()
-                if version and name != "torchzoo"  # our own code is the same on both sides
+                if name != "torchzoo"  # our own code is the same on both sides
             }
         )
     return found[0], found[1]

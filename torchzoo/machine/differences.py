@@ -11,7 +11,7 @@ import msgspec
 
 from torchzoo.case import EAGER
 from torchzoo.machine.facts import KERNEL_PACKAGES
-from torchzoo.record import Manifest, Measured
+from torchzoo.record import Environment, Manifest, Measured
 from torchzoo.store import Run
 
 
@@ -72,9 +72,9 @@ def why_not_together(base: Manifest, candidate: Manifest) -> str:
 
 
 def _that_forbid(
-    base: Manifest, candidate: Manifest, *, gpus: Callable[[dict[str, Any]], str | None], cores_matter: bool
+    base: Manifest, candidate: Manifest, *, gpus: Callable[[Environment], str | None], cores_matter: bool
 ) -> tuple[Difference, ...]:
-    packages = {*_packages(base), *_packages(candidate)}
+    packages = {*base.environment.packages, *candidate.environment.packages}
     facts = [_facts(manifest, gpus=gpus(manifest.environment)) for manifest in (base, candidate)]
     return tuple(
         difference
@@ -87,14 +87,13 @@ def _that_forbid(
 MachineKind = tuple[tuple[str, str], ...]
 
 
-def machine_kind(environment: dict[str, Any]) -> MachineKind:
+def machine_kind(environment: Environment) -> MachineKind:
     """The kind of a machine with its software: the facts by which `machine_differences` tells machines apart."""
     facts = _machine_facts(environment, gpus=_gpus_present(environment))
-    packages = environment.get("packages") or {}
     return tuple(
         (name, str(value))
         for (kind, name), value in facts.items()
-        if value not in (None, "") and (kind is not DifferenceKind.OTHER or name in {*_REQUIRED, *packages})
+        if value not in (None, "") and (kind is not DifferenceKind.OTHER or name in {*_REQUIRED, *environment.packages})
     )
 
 
@@ -113,12 +112,9 @@ def hardware_text(manifest: Manifest, gpu: str | None) -> str:
         manifest: of the run.
         gpu: the device's name; None for cases on the CPU. To cases on a GPU the number of cores hardly matters.
     """
-    facts = {
-        name: value for (kind, name), value in _facts(manifest, gpus=gpu).items() if kind is DifferenceKind.HARDWARE
-    }
-    cores = facts.get("usable cores")
-    parts = [facts.get("CPU", "unknown CPU"), gpu if gpu is not None else f"{cores} cores" if cores else None]
-    return ", ".join(part for part in parts if part)
+    environment = manifest.environment
+    parts = [environment.cpu or "unknown CPU", f"{environment.cpu_usable} cores" if gpu is None else gpu]
+    return ", ".join(filter(None, parts))
 
 
 def machine_names(runs: Sequence[Run]) -> list[str]:
@@ -126,7 +122,7 @@ def machine_names(runs: Sequence[Run]) -> list[str]:
 
     Where several would have the same name, the facts that are not the same for all of these stand behind it.
     """
-    names = [_gpus_used(run) or str(run.manifest.environment.get("cpu")) for run in runs]
+    names = [_gpus_used(run) or run.manifest.environment.cpu for run in runs]
     named = list(names)
     for name in dict.fromkeys(names):
         places = [place for place, one in enumerate(names) if one == name]
@@ -139,7 +135,7 @@ def machine_names(runs: Sequence[Run]) -> list[str]:
 
 def gpu_names(manifest: Manifest) -> str:
     """The names of the machine's GPUs, each once; `unknown GPU` if none is known."""
-    return ", ".join(sorted({gpu["name"] for gpu in _gpus(manifest.environment)})) or "unknown GPU"
+    return ", ".join(sorted({gpu.name for gpu in manifest.environment.gpus})) or "unknown GPU"
 
 
 def software_facts(manifest: Manifest) -> dict[str, str]:
@@ -154,8 +150,6 @@ def _differences(base: _Facts, candidate: _Facts, *, cores_matter: bool) -> tupl
     for (kind, name), was in {**dict.fromkeys(candidate), **base}.items():
         now = candidate.get((kind, name))
         if name == "usable cores" and not cores_matter:
-            if None in (was, now):
-                continue
             kind = DifferenceKind.OTHER  # noqa: PLW2901  the number of cores hardly changes cases on a GPU
         if was != now:
             found.append(Difference(kind=kind, name=name, base=was or "none", candidate=now or "none"))
@@ -171,35 +165,27 @@ def _gpus_used(run: Run) -> str | None:
         for record in run.records
         if isinstance(record.outcome, Measured) and record.case.device != "cpu"
     }
-    return ", ".join(sorted(names or {gpu["name"] for gpu in _gpus(run.manifest.environment)}))
+    return ", ".join(sorted(names or {gpu.name for gpu in run.manifest.environment.gpus}))
 
 
-def _gpus_present(environment: dict[str, Any]) -> str | None:
+def _gpus_present(environment: Environment) -> str | None:
     """All GPUs of the machine, as `2 x NVIDIA H200 (140.4 GiB)`; None if there are none."""
     return ", ".join(f"{count} x {kind}" for kind, count in _count_gpus(environment).items()) or None
 
 
-def _kinds_of_gpus(environment: dict[str, Any]) -> str | None:
+def _kinds_of_gpus(environment: Environment) -> str | None:
     """The kinds of GPU of the machine, as `NVIDIA H200 (140.4 GiB)`; None if there are none."""
     return ", ".join(sorted(_count_gpus(environment))) or None
 
 
-def _count_gpus(environment: dict[str, Any]) -> Counter[str]:
-    return Counter(f"{gpu['name']} ({gpu.get('memory_bytes', 0) / 2**30:.1f} GiB)" for gpu in _gpus(environment))
+def _count_gpus(environment: Environment) -> Counter[str]:
+    return Counter(f"{gpu.name} ({gpu.memory_bytes / 2**30:.1f} GiB)" for gpu in environment.gpus)
 
 
-def _gpus(environment: dict[str, Any]) -> list[dict[str, Any]]:
-    return environment.get("gpus") or []
-
-
-def kernel_packages(environment: dict[str, Any]) -> dict[str, str]:
-    """The versions of the installed `KERNEL_PACKAGES`. Runs of an older torchzoo have not recorded any."""
-    distributions = environment.get("distributions") or {}
+def kernel_packages(environment: Environment) -> dict[str, str]:
+    """Return the versions of the installed `KERNEL_PACKAGES`; empty where it is not known what is installed."""
+    distributions = environment.distributions or {}
     return {name: distributions[name] for name in KERNEL_PACKAGES if name in distributions}
-
-
-def _packages(manifest: Manifest) -> dict[str, str]:
-    return manifest.environment.get("packages") or {}
 
 
 def _facts(manifest: Manifest, *, gpus: str | None) -> _Facts:
@@ -220,21 +206,23 @@ def _facts(manifest: Manifest, *, gpus: str | None) -> _Facts:
     return {key: str(value) for key, value in facts.items() if value not in (None, "")}
 
 
-def _machine_facts(environment: dict[str, Any], *, gpus: str | None) -> dict[tuple[DifferenceKind, str], Any]:
-    """Those of the machine and its software. A value may be missing."""
+def _machine_facts(environment: Environment, *, gpus: str | None) -> dict[tuple[DifferenceKind, str], Any]:
+    """Return the facts of the machine and its software. A value may be None or empty."""
     kind = DifferenceKind
     facts: dict[tuple[DifferenceKind, str], Any] = {
-        (kind.HARDWARE, "CPU"): environment.get("cpu"),
-        (kind.HARDWARE, "usable cores"): environment.get("cpu_usable"),
+        (kind.HARDWARE, "CPU"): environment.cpu,
+        (kind.HARDWARE, "usable cores"): environment.cpu_usable,
         (kind.HARDWARE, "device"): "CPU" if gpus is None else gpus,
     }
+    of_torch = ("torch", "torch_commit", "cuda", "hip", "cudnn")
+    others = ("python", "malloc", "torchzoo", "torchzoo_commit")
     if gpus is not None:
-        facts[kind.DRIVER, "driver"] = ", ".join(sorted({str(gpu.get("driver", "")) for gpu in _gpus(environment)}))
-        facts[kind.OTHER, "GPUs"] = len(_gpus(environment))
+        facts[kind.DRIVER, "driver"] = ", ".join(sorted({gpu.driver for gpu in environment.gpus}))
+        facts[kind.OTHER, "GPUs"] = len(environment.gpus)
     facts |= {(kind.KERNELS, name): version for name, version in kernel_packages(environment).items()}
-    facts |= {(kind.TORCH, name): environment.get(name) for name in ("torch", "torch_commit", "cuda", "hip", "cudnn")}
-    facts |= {(kind.OTHER, name): version for name, version in (environment.get("packages") or {}).items()}
-    facts |= {(kind.OTHER, name): environment.get(name) for name in ("python", "malloc", "torchzoo", "torchzoo_commit")}
-    variables = environment.get("variables") or {}
-    facts |= {(kind.OTHER, name): value for name, value in variables.items() if not name.startswith("TORCHZOO_")}
+    facts |= {(kind.TORCH, name): getattr(environment, name) for name in of_torch}
+    facts |= {(kind.OTHER, name): version for name, version in environment.packages.items()}
+    facts |= {(kind.OTHER, name): getattr(environment, name) for name in others}
+    variables = {name: value for name, value in environment.variables.items() if not name.startswith("TORCHZOO_")}
+    facts |= {(kind.OTHER, name): value for name, value in variables.items()}
     return facts

@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from packaging.utils import canonicalize_name
@@ -16,6 +16,7 @@ import torchzoo
 from torchzoo.devices import nvml
 from torchzoo.machine import process
 from torchzoo.machine.limits import usable_cores
+from torchzoo.record import Environment
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +52,7 @@ class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     devices: dict[str, int]  # how many there are of each device type; the CPU comes first
     dynamo_backends: tuple[str, ...]
-    environment: dict[str, Any]  # as `collect_environment` returns it
+    environment: Environment
     accelerators: tuple[Accelerator, ...] = ()  # by index
 
     @property
@@ -62,7 +63,7 @@ class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
     def device_class(self, device: str) -> str:
         """The name of the hardware that cases on `device` (`cpu`, `cuda`, `cuda:1`) run on."""
         if device == "cpu":
-            return str(self.environment.get("cpu"))
+            return self.environment.cpu
         index = int(device.partition(":")[2] or 0)
         return self.accelerators[index].name if index < len(self.accelerators) else ""
 
@@ -101,33 +102,33 @@ def _accelerator(device: torch.device) -> Accelerator:
     )
 
 
-def collect_environment() -> dict[str, Any]:
-    """The machine and its software as plain data: names, versions and counts; memory in bytes."""
+def collect_environment() -> Environment:
+    """Find out the facts of the machine and its software. Imports torch."""
     import psutil
     import torch
 
     distributions = installed_distributions()
-    return {
-        "torchzoo": torchzoo.__version__,
-        "torchzoo_commit": _git_commit(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "malloc": process.described(),
-        "cpu": _cpu_name(),
-        "cpu_count": os.cpu_count(),
-        "cpu_usable": len(usable_cores()),
-        "host_memory_bytes": psutil.virtual_memory().total,
-        "torch": str(torch.__version__),
-        "torch_commit": torch.version.git_version,
-        "cuda": torch.version.cuda,
-        "hip": torch.version.hip,
-        "cudnn": _cudnn_version(),
-        "nccl": _nccl_version(),
-        "packages": {name: distributions[name] for name in PACKAGES if name in distributions},
-        "distributions": distributions,
-        "gpus": nvml.gpus(),
-        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLE_PREFIXES)},
-    }
+    return Environment(
+        torchzoo=torchzoo.__version__,
+        torchzoo_commit=_git_commit(),
+        python=platform.python_version(),
+        platform=platform.platform(),
+        malloc=process.described(),
+        cpu=_cpu_name(),
+        cpu_count=os.cpu_count(),
+        cpu_usable=len(usable_cores()),
+        host_memory_bytes=psutil.virtual_memory().total,
+        torch=str(torch.__version__),
+        torch_commit=torch.version.git_version,
+        cuda=torch.version.cuda,
+        hip=torch.version.hip,
+        cudnn=_cudnn_version(),
+        nccl=_nccl_version(),
+        packages={name: distributions[name] for name in PACKAGES if name in distributions},
+        distributions=distributions,
+        gpus=nvml.gpus(),
+        variables={name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLE_PREFIXES)},
+    )
 
 
 def _nccl_version() -> str | None:

@@ -118,26 +118,25 @@ def _dtype(result: CaseResult) -> str:
 
 def _dependencies(manifest: Manifest) -> dict[str, dict[str, str]]:
     environment = manifest.environment
-    torch = {"repo": "pytorch/pytorch", "sha": environment.get("torch_commit"), "version": environment.get("torch")}
+    torch = {"repo": "pytorch/pytorch", "sha": environment.torch_commit, "version": environment.torch}
     found: dict[str, dict[str, str | None]] = {"pytorch": torch}
-    found["torchzoo"] = {"version": environment.get("torchzoo"), "sha": environment.get("torchzoo_commit")}
-    found |= {name: {"version": version} for name, version in (environment.get("packages") or {}).items()}
+    found["torchzoo"] = {"version": environment.torchzoo, "sha": environment.torchzoo_commit}
+    found |= {name: {"version": version} for name, version in environment.packages.items()}
     return {name: {key: value for key, value in about.items() if value} for name, about in found.items()}
 
 
 def _runner(result: CaseResult, manifest: Manifest) -> dict[str, Any]:
     """The machine. The dashboard takes `name` as the device, and `type` as what kind of one it is."""
     environment, device = manifest.environment, result.case.device_type
-    gpus = environment.get("gpus") or []
     device_name = result.measured[0].device_name if result.measured else ""
     known = {
         "name": device,
         "type": device_name,
-        "cpu_info": environment.get("cpu"),
-        "cpu_count": environment.get("cpu_count"),
-        "avail_mem_in_gb": environment["host_memory_bytes"] // 10**9 if "host_memory_bytes" in environment else None,
+        "cpu_info": environment.cpu,
+        "cpu_count": environment.cpu_count,
+        "avail_mem_in_gb": environment.host_memory_bytes // 10**9,
         "gpu_info": None if device == "cpu" else device_name,
-        "gpu_count": len(gpus),
-        "avail_gpu_mem_in_gb": sum(gpu.get("memory_bytes", 0) for gpu in gpus) // 10**9 or None,
+        "gpu_count": len(environment.gpus),
+        "avail_gpu_mem_in_gb": sum(gpu.memory_bytes for gpu in environment.gpus) // 10**9 or None,
     }
     return {name: value for name, value in known.items() if value not in (None, "")}

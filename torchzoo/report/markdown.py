@@ -69,7 +69,7 @@ def provenance(manifest: Manifest, *others: Manifest) -> list[str]:
 def software_line(manifest: Manifest, *others: Manifest) -> str:
     """The software of runs with their libraries, as a line of a list."""
     environment = manifest.environment
-    versions = {**environment.get("packages", {}), **kernel_packages(environment)}
+    versions = {**environment.packages, **kernel_packages(environment)}
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
     return f"- software: {escape(f'{software(manifest, *others)}, {packages}')}"
 
@@ -78,7 +78,7 @@ def provenance_line(manifests: Sequence[Manifest], devices: Iterable[str]) -> st
     """Devices, versions and dates of runs, as one line. The versions are the first one's."""
     environment = manifests[0].environment
     dates = sorted({manifest.created_at[:10] for manifest in manifests})
-    versions = [f"torch {environment.get('torch')}", f"torchzoo {environment.get('torchzoo')}"]
+    versions = [f"torch {environment.torch}", f"torchzoo {environment.torchzoo}"]
     return " · ".join([*sorted(devices), *versions, *dates])
 
 
@@ -90,9 +90,9 @@ def machines(manifests: Iterable[Manifest]) -> str:
 def machine(manifest: Manifest) -> str:
     """The processor, its cores and the GPUs on which a run was made."""
     environment = manifest.environment
-    counted = Counter(f"{gpu['name']} (driver {gpu['driver']})" for gpu in environment.get("gpus", []))
+    counted = Counter(f"{gpu.name} (driver {gpu.driver})" for gpu in environment.gpus)
     gpus = ", ".join(f"{count} x {gpu}" if count > 1 else gpu for gpu, count in counted.items())
-    one = f"{environment.get('cpu')}, {environment.get('cpu_usable')} cores; {gpus or 'no GPU'}"
+    one = f"{environment.cpu}, {environment.cpu_usable} cores; {gpus or 'no GPU'}"
     return f"{one}; {hosts(manifest)}" if manifest.hosts else one
 
 
@@ -114,11 +114,9 @@ def software(manifest: Manifest, *others: Manifest) -> str:
     """Torchzoo, torch, CUDA and Python of runs, which may be of several versions of torchzoo."""
     environment = manifest.environment
     own = " and ".join(dict.fromkeys(_own_version(one) for one in (manifest, *others)))
-    return (
-        f"{own}, torch {environment.get('torch')}, CUDA {environment.get('cuda')}, Python {environment.get('python')}"
-    )
+    return f"{own}, torch {environment.torch}, CUDA {environment.cuda}, Python {environment.python}"
 
 
 def _own_version(manifest: Manifest) -> str:
     environment = manifest.environment
-    return f"torchzoo {environment.get('torchzoo')} ({environment.get('torchzoo_commit') or 'no checkout'})"
+    return f"torchzoo {environment.torchzoo} ({environment.torchzoo_commit or 'no checkout'})"

@@ -47,7 +47,7 @@ def title(comparison: RunComparison) -> str:
     parts = [f"{verdicts[kind]} {kind}" for kind in (Verdict.SLOWER, Verdict.MORE) if verdicts[kind]]
     if changes[Change.NEWLY_FAILING]:
         parts.append(f"{changes[Change.NEWLY_FAILING]} newly failing")
-    torch = [str(manifest.environment.get("torch")) for manifest in _manifests(comparison)]
+    torch = [manifest.environment.torch for manifest in _manifests(comparison)]
     between = f"torch {torch[0]} to {torch[1]}" if torch[0] != torch[1] else f"torch {torch[0]}"
     if comparison.is_across_hardware:
         devices = [d for d in comparison.differences if d.name in ("device", "CPU")]
@@ -307,7 +307,7 @@ def _environment(comparison: RunComparison) -> list[str]:
 
 def _unlike_packages(base: Manifest, candidate: Manifest, differing: set[str]) -> list[list[str]]:
     """The packages beside `differing` that both have, in other versions: of each side."""
-    versions = [manifest.environment.get("distributions") or {} for manifest in (base, candidate)]
+    versions = [manifest.environment.distributions or {} for manifest in (base, candidate)]
     unlike = [name for name in versions[0] if versions[0][name] != versions[1].get(name, versions[0][name])]
     unlike = [name for name in unlike if name not in differing]
     return [[f"{name} {side[name]}" for name in unlike] for side in versions]
@@ -315,11 +315,11 @@ def _unlike_packages(base: Manifest, candidate: Manifest, differing: set[str]) -
 
 _ENVIRONMENT: dict[str, Callable[[Manifest], str]] = {
     "date": lambda manifest: manifest.created_at[:10],
-    "GPU": lambda manifest: ", ".join(gpu["name"] for gpu in manifest.environment.get("gpus") or []) or "none",
-    "CPU": lambda manifest: str(manifest.environment.get("cpu")),
-    "python": lambda manifest: str(manifest.environment.get("python")),
-    "torch": lambda manifest: str(manifest.environment.get("torch")),
-    "torchzoo": lambda manifest: str(manifest.environment.get("torchzoo")),
+    "GPU": lambda manifest: ", ".join(gpu.name for gpu in manifest.environment.gpus) or "none",
+    "CPU": lambda manifest: manifest.environment.cpu,
+    "python": lambda manifest: manifest.environment.python,
+    "torch": lambda manifest: manifest.environment.torch,
+    "torchzoo": lambda manifest: manifest.environment.torchzoo,
     "command": lambda manifest: " ".join(manifest.command),
 }
 

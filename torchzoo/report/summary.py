@@ -166,7 +166,7 @@ def where_time_went(run: Run) -> list[str]:
     if used is None:
         return []
     hosts = {host.name: host.environment for host in run.manifest.hosts} or {"": run.manifest.environment}
-    cores = sum(environment.get("cpu_usable") or 1 for environment in hosts.values())
+    cores = sum(environment.cpu_usable for environment in hosts.values())
     of_lanes = [f"{lane} {_share(spent_s, used.wall_s)}" for lane, spent_s in sorted(used.windows_s.items())]
     lanes = units.first_few(of_lanes, MOST_LANES, " lanes")
     by_cost = sorted(used.cpu_s.items(), key=lambda item: -item[1])

@@ -112,8 +112,9 @@ class ForkServer:
         while True:
             answer, culprit = self._start()
             if isinstance(answer, MachineInfo) and culprit is None:
-                answer.environment["cpu_usable"] = len(self.cores)  # libgomp may have bound the server to one
-                return answer
+                # libgomp may have bound the server to one core
+                seen = msgspec.structs.replace(answer.environment, cpu_usable=len(self.cores))
+                return msgspec.structs.replace(answer, environment=seen)
             if culprit is not None:
                 name, reason = culprit
                 self.refused[name] = reason

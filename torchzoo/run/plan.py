@@ -207,7 +207,7 @@ def check_axes(axes: Axes, machine: MachineInfo) -> None:
         if count == 0:
             present = ", ".join(machine.devices)
             raise UsageError(
-                f"no {kind} device: PyTorch {machine.environment.get('torch')} sees only {present} here; "
+                f"no {kind} device: PyTorch {machine.environment.torch} sees only {present} here; "
                 "`torchzoo doctor` shows more of this machine"
             )
         if kind != "cpu" and max(axes.worlds) > count:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,7 +15,7 @@ from torchzoo.case import Case
 from torchzoo.errors import UsageError
 from torchzoo.machine.differences import machine_differences
 from torchzoo.machine.facts import MachineInfo
-from torchzoo.record import BatchCurve, Manifest, Record
+from torchzoo.record import BatchCurve, Environment, Manifest, Record
 from torchzoo.run import batches, plan
 from torchzoo.run.batches import best_batch
 from torchzoo.run.debugging import kept
@@ -244,7 +243,7 @@ def tuned_on(machine: MachineInfo, devices: Sequence[str], tuned: batches.Tuned)
     }
 
 
-def check_same_machine(run: Run, now: dict[str, Any]) -> None:
+def check_same_machine(run: Run, now: Environment) -> None:
     """Raises `StoreError` where the machine or the software is not the one that the run began on."""
     current = msgspec.structs.replace(run.manifest, environment=now)
     changed = [f"{d.name} was {d.base}, is {d.candidate}" for d in machine_differences(run.manifest, current)]

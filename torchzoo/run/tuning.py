@@ -68,7 +68,7 @@ def tune_batches(
         name: batches.TunedBatch(
             batch_size=best_batch(curve),
             precision=axes.precisions[0],
-            torch=str(machine.environment["torch"]),
+            torch=machine.environment.torch,
             date=f"{datetime.now(UTC):%Y-%m-%d}",
             samples_per_s={size: float(f"{rate:.4g}") for size, rate in curve.items()},
         )

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
+import examples
 from examples import CASE, SPEC
 from torchzoo import __version__
 from torchzoo.case import Case
 from torchzoo.machine.facts import MachineInfo
-from torchzoo.record import Record, Skipped
+from torchzoo.record import Environment, Record, Skipped
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
 from torchzoo.run.spread import protocol
@@ -31,9 +32,8 @@ BEGIN = protocol.Begin(
 )
 
 
-def environment(**changes: Any) -> dict[str, Any]:
-    facts = {"torchzoo": __version__, "torch": "2.15.0", "cpu": "a CPU", "cpu_usable": 2, "gpus": [], "packages": {}}
-    return {**facts, **changes}
+def environment(**changes: Any) -> Environment:
+    return examples.environment(**{"torchzoo": __version__, **changes})
 
 
 def cases(count: int, **changes: Any) -> Plan:
@@ -52,7 +52,7 @@ class FakeNode:
 
     host: str
     lanes: int = 1
-    facts: dict[str, Any] = field(default_factory=environment)
+    facts: Environment = field(default_factory=environment)
     device: str = "cpu"
     queue: list[Case] = field(default_factory=list)
     busy: dict[int, Case] = field(default_factory=dict)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from fake_nodes import BEGIN, PREPARE, FakeNode, FakeNodes, environment
 
 from torchzoo.errors import UsageError
 from torchzoo.machine.differences import MachineKind, machine_kind
+from torchzoo.record import Environment, Gpu
 from torchzoo.run.spread.crew import ANY, Crew, choose_kinds
 from torchzoo.run.spread.executor import Engine, parse_executor, parse_sbatch
 from torchzoo.run.spread.nodes import EngineError
 
-H200 = environment(gpus=[{"name": "NVIDIA H200", "driver": "580", "memory_bytes": 150 * 2**30}])
-A100 = environment(gpus=[{"name": "NVIDIA A100", "driver": "580", "memory_bytes": 80 * 2**30}])
+H200 = environment(gpus=(Gpu(name="NVIDIA H200", memory_bytes=150 * 2**30, driver="580"),))
+A100 = environment(gpus=(Gpu(name="NVIDIA A100", memory_bytes=80 * 2**30, driver="580"),))
 
 
-def kind(facts: dict[str, object]) -> MachineKind:
+def kind(facts: Environment) -> MachineKind:
     return machine_kind(facts)
 
 
@@ -65,7 +67,7 @@ def test_a_run_goes_on_only_on_the_kinds_that_it_began_on() -> None:
     there = {kind(H200): ["a"], kind(A100): ["b"]}
     assert choose_kinds(there, None, [kind(A100)]) == (kind(A100),)
     with pytest.raises(UsageError, match=r"there torch 2\.14\.0, here torch 2\.15\.0"):
-        choose_kinds({kind(H200): ["a"]}, None, [kind({**H200, "torch": "2.14.0"})])
+        choose_kinds({kind(H200): ["a"]}, None, [kind(msgspec.structs.replace(H200, torch="2.14.0"))])
 
 
 def test_a_node_of_another_kind_that_joins_later_is_let_go() -> None:

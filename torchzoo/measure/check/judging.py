@@ -107,7 +107,7 @@ class Judged(NamedTuple):
     @property
     def not_close(self) -> int:
         """How many tensors are wrong, or can't be judged."""
-        return self.comparison.tensors_wrong + self.comparison.tensors_not_judged
+        return (self.comparison.tensors_wrong or 0) + self.comparison.tensors_not_judged
 
 
 def judge_results(

@@ -426,7 +426,7 @@ def _say_wrong(comparisons: Iterable[ResultComparison]) -> str:
         limits = [f"eager by {c.eager_error:.2g}"] if c.eager_error is not None else []
         limits += [f"allowed {c.allowed:.2g}"] if c.allowed is not None else []
         error = unlike if c.error is None else f"off by {c.error:.2g}"
-        limits += [f"the worst of {c.tensors_wrong} of {c.tensors}"] if c.tensors_wrong > 1 else []
+        limits += [f"the worst of {c.tensors_wrong} of {c.tensors}"] if (c.tensors_wrong or 0) > 1 else []
         step = f"step {c.step}, " if c.step > 1 else ""
         said.append(f"{step}{c.what}: {c.worst} is {error}" + (f" ({', '.join(limits)})" if limits else ""))
     return "; ".join(said)

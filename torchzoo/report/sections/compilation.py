@@ -50,7 +50,7 @@ def reasons(measured: Measured, *, limit: int | None = FEW) -> Iterator[str]:
         return
     counts = result.compilation
     found = {
-        "graph break": [f"{one.place}: {one.reason}" for one in counts.breaks],
+        "graph break": [": ".join(filter(None, (one.place, one.reason))) for one in counts.breaks],
         "recompiled": [f"{one.place}: {one.reason}" for one in counts.recompilations],
         "no CUDA graph": list(counts.cudagraph_skip_reasons),
     }
@@ -107,10 +107,7 @@ def _compiling(counts: Compilation) -> str:
 
 
 def _recompilations(counts: Compilation) -> str:
-    """Records from before 2026-11-21 have no compile time, and no recompilations either: they were not counted.
-
-    What has no graphs is a package, which nothing compiles again.
-    """
+    """How many there were; `-` where they were not counted, and for a package, which nothing compiles again."""
     return "-" if counts.compile_s is None or not counts.graphs else str(len(counts.recompilations))
 
 

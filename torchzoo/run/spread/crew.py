@@ -162,7 +162,7 @@ class Crew:
         if not isinstance(answer, protocol.Prepared):
             return
         member.prepared = answer
-        version = answer.machine.environment.get("torchzoo")
+        version = answer.machine.environment.torchzoo
         if version != __version__:
             self._dismiss(name, f"it has torchzoo {version}, here is {__version__}")
         elif self.kinds is not None and member.facts not in self.kinds:
