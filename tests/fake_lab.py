@@ -15,7 +15,7 @@ from examples import environment, manifest, record
 from kept_nights import MIB, eager_s
 from torchzoo.case import Case, Mode
 from torchzoo.history import environments, turns
-from torchzoo.history.environments import Environment
+from torchzoo.history.environments import PythonEnvironment
 from torchzoo.history.turns import Place
 from torchzoo.record import Growth, Outcome
 from torchzoo.run.request import RunRequest
@@ -42,11 +42,11 @@ class FakeLab:
         monkeypatch.setattr(environments, "prepare", self.prepare)
         return self
 
-    def prepare(self, spec: str, *_: object) -> Environment:
+    def prepare(self, spec: str, *_: object) -> PythonEnvironment:
         self.prepared.append(spec)
         if spec in self.cannot_make:
             raise environments.EnvironmentNotMade(f"can't make the environment {spec}: no such version")
-        return Environment(name=spec, python="/nowhere/bin/python", variables={}, key="0" * 16)
+        return PythonEnvironment(name=spec, python="/nowhere/bin/python", variables={}, key="0" * 16)
 
     def measure(
         self,

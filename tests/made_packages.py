@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlparse
 from packaging.requirements import Requirement
 
 from torchzoo.history import cache as kept
-from torchzoo.history.environments import Environment
+from torchzoo.history.environments import PythonEnvironment
 from torchzoo.history.installers import Installer, run_logged
 
 PIP = Installer()
@@ -139,7 +139,7 @@ class FakeInstaller:
         return pin[1] if pin else kept.get(asked.name, "9.0")
 
 
-def packages(cache: Path, environment: Environment) -> dict[str, str]:
+def packages(cache: Path, environment: PythonEnvironment) -> dict[str, str]:
     """What a made environment has."""
     made = kept.read_made(cache, environment.key)
     assert made is not None

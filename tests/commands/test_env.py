@@ -24,7 +24,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(kept_versions, "own_requirements", list)
     fake = FakeInstaller()
 
-    def prepare(spec: str, **_: object) -> environments.Environment:
+    def prepare(spec: str, **_: object) -> environments.PythonEnvironment:
         return environments.prepare(spec, run=fake)
 
     monkeypatch.setattr(env, "prepare", prepare)

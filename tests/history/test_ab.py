@@ -95,7 +95,7 @@ def test_wrong_usage_is_one_clear_line_and_status_2(
 def test_a_measurement_that_could_not_begin_leaves_its_folder_as_it_was(
     wrong: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, had_something: bool
 ) -> None:
-    def refuse(spec: str, *_: object) -> environments.Environment:
+    def refuse(spec: str, *_: object) -> environments.PythonEnvironment:
         if "torch==" in spec:
             raise environments.EnvironmentNotMade(f"can't make the environment {spec}: no such version")
         return environments._this(parse(spec))

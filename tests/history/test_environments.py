@@ -20,7 +20,7 @@ from made_packages import OWN, PIP, FakeInstaller, add_installed, git, make_repo
 from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.history import cache as kept
 from torchzoo.history import kept_versions
-from torchzoo.history.environments import Environment, EnvironmentNotMade, NotMadeNow, prepare, using
+from torchzoo.history.environments import EnvironmentNotMade, NotMadeNow, PythonEnvironment, prepare, using
 
 CONFLICT = (
     "ERROR: Cannot install tztorch==3.0 and tzmath==1.0: conflicting dependencies.\n"
@@ -224,7 +224,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(cache: Path) -> None:
 
 
 def test_two_builders_make_it_once(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    slow, found = FakeInstaller(sleep_s=0.3), list[Environment]()
+    slow, found = FakeInstaller(sleep_s=0.3), list[PythonEnvironment]()
     threads = [
         threading.Thread(target=lambda: found.append(prepare("tztorch==3.0", cache, slow, PIP))) for _ in range(3)
     ]

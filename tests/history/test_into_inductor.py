@@ -12,7 +12,7 @@ from examples import CASE, INDUCTOR, record, run_of
 from kept_runs import against_eager
 from torchzoo.case import Case
 from torchzoo.history import into_inductor
-from torchzoo.history.environments import Environment
+from torchzoo.history.environments import PythonEnvironment
 from torchzoo.history.inductor_bisect import BisectionFailed
 from torchzoo.history.inductor_script import Answer
 from torchzoo.history.into_inductor import Inside, applies_to, look_inside
@@ -21,7 +21,7 @@ from torchzoo.settings import Settings
 from torchzoo.store import Run
 
 COMPILED = msgspec.structs.replace(CASE, backend=INDUCTOR)
-BAD = Environment(name="torch==2", python="/venv/bin/python", variables={"PYTHONPATH": "/code"}, key="k")
+BAD = PythonEnvironment(name="torch==2", python="/venv/bin/python", variables={"PYTHONPATH": "/code"}, key="k")
 FOUND = Answer(backend="inductor", subsystem="lowerings", number=2, about="relu")
 
 

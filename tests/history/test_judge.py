@@ -19,7 +19,7 @@ from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Ask, GoodFails, Verdict
 from torchzoo.history.culprits import Follower
-from torchzoo.history.environments import Environment, EnvironmentNotMade, NotMadeNow
+from torchzoo.history.environments import EnvironmentNotMade, NotMadeNow, PythonEnvironment
 from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import Place
@@ -76,12 +76,12 @@ class Measuring:
 
 
 @contextlib.contextmanager
-def using(spec: str) -> Iterator[Environment]:
+def using(spec: str) -> Iterator[PythonEnvironment]:
     if STEPS[spec] == "full":
         raise NotMadeNow(f"can't make the environment {spec}: No space left on device")
     if STEPS[spec] == "nowhere":
         raise EnvironmentNotMade(f"can't make the environment {spec}: no such version")
-    yield Environment(name=spec, python="python", variables={}, key=spec)
+    yield PythonEnvironment(name=spec, python="python", variables={}, key=spec)
 
 
 @pytest.fixture

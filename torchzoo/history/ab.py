@@ -18,7 +18,7 @@ from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file, to_json
 from torchzoo.history import turns
 from torchzoo.history.ab_folder import FILE, Side
-from torchzoo.history.environments import Environment
+from torchzoo.history.environments import PythonEnvironment
 from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.machine.differences import DifferenceKind
 from torchzoo.run.plan import AUTO
@@ -90,7 +90,12 @@ def read_request(path: Path) -> AbRequest:
 
 
 def measure_sides(
-    request: AbRequest, base: Environment, candidate: Environment, path: Path, *, on_record: OnRecord = ignore
+    request: AbRequest,
+    base: PythonEnvironment,
+    candidate: PythonEnvironment,
+    path: Path,
+    *,
+    on_record: OnRecord = ignore,
 ) -> None:
     """Measure what is missing of both sides below `path`.
 

@@ -73,7 +73,7 @@ class NotMadeNow(EnvironmentNotMade):
     """It can't be made for a reason that may pass: a full disk, or a network that fails. Later it may be made."""
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
+class PythonEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """A Python with its libraries, and the variables to start it with."""
 
     name: str  # the SPEC as it was given
@@ -100,7 +100,7 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def prepare(
     spec: Spec | str, cache: Path | None = None, run: Run = run_logged, installer: Installer | None = None
-) -> Environment:
+) -> PythonEnvironment:
     """The environment that a SPEC asks for. It is made if the cache does not have it, which can take minutes.
 
     Args:
@@ -128,13 +128,15 @@ def prepare(
         else:
             _check_unchanged(made)
         touch_used(cache, plan.key)
-    return Environment(name=spec.text, python=made.python, variables=_variables(spec, code_folder(cache)), key=plan.key)
+    return PythonEnvironment(
+        name=spec.text, python=made.python, variables=_variables(spec, code_folder(cache)), key=plan.key
+    )
 
 
 @contextlib.contextmanager
 def using(
     spec: Spec | str, cache: Path | None = None, run: Run = run_logged, installer: Installer | None = None
-) -> Iterator[Environment]:
+) -> Iterator[PythonEnvironment]:
     """`prepare`, and inside, `torchzoo env prune` does not delete the environment."""
     cache = cache_folder() if cache is None else cache.absolute()
     environment = prepare(spec, cache, run, installer)
@@ -146,11 +148,11 @@ def using(
 # --- environments that are there ---
 
 
-def _this(spec: Spec) -> Environment:
+def _this(spec: Spec) -> PythonEnvironment:
     packages = {str(one.metadata["Name"]): one.version for one in importlib.metadata.distributions()}
     key = _hash({"python": sys.executable, **_here(), "packages": _normal(packages)})
     root = checkout()
-    return Environment(
+    return PythonEnvironment(
         name=spec.text,
         python=sys.executable,
         variables=_variables(spec, root, inherited=os.environ.get("PYTHONPATH", "")),
@@ -158,7 +160,7 @@ def _this(spec: Spec) -> Environment:
     )
 
 
-def _existing(spec: Spec, python: str, cache: Path) -> Environment:
+def _existing(spec: Spec, python: str, cache: Path) -> PythonEnvironment:
     facts = _inspect(python)
     if isinstance(facts, str):
         raise UsageError(f"python={python} can't be used: {facts}")
@@ -169,7 +171,7 @@ def _existing(spec: Spec, python: str, cache: Path) -> Environment:
     if lacking:
         raise UsageError(f"python={python} has no {', '.join(lacking)}: install torchzoo's requirements there")
     key = _hash({"python": python, "version": facts.version, "packages": packages})
-    return Environment(name=spec.text, python=python, variables=_variables(spec, code_folder(cache)), key=key)
+    return PythonEnvironment(name=spec.text, python=python, variables=_variables(spec, code_folder(cache)), key=key)
 
 
 def _inspect(python: str) -> _Facts | str:

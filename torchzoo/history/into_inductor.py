@@ -11,7 +11,7 @@ from torchzoo.analysis.cases import case_results
 from torchzoo.case import Case
 from torchzoo.errors import attempt, one_line
 from torchzoo.files import read_file, to_json
-from torchzoo.history.environments import Environment
+from torchzoo.history.environments import PythonEnvironment
 from torchzoo.history.inductor_bisect import BisectionFailed, bisect_inductor, in_words, reproduce_in_words
 from torchzoo.history.proposals import Kind
 from torchzoo.store import Run, write_whole
@@ -36,7 +36,9 @@ def applies_to(kind: Kind, case: Case) -> bool:
     return case.backend.name == "inductor" and kind in (Kind.LATENCY, Kind.INCORRECT)
 
 
-def look_inside(kind: Kind, case: Case, base: Run, candidate: Run, environment: Environment, kept: Path) -> Inside:
+def look_inside(
+    kind: Kind, case: Case, base: Run, candidate: Run, environment: PythonEnvironment, kept: Path
+) -> Inside:
     """Let inductor's bisector look into the version that did it. It compiles the case many times: this takes minutes.
 
     Args:
@@ -56,7 +58,7 @@ def look_inside(kind: Kind, case: Case, base: Run, candidate: Run, environment: 
     return found
 
 
-def _looked_for(kind: Kind, case: Case, base: Run, candidate: Run, environment: Environment) -> Inside:
+def _looked_for(kind: Kind, case: Case, base: Run, candidate: Run, environment: PythonEnvironment) -> Inside:
     slow_from = None
     if kind is Kind.LATENCY:
         was, now = _over_eager(base, case), _over_eager(candidate, case)

@@ -28,7 +28,7 @@ from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Ask, Evidence, GoodFails, Judge, Verdict
 from torchzoo.history.confirm import changes_for_the_worse
-from torchzoo.history.environments import Environment, EnvironmentNotMade, NotMadeNow, using
+from torchzoo.history.environments import EnvironmentNotMade, NotMadeNow, PythonEnvironment, using
 from torchzoo.history.proposals import Kind, counts_of
 from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.machine.differences import DifferenceKind
@@ -93,7 +93,7 @@ class AbJudge:
                 raise
             except EnvironmentNotMade as error:
                 raise GoodFails(f"the good version can't be measured: {error}") from error
-            environments: dict[str, Environment] = {}
+            environments: dict[str, PythonEnvironment] = {}
             for midpoint in midpoints:
                 try:
                     environments[midpoint] = stack.enter_context(using(midpoint))
@@ -109,8 +109,8 @@ class AbJudge:
 
     def _measure(
         self,
-        good: Environment,
-        environments: dict[str, Environment],
+        good: PythonEnvironment,
+        environments: dict[str, PythonEnvironment],
         folder: Path,
         effort: int,
         found: dict[str, Evidence],

@@ -14,7 +14,7 @@ import msgspec
 
 from torchzoo.case import Case
 from torchzoo.errors import UsageError, one_line
-from torchzoo.history.environments import Environment
+from torchzoo.history.environments import PythonEnvironment
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Manifest, Record
 from torchzoo.run import agent as protocol
@@ -40,7 +40,7 @@ OnStage = Callable[[Case, Lane, Stage], None]
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """An environment, and the folder of its run."""
 
-    environment: Environment
+    environment: PythonEnvironment
     folder: Path
 
 
