@@ -33,6 +33,7 @@ from torchzoo.report.progress import Progress
 from torchzoo.report.text import csv_text, json_text, visible
 from torchzoo.run.lanes import Lane
 from torchzoo.settings import Stage
+from torchzoo.studies import study
 
 #: It sets a terminal's title, clears the screen, turns letters round, ends a line, and is HTML, code, link, formula.
 HOSTILE = (
@@ -184,7 +185,7 @@ def test_a_report_of_hostile_text_is_inert_in_every_format(
 
 
 def test_comparisons_noise_and_studies_of_hostile_text_are_inert(
-    hostile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    hostile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments in (["report", str(hostile), "--noise"], ["compare", str(hostile), str(hostile)]):
         assert_inert(told(capsys, *arguments))
@@ -192,8 +193,8 @@ def test_comparisons_noise_and_studies_of_hostile_text_are_inert(
         assert_markdown_is_whole(told(capsys, *arguments, "--format", "md"))
     assert_markdown_is_whole(told(capsys, "compare", str(hostile), str(hostile), "--format", "github-issue"))
     for name in ("paper_breakdown", "paper_compilers", "gpt2_modes"):
-        told(capsys, "study", name, "--from", str(hostile), "-o", str(tmp_path))
-        assert_inert((tmp_path / f"{name}.md").read_text(encoding="utf-8"), invisible=BREAKS_MENTIONS)
+        one = study.load(name)
+        assert_inert(study.document(one, study.read_runs(one, [hostile])).text, invisible=BREAKS_MENTIONS)
 
 
 def test_exports_of_hostile_text_are_inert(hostile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

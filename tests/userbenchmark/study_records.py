@@ -52,3 +52,10 @@ def late() -> dict[str, Any]:
 def study_table() -> str:
     """The name of the first table that paper_devices publishes."""
     return next(iter(study.load("paper_devices").published.tables))
+
+
+def of_plan(name: str, outcome: Any = None, **axes: Any) -> Record:
+    """A record of the first case of a study's plan that has these axes, on a CPU."""
+    cases = study.own_cases(study.load(name))
+    case = next(case for case in cases if all(getattr(case, axis) == value for axis, value in axes.items()))
+    return msgspec.structs.replace(example(outcome), case=msgspec.structs.replace(case, device="cpu"))

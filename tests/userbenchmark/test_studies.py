@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from benchmark_runs import STUDIES, beside
-from study_records import study_table
+from study_records import of_plan, study_table
 
-from examples import record as example
 from kept_runs import keep
 from torchzoo import cli
 from torchzoo.case import Case, Mode, Precision
@@ -261,7 +260,7 @@ def test_parts_have_each_model_once(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_document_is_made_from_kept_runs_with_reasons_that_have_evidence(tmp_path: Path) -> None:
-    run = keep(tmp_path / "run", [example(model="resnet18")])
+    run = keep(tmp_path / "run", [of_plan("paper_devices")])
     reasons = run / study.REASONS
     written = ["study", "paper_devices", "--from", str(run), "-o", str(tmp_path / "out")]
     reasons.write_text(f"- {{table: '{study_table()}', figure: all, reason: none, evidence: ''}}")

@@ -8,14 +8,13 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 from benchmark_runs import report, run_of
-from study_records import CRASHED, alone, in_turns, trained, with_domains
+from study_records import CRASHED, alone, in_turns, of_plan, trained, with_domains
 
 from examples import GB, INDUCTOR, by_itself, environment, measured, variant_result
-from examples import record as example
 from kept_runs import keep
 from svg_dots import dots, texts
 from torchzoo import cli
-from torchzoo.case import Backend, Domain, Mode, Precision
+from torchzoo.case import Backend, Domain, Precision
 from torchzoo.record import Breakdown, Gpu, Measured, Memory, Record, StepTime
 from torchzoo.store import Run
 from torchzoo.studies import study
@@ -118,9 +117,8 @@ def test_the_optimizations_picture_has_a_row_for_each_change() -> None:
         ("nanogpt", [trained("nanogpt_gpt2", alone(0.1))]),
         ("paper_breakdown", [trained("vgg16", alone(0.1))]),
         ("paper_compilers", [trained("vgg16", CRASHED, INDUCTOR)]),
-        ("paper_compilers", [trained("vgg16", in_turns(2, 1), INDUCTOR, device=one) for one in ("cpu", "cuda")]),
     ],
-    ids=["not in this study", "without a breakdown", "nothing counts", "two kinds of cases"],
+    ids=["not in this study", "without a breakdown", "nothing counts"],
 )
 def test_a_document_without_a_picture_shows_none(name: str, records: list[Record]) -> None:
     run = run_of(records)
@@ -129,8 +127,7 @@ def test_a_document_without_a_picture_shows_none(name: str, records: list[Record
 
 
 def test_the_picture_is_written_beside_the_document(tmp_path: Path) -> None:
-    records = [example(in_turns(0.2, 0.1), model="resnet18", mode=Mode.EVAL, backend=INDUCTOR)]
-    run = keep(tmp_path / "run", records)
+    run = keep(tmp_path / "run", [of_plan("paper_compilers", in_turns(0.2, 0.1), model="resnet18")])
     assert cli.main(["study", "paper_compilers", "--from", str(run), "-o", str(tmp_path / "out")]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["paper_compilers.md", "paper_compilers.svg"]
     assert "](paper_compilers.svg)" in (tmp_path / "out/paper_compilers.md").read_text(encoding="utf-8")

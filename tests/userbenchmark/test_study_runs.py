@@ -9,18 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 from benchmark_runs import beside, run_of
-from study_records import study_table
+from study_records import of_plan, study_table
 
-from examples import INDUCTOR, compared, environment, measured
+from examples import compared, environment
 from examples import record as example
 from kept_runs import keep
 from torchzoo import cli
-from torchzoo.case import EAGER, Mode, Precision
+from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.machine.differences import machine_kind
-from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
+from torchzoo.record import Skipped
 from torchzoo.run.resources import part_of
-from torchzoo.settings import Stage
-from torchzoo.store import StoreError, read_run
+from torchzoo.store import Run, RunStore, StoreError, read_run
 from torchzoo.studies import study
 from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models
@@ -130,113 +129,74 @@ def test_runs_of_two_machines_are_for_the_study_of_devices_alone(tmp_path: Path)
         study.read_runs(study.load("paper_breakdown"), paths)
 
 
-def test_a_trial_is_called_one(tmp_path: Path) -> None:
-    text = study.document(study.load("paper_devices"), [run_of([example(model="resnet18", device="cuda")])]).text
-    assert "a part of the study, or a trial: 0 of the plan's 336 cases are in the run, and 1 cases" in text
-    plan = study.planned(study.load("nanogpt").plan(Choice(folder=tmp_path)))
-    whole = run_of([msgspec.structs.replace(example(Skipped(reason="no")), case=one.case) for one in plan])
-    assert "a trial" not in study.document(study.load("nanogpt"), [whole]).text
+# --- the cases of the plan ---
 
 
-def test_a_run_that_was_cut_short_is_a_part(tmp_path: Path) -> None:
-    plan = study.planned(study.load("nanogpt").plan(Choice(folder=tmp_path)))
-    whole = run_of([msgspec.structs.replace(example(Skipped(reason="no")), case=one.case) for one in plan])
-    text = study.document(study.load("nanogpt"), [msgspec.structs.replace(whole, records=whole.records[:2])]).text
-    assert f"a trial: 2 of the plan's {len(plan)} cases are in the run, and 0 cases" in text
+def nanogpt() -> Run:
+    """A run of the whole plan of a study."""
+    cases = study.own_cases(study.load("nanogpt"))
+    return run_of([msgspec.structs.replace(example(Skipped(reason="no")), case=case) for case in cases])
 
 
-SPEEDUP = "Speedup of inductor over eager"
+def with_cases(run: Run, *cases: Case) -> Run:
+    return msgspec.structs.replace(run, manifest=msgspec.structs.replace(run.manifest, cases=cases))
 
 
-def at(*precisions: Precision, model: str = "resnet18", **axes: Any) -> list[Record]:
-    """A model in training with inductor at each of these precisions."""
-    axes = {"mode": Mode.TRAIN, "device": "cuda", "backend": INDUCTOR, "batch_size": 16} | axes
-    return [example(compared(), model=model, precision=one, **axes) for one in precisions]
+def test_a_document_says_how_much_of_the_plan_it_has() -> None:
+    one, whole = study.load("nanogpt"), nanogpt()
+    assert "a part of the study" not in study.document(one, [whole]).text
+    text = study.document(one, [msgspec.structs.replace(whole, records=whole.records[:2])]).text
+    assert f"a part of the study: 2 of the plan's {len(whole.records)} cases are in the run" in text
 
 
-def test_other_precisions_and_batches_than_the_plans_are_left_out() -> None:
-    more = example(compared(), model="resnet18", mode=Mode.TRAIN, device="cuda", backend=INDUCTOR, batch_size=3)
-    run = run_of([*at(Precision.DEFAULT, Precision.AMP), more, *at(Precision.DEFAULT, model="vgg16", batch_size=3)])
-    own = study.own_cases(study.load("paper_compilers"))
-    batch = next(case.batch_size for case in own if (case.model, case.mode) == ("resnet18", Mode.TRAIN))
-    found, lines = study.beside_the_plan(own, run)
-    assert [(record.case.model, record.case.batch_size) for record in found.records] == [
-        ("resnet18", batch),
-        ("vgg16", 3),
+def test_a_run_has_the_plan_if_it_has_all_of_its_cases_and_no_other() -> None:
+    one, whole = study.load("nanogpt"), nanogpt()
+    cases = whole.manifest.cases
+    repeated = [msgspec.structs.replace(case, repeat=1, device="cuda:1") for case in cases]
+    assert study.has_plan(one, whole)
+    assert study.has_plan(one, with_cases(whole, *repeated))
+    assert not study.has_plan(one, with_cases(whole, *cases[1:]))
+    assert not study.has_plan(one, with_cases(whole, *cases, *repeated))
+    for axis, value in (("batch_size", 3), ("precision", Precision.FP16), ("model", "tiny"), ("mode", Mode.EVAL)):
+        other = msgspec.structs.replace(cases[0], **{axis: value})
+        assert not study.has_plan(one, with_cases(whole, other, *cases[1:]))
+
+
+def test_cases_that_the_plan_does_not_have_are_left_out() -> None:
+    one, own = study.load("paper_compilers"), of_plan("paper_compilers", compared(), model="resnet18")
+    others = [
+        msgspec.structs.replace(own, case=msgspec.structs.replace(own.case, **{axis: value}))
+        for axis, value in (("batch_size", 3), ("precision", Precision.AMP), ("model", "tiny"), ("backend", EAGER))
     ]
-    assert "The run has 1 more cases at other precisions, which are left out here." in lines
-    assert "The run has 1 more cases at other batches, which are left out here." in lines
+    found = study.of_the_plan(one, run_of([*others, own]))
+    assert (found.manifest.cases, found.records) == ((own.case,), (own,))
+    with pytest.raises(StoreError, match="no case of the plan of paper_compilers"):
+        study.of_the_plan(one, run_of(others))
+    elsewhere = msgspec.structs.replace(own, case=msgspec.structs.replace(own.case, device="cuda"))
+    with pytest.raises(StoreError, match="several devices"):
+        study.of_the_plan(one, run_of([own, elsewhere]))
 
 
-@pytest.mark.parametrize(
-    ("records", "names"),
-    [
-        (at(Precision.FP32, Precision.AMP), ["train, fp32", "train, amp"]),
-        (
-            [*at(Precision.DEFAULT, batch_size=1), *at(Precision.DEFAULT, batch_size=3)],
-            ["train, batch 1", "train, batch 3"],
-        ),
-        ([*at(Precision.DEFAULT), *at(Precision.DEFAULT, device="cpu")], ["train, cuda", "train, cpu"]),
-        ([*at(Precision.AMP), *at(Precision.AMP, model="vgg16", batch_size=3)], ["train"]),
-    ],
-)
-def test_no_mean_of_a_trial_mixes_kinds_of_cases(records: list[Record], names: list[str]) -> None:
-    text = study.document(study.load("paper_compilers"), [run_of(records)]).text
-    rows = beside(text, SPEEDUP)
-    counts = {name: cells[1].partition("; ")[2] for name, cells in rows.items() if cells[1].startswith("2.00 times")}
-    each = len(records) // len(names)
-    assert counts == dict.fromkeys(names, f"{each} of {each} counted")
-    assert all(rows[name][0] == "1.3 times" for name in names)
-    assert ("no mean mixes them" in text) == (len(names) > 1)
+@pytest.mark.parametrize("count", [None, 2])
+def test_a_run_without_the_whole_plan_is_reported_without_published_figures(
+    count: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, is_whole = nanogpt(), count is None
+    records = run.records[:count]
 
+    def finish(_: object, store: RunStore, **__: Any) -> Run:
+        store.begin(with_cases(run, *(record.case for record in records)).manifest)
+        for record in records:
+            store.append(record)
+        return read_run(store.path)
 
-def test_models_that_the_plan_does_not_have_are_in_no_figure() -> None:
-    quick, slow = (measured(blocks=(Block("eager", (time_s,)),) * 9) for time_s in (0.1, 0.4))
-    one, other = (
-        run_of([example(slow, model="resnet18"), example(outcome, model="not_of_the_paper")], Path(f"/{name}"))
-        for name, outcome in (("one", slow), ("other", quick))
-    )
-    text = study.document(study.load("paper_devices"), [one, other]).text
-    assert "The run has 1 more models, which are left out here." in text
-    assert beside(text, study_table())["a CPU's time over a CPU's: eager, eval, all"][1].startswith("1.00 times")
-    trial = study.document(study.load("paper_devices"), [run_of([example(model="tiny")])]).text
-    assert "left out" not in trial
-    assert "1 cases: 1 measured" in trial
-
-
-def test_a_study_of_eager_takes_eagers_half_of_cases_with_a_backend() -> None:
-    alone = example(measured(blocks=(Block("eager", (0.4,)),) * 9), model="dcgan", device="cuda")
-    crashed = Failed(kind=FailureKind.CRASHED, stage=Stage.COMPILE, message="gone")
-    run = run_of(
-        [
-            example(compared(), model="resnet18", device="cuda", backend=INDUCTOR),
-            example(compared(), model="dcgan", device="cuda", backend=INDUCTOR),
-            alone,
-            example(crashed, model="vgg16", device="cuda", backend=INDUCTOR),
-            example(Skipped(reason="it is quantized"), model="alexnet", device="cuda", backend=INDUCTOR),
-        ]
-    )
-    found, lines = study.beside_the_plan(study.own_cases(study.load("paper_devices")), run)
-    assert {record.case.backend for record in found.records} == {EAGER}
-    outcomes = {record.case.model: record.outcome for record in found.records}
-    samples_s = {name: one.blocks[0].samples_s for name, one in outcomes.items() if isinstance(one, Measured)}
-    assert samples_s == {"resnet18": (0.2,), "dcgan": (0.4,)}
-    assert all(list(one.variants) == ["eager"] for one in outcomes.values() if isinstance(one, Measured))
-    assert outcomes["vgg16"] == Skipped(reason="with the backend inductor, FAILED (crashed in compile): gone")
-    assert outcomes["alexnet"] == Skipped(reason="with the backend inductor, skipped: it is quantized")
-    assert "Eager of 1 of these cases was measured beside a backend" in lines[0]
-    assert {case.model for case in found.manifest.cases} == {"resnet18", "dcgan", "vgg16", "alexnet"}
-    kept, lines = study.beside_the_plan(study.own_cases(study.load("paper_compilers")), run)
-    assert len(kept.records) == len(run.records)
-    assert not any("Eager of" in line for line in lines)
-
-
-def test_halves_of_models_that_the_plan_does_not_have_are_not_counted() -> None:
-    models = ("resnet18", "not_of_the_paper")
-    run = run_of([example(compared(), model=name, device="cuda", backend=INDUCTOR) for name in models])
-    found, lines = study.beside_the_plan(study.own_cases(study.load("paper_devices")), run)
-    assert [record.case.model for record in found.records] == ["resnet18"]
-    assert any(line.startswith("Eager of 1 of these cases") for line in lines)
+    monkeypatch.setattr("torchzoo.commands.study.new_run", lambda *_: None)
+    monkeypatch.setattr("torchzoo.commands.study.finish", finish)
+    assert cli.main(["study", "nanogpt", "-q", "-o", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert (tmp_path / "nanogpt.md").exists() == is_whole
+    assert (records[0].case.label() in shown.out) == (not is_whole)
+    assert ("published figures are left out" in shown.err) == (not is_whole)
 
 
 def test_unlike_software_on_the_same_hardware_makes_no_second_machine(tmp_path: Path) -> None:
@@ -276,6 +236,6 @@ def test_the_parts_of_the_claim_join_to_its_plan(tmp_path: Path) -> None:
         for number, part in enumerate(parts)
     ]
     text = study.document(one, study.read_runs(one, kept)).text
-    assert "a trial" not in text
+    assert "a part of the study" not in text
     two = study.document(one, study.read_runs(one, kept[:2])).text
-    assert f"a trial: {len(parts[0]) + len(parts[1])} of the plan's {len(whole)} cases are in the run" in two
+    assert f"a part of the study: {len(parts[0]) + len(parts[1])} of the plan's {len(whole)} cases" in two

@@ -66,7 +66,7 @@ EXAMPLES = {
     ),
     "study": (
         "torchzoo study paper_breakdown -d cuda",
-        "torchzoo study paper_compilers resnet18 hf_Bert -d cuda -o docs/trial",
+        "torchzoo study paper_compilers --part 1/3 -d cuda -o part1",
         "torchzoo study paper_breakdown --from docs/studies/paper_breakdown",
     ),
     "doctor": (

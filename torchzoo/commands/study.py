@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchzoo.analysis.cases import case_results
+from torchzoo.analysis.cases import case_results, read_report_data
 from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
 from torchzoo.commands.dry_run import show_plan
 from torchzoo.commands.options import applied
 from torchzoo.commands.run import finish
 from torchzoo.commands.userbenchmark import add_plan_options, chosen, show_list
-from torchzoo.report import terminal
+from torchzoo.report import terminal, terminal_report
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import part_of
@@ -34,8 +35,8 @@ def add_parser(commands: Any) -> None:
         "study",
         help="measure what others have published, and write both figures side by side",
         description="Run the plan of a study, keep the run in DIR/NAME, and write the document DIR/NAME.md; without a "
-        "NAME, list the studies. Options that are given replace the plan's own: a part or a trial, and the document "
-        "says so.",
+        "NAME, list the studies. Where options change the plan's cases, the run is reported as any other is, without "
+        "the published figures.",
     )
     add_plan_options(parser, example="paper_breakdown")
     parser.add_argument(
@@ -97,15 +98,26 @@ def _request(chosen_study: Study, arguments: argparse.Namespace, folder: Path) -
 
 
 def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Path, *, quiet: bool) -> int:
-    """Run what is left of the session, then write the document."""
+    """Run what is left of the session. Then write the document, or report the run if its plan is not the study's."""
     finished = finish(session, store, is_kept=True, quiet=quiet, command=("study", chosen_study.name))
     terminal.say(f"run kept in {store.path}")
-    _write(chosen_study, [store.path], folder)
+    if study.has_plan(chosen_study, finished):
+        _write(chosen_study, [store.path], folder)
+    else:
+        terminal_report.write(read_report_data([store.path]), sys.stdout)
+        terminal.say(
+            "torchzoo: the cases are not those of the study's plan, so published figures are left out; "
+            f"`torchzoo study {chosen_study.name} --from RUN ...` joins runs that have parts of the plan"
+        )
     return 1 if any(result.all_failures for result in case_results(finished)) else 0
 
 
 def _write(chosen_study: Study, sources: Sequence[Path], folder: Path) -> None:
-    runs = study.read_runs(chosen_study, sources)
+    read = study.read_runs(chosen_study, sources)
+    runs = [study.of_the_plan(chosen_study, run) for run in read]
+    for whole, run in zip(read, runs, strict=True):
+        if others := len(whole.manifest.cases) - len(run.manifest.cases):
+            terminal.say(f"torchzoo: left out: {others} cases of {run.path} that {chosen_study.name} does not have")
     made = study.document(chosen_study, runs, study.read_reasons(sources))
     path = folder / f"{chosen_study.name}.md"
     try:

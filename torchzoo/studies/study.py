@@ -12,7 +12,7 @@ False` has no figure that depends on time, and its document does not say what ma
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -22,7 +22,7 @@ import msgspec
 
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.reproduce import of_run, shell_line
-from torchzoo.case import Case
+from torchzoo.case import Case, Mode
 from torchzoo.files import FileError, read_yaml
 from torchzoo.machine.differences import DifferenceKind, machine_differences, machine_kind, machine_names
 from torchzoo.record import Measured
@@ -30,11 +30,11 @@ from torchzoo.report import beside, dots, markdown
 from torchzoo.report.beside import Published, Reason, Row
 from torchzoo.report.conditions import conditions
 from torchzoo.report.dots import Panel
+from torchzoo.run.batches import default_file, read_tuned
 from torchzoo.run.plan import Plan, make_plan
 from torchzoo.run.request import RunRequest
 from torchzoo.run.resources import missing, models_of
 from torchzoo.store import Run, StoreError, read_run
-from torchzoo.studies.study_cases import beside_the_plan, kinds
 from torchzoo.studies.userbenchmark import (
     PUBLISHED,
     Choice,
@@ -176,10 +176,51 @@ def planned(request: RunRequest) -> Plan:
 
 
 def own_cases(study: Study) -> tuple[Case, ...]:
-    """The cases of the study's own plan, those that can't run, too."""
+    """The cases of the study's own plan without their repeats, those that can't run, too."""
     with tempfile.TemporaryDirectory() as scratch:
-        cases = [one.case for one in planned(study.plan(Choice(folder=Path(scratch))))]
-    return tuple(with_own_name(case, study.name) for case in cases)
+        plan = planned(study.plan(Choice(folder=Path(scratch))))
+    return tuple(dict.fromkeys(with_own_name(one.case.first_repeat(), study.name) for one in plan))
+
+
+def has_plan(study: Study, run: Run) -> bool:
+    """Whether the run has all cases of the study's plan, and no other."""
+    own, cases = own_cases(study), {with_own_name(case.first_repeat(), study.name) for case in run.manifest.cases}
+    return len(cases) == len(own) and all(map(_is_in(own), cases))
+
+
+def of_the_plan(study: Study, run: Run) -> Run:
+    """Return the run without cases that the study's plan does not have.
+
+    Raises:
+        StoreError: no case is left, or those that are left have several devices, or several batches of a model.
+    """
+    run = with_own_names(run, study.name)
+    has = _is_in(own_cases(study))
+    cases = tuple(filter(has, run.manifest.cases))
+    if not cases:
+        raise StoreError(f"{run.path} has no case of the plan of {study.name}: `torchzoo report` shows the run")
+    different = {case.first_repeat() for case in cases}
+    if len({case.device for case in cases}) > 1 or len(set(map(_without_batch, different))) < len(different):
+        raise StoreError(f"{run.path} has several devices, or several batches of a model: {study.name} is about one")
+    manifest = msgspec.structs.replace(run.manifest, cases=cases)
+    return msgspec.structs.replace(run, manifest=manifest, records=tuple(one for one in run.records if has(one.case)))
+
+
+def _is_in(plan: Sequence[Case]) -> Callable[[Case], bool]:
+    """Tell cases of the plan, on any device. In evaluation, the batch may be one that was tuned for some device."""
+    batches = {_without_batch(case): case.batch_size for case in plan}
+    tuned = {(name, one.batch_size) for models in read_tuned(default_file()).values() for name, one in models.items()}
+
+    def is_in(case: Case) -> bool:
+        is_tuned = case.mode is Mode.EVAL and (case.model, case.batch_size) in tuned
+        key = _without_batch(case)
+        return key in batches and (is_tuned or case.batch_size == batches[key])
+
+    return is_in
+
+
+def _without_batch(case: Case) -> tuple[str, ...]:
+    return (case.model, case.mode, case.axes_label())
 
 
 # --- the document ---
@@ -200,25 +241,20 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
     """
     title, _, question = study.doc.strip().partition("\n")
     lines = [f"# {markdown.escape(study.name)}: {title}", "", question.strip(), ""]
-    own = own_cases(study)
-    found = [beside_the_plan(own, with_own_names(run, study.name)) for run in runs]
-    runs = [run for run, _ in found]
-    machines = _machines(study, runs)
-    for name, (run, about) in zip(machines, found, strict=True):
-        ran = what_ran(run, f"study {study.name}")
-        lines += [f"**{name}**: {ran}" if name else ran, "", *about]
-    by_kind = kinds(own, runs, several_machines=study.several_machines)
-    if len(by_kind) > 1:
-        lines += [f"The run has cases of several kinds, and no mean mixes them: {'; '.join(by_kind)}.", ""]
-    rows = [row for name, some in by_kind.items() for row in _named(study.published, study.rows(*some), name)]
+    runs = [with_own_names(run, study.name) for run in runs]
+    machines, total = _machines(study, runs), len(own_cases(study))
+    for name, run in zip(machines, runs, strict=True):
+        what = what_ran(run, f"study {study.name}")
+        lines += [f"**{name}**: {what}" if name else what, ""]
+        if (count := len({record.case.first_repeat() for record in run.records})) < total:
+            lines += [f"**This is a part of the study: {count} of the plan's {total} cases are in the run.**", ""]
     lines += ["## Published and measured", "", *beside.source_lines(study.published), "", READING, ""]
-    lines += [*beside.tables(study.published, rows, reasons)]
-    panels = _panels(study, by_kind)
+    lines += [*beside.tables(study.published, study.rows(*runs), reasons)]
+    panels = study.panels(*runs)
     if panels:
         titles = "; ".join(panel.title for panel in panels)
         lines += [f"![{markdown.escape(titles)}]({picture_name(study)})", ""]
-    for name, some in by_kind.items():
-        lines += _part(markdown.escape(name), map(str, study.report(*some)))
+    lines += [*map(str, study.report(*runs)), ""]
     lines += _conditions(machines, runs) if study.shows_times else []
     of_parts = [[part.manifest for part in run.parts] for run in runs]
     hardware = _of_each([markdown.machines(manifests) for manifests in of_parts])
@@ -241,26 +277,6 @@ def _picture(panels: Sequence[Panel], runs: Sequence[Run]) -> str:
     return dots.picture(
         panels, markdown.provenance_line([part.manifest for run in runs for part in run.parts], devices)
     )
-
-
-def _panels(study: Study, by_kind: Mapping[str, Sequence[Run]]) -> list[Panel]:
-    """The charts; none where the runs have cases of several kinds, which no mean may mix."""
-    (first, *others) = by_kind.values()
-    return [] if others else study.panels(*first)
-
-
-def _named(published: Published, rows: Sequence[Row], kind: str) -> list[Row]:
-    """The rows with the kind of their cases in their names, beside the same published figures."""
-    if not kind:
-        return list(rows)
-    return [
-        msgspec.structs.replace(
-            row,
-            figure=f"{row.figure}, {kind}",
-            beside=row.beside or (row.figure if row.figure in published.tables[row.table].figures else ""),
-        )
-        for row in rows
-    ]
 
 
 READING = """An interval [low, high] holds at 95% unless it says otherwise. That of a mean is Student's t over what is
