@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.reproduce import shell_line
-from torchzoo.commands import trials
+from torchzoo.case import Case
 from torchzoo.commands.arguments import (
     add_suite,
     check_given,
@@ -24,11 +23,16 @@ from torchzoo.commands.options import add_some, applied
 from torchzoo.commands.run import finish
 from torchzoo.commands.torchbench_options import add_torchbench_options
 from torchzoo.errors import UsageError
+from torchzoo.measure.fresh import Took, Turn
+from torchzoo.record import Failed
 from torchzoo.report import terminal
+from torchzoo.report.remarks import not_measured_line
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
-from torchzoo.run.session import Session, new_run, resumed_run
-from torchzoo.store import RunStore, StoreError, read_run
+from torchzoo.run.session import new_run, resumed_run
+from torchzoo.run.trial_store import Trials, TrialStore, read_joined_trials, read_trials
+from torchzoo.run.trials import new_trials, resumed_trials
+from torchzoo.store import Run, RunStore, StoreError, read_run
 from torchzoo.studies import userbenchmark
 from torchzoo.studies.study import joined
 from torchzoo.studies.userbenchmark import Choice, UserBenchmark
@@ -108,28 +112,29 @@ def run(arguments: argparse.Namespace) -> int:
         check_given(arguments, (), "without a NAME the userbenchmarks are listed", WRITTEN)
         return show_list(userbenchmark.summaries())
     benchmark = userbenchmark.load(arguments.name)
-    if benchmark.turns is not None:
-        return trials.run(benchmark, benchmark.turns, arguments, partial(_request, benchmark, arguments))
     if arguments.source is not None:
         check_given(arguments, ("name", "source", "output"), "--from only reads", WRITTEN)
         _report(benchmark, arguments.source, arguments.output)
         return 0
+    store_of = RunStore if benchmark.turns is None else TrialStore
     if arguments.resume is not None:
         obeyed = ("name", "resume", "retry_failed", "quiet")
         check_given(arguments, obeyed, "--resume goes on as it was begun", WRITTEN)
-        with RunStore(arguments.resume, resume=True) as store:
-            session = resumed_run(read_run(arguments.resume), retry_failed=arguments.retry_failed)
-            return _execute(benchmark, session, store, quiet=arguments.quiet)
+        with store_of(arguments.resume, resume=True) as store:
+            return _measure(benchmark, store, None, arguments)
     check_retries(arguments)
+    _check_processes(benchmark, arguments)
     if arguments.dry_run:
         with tempfile.TemporaryDirectory() as scratch:
-            show_plan(_request(benchmark, arguments, Path(scratch)))
+            show_plan(_request(benchmark, arguments, Path(scratch)), benchmark.turns)
         return 0
     if arguments.output is None:
-        raise UsageError("name the folder that keeps the run and its report with -o DIR, or a run with --from RUN")
-    with RunStore(arguments.output) as store:
+        raise UsageError(
+            "name the folder that keeps the results and their report with -o DIR, or read some: --from RUN"
+        )
+    with store_of(arguments.output) as store:
         request = _request(benchmark, arguments, store.path)
-        return _execute(benchmark, new_run(request, store), store, quiet=arguments.quiet)
+        return _measure(benchmark, store, request, arguments)
 
 
 def show_list(summaries: dict[str, str]) -> int:
@@ -139,17 +144,82 @@ def show_list(summaries: dict[str, str]) -> int:
     return 0
 
 
-def _execute(benchmark: UserBenchmark, session: Session, store: RunStore, *, quiet: bool) -> int:
-    """Run what is left of the session, then write the report beside the records."""
-    finished = finish(session, store, is_kept=True, quiet=quiet, command=("userbenchmark", benchmark.name))
-    terminal.say(f"run kept in {store.path}")
+def _check_processes(benchmark: UserBenchmark, arguments: argparse.Namespace) -> None:
+    """Raise UsageError if more fresh processes are asked for at once than the userbenchmark may have."""
+    if benchmark.turns is None:
+        return
+    for name, given in (("--jobs", arguments.jobs), ("--devices", arguments.devices)):
+        if given is not None and not benchmark.several_at_once:
+            raise UsageError(f"leave out {name}: the processes of {benchmark.name} run one after the other, alone")
+    if benchmark.one_a_device and (arguments.jobs or 1) > len(arguments.devices or (0,)):
+        raise UsageError(
+            f"--jobs {arguments.jobs}: {benchmark.name} times steps, so a device has one process at a time; "
+            "name as many with --devices"
+        )
+
+
+def _measure(
+    benchmark: UserBenchmark,
+    store: RunStore | TrialStore,
+    request: RunRequest | None,
+    arguments: argparse.Namespace,
+) -> int:
+    """Run what is asked for, or without a request what is missing; then write the report beside the results."""
+    has_failures = (
+        _measure_cases(benchmark, store, request, arguments)
+        if isinstance(store, RunStore)
+        else _measure_in_fresh_processes(benchmark, store, request, arguments)
+    )
     _report(benchmark, [store.path], store.path)
-    return 1 if any(result.all_failures for result in case_results(finished)) else 0
+    return 1 if has_failures else 0
+
+
+def _measure_cases(
+    benchmark: UserBenchmark, store: RunStore, request: RunRequest | None, arguments: argparse.Namespace
+) -> bool:
+    if request is None:
+        session = resumed_run(read_run(store.path), retry_failed=arguments.retry_failed)
+    else:
+        session = new_run(request, store)
+    finished = finish(session, store, is_kept=True, quiet=arguments.quiet, command=("userbenchmark", benchmark.name))
+    terminal.say(f"run kept in {store.path}")
+    return any(result.all_failures for result in case_results(finished))
+
+
+def _measure_in_fresh_processes(
+    benchmark: UserBenchmark, store: TrialStore, request: RunRequest | None, arguments: argparse.Namespace
+) -> bool:
+    assert benchmark.turns is not None
+    if request is None:
+        session = resumed_trials(read_trials(store.path), benchmark.turns, retry_failed=arguments.retry_failed)
+    else:
+        session = new_trials(request, store, benchmark.turns)
+
+    def show(case: Case, turn: Turn) -> None:
+        if not arguments.quiet:
+            terminal.say(f"{case.label()}: {turn.variant}, {turn.number + 1}")
+
+    try:
+        for record in session.run(store, benchmark.turns, show):
+            if not arguments.quiet and not isinstance(record.outcome, Took):
+                terminal.say(f"{record.case.label()} {record.variant}: {not_measured_line(record.outcome)}")
+    except KeyboardInterrupt:
+        terminal.say(f"what was measured is kept; the rest of it: {_go_on(benchmark, store.path)}")
+        raise
+    terminal.say(f"results kept in {store.path}")
+    return any(isinstance(record.outcome, Failed) for record in read_trials(store.path).records)
+
+
+def _go_on(benchmark: UserBenchmark, path: Path) -> str:
+    return shell_line(["torchzoo", "userbenchmark", benchmark.name, "--resume", str(path)])
 
 
 def _report(benchmark: UserBenchmark, sources: Sequence[Path], output: Path | None) -> None:
-    found = read_run(sources[0]) if len(sources) == 1 else joined(sources)
+    found: Run | Trials
+    if benchmark.turns is not None:
+        found = read_joined_trials(sources)
+    else:
+        found = read_run(sources[0]) if len(sources) == 1 else joined(sources)
     if not found.records:
-        again = shell_line(["torchzoo", "userbenchmark", benchmark.name, "--resume", str(found.path)])
-        raise StoreError(f"{found.path} holds no records yet: go on with `{again}`")
+        raise StoreError(f"{found.path} holds no records yet: go on with `{_go_on(benchmark, found.path)}`")
     userbenchmark.print_or_write(userbenchmark.document(benchmark, found), output)
