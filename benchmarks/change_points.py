@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchzoo.analysis.change_points import change_points
-from torchzoo.analysis.detection import P_VALUE
+from torchzoo.analysis.judge import CHANGE_POINT_P_VALUE as P_VALUE
 
 NIGHTS, STEP_AT = 60, 40
 FIRST_LOOK = 10  # nights that are there before a rule is asked for the first time

@@ -24,10 +24,10 @@ from statistics import fmean, median
 
 import msgspec
 
-from torchzoo.analysis.significance import LogRatio, pair_ratio
+from torchzoo.analysis.compare import compare_in_turns
+from torchzoo.analysis.judge import LogRatio, pair_ratio
 from torchzoo.case import Case
 from torchzoo.history.ab_folder import Side
-from torchzoo.history.confirm import compare
 from torchzoo.history.nights import is_measured
 from torchzoo.record import EAGER_VARIANT, Measured
 from torchzoo.stats import latency_s
@@ -95,9 +95,9 @@ def independence(folder: Path) -> list[str]:
     for place in places:
         sides = [_medians(place / side) for side in Side]
         for case in set.intersection(*map(set, sides)):
-            ratio = pair_ratio(*([[value] for _, value in sorted(side[case])] for side in sides))
-            if ratio is not None:
-                ratios[case].append(ratio)
+            base, candidate = ([value for _, value in sorted(side[case])] for side in sides)
+            if len(base) == len(candidate) > 1:
+                ratios[case].append(pair_ratio(base, candidate))
     found = {case: fmean(r.value**2 for r in some) / fmean(r.error**2 for r in some) for case, some in ratios.items()}
     lines = [f"{case.label()}: F {f:.2f}" for case, f in sorted(found.items(), key=lambda item: -item[1])]
     return [*lines, f"{len(places)} rounds, {len(found)} cases: the median F is {median(found.values()):.2f}"]
@@ -137,7 +137,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 def judged(folder: Path) -> Round:
     """The verdicts of a round that is over."""
     base, candidate = (read_run(folder / side) for side in (Side.BASE, Side.CANDIDATE))
-    comparison = compare(base, candidate)
+    comparison = compare_in_turns(base, candidate)
     verdicts = Counter(f"{finding.metric} {finding.verdict}" for finding in comparison.findings)
     alarms = [
         f"{finding.case.label()}: {finding.metric} {finding.verdict}, {finding.ratio.value:.3f}"

@@ -26,8 +26,7 @@ from statistics import median
 import msgspec
 import numpy as np
 
-from torchzoo.analysis.findings import Metric
-from torchzoo.analysis.run_figures import RunFigure
+from torchzoo.analysis.run_figures import Metric, RunFigure
 from torchzoo.case import EAGER, Backend, Case, Mode
 from torchzoo.history.index import INDEX_NAME, files_stamp, open_index
 from torchzoo.history.rows import Contents
@@ -146,7 +145,7 @@ def figure(metric: Metric, value: float) -> RunFigure:
         high=float(value) * 1.005,
         confidence=0.95,
         processes=(float(value),) * 3,
-        assumed_spread=0.02,
+        is_device_bound=True,
     )
 
 

@@ -35,9 +35,9 @@ import msgspec
 from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.cases import by_case
 from torchzoo.analysis.compare import RunComparison, compare_runs
-from torchzoo.analysis.findings import Metric, Verdict
+from torchzoo.analysis.judge import Verdict
 from torchzoo.analysis.noise import noise_of
-from torchzoo.analysis.process_values import shown_variant
+from torchzoo.analysis.run_figures import Metric, shown_variant
 from torchzoo.case import Case
 from torchzoo.record import Block, Measured, Record
 from torchzoo.report.summary import counts

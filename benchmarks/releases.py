@@ -23,14 +23,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from torchzoo.analysis.compare import Change, RunComparison
-from torchzoo.analysis.findings import Finding, Metric, Verdict
+from torchzoo.analysis.compare import Change, RunComparison, compare_in_turns
+from torchzoo.analysis.judge import PAIRS_FROM, REPEATS, Finding, Verdict
 from torchzoo.analysis.means import geomean
-from torchzoo.analysis.significance import PAIRS_FROM
+from torchzoo.analysis.run_figures import Metric
 from torchzoo.case import Axes, Case, Mode
 from torchzoo.commands.arguments import backends_of, choices, seconds
 from torchzoo.history import turns
-from torchzoo.history.confirm import REPEATS, compare, measure_pair
+from torchzoo.history.confirm import measure_pair
 from torchzoo.history.environments import using
 from torchzoo.history.turns import Place
 from torchzoo.record import Record
@@ -105,7 +105,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
         for place, repeats in zip(_confirmations(folder, base, candidate), (REPEATS, PAIRS_FROM), strict=True):
             if cases:
                 print(f"{base} and {candidate}: {len(cases)} cases are measured again", file=sys.stderr, flush=True)
-                again = compare(*measure_pair(*specs, cases, request, place, repeats=repeats, on_record=_show))
+                again = compare_in_turns(*measure_pair(*specs, cases, request, place, repeats=repeats, on_record=_show))
                 cases = undecided(found, again)
 
 
@@ -128,7 +128,7 @@ def pairs_of(releases: Sequence[str]) -> list[tuple[str, str]]:
 
 def comparisons(runs: Mapping[str, Run]) -> Comparisons:
     """Of all pairs of releases that are compared, in the order of `pairs_of`."""
-    return {pair: compare(runs[pair[0]], runs[pair[1]]) for pair in pairs_of(list(runs))}
+    return {pair: compare_in_turns(runs[pair[0]], runs[pair[1]]) for pair in pairs_of(list(runs))}
 
 
 def between(compared: Comparisons, pair: tuple[str, str], share: float) -> dict[Difference, tuple[str, str]]:
@@ -228,7 +228,7 @@ def _changes(folder: Path, compared: Comparisons, pair: tuple[str, str], share: 
     again: dict[tuple[Case, Metric], Finding] = {}
     for confirmation in _confirmations(folder, *pair):
         if confirmation.is_dir():
-            second = compare(read_run(confirmation / "base"), read_run(confirmation / "candidate"))
+            second = compare_in_turns(read_run(confirmation / "base"), read_run(confirmation / "candidate"))
             again.update({(one.case, one.metric): one for one in second.findings})
     rows = [
         (

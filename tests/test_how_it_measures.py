@@ -11,7 +11,7 @@ import pytest
 
 from torchzoo import stats
 from torchzoo.analysis.bound import DEVICE_SHARE, HOST_SHARE
-from torchzoo.analysis.findings import ASSUMED_SPREAD, ASSUMED_SPREAD_DEVICE_BOUND, LEAST_THRESHOLD, THRESHOLD
+from torchzoo.analysis.judge import ASSUMED_SPREAD, ASSUMED_SPREAD_DEVICE_BOUND, LEAST_THRESHOLD, THRESHOLD
 from torchzoo.measure.host import SLOW, WAIT_S
 from torchzoo.run.windows import PATIENCE_S, READY_PER_LANE
 from torchzoo.settings import Settings

@@ -67,3 +67,18 @@ def test_outliers_are_counted_by_the_modified_z_score() -> None:
     assert stats.outlier_count([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 5.0]) == 1
     assert stats.outlier_count([1.0, 1.0, 1.0, 9.0]) == 0  # a MAD of zero judges nothing
     assert stats.outlier_count([]) == 0
+
+
+def test_holm_steps_down_in_the_order_of_the_tests() -> None:
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.holm([0.9, 0.001, 0.8]) == pytest.approx([1.0, 0.003, 1.0])
+    assert stats.holm([]) == []
+
+
+def test_digamma_and_trigamma_at_known_places() -> None:
+    euler = 0.5772156649015329
+    assert stats.digamma(1) == pytest.approx(-euler, rel=1e-9)
+    assert stats.digamma(0.5) == pytest.approx(-euler - 2 * math.log(2), rel=1e-9)
+    assert stats.trigamma(1) == pytest.approx(math.pi**2 / 6, rel=1e-9)
+    assert stats.trigamma(0.5) == pytest.approx(math.pi**2 / 2, rel=1e-9)
+    assert stats.trigamma(30) == pytest.approx(sum(1 / (30 + k) ** 2 for k in range(200000)), rel=1e-3)

@@ -250,17 +250,51 @@ def t_quantile(coverage: float, degrees: int) -> float:
     return high
 
 
+def digamma(x: float) -> float:
+    """The derivative of log(gamma(x)), x > 0 (Abramowitz & Stegun, 1964, 6.3.5 and 6.3.18)."""
+    below = 0.0
+    while x < 10:
+        below -= 1 / x
+        x += 1
+    square = 1 / x**2
+    return below + math.log(x) - 0.5 / x - square * (1 / 12 - square * (1 / 120 - square / 252))
+
+
+def trigamma(x: float) -> float:
+    """The derivative of `digamma` (Abramowitz & Stegun, 1964, 6.4.6 and 6.4.12)."""
+    below = 0.0
+    while x < 10:
+        below += 1 / x**2
+        x += 1
+    square = 1 / x**2
+    return below + 1 / x + square / 2 + square / x * (1 / 6 - square * (1 / 30 - square / 42))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted for the number of tests, in the order given.
+
+    If every test whose adjusted p-value is below alpha is called a difference, then with probability 1 - alpha all of
+    these calls are right. The step-down method of Holm (Scandinavian Journal of Statistics 6, 1979) holds however the
+    tests depend on each other.
+    """
+    adjusted = [1.0] * len(p_values)
+    highest = 0.0
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    for rank, index in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
 def variance(values: Sequence[float]) -> float:
     """The variance of a sample of at least two. (That of `statistics` computes in fractions, many times as long.)"""
     center = fmean(values)
     return math.fsum((value - center) ** 2 for value in values) / (len(values) - 1)
 
 
-def processes_value(processes: Sequence[Sequence[float]]) -> float:
-    """The value of `processes_estimate`, without its interval: the geometric mean of the processes' medians."""
-    if len(processes) == 1:
-        return median(processes[0])
-    return math.exp(fmean(math.log(median(values)) for values in processes))
+def processes_value(medians: Sequence[float]) -> float:
+    """The value of `processes_estimate`, without its interval, from the median of each process."""
+    return medians[0] if len(medians) == 1 else math.exp(fmean(map(math.log, medians)))
 
 
 def processes_estimate(processes: Sequence[Sequence[float]]) -> Estimate:

@@ -12,9 +12,9 @@ from examples import INDUCTOR, measured, record, run_of, variant_result
 from repeated_runs import records
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.compare import RunComparison, compare_runs
-from torchzoo.analysis.findings import Finding, Metric, Verdict
+from torchzoo.analysis.judge import Finding, Verdict
 from torchzoo.analysis.noise import noise_of
-from torchzoo.analysis.run_figures import judge_figures, run_figures
+from torchzoo.analysis.run_figures import Metric, run_figures
 from torchzoo.record import BackToBack, Block, Record, VariantResult
 from torchzoo.report import history, run_comparison
 from torchzoo.report.summary import what_compare_finds
@@ -134,14 +134,11 @@ def test_reports_show_a_ratio_without_a_unit() -> None:
     assert "differences of its time over eager's that could be found" in text
 
 
-def test_nights_of_the_index_judge_it_as_the_runs_do() -> None:
-    runs = [of_busy_host(1), of_busy_host(2, candidate=1.03)]
-    of_first = [[one for one in run_figures(case_results(run)[0]) if one.metric is Metric.OVER_EAGER] for run in runs]
-    case = case_results(runs[0])[0].case
-    (finding,) = judge_figures([(case, Metric.OVER_EAGER, *of_first)])
-    assert finding.verdict is Verdict.SLOWER
-    assert history.figure_text(of_first[0][0]).startswith("0.8")
-    few = msgspec.structs.replace(of_first[0][0], confidence=0.5)
+def test_a_figure_of_few_processes_is_shown_without_an_interval() -> None:
+    (result, *_) = case_results(of_busy_host(1))
+    (figure,) = (one for one in run_figures(result.case, result.measured) if one.metric is Metric.OVER_EAGER)
+    assert history.figure_text(figure).startswith("0.8")
+    few = msgspec.structs.replace(figure, confidence=0.5)
     assert history.figure_text(few).endswith("x (5 processes: too few for an interval)")  # as of a time
 
 

@@ -19,7 +19,6 @@ from torchzoo.analysis.cases import ReportData, case_results
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.means import case_ratio, geomean_of
 from torchzoo.analysis.noise import more_time, noise_of
-from torchzoo.analysis.significance import holm
 from torchzoo.analysis.totals import speedups_by_group
 from torchzoo.case import Domain, Mode
 from torchzoo.cli import main
@@ -35,7 +34,8 @@ FAILED = Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message="no")
 
 
 def process(step_s: float, **changes: object) -> Measured:
-    return measured(blocks=tuple(Block("eager", (step_s * factor,)) for factor in (0.99, 1.0, 1.01) * 4), **changes)
+    blocks = tuple(Block("eager", (step_s * factor,)) for factor in (0.99, 1.0, 1.01) * 4)
+    return measured(blocks=blocks, host_loop_s=(0.001, 0.001), **changes)
 
 
 def processes(*steps_s: float) -> list[Record]:
@@ -54,11 +54,6 @@ def test_t_is_that_of_the_tables(degrees: int, t: float) -> None:
 def test_far_tails_of_t() -> None:
     assert stats.t_quantile(0.999, 4) == pytest.approx(8.610, abs=5e-4)
     assert 1 - stats.t_coverage(50.0, 3) == pytest.approx(1.76e-5, rel=0.01)
-
-
-def test_holm_steps_down() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
 
 
 def lognormal(generator: random.Random) -> float:

@@ -15,7 +15,7 @@ from torchzoo.commands.ab import say_record
 from torchzoo.errors import UsageError
 from torchzoo.history.ab import AbRequest
 from torchzoo.history.bisect_log import Asked
-from torchzoo.history.bisection import Ask, Evidence, Verdict
+from torchzoo.history.bisection import Ask, Evidence, Standing
 from torchzoo.history.environments import EnvironmentNotMade
 from torchzoo.history.installers import Installer
 from torchzoo.history.turns import OnRecord
@@ -44,11 +44,11 @@ class FakeJudge:
         self.asks.append(ask.midpoint)
         first, number = (int(spec.rpartition(".")[2]) for spec in (good, ask.midpoint))
         if number in self.broken:
-            return Evidence(verdict=Verdict.SKIPPED, reason="the model fails in build")
+            return Evidence(verdict=Standing.SKIPPED, reason="the model fails in build")
         is_bad = first < self.culprit <= number
         value = 1.2 if is_bad else 1.0
         ratio = Estimate(value=value, low=value - 0.01, high=value + 0.01, confidence=0.95, count=5)
-        return Evidence(verdict=Verdict.BAD if is_bad else Verdict.GOOD, ratio=ratio)
+        return Evidence(verdict=Standing.BAD if is_bad else Standing.GOOD, ratio=ratio)
 
 
 @pytest.fixture

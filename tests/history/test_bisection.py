@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
-from torchzoo.history.bisection import Answer, Conclusion, ErrorRates, Judged, Search, Verdict
+from torchzoo.history.bisection import Answer, Conclusion, ErrorRates, Judged, Search, Standing
 
 TENTH = ErrorRates(false_bad=0.1, false_good=0.1)
 
@@ -29,8 +29,8 @@ def searched(
         verdicts = []
         for version in rounds[-1]:
             is_bad = (version >= culprit) != (rng is not None and rng.random() < wrong)
-            verdict = Verdict.BAD if is_bad else Verdict.GOOD
-            verdicts.append(Judged(version, Verdict.SKIPPED if version in skipped else verdict))
+            verdict = Standing.BAD if is_bad else Standing.GOOD
+            verdicts.append(Judged(version, Standing.SKIPPED if version in skipped else verdict))
         search = search.with_verdicts(verdicts)
     return end, rounds
 
@@ -57,7 +57,7 @@ def test_several_lanes_need_fewer_rounds(lanes: int) -> None:
 
 
 def test_midpoints_cut_the_largest_gaps() -> None:
-    search = Search(last=100, absent=0.001, judged=(Judged(100, Verdict.BAD),))
+    search = Search(last=100, absent=0.001, judged=(Judged(100, Standing.BAD),))
     assert search.midpoints() == [50]
     assert search.midpoints(3) == [25, 50, 75]
 
@@ -90,7 +90,7 @@ def test_without_a_change_the_answer_is_that_there_is_none() -> None:
 
 def test_a_wrong_verdict_is_overruled() -> None:
     """The first midpoint is wrongly called good; what follows contradicts it."""
-    search = Search(last=64, judged=(Judged(64, Verdict.BAD), Judged(32, Verdict.GOOD)))
+    search = Search(last=64, judged=(Judged(64, Standing.BAD), Judged(32, Standing.GOOD)))
     end, rounds = searched(search, 20)
     assert found(20, end)
     assert [32] in rounds  # it is judged again
@@ -119,8 +119,9 @@ def test_a_bad_version_that_cannot_be_measured_ends_the_search() -> None:
 
 
 def test_a_version_that_works_no_more_is_not_asked_for_ever() -> None:
-    judged = (Judged(3, Verdict.BAD), Judged(1, Verdict.GOOD), Judged(2, Verdict.BAD))
-    search = Search(last=3, rates=TENTH, judged=(*judged, *(Judged(version, Verdict.SKIPPED) for version in (1, 2, 3))))
+    judged = (Judged(3, Standing.BAD), Judged(1, Standing.GOOD), Judged(2, Standing.BAD))
+    skipped = (Judged(version, Standing.SKIPPED) for version in (1, 2, 3))
+    search = Search(last=3, rates=TENTH, judged=(*judged, *skipped))
     end = search.conclusion()
     assert end is not None
     assert (end.answer, end.first, end.last) == (Answer.RANGE, 1, 3)
@@ -129,7 +130,7 @@ def test_a_version_that_works_no_more_is_not_asked_for_ever() -> None:
 def test_the_best_is_none_where_a_change_is_less_likely_than_not() -> None:
     search = Search(last=70)
     assert search.best()[0] == 1  # each of the versions is less probable than none, but not all together
-    assert search.with_verdicts([Judged(70, Verdict.GOOD)]).best() == (71, pytest.approx(0.839, abs=0.001))
+    assert search.with_verdicts([Judged(70, Standing.GOOD)]).best() == (71, pytest.approx(0.839, abs=0.001))
 
 
 def test_the_limit_on_verdicts_leaves_what_is_probable() -> None:

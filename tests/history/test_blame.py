@@ -10,11 +10,12 @@ import pytest
 from examples import CASE, record
 from kept_nights import eager_s
 from kept_runs import keep
+from torchzoo.analysis.compare import compare_in_turns
 from torchzoo.case import EAGER, Axes
 from torchzoo.history import blame
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.blame import Found, _is_refuted, joined, request_of
-from torchzoo.history.confirm import Decided, Group, compare
+from torchzoo.history.confirm import Decided, Group
 from torchzoo.history.culprits import Culprit
 from torchzoo.history.nights import Blamed, Confirmed
 from torchzoo.history.proposals import Kind
@@ -35,14 +36,14 @@ def run_at(path: Path, step_s: float) -> Run:
 
 @pytest.mark.parametrize(("step_s", "refuted"), [(0.0100, True), (0.0105, True), (0.0118, False), (0.0140, False)])
 def test_a_culprit_without_half_of_its_change_is_refuted(tmp_path: Path, step_s: float, *, refuted: bool) -> None:
-    comparison = compare(run_at(tmp_path / "before", 0.01), run_at(tmp_path / "culprit", step_s))
+    comparison = compare_in_turns(run_at(tmp_path / "before", 0.01), run_at(tmp_path / "culprit", step_s))
     culprit = Culprit(before="lib==1", specs=("lib==2",), probability=0.97, ratio=CHANGE)
     target = Confirmed(case=CASE, kind=Kind.LATENCY, base="night", ratio=CHANGE, words="")
     assert _is_refuted(comparison, culprit, target) is refuted
 
 
 def test_two_bisections_that_end_at_one_culprit_make_one_issue(tmp_path: Path) -> None:
-    comparison = compare(run_at(tmp_path / "before", 0.01), run_at(tmp_path / "culprit", 0.012))
+    comparison = compare_in_turns(run_at(tmp_path / "before", 0.01), run_at(tmp_path / "culprit", 0.012))
 
     def found(probability: float, *explained: tuple[Kind, str], spec: str = "lib==2") -> Found:
         effects = tuple(Confirmed(case=CASE, kind=kind, base="night", words=words) for kind, words in explained)
@@ -77,7 +78,7 @@ def test_a_folder_of_another_bisection_is_not_taken_for_this_one(tmp_path: Path)
     )
     with BisectLog(tmp_path) as log:
         log.begin(asked)
-    comparison = compare(run_at(tmp_path / "before", 0.01), run_at(tmp_path / "culprit", 0.012))
+    comparison = compare_in_turns(run_at(tmp_path / "before", 0.01), run_at(tmp_path / "culprit", 0.012))
     decided = Decided(
         group=Group(base="night", proposals=()), sides=Sides(), comparison=comparison, confirmed=(target,), undecided=()
     )
@@ -87,6 +88,6 @@ def test_a_folder_of_another_bisection_is_not_taken_for_this_one(tmp_path: Path)
 
 
 def test_what_is_no_figure_is_not_refuted(tmp_path: Path) -> None:
-    comparison = compare(run_at(tmp_path / "before", 0.01), run_at(tmp_path / "culprit", 0.01))
+    comparison = compare_in_turns(run_at(tmp_path / "before", 0.01), run_at(tmp_path / "culprit", 0.01))
     culprit = Culprit(before="lib==1", specs=("lib==2",), probability=0.97, ratio=None)
     assert not _is_refuted(comparison, culprit, Confirmed(case=CASE, kind=Kind.FAILING, base="night", words=""))

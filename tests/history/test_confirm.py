@@ -12,7 +12,7 @@ from kept_nights import MIB, eager_s
 from kept_runs import keep
 from torchzoo.case import EAGER, Axes
 from torchzoo.history.ab import AbError
-from torchzoo.history.confirm import Measured, decide, groups_of, measure_pair
+from torchzoo.history.confirm import MeasuredGroup, decide, groups_of, measure_pair
 from torchzoo.history.proposals import Kind, Proposal
 from torchzoo.history.software import Sides
 from torchzoo.run.request import RunRequest
@@ -34,7 +34,7 @@ def test_each_change_keeps_the_night_of_its_own_proposal(tmp_path: Path) -> None
     assert group.base == "night 1"
     base = run_at(tmp_path / "base", 0.010, 300 * MIB)
     candidate = run_at(tmp_path / "candidate", 0.012, 400 * MIB)
-    (decided,) = decide([Measured(group=group, sides=Sides(), base=base, candidate=candidate)])
+    (decided,) = decide([MeasuredGroup(group=group, sides=Sides(), base=base, candidate=candidate)])
     assert {one.kind: one.base for one in decided.confirmed} == {Kind.HOST_MEMORY: "night 1", Kind.LATENCY: "night 3"}
 
 

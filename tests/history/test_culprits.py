@@ -11,7 +11,7 @@ import pytest
 
 from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Answer, Ask, Evidence, Verdict
+from torchzoo.history.bisection import Answer, Ask, Evidence, Standing
 from torchzoo.history.culprits import Follower, Result, Step, evidence_text
 from torchzoo.history.proposals import Kind
 from torchzoo.run.request import RunRequest
@@ -56,12 +56,12 @@ class FakeJudge:
                 raise KeyboardInterrupt
             self.asks.append((good, ask))
         if int(ask.midpoint.rpartition(".")[2]) in self.broken:
-            return Evidence(verdict=Verdict.SKIPPED, reason="the model fails")
+            return Evidence(verdict=Standing.SKIPPED, reason="the model fails")
         value = self.time_s(ask.midpoint) / self.time_s(good)
         ratio = Estimate(value=value, low=value - 0.02, high=value + 0.02, confidence=0.95, count=5)
         if ask.effort < self.needed:
-            return Evidence(verdict=Verdict.INCONCLUSIVE, ratio=msgspec.structs.replace(ratio, high=float("inf")))
-        return Evidence(verdict=Verdict.BAD if value > 1.07 else Verdict.GOOD, ratio=ratio)
+            return Evidence(verdict=Standing.INCONCLUSIVE, ratio=msgspec.structs.replace(ratio, high=float("inf")))
+        return Evidence(verdict=Standing.BAD if value > 1.07 else Standing.GOOD, ratio=ratio)
 
 
 def follow(path: Path, judge: FakeJudge, *, resume: bool = False, lanes: int = 1) -> tuple[Result, list[Step]]:

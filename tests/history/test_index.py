@@ -18,7 +18,7 @@ from examples import ROOT, record
 from kept_nights import eager_s, night, nights
 from kept_runs import failed, keep
 from torchzoo.analysis.cases import Status
-from torchzoo.analysis.findings import Metric
+from torchzoo.analysis.run_figures import Metric
 from torchzoo.history import queries
 from torchzoo.history.index import INDEX_NAME, Index, check_index, open_index
 from torchzoo.history.schema import SCHEMA, DamagedIndex, HistoryError

@@ -10,8 +10,7 @@ import pytest
 from fake_lab import eval_case
 from kept_nights import NOISE
 from torchzoo.analysis.cases import Status
-from torchzoo.analysis.findings import Metric
-from torchzoo.analysis.run_figures import RunFigure
+from torchzoo.analysis.run_figures import Metric, RunFigure
 from torchzoo.analysis.series import IndexedRun, Series, SeriesPoint
 from torchzoo.history.proposals import Counts, Kind, Known, Proposal, level_limit, propose
 

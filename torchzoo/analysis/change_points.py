@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from torchzoo.analysis.detection import LEAST_LENGTH, P_VALUE, WEAKER, WINDOW
+from torchzoo.analysis.judge import CHANGE_POINT_P_VALUE, CHANGE_POINT_WINDOW, LEAST_LENGTH, WEAKER
 from torchzoo.stats import STATED_CONFIDENCE, Estimate, t_coverage, t_quantile
 
 #: Logarithms that differ by less are equal: sums of equal numbers differ by rounding.
@@ -50,8 +50,8 @@ class ChangePoint(msgspec.Struct, frozen=True, kw_only=True):
 def change_points(
     values: Sequence[float],
     *,
-    window: int = WINDOW,
-    p_value: float = P_VALUE,
+    window: int = CHANGE_POINT_WINDOW,
+    p_value: float = CHANGE_POINT_P_VALUE,
     least_magnitude: float = 0.0,
     least_length: int = LEAST_LENGTH,
 ) -> tuple[ChangePoint, ...]:

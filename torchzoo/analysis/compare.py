@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from torchzoo.analysis.cases import NO_SPEEDUP, CaseResult, Status, case_results
-from torchzoo.analysis.findings import Finding, Metric, Verdict, judge_pairs
-from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, hardware_means, hardware_ratio
+from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, ProcessPair, hardware_means, hardware_ratio
+from torchzoo.analysis.judge import REPEATS, FigurePair, Finding, Verdict, judge, pairs_of
 from torchzoo.analysis.refusals import late_compilations, refusals
+from torchzoo.analysis.run_figures import Metric, run_figures, shown_variant
 from torchzoo.case import Case
 from torchzoo.errors import UsageError
 from torchzoo.machine.differences import Difference, DifferenceKind, run_differences
 from torchzoo.record import Manifest, Measured
+from torchzoo.settings import CacheMode
 from torchzoo.store import Run
 
 
@@ -63,14 +66,15 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
         return any(difference.kind is DifferenceKind.HARDWARE for difference in self.differences)
 
     @property
-    def regressions(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.verdict in REGRESSIONS)
-
-    @property
     def has_regression(self) -> bool:
         """Something is slower, takes more memory or newly fails. Never so between different hardware."""
-        failing = any(change.change is Change.NEWLY_FAILING for change in self.changes)
-        return not self.is_across_hardware and (bool(self.regressions) or failing)
+        return not self.is_across_hardware and is_regression(self.findings, self.changes)
+
+
+def is_regression(findings: Iterable[Finding], changes: Iterable[StatusChange]) -> bool:
+    """Whether something is slower, takes more memory or newly fails."""
+    failing = any(one.change is Change.NEWLY_FAILING for one in changes)
+    return failing or any(finding.verdict in REGRESSIONS for finding in findings)
 
 
 def compare_runs(
@@ -110,6 +114,7 @@ def compare_runs(
     )
     wrong = {case for case in common if Status.INCORRECT in (old[case].status, new[case].status)}
     pairs = [pair for pair in pairs if pair[0] not in wrong.union(unsteady)]
+    statuses = [{case: (one.status, _status_text(one)) for case, one in side.items()} for side in (old, new)]
     comparison = RunComparison(
         base=str(base.path),
         candidate=str(candidate.path),
@@ -120,7 +125,7 @@ def compare_runs(
         differences=differences,
         findings=(),
         unsteady=unsteady,
-        changes=tuple(_changes(old, new)),
+        changes=status_changes(*statuses),
         slow_hosts=(
             sum(old[case].host_was_slow for case in common),
             sum(new[case].host_was_slow for case in common),
@@ -129,7 +134,7 @@ def compare_runs(
             sum(old[case].device_was_shared for case in common),
             sum(new[case].device_was_shared for case in common),
         ),
-        still_failing=sum(old[case].status in BAD and new[case].status in BAD for case in common),
+        still_failing=still_failing(*statuses),
     )
     if is_across_hardware:
         domains = {**candidate.manifest.domains, **base.manifest.domains}
@@ -139,9 +144,16 @@ def compare_runs(
             device_means=tuple(hardware_means(pairs, domains)),
         )
     same_models = {case.model for case in base.manifest.cases} == {case.model for case in candidate.manifest.cases}
-    return msgspec.structs.replace(
-        comparison,
-        findings=tuple(judge_pairs(pairs, metrics, threshold, same_models=same_models, in_turns=in_turns)),
+    figures = [one for pair in pairs for one in _figure_pairs(pair, same_models=same_models) if one.metric in metrics]
+    return msgspec.structs.replace(comparison, findings=tuple(judge(figures, threshold, in_turns=in_turns)))
+
+
+def compare_in_turns(
+    base: Run, candidate: Run, *, threshold: float | None = None, metrics: Sequence[Metric] = tuple(Metric)
+) -> RunComparison:
+    """Compare two runs that were measured in turns, whatever they differ in: that difference is the point."""
+    return compare_runs(
+        base, candidate, threshold=threshold, across=frozenset(DifferenceKind), metrics=metrics, in_turns=True
     )
 
 
@@ -172,6 +184,25 @@ def _matchable(
         device = next(iter(now)).device
         was = {msgspec.structs.replace(case, device=device): result for case, result in was.items()}
     return was, now
+
+
+def _figure_pairs(pair: ProcessPair, *, same_models: bool) -> list[FigurePair]:
+    case, base, candidate = pair
+    doubt = ""
+    if _found_other_code(base, candidate):
+        doubt = "one run found more compiled code in its caches, and compiling itself takes host memory"
+    elif not same_models:
+        doubt = "the runs' models differ, and so do the libraries loaded for all"
+    pairs = pairs_of(case, run_figures(case, base), run_figures(case, candidate))
+    return [one._replace(doubt=doubt) if one.metric is Metric.HOST_MEMORY else one for one in pairs]
+
+
+def _found_other_code(base: Sequence[Measured], candidate: Sequence[Measured]) -> bool:
+    """Whether the processes of one side found more of their compiled code in shared caches than those of the other."""
+    compiled = [[one.variants[shown_variant(one)].compilation for one in side] for side in (base, candidate)]
+    found = [{(one.cache, one.cache_misses) for one in side if one is not None} for side in compiled]
+    is_shared = any(cache is CacheMode.SHARED for side in found for cache, _ in side)
+    return is_shared and found[0] != found[1]
 
 
 def _processes(old: CaseResult, new: CaseResult, *, in_turns: bool) -> tuple[Sequence[Measured], Sequence[Measured]]:
@@ -208,7 +239,7 @@ def _status_text(result: CaseResult) -> str:
     return f"incorrect: {result.wrong_checks[0].reason}{several}"
 
 
-def status_change(old: Status | None, new: Status | None) -> Change | None:
+def _status_change(old: Status | None, new: Status | None) -> Change | None:
     """How a case's status differs; None stands for a case that is not there, and for no difference."""
     if old is None or new is None:
         return Change.NEW if old is None else Change.GONE
@@ -221,13 +252,67 @@ def status_change(old: Status | None, new: Status | None) -> Change | None:
     return Change.NEWLY_PASSING if new in GOOD else Change.NEWLY_SKIPPED
 
 
-def _changes(old: _Results, new: _Results) -> list[StatusChange]:
+#: By case, its status and what became of it, in words.
+CaseStatuses = Mapping[Case, tuple[Status, str]]
+
+
+def status_changes(old: CaseStatuses, new: CaseStatuses) -> tuple[StatusChange, ...]:
+    """The cases whose status differs, sorted by how it does."""
     found = []
     for case in {**new, **old}:
         was, now = old.get(case), new.get(case)
-        change = status_change(None if was is None else was.status, None if now is None else now.status)
+        change = _status_change(was and was[0], now and now[0])
         if change is not None:
-            texts = ["" if result is None else _status_text(result) for result in (was, now)]
+            texts = ["" if one is None else one[1] for one in (was, now)]
             found.append(StatusChange(case=case, change=change, base=texts[0], candidate=texts[1]))
     order = list(Change)
-    return sorted(found, key=lambda one: order.index(one.change))
+    return tuple(sorted(found, key=lambda one: order.index(one.change)))
+
+
+def still_failing(old: CaseStatuses, new: CaseStatuses) -> int:
+    """How many cases could run on both sides, and gave no result to trust on either."""
+    return sum(old[case][0] in BAD and new[case][0] in BAD for case in old if case in new)
+
+
+# --- the results in short ---
+
+
+def verdict_counts(comparison: RunComparison) -> dict[Metric, Counter[Verdict]]:
+    """How often each verdict was given, for each metric that was judged."""
+    found = {metric: Counter(f.verdict for f in comparison.findings if f.metric is metric) for metric in Metric}
+    return {metric: verdicts for metric, verdicts in found.items() if verdicts}
+
+
+def change_counts(comparison: RunComparison) -> Counter[Change]:
+    """How many cases changed their status in each way."""
+    return Counter(change.change for change in comparison.changes)
+
+
+def split_findings(comparison: RunComparison) -> tuple[list[Finding], list[Finding]]:
+    """The findings that a reader must see (judged to differ, or open), and the rest."""
+    wanted: list[Finding] = []
+    rest: list[Finding] = []
+    for finding in comparison.findings:
+        (wanted if finding.is_notable or finding.is_open else rest).append(finding)
+    return wanted, rest
+
+
+def cases_of_single_processes(comparison: RunComparison) -> set[Case]:
+    """The cases whose latency was tested with one process on each side."""
+    return {
+        f.case
+        for f in comparison.findings
+        if f.metric is Metric.LATENCY and f.p_value is not None and f.base_processes == f.candidate_processes == 1
+    }
+
+
+def cases_to_measure_again(comparison: RunComparison) -> dict[Case, int]:
+    """The cases that regressed, and by how many processes to measure each: of a figure, by `REPEATS` at least."""
+    found: dict[Case, int] = {}
+    for finding in comparison.findings:
+        if finding.verdict in REGRESSIONS:
+            found[finding.case] = max(finding.base_processes, finding.candidate_processes, REPEATS)
+    for change in comparison.changes:
+        if change.change is Change.NEWLY_FAILING:
+            found.setdefault(change.case, 1)
+    return found

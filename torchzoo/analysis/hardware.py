@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.findings import Pair
 from torchzoo.analysis.means import CaseRatio, geomean_of, quotient
-from torchzoo.analysis.process_values import times_s
+from torchzoo.analysis.run_figures import times_s
 from torchzoo.analysis.totals import ALL, ratio_of
 from torchzoo.case import Case, Domain, Mode
 from torchzoo.record import Measured
 from torchzoo.stats import Estimate
+
+#: One case that both runs measured, and the outcomes of its processes in the base and in the candidate run.
+ProcessPair = tuple[Case, Sequence[Measured], Sequence[Measured]]
 
 
 class HardwareRatio(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +43,7 @@ def hardware_ratio(case: Case, base: Sequence[Measured], candidate: Sequence[Mea
     return HardwareRatio(case=case, base_s=was, candidate_s=now, ratio=stats.quotient(was, now))
 
 
-def hardware_means(pairs: Sequence[Pair], domains: Mapping[str, Domain]) -> Iterable[HardwareMean]:
+def hardware_means(pairs: Sequence[ProcessPair], domains: Mapping[str, Domain]) -> Iterable[HardwareMean]:
     """By backend and the other axes, mode and domain: the geometric mean over cases (the paper's Figure 5)."""
     groups: dict[tuple[str, Mode, str], list[CaseRatio]] = {}
     for case, base, candidate in pairs:

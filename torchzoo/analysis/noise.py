@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median, stdev
 from typing import NamedTuple
 
@@ -12,15 +12,8 @@ import msgspec
 from torchzoo import stats
 from torchzoo.analysis.bound import Bound, bound_of
 from torchzoo.analysis.cases import case_results
-from torchzoo.analysis.findings import FAMILY_WISE_ERROR, LEAST_THRESHOLD
-from torchzoo.analysis.moderation import moderated
-from torchzoo.analysis.process_values import (
-    compares_compile_time,
-    shown_variant,
-    times_over_eager,
-    times_s,
-)
-from torchzoo.analysis.significance import LogRatio, processes_count
+from torchzoo.analysis.judge import judge, pairs_of
+from torchzoo.analysis.run_figures import Metric, run_figures, shown_variant, times_s
 from torchzoo.case import Case
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
 from torchzoo.settings import Settings
@@ -79,42 +72,22 @@ def more_time(measured: Measured) -> MoreTime | None:
 
 
 def noise_of(run: Run) -> tuple[Noise, ...]:
-    """The noise of each measured case."""
+    """The noise of each measured case, from the run compared with itself."""
     results = [result for result in case_results(run) if result.measured]
-    values = [times_over_eager(result.measured) for result in results]
-    tests = len(results) + sum(map(bool, values))
-    tests += sum(compares_compile_time(result.case, result.measured) for result in results)
-    over_eager = [_over_eager(sides[0]) if sides else None for sides in values]
-    sharper = moderated(over_eager, [len(sides[0]) if sides else 0 for sides in values])
-    return tuple(
-        _noise(result.case, result.measured, ratio, tests=tests) for result, ratio in zip(results, sharper, strict=True)
-    )
+    figures = {result.case: run_figures(result.case, result.measured) for result in results}
+    findings = judge([pair for case, some in figures.items() for pair in pairs_of(case, some, some)])
+    sees = {(one.case, one.metric): one.sees for one in findings if one.base_processes > 1}
+    return tuple(_noise(result.case, result.measured, sees) for result in results)
 
 
-def _over_eager(processes: Sequence[Sequence[float]]) -> LogRatio | None:
-    """The error of the time over eager's, between this run and another such run; None for a single process."""
-    if len(processes) < 2:
-        return None
-    return _of_two_runs([math.log(stats.median_estimate(values).value) for values in processes])
-
-
-def _of_two_runs(logs: Sequence[float]) -> LogRatio:
-    """No difference between two runs whose processes differ as these do, with its error."""
-    count = processes_count(len(logs), len(logs))
-    return LogRatio(value=0.0, error=stdev(logs) / math.sqrt(count), degrees=2 * (len(logs) - 1), count=count)
-
-
-def _noise(case: Case, measured: Sequence[Measured], over_eager: LogRatio | None, *, tests: int) -> Noise:
-    """`tests`: how many a comparison with such a run makes. Holm's method divides the error rate among them."""
+def _noise(case: Case, measured: Sequence[Measured], sees: Mapping[tuple[Case, Metric], float | None]) -> Noise:
     own = [stats.latency_s(one.blocks, shown_variant(one)) for one in measured]
     widths = [estimate.relative_half_width for estimate in own if estimate.has_interval]
-    between, floor, sees = None, None, None
+    between, floor = None, None
     if len(own) > 1:
-        logs = [math.log(estimate.value) for estimate in own]
-        between, ratio = stdev(logs), _of_two_runs(logs)
+        between = stdev(math.log(estimate.value) for estimate in own)
         t = stats.t_quantile(stats.STATED_CONFIDENCE, len(own) - 1)
-        floor = math.expm1(min(t * ratio.error, 700.0))
-        sees = _sees(ratio, tests)
+        floor = math.expm1(min(t * between * math.sqrt(2 / len(own)), 700.0))
     bounds = [bound_of(one, shown_variant(one)) for one in measured]
     return Noise(
         case=case,
@@ -123,13 +96,8 @@ def _noise(case: Case, measured: Sequence[Measured], over_eager: LogRatio | None
         between=between,
         floor=floor,
         within=median(widths) if widths else None,
-        sees=sees,
-        sees_over_eager=None if over_eager is None else _sees(over_eager, tests),
+        sees=sees.get((case, Metric.LATENCY)),
+        sees_over_eager=sees.get((case, Metric.OVER_EAGER)),
         bound=next((bound for bound in bounds if bound is not Bound.DEVICE), Bound.DEVICE),
         medians_s=tuple(estimate.value for estimate in own),
     )
-
-
-def _sees(ratio: LogRatio, tests: int) -> float:
-    """The least difference that a comparison finds, of as many tests, with such an error."""
-    return max(LEAST_THRESHOLD, ratio.least_significant(FAMILY_WISE_ERROR / tests))

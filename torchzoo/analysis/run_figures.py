@@ -1,47 +1,39 @@
-"""The figures of one case in one run, small enough to keep for a thousand nights; and what they say of two versions.
-
-The metrics and verdicts are those of `analysis.findings`. Only what they are made from differs: there it is the samples
-of two runs, here a few numbers of each of several runs.
-"""
+"""The figures of one case in one run: a few numbers for each metric, which comparisons judge and the history keeps."""
 
 from __future__ import annotations
 
+import enum
 import math
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Iterable, Sequence
+from statistics import NormalDist, fmean, median
 
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.allowances import host_allowance, sharing_allowance
-from torchzoo.analysis.cases import CaseResult
-from torchzoo.analysis.findings import (
-    ASSUMED_SPREAD,
-    ASSUMED_SPREAD_DEVICE_BOUND,
-    ASSUMED_SPREAD_OVER_EAGER,
-    Finding,
-    Metric,
-    Tested,
-    how_sure,
-    judge_memory,
-    judge_times,
-)
-from torchzoo.analysis.process_values import (
-    compile_cache,
-    compile_times_s,
-    host_loops_s,
-    is_device_bound,
-    memory_bytes,
-    peak_is_of_pass,
-    times_over_eager,
-    times_s,
-)
-from torchzoo.analysis.significance import LogRatio, log_error, log_ratio
-from torchzoo.analysis.throttling import always_shared
+from torchzoo.analysis.bound import Bound, bound_of
+from torchzoo.analysis.throttling import was_shared
 from torchzoo.case import EAGER, Case
-from torchzoo.stats import Estimate
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
+from torchzoo.settings import CacheMode
 
-_MEMORY = (Metric.DEVICE_MEMORY, Metric.HOST_MEMORY)
+
+class Metric(enum.StrEnum):
+    LATENCY = "latency"  # seconds of a synchronised step of the candidate, or of eager alone
+    OVER_EAGER = "time_over_eager"  # the candidate's time over that of eager in turns with it: one over the speedup
+    DEVICE_MEMORY = "device_memory"  # bytes, peak allocated
+    HOST_MEMORY = "host_memory"  # bytes, peak resident
+    COMPILE_TIME = "compile_time"  # CPU seconds of the first step, for backends that compile
+
+    @property
+    def unit(self) -> str:
+        """`s`, `bytes`, or nothing for a ratio."""
+        if self in (Metric.LATENCY, Metric.COMPILE_TIME):
+            return "s"
+        return "" if self is Metric.OVER_EAGER else "bytes"
+
+    @property
+    def is_memory(self) -> bool:
+        return self.unit == "bytes"
 
 
 class RunFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,187 +49,121 @@ class RunFigure(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     confidence: float = 0.0
     processes: tuple[float, ...]  # the median of each process
-    log_error: float | None = (
-        None  # within the process, of the logarithm of the value; None: several processes, or one sample
-    )
-    assumed_spread: float = 0.0  # between processes (of the logarithm), where there is one process on each side
-    host_loop_s: float | None = None  # the host's own speed; None where it was not recorded or does not matter
-    host_matters: bool = False  # whether the host's speed changes the figure
+    log_error: float | None = None  # of the logarithm, within a single process; None: several processes, or one sample
+    is_device_bound: bool = False  # whether the device bounds the step of each process
+    host_loop_s: float | None = None  # the host's own speed: seconds of its loop of plain Python; None: not recorded
     always_shared: bool = False  # whether others used the device, or had it open, in all of its processes
+    eager_s: float | None = None  # of a time over eager's: the time of eager's own step
 
 
-#: A case with a metric, and its figures in the runs of the base and of the candidate. All have the same basis.
-FigurePair = tuple[Case, Metric, Sequence[RunFigure], Sequence[RunFigure]]
-
-
-def run_figures(result: CaseResult) -> list[RunFigure]:
-    """The figures of a case; none unless it passed, since others stand in no series."""
-    if not result.passed:
+def run_figures(case: Case, processes: Sequence[Measured]) -> list[RunFigure]:
+    """The figures of a case, from the processes that measured it: at most one for each metric, in their order."""
+    if not processes:
         return []
-    makers: tuple[Callable[[CaseResult], RunFigure | None], ...] = (_latency, _over_eager, _compile_time)
-    found = [make(result) for make in makers] + [_memory(result, metric) for metric in _MEMORY]
+    found = [
+        _latency(processes),
+        _over_eager(processes),
+        _memory(processes, Metric.DEVICE_MEMORY),
+        _memory(processes, Metric.HOST_MEMORY),
+        None if case.backend == EAGER else _compile_time(processes),
+    ]
     return [figure for figure in found if figure is not None]
 
 
-def _latency(result: CaseResult) -> RunFigure | None:
-    values = times_s(result.measured)
+def shown_variant(measured: Measured) -> str:
+    """The variant whose figures stand for the case: the candidate, or eager if there is none."""
+    return CANDIDATE_VARIANT if CANDIDATE_VARIANT in measured.variants else EAGER_VARIANT
+
+
+def times_s(processes: Iterable[Measured]) -> list[list[float]]:
+    """For each process, the mean step time of each block of the shown variant, in seconds."""
+    return [stats.block_times_s(measured.blocks, shown_variant(measured)) for measured in processes]
+
+
+def log_error(values: Sequence[float]) -> float | None:
+    """The standard error of the logarithm of one process's median, from its interval. None for a single value."""
+    own = stats.median_estimate(values)
+    if own.count < 2:
+        return None
+    return math.log(own.high / own.low) / (2 * NormalDist().inv_cdf((1 + own.confidence) / 2))
+
+
+def _latency(processes: Sequence[Measured]) -> RunFigure | None:
+    values = times_s(processes)
+    return _of_step(Metric.LATENCY, processes, values) if all(values) else None
+
+
+def _over_eager(processes: Sequence[Measured]) -> RunFigure | None:
+    if any(CANDIDATE_VARIANT not in one.variants for one in processes):
+        return None
+    values = [[1 / ratio for ratio in stats.quad_ratios(one.blocks)] for one in processes]
     if not all(values):
         return None
-    is_bound = all(map(is_device_bound, result.measured))
-    return _time(
-        Metric.LATENCY,
-        stats.processes_estimate(values),
-        [stats.median_estimate(one).value for one in values],
-        log_error=log_error(values[0]) if len(values) == 1 else None,
-        assumed_spread=ASSUMED_SPREAD_DEVICE_BOUND if is_bound else ASSUMED_SPREAD,
-        host_loop_s=_host_loop_s(result),
-        host_matters=not is_bound,
-        always_shared=always_shared(result.measured),
-    )
+    eager_s = stats.processes_value([median(stats.block_times_s(one.blocks, EAGER_VARIANT)) for one in processes])
+    return _of_step(Metric.OVER_EAGER, processes, values, eager_s)
 
 
-def _over_eager(result: CaseResult) -> RunFigure | None:
-    found = times_over_eager(result.measured)
-    if not found:
-        return None
-    (values,) = found
-    return _time(
-        Metric.OVER_EAGER,
-        stats.processes_estimate(values),
-        [stats.median_estimate(one).value for one in values],
-        log_error=log_error(values[0]) if len(values) == 1 else None,
-        assumed_spread=ASSUMED_SPREAD_OVER_EAGER,
-        host_loop_s=_host_loop_s(result),
-        host_matters=False,
-        always_shared=always_shared(result.measured),
-    )
-
-
-def _compile_time(result: CaseResult) -> RunFigure | None:
-    if result.case.backend == EAGER:
-        return None
-    cache, values = compile_cache(result.measured), compile_times_s(result.measured)
-    if cache is None or not values:
-        return None
-    return _time(
-        Metric.COMPILE_TIME,
-        stats.processes_estimate([[value] for value in values]),
-        values,
-        basis=cache.value,
-        log_error=0.0 if len(values) == 1 else None,
-        assumed_spread=ASSUMED_SPREAD,
-        host_loop_s=_host_loop_s(result),
-        host_matters=True,
-    )
-
-
-def _time(
-    metric: Metric,
-    estimate: Estimate,
-    processes: Sequence[float],
-    *,
-    basis: str = "",
-    log_error: float | None,
-    assumed_spread: float,
-    host_loop_s: float | None,
-    host_matters: bool,
-    always_shared: bool = False,
+def _of_step(
+    metric: Metric, processes: Sequence[Measured], values: Sequence[Sequence[float]], eager_s: float | None = None
 ) -> RunFigure:
+    estimate = stats.processes_estimate(values)
     return RunFigure(
         metric=metric,
-        basis=basis,
         value=estimate.value,
         low=estimate.low,
         high=estimate.high,
         confidence=estimate.confidence,
-        processes=tuple(processes),
-        log_error=log_error,
-        assumed_spread=assumed_spread,
-        host_loop_s=host_loop_s,
-        host_matters=host_matters,
-        always_shared=always_shared,
+        processes=tuple(map(median, values)),
+        log_error=log_error(values[0]) if len(values) == 1 else None,
+        is_device_bound=all(bound_of(one, shown_variant(one)) is Bound.DEVICE for one in processes),
+        host_loop_s=_host_loop_s(processes),
+        always_shared=all(map(was_shared, processes)),
+        eager_s=eager_s,
     )
 
 
-def _memory(result: CaseResult, metric: Metric) -> RunFigure | None:
-    values = memory_bytes(result.measured, on_device=metric is Metric.DEVICE_MEMORY)
-    basis = ""
-    if metric is Metric.HOST_MEMORY:
-        kinds = {peak_is_of_pass(one) for one in result.measured}
-        if len(kinds) > 1:
-            return None
-        basis = "of the memory pass" if kinds.pop() else "of the process"
-    if not values:
+def _compile_time(processes: Sequence[Measured]) -> RunFigure | None:
+    results = [one.variants[CANDIDATE_VARIANT] for one in processes]
+    compiled = [one.compilation for one in results if one.compilation is not None]
+    caches, values = {one.cache for one in compiled}, [one.first_step_cpu_s for one in results]
+    cache = caches.pop() if len(caches) == 1 else None
+    if cache in (None, CacheMode.SHARED) or any(one.traced for one in compiled) or min(values) <= 0:
+        return None  # shared caches may have held other parts; a trace took time to write; a time could not be read
+    estimate = stats.processes_estimate([[value] for value in values])
+    return RunFigure(
+        metric=Metric.COMPILE_TIME,
+        basis=cache.value,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        confidence=estimate.confidence,
+        processes=tuple(values),
+        log_error=0.0 if len(values) == 1 else None,
+        host_loop_s=_host_loop_s(processes),
+    )
+
+
+def _memory(processes: Sequence[Measured], metric: Metric) -> RunFigure | None:
+    memories = [one.variants[shown_variant(one)].memory for one in processes]
+    is_host = metric is Metric.HOST_MEMORY
+    peaks = [one.host_peak_rss_bytes if is_host else one.device_peak_allocated_bytes for one in memories]
+    values = [float(peak) for peak in peaks if peak]
+    of_pass = {one.host_peak_is_of_pass for one in memories}
+    if not values or (is_host and len(of_pass) > 1):
         return None
     return RunFigure(
         metric=metric,
-        basis=basis,
-        value=float(median(values)),
-        low=float(min(values)),
-        high=float(max(values)),
-        processes=tuple(map(float, values)),
+        basis=("of the memory pass" if of_pass.pop() else "of the process") if is_host else "",
+        value=median(values),
+        low=min(values),
+        high=max(values),
+        processes=tuple(values),
     )
 
 
-def _host_loop_s(result: CaseResult) -> float | None:
-    (loops_s,) = host_loops_s(result.measured)
-    return median(loops_s) if loops_s else None
-
-
-def judge_figures(pairs: Sequence[FigurePair], threshold: float | None = None) -> list[Finding]:
-    """A finding for each pair, in their order, as `torchzoo compare` gives them: Holm's method is over all of them.
-
-    If each side is one run, its processes are compared. If there are more runs, each run counts as one value: what
-    differs between nights is then part of the error.
-
-    Args:
-        pairs: cases and metrics that both sides have.
-        threshold: the least difference that matters: 0.07 for 7%; None: what each case's noise allows.
-    """
-    tested = [_tested(*pair) for pair in pairs if pair[1] not in _MEMORY]
-    times = iter(judge_times(tested, threshold))
-    return [
-        judge_memory(case, metric, *_values(base, candidate), threshold) if metric in _MEMORY else next(times)
-        for case, metric, base, candidate in pairs
-    ]
-
-
-def _values(base: Sequence[RunFigure], candidate: Sequence[RunFigure]) -> tuple[list[float], list[float]]:
-    if len(base) == len(candidate) == 1:
-        return list(base[0].processes), list(candidate[0].processes)
-    return [one.value for one in base], [one.value for one in candidate]
-
-
-def _tested(case: Case, metric: Metric, base: Sequence[RunFigure], candidate: Sequence[RunFigure]) -> Tested:
-    sides = _values(base, candidate)
-    figures = (*base, *candidate)
-    spread = max(one.assumed_spread for one in figures)
-    values = [[[value] for value in side] for side in sides]
-    if len(sides[0]) == len(sides[1]) == 1:
-        ratio = _of_single_processes(base[0], candidate[0], spread)
-    else:
-        ratio = log_ratio(*values, assumed_spread=spread)
-    allowance, remark = 0.0, ""
-    if ratio is not None and any(one.host_matters for one in figures):
-        loops_s = [[one.host_loop_s for one in side if one.host_loop_s is not None] for side in (base, candidate)]
-        allowance, remark = host_allowance(ratio.value, *loops_s)
-    by_others, sharing = sharing_allowance(
-        base=all(one.always_shared for one in base), candidate=all(one.always_shared for one in candidate)
-    )
-    return Tested(
-        case=case,
-        metric=metric,
-        of="processes" if len(base) == len(candidate) == 1 else "runs",
-        base=values[0],
-        candidate=values[1],
-        ratio=ratio,
-        allowance=allowance + by_others,
-        remarks=tuple(filter(None, (remark, sharing, how_sure(ratio, spread)))),
-    )
-
-
-def _of_single_processes(base: RunFigure, candidate: RunFigure, spread: float) -> LogRatio | None:
-    if base.log_error is None or candidate.log_error is None:
-        return None
-    error = math.sqrt(2 * spread**2 + base.log_error**2 + candidate.log_error**2)
-    return LogRatio(value=math.log(candidate.value / base.value), error=error, degrees=None)
+def _host_loop_s(processes: Sequence[Measured]) -> float | None:
+    """The median of the loop beside the timed blocks, if all processes have it; else before and after them."""
+    looks_s = [median(one.host.looks_s) for one in processes if one.host is not None and one.host.looks_s]
+    if len(looks_s) < len(processes):
+        looks_s = [fmean(one.host_loop_s) for one in processes if one.host_loop_s]
+    return median(looks_s) if looks_s else None

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.analysis.cases import Status
-from torchzoo.analysis.findings import Metric
-from torchzoo.analysis.run_figures import RunFigure
+from torchzoo.analysis.run_figures import Metric, RunFigure
 from torchzoo.case import Case
 
 

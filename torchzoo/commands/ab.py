@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchzoo.analysis.compare import RunComparison
+from torchzoo.analysis.judge import REPEATS
 from torchzoo.commands.arguments import check_given, share_of, spec_text, usable_path, write
 from torchzoo.commands.compare import OK, REGRESSION, WRITERS
 from torchzoo.commands.options import add_nightly_index, add_options, run_request
@@ -22,9 +23,6 @@ from torchzoo.record import Record
 from torchzoo.report import run_comparison, terminal
 from torchzoo.report.remarks import one_line
 from torchzoo.run.interrupts import terminated_as_interrupted
-
-#: With so many processes a side, the noise between processes is known, and differences of some percent are found.
-REPEATS = 5
 
 
 def add_parser(commands: Any) -> None:

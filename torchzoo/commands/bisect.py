@@ -18,6 +18,7 @@ from torchzoo.commands.arguments import check_given, positive_int, recorded_path
 from torchzoo.commands.options import OPTIONS, add_nightly_index, add_options, run_request
 from torchzoo.errors import TorchzooError, UsageError, attempt
 from torchzoo.files import safe_name
+from torchzoo.history.ab_evidence import AbJudge, make_judge
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Answer, Judge
 from torchzoo.history.candidates import about_commit, candidates, short_name
@@ -25,7 +26,6 @@ from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_
 from torchzoo.history.environments import prepare, using
 from torchzoo.history.installers import Installer, find_installer
 from torchzoo.history.into_inductor import INSIDE, NO_ANSWER, Inside, applies_to, look_inside
-from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
 from torchzoo.history.specs import with_index
 from torchzoo.history.turns import ignore

@@ -6,7 +6,8 @@ import argparse
 from typing import Any, TypeVar
 
 from torchzoo.analysis.compare import compare_runs
-from torchzoo.analysis.findings import LEAST_THRESHOLD, THRESHOLD, Metric
+from torchzoo.analysis.judge import LEAST_THRESHOLD, THRESHOLD
+from torchzoo.analysis.run_figures import Metric
 from torchzoo.commands.arguments import kept_run, share_of, usable_path, write
 from torchzoo.errors import UsageError, unknown
 from torchzoo.history.ab_folder import are_sides

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchzoo.analysis.detection import P_VALUE, WINDOW
-from torchzoo.analysis.findings import Metric
+from torchzoo.analysis.judge import CHANGE_POINT_P_VALUE, CHANGE_POINT_WINDOW
+from torchzoo.analysis.run_figures import Metric
 from torchzoo.analysis.series import Series
 from torchzoo.case import AXES
 from torchzoo.commands.arguments import (
@@ -115,16 +115,16 @@ def _add_detection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--p-value",
         type=_probability,
-        default=P_VALUE,
+        default=CHANGE_POINT_P_VALUE,
         metavar="P",
-        help=f"the greatest p-value of a change point (default: {P_VALUE:g})",
+        help=f"the greatest p-value of a change point (default: {CHANGE_POINT_P_VALUE:g})",
     )
     parser.add_argument(
         "--window",
         type=partial(_whole, 4, 10_000, "from 4 to 10000"),
-        default=WINDOW,
+        default=CHANGE_POINT_WINDOW,
         metavar="N",
-        help=f"how many runs are searched at once (default: {WINDOW})",
+        help=f"how many runs are searched at once (default: {CHANGE_POINT_WINDOW})",
     )
     parser.add_argument(
         "--least-magnitude",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.analysis.compare import RunComparison, compare_runs
+from torchzoo.analysis.compare import RunComparison, compare_in_turns
 from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file, to_json
@@ -20,7 +20,6 @@ from torchzoo.history import turns
 from torchzoo.history.ab_folder import FILE, Side
 from torchzoo.history.environments import PythonEnvironment
 from torchzoo.history.turns import OnRecord, Place, ignore
-from torchzoo.machine.differences import DifferenceKind
 from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
 from torchzoo.store import read_run, write_whole
@@ -116,4 +115,4 @@ def compare_sides(path: Path, *, threshold: float | None = None) -> RunCompariso
         StoreError: a side can't be read. UsageError: they have no case in common.
     """
     base, candidate = (read_run(path / side) for side in Side)
-    return compare_runs(base, candidate, threshold=threshold, across=frozenset(DifferenceKind), in_turns=True)
+    return compare_in_turns(base, candidate, threshold=threshold)

@@ -18,11 +18,14 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from torchzoo.analysis.judge import FAMILY_WISE_ERROR
 from torchzoo.errors import TorchzooError
 from torchzoo.stats import Estimate
 
 
-class Verdict(enum.StrEnum):
+class Standing(enum.StrEnum):
+    """How a version stands to the change that is searched."""
+
     BAD = "bad"  # the change is there
     GOOD = "good"  # it is not
     INCONCLUSIVE = "inconclusive"
@@ -32,7 +35,7 @@ class Verdict(enum.StrEnum):
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What the measurement of one version beside the good one says."""
 
-    verdict: Verdict
+    verdict: Standing
     ratio: Estimate | None = None  # of the metric, this version over the good one
     reason: str = ""  # why it is skipped, or what else is to be said
     records: str = ""  # the folder of what was measured; empty if there is none
@@ -73,11 +76,11 @@ class ErrorRates(msgspec.Struct, frozen=True, kw_only=True):
 
     The defaults are what verdicts of `compare` promise: at most one false alarm in a hundred, and a verdict `same` only
     where a 95% interval lies within the threshold, so that the change hides on one side in at most 2.5 of a hundred.
-    They are upper bounds, so one in a hundred is taken for both.
+    These are upper bounds, so one in a hundred is taken for both.
     """
 
-    false_bad: float = 0.01  # a version without the change is called bad
-    false_good: float = 0.01  # a version with the change is called good
+    false_bad: float = FAMILY_WISE_ERROR  # a version without the change is called bad
+    false_good: float = FAMILY_WISE_ERROR  # a version with the change is called good
 
     def __post_init__(self) -> None:
         if not (0 < self.false_bad < 0.5 and 0 < self.false_good < 0.5):
@@ -88,7 +91,7 @@ class Judged(msgspec.Struct, frozen=True):
     """One verdict on one version, by its number."""
 
     version: int
-    verdict: Verdict
+    verdict: Standing
 
 
 class Answer(enum.StrEnum):
@@ -134,12 +137,12 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     def skipped(self) -> frozenset[int]:
         """The versions that can't be measured, by the latest verdict on each."""
         latest = {one.version: one.verdict for one in self.judged}
-        return frozenset(version for version, verdict in latest.items() if verdict is Verdict.SKIPPED)
+        return frozenset(version for version, verdict in latest.items() if verdict is Standing.SKIPPED)
 
     @property
     def _telling(self) -> list[Judged]:
         """The verdicts that say something."""
-        return [one for one in self.judged if one.verdict in (Verdict.BAD, Verdict.GOOD)]
+        return [one for one in self.judged if one.verdict in (Standing.BAD, Standing.GOOD)]
 
     def posterior(self) -> list[float]:
         """The probability of each hypothesis, as a list by version: that it is the first bad one.
@@ -149,7 +152,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         prior = [(1 - self.absent) / self.last] * self.last + [self.absent]
         logs = [math.log(one) for one in prior]
         for one in self._telling:
-            is_bad = one.verdict is Verdict.BAD
+            is_bad = one.verdict is Standing.BAD
             if_changed = math.log(1 - self.rates.false_good if is_bad else self.rates.false_good)
             if_not = math.log(self.rates.false_bad if is_bad else 1 - self.rates.false_bad)
             for index in range(len(logs)):  # the hypothesis that version `index + 1` is the first bad one

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.analysis.compare import RunComparison
-from torchzoo.analysis.findings import Finding
+from torchzoo.analysis.compare import RunComparison, compare_in_turns
+from torchzoo.analysis.judge import Finding
 from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, UsageError, one_line
+from torchzoo.history.ab_evidence import beside_half, make_judge
 from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Answer, Verdict
+from torchzoo.history.bisection import Answer, Standing
 from torchzoo.history.candidates import NothingBetween, about_commit, candidates
-from torchzoo.history.confirm import Decided, changes_for_the_worse, compare, measure_pair, of_finding
+from torchzoo.history.confirm import Decided, changes_for_the_worse, measure_pair, of_finding
 from torchzoo.history.culprits import Culprit, Follower, Result, Step
 from torchzoo.history.environments import using
 from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
-from torchzoo.history.judge import beside_half, make_judge
 from torchzoo.history.nights import Blamed, Confirmed
 from torchzoo.history.turns import OnRecord, ignore
 from torchzoo.run.request import RunRequest
@@ -202,7 +202,7 @@ def _examined(work: _Work, culprit: Culprit, target: Confirmed, folder: Path) ->
     base, candidate = measure_pair(
         culprit.before, culprit.specs[-1], cases, work.request, folder, on_record=work.on_record
     )
-    comparison = compare(base, candidate)
+    comparison = compare_in_turns(base, candidate)
     worse = {(one.case, one.kind): one for one in changes_for_the_worse(comparison, base, candidate, night="")}
     explains = tuple(one for one in confirmed if one is target or (one.case, one.kind) in worse)
     blamed = Blamed(
@@ -234,7 +234,7 @@ def _is_refuted(comparison: RunComparison, culprit: Culprit, target: Confirmed) 
     if culprit.ratio is None:
         return False
     finding = _finding(comparison, target)
-    return finding is not None and beside_half(finding, math.log(culprit.ratio.value)) is Verdict.GOOD
+    return finding is not None and beside_half(finding, math.log(culprit.ratio.value)) is Standing.GOOD
 
 
 def _inside(target: Confirmed, culprit: Culprit, base: Run, candidate: Run, folder: Path) -> Inside | None:

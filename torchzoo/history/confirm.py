@@ -12,9 +12,8 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
-from torchzoo.analysis.compare import REGRESSIONS, Change, RunComparison, StatusChange, compare_runs
-from torchzoo.analysis.comparison_summary import is_open
-from torchzoo.analysis.findings import Finding
+from torchzoo.analysis.compare import REGRESSIONS, Change, RunComparison, StatusChange, compare_in_turns
+from torchzoo.analysis.judge import REPEATS, Finding
 from torchzoo.case import Case
 from torchzoo.history import ab
 from torchzoo.history.ab import AbError, AbRequest
@@ -24,14 +23,10 @@ from torchzoo.history.nights import Confirmed, is_measured
 from torchzoo.history.proposals import Kind, Proposal, count_text, counts_of
 from torchzoo.history.software import Sides
 from torchzoo.history.turns import OnRecord, ignore
-from torchzoo.machine.differences import DifferenceKind
 from torchzoo.report.history import value_text
 from torchzoo.report.run_comparison import ratio_text
 from torchzoo.run.request import RunRequest
 from torchzoo.store import Run, read_run
-
-#: Processes of each side: in the first A/B, and in the one of what that could not tell.
-REPEATS, MORE_REPEATS = 5, 20
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +40,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(one.case for one in self.proposals))
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Both sides of a group, as they were measured."""
 
     group: Group
@@ -105,15 +100,15 @@ def measure_pair(
     return read_run(folder / Side.BASE), read_run(folder / Side.CANDIDATE)
 
 
-def decide(measured: Sequence[Measured]) -> tuple[Decided, ...]:
+def decide(measured: Sequence[MeasuredGroup]) -> tuple[Decided, ...]:
     """What the A/Bs of a night say. The p-values are adjusted for the tests of all of them together."""
     if not measured:
         return ()
-    together = compare(_joined([one.base for one in measured]), _joined([one.candidate for one in measured]))
+    together = compare_in_turns(_joined([one.base for one in measured]), _joined([one.candidate for one in measured]))
     return tuple(_decided(one, together) for one in measured)
 
 
-def decide_again(first: Sequence[Decided], more: Sequence[Measured]) -> tuple[Decided, ...]:
+def decide_again(first: Sequence[Decided], more: Sequence[MeasuredGroup]) -> tuple[Decided, ...]:
     """What the A/Bs of a night say, where what some could not tell was measured once more.
 
     Args:
@@ -134,11 +129,6 @@ def decide_again(first: Sequence[Decided], more: Sequence[Measured]) -> tuple[De
     )
 
 
-def compare(base: Run, candidate: Run) -> RunComparison:
-    """The verdicts of `compare`, whatever the runs differ in."""
-    return compare_runs(base, candidate, across=frozenset(DifferenceKind), in_turns=True)
-
-
 def _joined(runs: Sequence[Run]) -> Run:
     """The runs as one. No case is in two of them."""
     cases = tuple(case for run in runs for case in run.manifest.cases)
@@ -146,17 +136,17 @@ def _joined(runs: Sequence[Run]) -> Run:
     return Run(path=runs[0].path, manifest=manifest, records=tuple(record for run in runs for record in run.records))
 
 
-def _decided(one: Measured, together: RunComparison) -> Decided:
+def _decided(one: MeasuredGroup, together: RunComparison) -> Decided:
     cases = set(one.group.cases)
     comparison = msgspec.structs.replace(
-        compare(one.base, one.candidate), findings=tuple(f for f in together.findings if f.case in cases)
+        compare_in_turns(one.base, one.candidate), findings=tuple(f for f in together.findings if f.case in cases)
     )
     confirmed = changes_for_the_worse(comparison, one.base, one.candidate, one.group.base)
     own = {(proposal.case, proposal.kind): proposal.base for proposal in one.group.proposals}
     confirmed = tuple(
         msgspec.structs.replace(found, base=own.get((found.case, found.kind), found.base)) for found in confirmed
     )
-    open_ones = {(finding.case, Kind(finding.metric.value)) for finding in comparison.findings if is_open(finding)}
+    open_ones = {(finding.case, Kind(finding.metric.value)) for finding in comparison.findings if finding.is_open}
     undecided = tuple(p for p in one.group.proposals if (p.case, p.kind) in open_ones)
     return Decided(group=one.group, sides=one.sides, comparison=comparison, confirmed=confirmed, undecided=undecided)
 

@@ -26,7 +26,7 @@ from torchzoo.history.bisection import (
     Judge,
     Judged,
     Search,
-    Verdict,
+    Standing,
 )
 from torchzoo.history.turns import ignore
 from torchzoo.report import units
@@ -151,11 +151,11 @@ class State(msgspec.Struct, frozen=True):
                 continue
             pending.pop(spec, None)
             effort = entry.effort
-            if verdict is Verdict.INCONCLUSIVE and 2 * effort <= most_effort:
+            if verdict is Standing.INCONCLUSIVE and 2 * effort <= most_effort:
                 effort *= 2
                 pending[spec] = None
             else:
-                judged.append(Judged(number[spec], Verdict.SKIPPED if verdict is Verdict.INCONCLUSIVE else verdict))
+                judged.append(Judged(number[spec], Standing.SKIPPED if verdict is Standing.INCONCLUSIVE else verdict))
             again[spec] = Ask(spec, effort, entry.number + 1)
         return cls(tuple(judged), again, tuple(pending))
 
@@ -172,7 +172,7 @@ def _culprit(versions: Sequence[str], entries: Sequence[Entry], end: Conclusion)
     bad = [
         one.evidence
         for one in entries
-        if one.midpoint == versions[end.last] and one.evidence.verdict is Verdict.BAD and one.evidence.ratio
+        if one.midpoint == versions[end.last] and one.evidence.verdict is Standing.BAD and one.evidence.ratio
     ]
     return Culprit(
         before=versions[end.first - 1],

@@ -16,24 +16,22 @@ import msgspec
 from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.analysis.change_points import change_points
 from torchzoo.analysis.compare import BAD
-from torchzoo.analysis.detection import WINDOW
-from torchzoo.analysis.findings import LEAST_THRESHOLD, Metric
+from torchzoo.analysis.judge import (
+    CHANGE_POINT_WINDOW,
+    FEW_NIGHTS_THRESHOLD,
+    LEAST_NIGHTS,
+    LEAST_THRESHOLD,
+    LEVEL_SIGMAS,
+    LEVEL_THRESHOLD,
+    RECENT_NIGHTS,
+    USUAL_NIGHTS,
+)
 from torchzoo.analysis.leaks import LeakVerdict, check
-from torchzoo.analysis.process_values import shown_variant
+from torchzoo.analysis.run_figures import Metric, shown_variant
 from torchzoo.analysis.series import Series
 from torchzoo.case import Case
 
-#: The usual value is the median of at most so many earlier nights.
-USUAL_NIGHTS = 6
-#: With fewer earlier nights, their spread says too little.
-LEAST_NIGHTS = 4
-#: The least share by which a value is worse than usual: with few earlier nights, and with enough of them.
-FEW_THRESHOLD, LEAST_SHARE = 0.05, 0.02
-#: And it is worse by so many standard deviations of the earlier nights, estimated from the median of their distances.
-SIGMAS = 3.0
 MAD_TO_SIGMA = 1.4826  # for values with a normal distribution
-#: A change is proposed if its first night is one of the last so many, tonight included.
-RECENT_NIGHTS = 3
 LEAST_STEPS = 8  # of a check for leaks: with fewer, it has no verdict
 
 
@@ -159,9 +157,9 @@ def level_limit(earlier: Sequence[float]) -> float:
     """The greatest value that is not proposed after these values, in their unit."""
     usual = median(earlier)
     if len(earlier) < LEAST_NIGHTS:
-        return usual * (1 + FEW_THRESHOLD)
+        return usual * (1 + FEW_NIGHTS_THRESHOLD)
     sigma = MAD_TO_SIGMA * median(abs(math.log(value / usual)) for value in earlier)
-    return usual * math.exp(max(math.log1p(LEAST_SHARE), SIGMAS * sigma))
+    return usual * math.exp(max(math.log1p(LEVEL_THRESHOLD), LEVEL_SIGMAS * sigma))
 
 
 def _step(values: Mapping[str, float]) -> tuple[str, float] | None:
@@ -169,7 +167,7 @@ def _step(values: Mapping[str, float]) -> tuple[str, float] | None:
 
     The least change is what `compare` may call one.
     """
-    nights = list(values)[-WINDOW:]
+    nights = list(values)[-CHANGE_POINT_WINDOW:]
     points = change_points([values[night] for night in nights], least_magnitude=LEAST_THRESHOLD)
     recent = [point for point in points if point.index >= len(nights) - RECENT_NIGHTS and point.ratio.value > 1]
     return (nights[recent[-1].index], recent[-1].ratio.value) if recent else None

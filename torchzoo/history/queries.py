@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from torchzoo.analysis.cases import Status
-from torchzoo.analysis.findings import Metric
-from torchzoo.analysis.run_figures import RunFigure
+from torchzoo.analysis.run_figures import Metric, RunFigure
 from torchzoo.analysis.series import IndexedRun, Series, SeriesPoint
 from torchzoo.case import AXES, Case
 from torchzoo.errors import written
@@ -23,7 +22,7 @@ from torchzoo.history.schema import CASE_COLUMNS
 Wanted = Mapping[str, Sequence[str | int] | None]
 
 _CASE = ", ".join(CASE_COLUMNS)
-_FIGURE = "value, low, high, confidence, processes, log_error, assumed_spread, host_loop_s, host_matters, always_shared"
+_FIGURE = "value, low, high, confidence, processes, log_error, is_device_bound, host_loop_s, always_shared, eager_s"
 
 
 class MachineCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +174,7 @@ def _machine_case(row: Sequence[Any]) -> MachineCase:
 
 
 def _figure(metric: str, basis: str, row: Sequence[Any]) -> RunFigure:
-    value, low, high, confidence, processes, log_error, spread, host_loop_s, host_matters, always_shared = row
+    value, low, high, confidence, processes, log_error, is_device_bound, host_loop_s, always_shared, eager_s = row
     return RunFigure(
         metric=Metric(metric),
         basis=basis,
@@ -185,8 +184,8 @@ def _figure(metric: str, basis: str, row: Sequence[Any]) -> RunFigure:
         confidence=confidence,
         processes=tuple(array("d", processes)),
         log_error=log_error,
-        assumed_spread=spread,
+        is_device_bound=bool(is_device_bound),
         host_loop_s=host_loop_s,
-        host_matters=bool(host_matters),
         always_shared=bool(always_shared),
+        eager_s=eager_s,
     )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult, case_results
-from torchzoo.analysis.run_figures import RunFigure, run_figures
+from torchzoo.analysis.run_figures import Metric, RunFigure, run_figures
 from torchzoo.case import AXES, Case
 from torchzoo.errors import written
 from torchzoo.files import to_json
@@ -49,11 +49,17 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
                     written(_machine_of(result)),
                     result.status.value,
                     written(result.reason),
-                    tuple(run_figures(result)),
+                    tuple(_figures(result)),
                 )
                 for result in case_results(run)
             ),
         )
+
+
+def _figures(result: CaseResult) -> list[RunFigure]:
+    """The figures of a case that passed. A time over eager's that the device bounds tells no more than the time."""
+    figures = run_figures(result.case, result.measured) if result.passed else []
+    return [one for one in figures if not (one.metric is Metric.OVER_EAGER and one.is_device_bound)]
 
 
 def _whole_machine(manifest: Manifest) -> str:
@@ -84,7 +90,7 @@ def write_cases(connection: sqlite3.Connection, run_id: int, contents: Contents)
         for one in figures:
             series_id = _id(connection, "series", "series_id", (case_id, one.metric.value, one.basis))
             numbers = (one.value, one.low, one.high, one.confidence, array("d", one.processes).tobytes())
-            others = (one.log_error, one.assumed_spread, one.host_loop_s, one.host_matters, one.always_shared)
+            others = (one.log_error, one.is_device_bound, one.host_loop_s, one.always_shared, one.eager_s)
             row = (run_id, series_id, *numbers, *others)
             connection.execute(f"INSERT OR REPLACE INTO figures VALUES ({marks(row)})", row)  # noqa: S608
 

@@ -49,10 +49,10 @@ CREATE TABLE figures (
     value REAL NOT NULL, low REAL NOT NULL, high REAL NOT NULL, confidence REAL NOT NULL,  -- seconds or bytes
     processes BLOB NOT NULL,  -- doubles: the median of each process
     log_error REAL,
-    assumed_spread REAL NOT NULL,
+    is_device_bound INTEGER NOT NULL,
     host_loop_s REAL,
-    host_matters INTEGER NOT NULL,
     always_shared INTEGER NOT NULL,
+    eager_s REAL,
     PRIMARY KEY (run_id, series_id)
 ) WITHOUT ROWID;
 CREATE INDEX figures_by_series ON figures (series_id);

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.analysis.cases import Status
-from torchzoo.analysis.compare import BAD, REGRESSIONS, Change, StatusChange, status_change
-from torchzoo.analysis.findings import Finding, Metric
-from torchzoo.analysis.run_figures import FigurePair, RunFigure, judge_figures
+from torchzoo.analysis.compare import StatusChange, is_regression, status_changes, still_failing
+from torchzoo.analysis.judge import FigurePair, Finding, judge
+from torchzoo.analysis.run_figures import Metric, RunFigure
 from torchzoo.analysis.series import IndexedRun, SoftwareChange, software_changes
 from torchzoo.errors import nearest, written
 from torchzoo.history import queries
@@ -50,11 +50,7 @@ class VersionComparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_regression(self) -> bool:
         """Something is slower, takes more memory or newly fails."""
-        return any(
-            any(finding.verdict in REGRESSIONS for finding in one.findings)
-            or any(change.change is Change.NEWLY_FAILING for change in one.changes)
-            for one in self.machines
-        )
+        return any(is_regression(one.findings, one.changes) for one in self.machines)
 
 
 def side(runs: Sequence[IndexedRun], word: str) -> Side:
@@ -148,11 +144,12 @@ def compare_versions(
             "name runs of the same cases"
         )
     keys = [key for key in old if key in new and key[1] in metrics]
-    pairs: list[FigurePair] = [
-        (known[key[0]].case, key[1], _in_order(base, old[key]), _in_order(candidate, new[key])) for key in keys
+    pairs = [
+        FigurePair(known[key[0]].case, key[1], _in_order(base, old[key]), _in_order(candidate, new[key]))
+        for key in keys
     ]
     by_machine: dict[str, list[Finding]] = {}
-    for key, finding in zip(keys, judge_figures(pairs, threshold), strict=True):
+    for key, finding in zip(keys, judge(pairs, threshold), strict=True):
         by_machine.setdefault(known[key[0]].machine, []).append(finding)
     machines = sorted({known[case_id].machine for case_id in (*statuses[0], *statuses[1])})
     return VersionComparison(
@@ -192,21 +189,17 @@ def _latest_results(index: Index, runs: Sequence[IndexedRun]) -> _Results:
 def _of_machine(
     machine: str, findings: Sequence[Finding], known: dict[int, MachineCase], old: _Results, new: _Results
 ) -> MachineChanges:
-    changes, still_failing = [], 0
-    for case_id in {**new, **old}:
-        if known[case_id].machine != machine:
-            continue
-        was, now = old.get(case_id), new.get(case_id)
-        change = status_change(was and was[0], now and now[0])
-        still_failing += was is not None and now is not None and was[0] in BAD and now[0] in BAD
-        if change is not None:
-            texts = [": ".join(filter(None, one)) if one else "" for one in (was, now)]
-            case = known[case_id].case
-            changes.append(StatusChange(case=case, change=change, base=texts[0], candidate=texts[1]))
-    order = list(Change)
+    statuses = [
+        {
+            known[case_id].case: (status, ": ".join(filter(None, (status, reason))))
+            for case_id, (status, reason) in side.items()
+            if known[case_id].machine == machine
+        }
+        for side in (old, new)
+    ]
     return MachineChanges(
         machine=machine,
         findings=tuple(findings),
-        changes=tuple(sorted(changes, key=lambda one: order.index(one.change))),
-        still_failing=still_failing,
+        changes=status_changes(*statuses),
+        still_failing=still_failing(*statuses),
     )

@@ -15,15 +15,14 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
+from torchzoo.analysis.judge import MORE_REPEATS, RECENT_NIGHTS, REPEATS
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.history import queries, turns
 from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain, joined
 from torchzoo.history.confirm import (
-    MORE_REPEATS,
-    REPEATS,
     Decided,
     Group,
-    Measured,
+    MeasuredGroup,
     decide,
     decide_again,
     groups_of,
@@ -50,7 +49,7 @@ from torchzoo.history.nights import (
     unfinished,
 )
 from torchzoo.history.post import address_of, post
-from torchzoo.history.proposals import RECENT_NIGHTS, Known, Proposal, counts_of, propose
+from torchzoo.history.proposals import Known, Proposal, counts_of, propose
 from torchzoo.history.schema import DamagedIndex
 from torchzoo.history.software import Sides, sides_of
 from torchzoo.history.specs import canonical, parse
@@ -254,9 +253,9 @@ def _measured(
     shown: Shown,
     *,
     again: bool = False,
-) -> tuple[list[Measured], list[str]]:
+) -> tuple[list[MeasuredGroup], list[str]]:
     """The groups, measured in turns; and why some of them could not be. `again` takes more processes."""
-    measured: list[Measured] = []
+    measured: list[MeasuredGroup] = []
     refused: list[str] = []
     name, repeats = ("confirm-again", MORE_REPEATS) if again else ("confirm", REPEATS)
     for number, group in enumerate(groups, start=1):
@@ -281,7 +280,7 @@ def _measured(
                 on_record=shown.record,
             )
             _check_software(tonight, runs[1].manifest)
-            measured.append(Measured(group=group, sides=sides, base=runs[0], candidate=runs[1]))
+            measured.append(MeasuredGroup(group=group, sides=sides, base=runs[0], candidate=runs[1]))
         except TorchzooError as error:
             refused.append(f"{cases} could not be decided: {one_line(error)}")
             shown.line(refused[-1])

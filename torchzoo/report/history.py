@@ -9,9 +9,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from torchzoo.analysis.compare import Change
-from torchzoo.analysis.comparison_summary import is_open
-from torchzoo.analysis.findings import Finding, Metric, Verdict
-from torchzoo.analysis.run_figures import RunFigure
+from torchzoo.analysis.judge import Finding, Verdict
+from torchzoo.analysis.run_figures import Metric, RunFigure
 from torchzoo.analysis.series import IndexedRun, Series, SoftwareChange
 from torchzoo.report import terminal, units
 from torchzoo.report.run_comparison import NAMES, findings_table
@@ -215,7 +214,7 @@ def machine_parts(findings: Sequence[Finding], changes: Sequence[Any], still_fai
     ]
     order = [Verdict.SLOWER, Verdict.MORE, Verdict.FASTER, Verdict.LESS, Verdict.INCONCLUSIVE]
     wanted = sorted(
-        (one for one in findings if one.is_notable or is_open(one)),
+        (one for one in findings if one.is_notable or one.is_open),
         key=lambda one: (order.index(one.verdict), -abs(math.log(one.ratio.value))),
     )
     if wanted:

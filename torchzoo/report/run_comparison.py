@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from torchzoo.analysis.compare import Change, RunComparison, StatusChange
-from torchzoo.analysis.comparison_summary import (
+from torchzoo.analysis.compare import (
+    Change,
+    RunComparison,
+    StatusChange,
     cases_of_single_processes,
     cases_to_measure_again,
     change_counts,
-    is_open,
     split_findings,
     verdict_counts,
 )
-from torchzoo.analysis.findings import LEAST_THRESHOLD, THRESHOLD, Finding, Metric, Verdict
 from torchzoo.analysis.hardware import HardwareMean, HardwareRatio
-from torchzoo.analysis.moderation import CASES_FROM
+from torchzoo.analysis.judge import CASES_FROM, LEAST_THRESHOLD, PAIRS_FROM, THRESHOLD, Finding, Verdict
 from torchzoo.analysis.reproduce import command
-from torchzoo.analysis.significance import PAIRS_FROM
+from torchzoo.analysis.run_figures import Metric
 from torchzoo.record import Manifest
 from torchzoo.report import terminal, units
 from torchzoo.report.document import plain
@@ -53,7 +53,7 @@ def title(comparison: RunComparison) -> str:
         devices = [d for d in comparison.differences if d.name in ("device", "CPU")]
         return f"{devices[-1].base} against {devices[-1].candidate} ({between})" if devices else between
     if not comparison.has_regression:
-        open_ones = sum(is_open(finding) for finding in comparison.findings)
+        open_ones = sum(finding.is_open for finding in comparison.findings)
         more = f", {open_ones} inconclusive beyond the threshold" if open_ones else ""
         return f"No regression found{more} ({between})"
     return f"Regression: {', '.join(parts)} ({between})"

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult, case_results
-from torchzoo.analysis.findings import Pair
-from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, hardware_means, hardware_ratio
+from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, ProcessPair, hardware_means, hardware_ratio
 from torchzoo.analysis.means import CaseRatio, geomean_of, quotient
-from torchzoo.analysis.process_values import shown_variant
+from torchzoo.analysis.run_figures import shown_variant
 from torchzoo.analysis.totals import ALL, ratio_of
 from torchzoo.case import EAGER, Axes, Case, Mode, Precision
 from torchzoo.machine.differences import machine_names
@@ -72,7 +71,7 @@ def _passed(run: Run) -> dict[Case, CaseResult]:
     return {_anywhere(result.case): result for result in case_results(run) if result.passed}
 
 
-def pairs(base: Run, other: Run) -> list[Pair]:
+def pairs(base: Run, other: Run) -> list[ProcessPair]:
     """The cases that passed in both runs, whatever the devices are called."""
     there = _passed(other)
     return [(case, result.measured, there[case].measured) for case, result in _passed(base).items() if case in there]
@@ -93,7 +92,7 @@ def rows(*runs: Run) -> list[Row]:
     return found or [Row(table=TABLE, figure="all", measured=None, missing="no case passed on both machines")]
 
 
-def _work_rows(name: str, on_both: Sequence[Pair]) -> list[Row]:
+def _work_rows(name: str, on_both: Sequence[ProcessPair]) -> list[Row]:
     """By precision and mode: how much longer the first device works in a step than the other one."""
     groups: dict[str, list[CaseRatio]] = {}
     for pair in on_both:
@@ -110,7 +109,7 @@ def _work_rows(name: str, on_both: Sequence[Pair]) -> list[Row]:
     ]
 
 
-def work_ratio(pair: Pair) -> CaseRatio | None:
+def work_ratio(pair: ProcessPair) -> CaseRatio | None:
     """The time in which the first device works in one step over that of the other; None where one is not known."""
     case, *sides = pair
     found = [[_work_s(measured) for measured in side] for side in sides]

@@ -5,19 +5,27 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from examples import CASE, INDUCTOR, compared, measured, record, run_of, variant_result
+from kept_nights import night
 from repeated_runs import LOOP_S, STEADY, process, records, times
 from torchzoo.analysis.compare import compare_runs
-from torchzoo.analysis.findings import Metric, Verdict
+from torchzoo.analysis.judge import ASSUMED_SPREAD, Finding, Verdict
 from torchzoo.analysis.noise import noise_of
-from torchzoo.record import BackToBack, Block, Compilation, HostWatch, Measured, Memory, Record
+from torchzoo.analysis.run_figures import Metric
+from torchzoo.history import queries
+from torchzoo.history.index import open_index
+from torchzoo.history.versions import compare_versions, side
+from torchzoo.record import BackToBack, Block, Compilation, DeviceState, HostWatch, Measured, Memory, Record
 from torchzoo.report import run_comparison as shown
 from torchzoo.settings import CacheMode
+from torchzoo.stats import median_estimate
+from torchzoo.store import read_run
 
 
 def verdict(base: Iterable[Record], candidate: Iterable[Record], metric: Metric = Metric.LATENCY) -> Verdict:
@@ -122,6 +130,19 @@ def test_one_process_a_side_judges_only_large_differences_and_says_why() -> None
     assert any("run both with --repeats 5" in line for line in lines)
 
 
+def test_one_process_a_side_is_judged_by_the_assumed_spread_and_its_own_interval() -> None:
+    generator = random.Random(5)
+    steps_s = [[generator.lognormvariate(0.0, 0.05) for _ in range(20)] for _ in range(2)]
+    sides = [
+        measured(blocks=tuple(Block("eager", (step_s,)) for step_s in side), host_loop_s=LOOP_S) for side in steps_s
+    ]
+    (finding,) = compare_runs(*(run_of([record(side)]) for side in sides), metrics=[Metric.LATENCY]).findings
+    own = [median_estimate(values) for values in steps_s]
+    within = [math.log(one.high / one.low) / (2 * 1.959964) for one in own]  # each interval is one of 95%
+    error = math.sqrt(2 * ASSUMED_SPREAD**2 + sum(one**2 for one in within))
+    assert finding.ratio.low == pytest.approx(finding.ratio.value * math.exp(-1.959964 * error), rel=1e-6)
+
+
 def test_steps_bound_by_the_device_differ_less_between_processes() -> None:
     base, slower, same = (record(device_bound(step_s)) for step_s in (0.1, 0.115, 0.101))
     assert verdict([base], [slower]) is Verdict.SLOWER
@@ -171,7 +192,6 @@ def test_the_hosts_speed_is_that_beside_the_timed_blocks() -> None:
 
     assert verdict(run(1.0, 0.001, 0.001, 0.001), run(1.25, 0.00125, 0.00125, 0.001)) is Verdict.INCONCLUSIVE
     assert verdict(run(1.0, 0.001, 0.001, 0.001), run(1.25, 0.001, 0.001, 0.00125)) is Verdict.SLOWER
-    assert verdict(records(STEADY), run(1.25, 0.00125)) is Verdict.SLOWER  # the base has no looks beside its blocks
 
 
 def many(generator: random.Random, spread: float, *, cases: int, heavy: bool) -> list[Record]:
@@ -203,7 +223,7 @@ def test_twenty_cases_of_no_change_give_a_false_alarm_in_at_most_one_comparison_
 
 def test_without_the_correction_for_many_cases_there_would_be_more(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = random.Random(3)
-    monkeypatch.setattr("torchzoo.analysis.findings.holm", list)
+    monkeypatch.setattr("torchzoo.stats.holm", list)
     alarms = 0
     for _ in range(60):
         base, candidate = (run_of(many(generator, 0.15, cases=20, heavy=False)) for _ in range(2))
@@ -260,6 +280,56 @@ def test_many_cases_of_one_process_each_are_not_said_to_be_pairs() -> None:
 def slower(outcome: Any, factor: float) -> Measured:
     blocks = tuple(Block(b.variant, tuple(s * factor for s in b.samples_s)) for b in outcome.blocks)
     return msgspec.structs.replace(outcome, blocks=blocks)
+
+
+# --- others on the device ---
+
+SHARED = {
+    "device_state_before": DeviceState(foreign_processes=0),
+    "device_state_after": DeviceState(foreign_processes=1),
+}
+
+
+def with_shared(factor: float, shared: int) -> list[Record]:
+    """Five processes; the first `shared` of them with others on the device."""
+    return [
+        record(process(step_s, **(SHARED if number < shared else {})), repeat=number)
+        for number, step_s in enumerate(times(factor))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "found"),
+    [
+        (0, 0, Verdict.SLOWER),
+        (len(STEADY), 0, Verdict.INCONCLUSIVE),
+        (0, len(STEADY), Verdict.INCONCLUSIVE),
+        (len(STEADY), len(STEADY), Verdict.SLOWER),  # others are always there: both sides have them
+        (1, 0, Verdict.SLOWER),  # the noise between the processes has it
+    ],
+)
+def test_a_device_shared_on_one_side_only_gives_no_verdict(base: int, candidate: int, found: Verdict) -> None:
+    sides = [run_of(with_shared(1.0, base)), run_of(with_shared(1.2, candidate))]
+    (finding,) = compare_runs(*sides, metrics=[Metric.LATENCY]).findings
+    assert finding.verdict is found
+    assert ("had it open" in finding.remark) is (found is Verdict.INCONCLUSIVE)
+
+
+def test_the_time_over_eagers_has_none_either() -> None:
+    """Others on the device slow down a candidate and eager by different shares."""
+
+    def side(factor: float, **changes: object) -> list[Record]:
+        eager, variants = Block("eager", (0.2,)), {"eager": variant_result(), "candidate": variant_result()}
+        found = []
+        for repeat, step_s in enumerate(STEADY):
+            candidate = Block("candidate", (step_s * factor,))
+            blocks = (eager, candidate, candidate, eager) * 8
+            outcome = measured(blocks=blocks, variants=variants, host_loop_s=LOOP_S, **changes)
+            found.append(record(outcome, backend=INDUCTOR, repeat=repeat))
+        return found
+
+    assert verdict(side(1.0), side(1.2), Metric.OVER_EAGER) is Verdict.SLOWER
+    assert verdict(side(1.0), side(1.2, **SHARED), Metric.OVER_EAGER) is Verdict.INCONCLUSIVE
 
 
 # --- memory and compile time ---
@@ -369,3 +439,31 @@ def test_a_run_promises_what_a_comparison_with_it_can_see() -> None:
 def test_compile_times_with_other_caches_or_a_trace_are_not_compared(other: Record) -> None:
     found = compare_runs(run_of([compiled(10.0)]), run_of([other])).findings
     assert Metric.COMPILE_TIME not in {one.metric for one in found}
+
+
+# --- nights of an index ---
+
+
+def test_two_nights_of_an_index_have_the_findings_of_the_two_runs(tmp_path: Path) -> None:
+    """All figures that a verdict depends on are kept: the shared device, the host's loop, eager's own time."""
+    generator = random.Random(7)
+    loops_s, shared = ((0.001, 0.001), (0.0012, 0.0012)), ({}, SHARED)
+    paths = []
+    for number in range(2):
+        made = [*with_shared(1.0 + 0.1 * number, 5 * number), *[with_memory(100 + 50 * number, model="memory")]]
+        made += records((0.1 * (1 + number) * generator.lognormvariate(0, 0.02) for _ in range(5)), model="noisy")
+        made += [record(process(0.1 * (1 + number), loop_s=loops_s[number], **shared[number]), model="single")]
+        made += [compiled(10.0 + number + repeat / 100, repeat) for repeat in range(5)]
+        paths.append(night(tmp_path / "runs", number, made, torch="2.14.0"))
+    with open_index(tmp_path / "index") as index:
+        index.update([tmp_path / "runs"])
+        sides = [side(queries.runs(index), str(path)) for path in paths]
+        (machine,) = compare_versions(index, *sides, metrics=tuple(Metric)).machines
+    of_runs = compare_runs(*map(read_run, paths))
+    assert {one.metric for one in of_runs.findings} == set(Metric)
+
+    def by_label(findings: Iterable[Finding]) -> list[Finding]:
+        return sorted(findings, key=lambda one: (one.case.label(), one.metric))
+
+    assert by_label(machine.findings) == by_label(of_runs.findings)
+    assert machine.changes == of_runs.changes == ()

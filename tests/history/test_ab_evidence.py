@@ -13,14 +13,14 @@ import pytest
 from examples import BREAK, CASE, INDUCTOR, record
 from kept_nights import eager_s
 from kept_runs import against_eager, checked, failed, incorrect, keep
+from torchzoo.analysis.judge import REPEATS
 from torchzoo.case import EAGER, Axes
-from torchzoo.history import judge as judging
-from torchzoo.history import turns
+from torchzoo.history import ab_evidence, turns
+from torchzoo.history.ab_evidence import AbJudge, make_judge
 from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Answer, Ask, GoodFails, Verdict
+from torchzoo.history.bisection import Answer, Ask, GoodFails, Standing
 from torchzoo.history.culprits import Follower
 from torchzoo.history.environments import EnvironmentNotMade, NotMadeNow, PythonEnvironment
-from torchzoo.history.judge import AbJudge, make_judge
 from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import Place
 from torchzoo.record import Checked, CheckStatus, Compilation, Growth, Measured
@@ -88,7 +88,7 @@ def using(spec: str) -> Iterator[PythonEnvironment]:
 def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
     made = Measuring()
     monkeypatch.setattr(turns, "measure", made)
-    monkeypatch.setattr(judging, "using", using)
+    monkeypatch.setattr(ab_evidence, "using", using)
     return made
 
 
@@ -100,37 +100,37 @@ def judge(folder: Path, good: str = "lib==1", bad: str = "lib==4", kind: Kind = 
     return AbJudge(asked, folder)
 
 
-def verdicts(found: list[Any]) -> list[Verdict]:
+def verdicts(found: list[Any]) -> list[Standing]:
     return [one.verdict for one in found]
 
 
 def test_a_version_is_bad_where_more_than_half_of_the_change_is_there(tmp_path: Path, measuring: Measuring) -> None:
     asks = [Ask(spec) for spec in ("lib==2", "lib==3", "lib==4")]
     found = judge(tmp_path).judge("lib==1", asks)
-    assert verdicts(found) == [Verdict.GOOD, Verdict.BAD, Verdict.BAD]
+    assert verdicts(found) == [Standing.GOOD, Standing.BAD, Standing.BAD]
     assert [one.ratio.value for one in found if one.ratio] == pytest.approx([1.01, 1.19, 1.2], rel=0.001)
-    assert measuring.asked == [(["lib==1", "lib==2", "lib==3", "lib==4"], judging.REPEATS)]
+    assert measuring.asked == [(["lib==1", "lib==2", "lib==3", "lib==4"], REPEATS)]
 
 
 @pytest.mark.usefixtures("measuring")
 @pytest.mark.parametrize(
     ("culprit_s", "left"),
-    [(0.0116, Verdict.GOOD), (0.0112, Verdict.BAD)],  # of 20%, 3.4% and 7.1% are left
+    [(0.0116, Standing.GOOD), (0.0112, Standing.BAD)],  # of 20%, 3.4% and 7.1% are left
 )
 def test_a_small_rest_after_a_culprit_is_no_other_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, culprit_s: float, left: Verdict
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, culprit_s: float, left: Standing
 ) -> None:
     monkeypatch.setitem(STEPS, "lib==3", culprit_s)
     under_test = judge(tmp_path)
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==4"), Ask("lib==3")])) == [Verdict.BAD, Verdict.BAD]
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==4"), Ask("lib==3")])) == [Standing.BAD, Standing.BAD]
     (found,) = under_test.judge("lib==3", [Ask("lib==4")])
     assert found.verdict is left
-    assert ("less than 25% of the change is left" in found.reason) is (left is Verdict.GOOD)
+    assert ("less than 25% of the change is left" in found.reason) is (left is Standing.GOOD)
 
 
-@pytest.mark.parametrize(("culprit_s", "left"), [(0.0199, Verdict.GOOD), (0.0180, Verdict.INCONCLUSIVE)])
+@pytest.mark.parametrize(("culprit_s", "left"), [(0.0199, Standing.GOOD), (0.0180, Standing.INCONCLUSIVE)])
 def test_a_noisy_rest_that_is_surely_small_is_not_measured_again(
-    tmp_path: Path, measuring: Measuring, monkeypatch: pytest.MonkeyPatch, culprit_s: float, left: Verdict
+    tmp_path: Path, measuring: Measuring, monkeypatch: pytest.MonkeyPatch, culprit_s: float, left: Standing
 ) -> None:
     monkeypatch.setitem(STEPS, "lib==3", culprit_s)
     monkeypatch.setitem(STEPS, "lib==4", 0.0200)
@@ -139,14 +139,14 @@ def test_a_noisy_rest_that_is_surely_small_is_not_measured_again(
     measuring.noise = 0.05  # too much to call two versions the same
     (found,) = under_test.judge("lib==3", [Ask("lib==4")])
     assert found.verdict is left
-    assert ("less than 25% of the change is left" in found.reason) is (left is Verdict.GOOD)
+    assert ("less than 25% of the change is left" in found.reason) is (left is Standing.GOOD)
 
 
 @pytest.mark.usefixtures("measuring")
 def test_an_improvement_is_a_change_too(tmp_path: Path) -> None:
     under_test = judge(tmp_path, good="lib==4", bad="lib==1")
     asks = [Ask("lib==1"), Ask("lib==2"), Ask("lib==3")]
-    assert verdicts(under_test.judge("lib==4", asks)) == [Verdict.BAD, Verdict.BAD, Verdict.GOOD]
+    assert verdicts(under_test.judge("lib==4", asks)) == [Standing.BAD, Standing.BAD, Standing.GOOD]
 
 
 def test_noise_is_inconclusive_and_more_effort_is_more_processes(tmp_path: Path, measuring: Measuring) -> None:
@@ -154,22 +154,22 @@ def test_noise_is_inconclusive_and_more_effort_is_more_processes(tmp_path: Path,
     under_test.judge("lib==1", [Ask("lib==4")])
     measuring.noise = 0.3
     (found,) = under_test.judge("lib==1", [Ask("lib==2", 2)])
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert [repeats for _, repeats in measuring.asked] == [judging.REPEATS, 2 * judging.REPEATS]
+    assert found.verdict is Standing.INCONCLUSIVE
+    assert [repeats for _, repeats in measuring.asked] == [REPEATS, 2 * REPEATS]
 
 
 def test_what_slows_all_versions_down_alike_is_no_noise_of_many_processes(tmp_path: Path, measuring: Measuring) -> None:
     under_test = judge(tmp_path)
     under_test.judge("lib==1", [Ask("lib==4")])
     measuring.noise, measuring.drifts = 0.3, True
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==2")])) == [Verdict.INCONCLUSIVE]
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==2", 2), Ask("lib==3", 2)])) == [Verdict.GOOD, Verdict.BAD]
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==2")])) == [Standing.INCONCLUSIVE]
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==2", 2), Ask("lib==3", 2)])) == [Standing.GOOD, Standing.BAD]
 
 
 def test_what_can_not_be_measured_is_skipped_with_the_reason(tmp_path: Path, measuring: Measuring) -> None:
     asks = [Ask(f"lib=={name}") for name in ("4", "fails", "broken", "nowhere")]
     found = judge(tmp_path).judge("lib==1", asks)
-    assert verdicts(found) == [Verdict.BAD, Verdict.SKIPPED, Verdict.SKIPPED, Verdict.SKIPPED]
+    assert verdicts(found) == [Standing.BAD, Standing.SKIPPED, Standing.SKIPPED, Standing.SKIPPED]
     assert "newly failing" in found[1].reason
     assert "torch can't be used here" in found[2].reason
     assert "no such version" in found[3].reason
@@ -196,14 +196,14 @@ def test_without_the_good_version_nothing_can_be_judged(tmp_path: Path, good: st
 @pytest.mark.usefixtures("measuring")
 def test_another_judge_of_the_same_folder_knows_the_change(tmp_path: Path) -> None:
     judge(tmp_path).judge("lib==1", [Ask("lib==4")])
-    assert verdicts(judge(tmp_path).judge("lib==1", [Ask("lib==3")])) == [Verdict.BAD]
+    assert verdicts(judge(tmp_path).judge("lib==1", [Ask("lib==3")])) == [Standing.BAD]
 
 
 def test_what_becomes_of_a_case_is_judged_too(tmp_path: Path, measuring: Measuring) -> None:
     asked = msgspec.structs.replace(judge(tmp_path, bad="lib==fails").asked, kind=Kind.FAILING)
     under_test = make_judge(asked, tmp_path)
     found = under_test.judge("lib==1", [Ask("lib==2"), Ask("lib==fails")])
-    assert verdicts(found) == [Verdict.GOOD, Verdict.BAD]
+    assert verdicts(found) == [Standing.GOOD, Standing.BAD]
     assert measuring.asked == [(["lib==1", "lib==2", "lib==fails"], 2)]
 
 
@@ -269,25 +269,25 @@ def test_a_version_that_says_nothing_of_the_change_is_skipped(
         monkeypatch.setitem(STEPS, f"lib=={number}", outcome)
     under_test = make_judge(msgspec.structs.replace(judge(tmp_path).asked, kind=kind), tmp_path)
     found = under_test.judge("lib==1", [Ask(f"lib=={number}") for number in (2, 3, 4)])
-    assert verdicts(found) == [Verdict.GOOD, Verdict.SKIPPED, Verdict.BAD]
+    assert verdicts(found) == [Standing.GOOD, Standing.SKIPPED, Standing.BAD]
     assert reason in found[1].reason
     (beside_silent,) = under_test.judge("lib==3", [Ask("lib==4")])
-    assert beside_silent.verdict is Verdict.SKIPPED
+    assert beside_silent.verdict is Standing.SKIPPED
     assert beside_silent.reason.startswith("the good version: ")
 
 
 @pytest.mark.usefixtures("measuring")
 def test_a_metric_without_a_figure_is_skipped_with_that_reason(tmp_path: Path) -> None:
     (found,) = judge(tmp_path, kind=Kind.DEVICE_MEMORY).judge("lib==1", [Ask("lib==2")])
-    assert (found.verdict, found.reason) == (Verdict.SKIPPED, "one of the two versions has no figure of device memory")
+    assert (found.verdict, found.reason) == (Standing.SKIPPED, "one of the two versions has no figure of device memory")
 
 
 @pytest.mark.usefixtures("measuring")
-@pytest.mark.parametrize(("kind", "verdict"), [(Kind.FAILING, Verdict.BAD), (Kind.UNSTEADY, Verdict.SKIPPED)])
-def test_a_version_whose_torch_can_not_be_imported_fails(tmp_path: Path, kind: Kind, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("kind", "verdict"), [(Kind.FAILING, Standing.BAD), (Kind.UNSTEADY, Standing.SKIPPED)])
+def test_a_version_whose_torch_can_not_be_imported_fails(tmp_path: Path, kind: Kind, verdict: Standing) -> None:
     under_test = make_judge(msgspec.structs.replace(judge(tmp_path).asked, kind=kind), tmp_path)
     found = under_test.judge("lib==1", [Ask("lib==broken"), Ask("lib==killed"), Ask("lib==nowhere")])
-    assert verdicts(found) == [verdict, Verdict.SKIPPED, Verdict.SKIPPED]
+    assert verdicts(found) == [verdict, Standing.SKIPPED, Standing.SKIPPED]
     assert found[0].reason == "lib==broken: torch can't be used here"
 
 
@@ -312,16 +312,16 @@ def test_the_runs_of_a_version_are_those_of_the_most_effort(tmp_path: Path) -> N
     under_test.judge("lib==1", [Ask("lib==3", 2)])
     runs = under_test.runs("lib==1", "lib==3")
     assert runs is not None
-    assert [len(one.records) for one in runs] == [2 * judging.REPEATS] * 2
+    assert [len(one.records) for one in runs] == [2 * REPEATS] * 2
     assert under_test.runs("lib==1", "lib==2") is None
 
 
 def test_each_further_ask_of_a_version_measures_new_processes(tmp_path: Path, measuring: Measuring) -> None:
     under_test = judge(tmp_path)
     measuring.flukes = {"lib==4": [0.84]}
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==4")])) == [Verdict.GOOD]
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==4", number=2)])) == [Verdict.BAD]
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==4")])) == [Verdict.GOOD]  # what a resume finds
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==4")])) == [Standing.GOOD]
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==4", number=2)])) == [Standing.BAD]
+    assert verdicts(under_test.judge("lib==1", [Ask("lib==4")])) == [Standing.GOOD]  # what a resume finds
 
 
 def test_a_wrong_verdict_is_contradicted_by_later_ones(
@@ -340,5 +340,5 @@ def test_a_wrong_verdict_is_contradicted_by_later_ones(
         entries, _ = log.entries()
     assert [one.specs for one in result.culprits] == [("lib==5",)]
     of_bad = [one for one in entries if one.good == "lib==1" and one.midpoint == "lib==7"]
-    assert [(one.evidence.verdict, one.number) for one in of_bad[:2]] == [(Verdict.GOOD, 1), (Verdict.BAD, 2)]
+    assert [(one.evidence.verdict, one.number) for one in of_bad[:2]] == [(Standing.GOOD, 1), (Standing.BAD, 2)]
     assert len({one.evidence.records for one in entries}) == len(entries)

@@ -1,10 +1,10 @@
-"""Judges versions for a bisection: each is measured in turns with the good one, on this machine.
+"""Evidence on the versions of a bisection: each is measured in turns with the good one, on this machine.
 
 The bad version tells how large the change is. Another version has the change where its whole 95% interval lies beyond
-half of it (half of the logarithm of the ratio), and has it not where the whole interval lies on this side of it.
+half of the change (of the logarithm of the ratio), and lacks the change where the whole interval lies on this side.
 
-After a culprit, the bad version is judged beside that one. What is left of the change is a change of its own only where
-it is large enough: noise on a machine with other users often looks like a few percent more.
+After a culprit, the bad version is judged beside that one. The rest of the change is a change of its own only where it
+is large enough: noise on a machine with other users often looks like a few percent more.
 """
 
 from __future__ import annotations
@@ -19,27 +19,21 @@ from statistics import fmean
 import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
-from torchzoo.analysis.compare import RunComparison, compare_runs
-from torchzoo.analysis.findings import Finding
-from torchzoo.analysis.findings import Verdict as Compared
+from torchzoo.analysis.compare import RunComparison, compare_in_turns
+from torchzoo.analysis.judge import LEAST_LEFT, REPEATS, SHARE_OF_CHANGE, Finding, Verdict
 from torchzoo.errors import UsageError, one_line
 from torchzoo.files import safe_name
 from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
-from torchzoo.history.bisection import Ask, Evidence, GoodFails, Judge, Verdict
+from torchzoo.history.bisection import Ask, Evidence, GoodFails, Judge, Standing
 from torchzoo.history.confirm import changes_for_the_worse
 from torchzoo.history.environments import EnvironmentNotMade, NotMadeNow, PythonEnvironment, using
 from torchzoo.history.proposals import Kind, counts_of
 from torchzoo.history.turns import OnRecord, Place, ignore
-from torchzoo.machine.differences import DifferenceKind
 from torchzoo.record import CheckStatus
 from torchzoo.run.agents import AgentError, AgentRefused
 from torchzoo.store import Run, read_run
 
-#: After a culprit, less than this share of the change (of the logarithm of its ratio) counts as none.
-LEAST_LEFT = 0.25
-#: Processes of each version in a first judgement. An inconclusive version is judged with twice as many each time.
-REPEATS = 5
 GOOD = "good"
 #: What may become of a case so that it says nothing of a kind of change. Of the other kinds: where it was not measured.
 _SAYS_NOTHING = {
@@ -63,7 +57,7 @@ class AbJudge:
         on_record: is told of each record.
     """
 
-    repeats = REPEATS
+    repeats = REPEATS  # of each version in a first judgement; twice as many each time that one is inconclusive
 
     def __init__(self, asked: Asked, folder: Path, on_record: OnRecord = ignore) -> None:
         self.asked = asked
@@ -100,7 +94,7 @@ class AbJudge:
                 except NotMadeNow:
                     raise  # the version may be fine: the bisection goes on later
                 except (EnvironmentNotMade, UsageError) as error:
-                    found[midpoint] = Evidence(verdict=Verdict.SKIPPED, reason=one_line(error))
+                    found[midpoint] = Evidence(verdict=Standing.SKIPPED, reason=one_line(error))
             self._measure(beside, environments, folder, effort, found)
         for midpoint in [one for one in midpoints if one not in found]:
             comparison = self._compared(folder, midpoint)
@@ -134,17 +128,14 @@ class AbJudge:
             else:
                 return
 
-    def _verdict_of_unusable(self, error: AgentError) -> Verdict:
-        return Verdict.SKIPPED
+    def _verdict_of_unusable(self, error: AgentError) -> Standing:
+        return Standing.SKIPPED
 
     def _compared(self, folder: Path, midpoint: str) -> RunComparison:
         base, candidate = read_run(folder / GOOD), read_run(folder / _short(midpoint))
-        threshold = self.asked.threshold
         metric = self.asked.kind.metric
         metrics = (metric,) if metric is not None else ()
-        return compare_runs(
-            base, candidate, threshold=threshold, across=frozenset(DifferenceKind), metrics=metrics, in_turns=True
-        )
+        return compare_in_turns(base, candidate, threshold=self.asked.threshold, metrics=metrics)
 
     def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:
         finding = next(iter(comparison.findings), None)
@@ -153,14 +144,14 @@ class AbJudge:
                 (f"{one.change}: {one.candidate}" for one in comparison.changes),
                 "unsteady" if comparison.unsteady else self._why_no_finding(comparison),
             )
-            return Evidence(verdict=Verdict.SKIPPED, reason=reason, records=str(folder))
+            return Evidence(verdict=Standing.SKIPPED, reason=reason, records=str(folder))
         first_good, bad = self.asked.versions[0], self.asked.versions[-1]
         change = None if midpoint == bad else self._change(good, bad)
         verdict, reason = _verdict_of_bad(finding) if change is None else beside_half(finding, change), finding.remark
-        if midpoint == bad and good != first_good and verdict is not Verdict.GOOD:
+        if midpoint == bad and good != first_good and verdict is not Standing.GOOD:
             whole = self._change(first_good, bad)
             if whole is not None and _is_small(finding, verdict, LEAST_LEFT * whole):
-                verdict, reason = Verdict.GOOD, f"less than {LEAST_LEFT:.0%} of the change is left"
+                verdict, reason = Standing.GOOD, f"less than {LEAST_LEFT:.0%} of the change is left"
         return Evidence(verdict=verdict, ratio=finding.ratio, reason=reason, records=str(folder))
 
     def _why_no_finding(self, comparison: RunComparison) -> str:
@@ -202,10 +193,10 @@ class StatusJudge(AbJudge):
 
     repeats = 2  # this is no matter of noise; one process could be killed by something else
 
-    def _verdict_of_unusable(self, error: AgentError) -> Verdict:
+    def _verdict_of_unusable(self, error: AgentError) -> Standing:
         """Where torch can't be imported, every case fails. An agent that was killed says nothing of the version."""
         is_failing = self.asked.kind is Kind.FAILING and isinstance(error, AgentRefused)
-        return Verdict.BAD if is_failing else Verdict.SKIPPED
+        return Standing.BAD if is_failing else Standing.SKIPPED
 
     def _evidence(self, good: str, midpoint: str, comparison: RunComparison, folder: Path) -> Evidence:
         base, candidate = (read_run(Path(path)) for path in (comparison.base, comparison.candidate))
@@ -213,10 +204,10 @@ class StatusJudge(AbJudge):
         why_not = _why_not_judged(kind, base)
         why_not = f"the good version: {why_not}" if why_not else _why_not_judged(kind, candidate)
         if why_not:
-            return Evidence(verdict=Verdict.SKIPPED, reason=why_not, records=str(folder))
+            return Evidence(verdict=Standing.SKIPPED, reason=why_not, records=str(folder))
         found = [one for one in changes_for_the_worse(comparison, base, candidate, night="") if one.kind is kind]
         reason = found[0].words if found else ""
-        return Evidence(verdict=Verdict.BAD if found else Verdict.GOOD, reason=reason, records=str(folder))
+        return Evidence(verdict=Standing.BAD if found else Standing.GOOD, reason=reason, records=str(folder))
 
 
 def _why_not_judged(kind: Kind, run: Run) -> str:
@@ -239,33 +230,33 @@ def make_judge(asked: Asked, folder: Path, on_record: OnRecord = ignore) -> Judg
     return kind(asked, folder, on_record)
 
 
-def _verdict_of_bad(finding: Finding) -> Verdict:
+def _verdict_of_bad(finding: Finding) -> Standing:
     if finding.is_notable:
-        return Verdict.BAD
-    return Verdict.GOOD if finding.verdict is Compared.SAME else Verdict.INCONCLUSIVE
+        return Standing.BAD
+    return Standing.GOOD if finding.verdict is Verdict.SAME else Standing.INCONCLUSIVE
 
 
-def _is_small(finding: Finding, verdict: Verdict, least: float) -> bool:
+def _is_small(finding: Finding, verdict: Standing, least: float) -> bool:
     """Whether a rest counts as none: where it is there, by its size, else where its whole interval lies below `least`.
 
     `least` is a logarithm of a ratio, with the sign of the change.
     """
-    if verdict is Verdict.BAD:
+    if verdict is Standing.BAD:
         return abs(math.log(finding.ratio.value)) < abs(least)
     return _interval(finding, least)[1] < abs(least)
 
 
-def beside_half(finding: Finding, change: float) -> Verdict:
+def beside_half(finding: Finding, change: float) -> Standing:
     """Whether the change is there, from the interval of the ratio. `change` is the logarithm of the whole one."""
     low, high = _interval(finding, change)
-    half = abs(change) / 2
+    half = SHARE_OF_CHANGE * abs(change)
     if low > half:
-        return Verdict.BAD
-    return Verdict.GOOD if high < half else Verdict.INCONCLUSIVE
+        return Standing.BAD
+    return Standing.GOOD if high < half else Standing.INCONCLUSIVE
 
 
 def _interval(finding: Finding, change: float) -> tuple[float, float]:
-    """The interval of the ratio's logarithm, turned round if the change is negative: then more is always more of it."""
+    """The interval of the ratio's logarithm; with its sign and ends swapped where the change is an improvement."""
     low, high = (math.log(end) if end > 0 else -math.inf for end in (finding.ratio.low, finding.ratio.high))
     return (low, high) if change > 0 else (-high, -low)
 
