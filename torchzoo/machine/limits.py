@@ -13,8 +13,6 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import psutil
-
 
 def usable_cores() -> tuple[int, ...]:
     """The cores this process may use."""
@@ -84,6 +82,8 @@ def cpu_limit(group: Path | None = None) -> float | None:
 
 def available_bytes(group: Path | None = None) -> int:
     """Host memory that is free or can be freed at once: the host's, or what the limit leaves, whichever is less."""
+    import psutil
+
     on_host = int(psutil.virtual_memory().available)
     limit, used = _words(group, "memory.max"), _words(group, "memory.current")
     if not (limit and used and limit[0].isdigit() and used[0].isdigit()):
