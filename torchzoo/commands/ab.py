@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     base, candidate = (
         with_index(spec or "this", arguments.nightly_index) for spec in (arguments.base, arguments.candidate)
     )
-    request = AbRequest(base=base, candidate=candidate, run=run_request(arguments))
+    request = AbRequest(base=base, candidate=candidate, run=run_request(arguments, repeats=REPEATS))
     if arguments.output is not None:
         with ab.begun(request, arguments.output):
             return _measure(request, arguments.output, arguments)

@@ -335,7 +335,6 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
     for one, text in PASSES.items():
         passes.add_argument(_flag(one), dest="passes", action="append_const", const=one, help=text)
     OPTIONS["trace"].add(passes)
-    parser.set_defaults(default_repeats=repeats)
 
 
 def add_some(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
@@ -353,8 +352,8 @@ def add_nightly_index(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_request(arguments: argparse.Namespace) -> RunRequest:
-    """The request of a command with the options of `add_options`.
+def run_request(arguments: argparse.Namespace, *, repeats: int = 1) -> RunRequest:
+    """The request of a command with the options of `add_options`; `repeats` as there.
 
     Raises:
         UsageError: a folder can't be made, options contradict each other, or there is nothing to measure.
@@ -368,7 +367,7 @@ def run_request(arguments: argparse.Namespace) -> RunRequest:
             devices=(),
             backends=(EAGER,),
             parallels=(Parallel.DDP,),
-            repeats=arguments.default_repeats,
+            repeats=repeats,
         ),
         settings=Settings(
             passes=_passes(arguments),
