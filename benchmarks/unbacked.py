@@ -35,8 +35,7 @@ from torchzoo.analysis.kernels import busy_ratio, longest_kernels
 from torchzoo.case import Mode
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.fresh import SizeResult
-from torchzoo.measure.size_sweep import POLICIES, sweep_sizes
-from torchzoo.measure.sized import Sized
+from torchzoo.measure.size_sweep import POLICIES, Sized, sweep_sizes
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import markdown, units

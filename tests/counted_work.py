@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchzoo.measure.passes.moved_bytes import moved_bytes
+from torchzoo.measure.passes.flops import moved_bytes
 from torchzoo.model.dispatch import OperatorMode
 
 

@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from remembered_shapes import RememberedShapes, described
-from torchzoo.measure.passes.flops import count_work
-from torchzoo.measure.passes.moved_bytes import moved_bytes
+from torchzoo.measure.passes.flops import count_work, moved_bytes
 from torchzoo.model import Model
 from torchzoo.record import Flops
 from torchzoo.zoo.contract import take_step

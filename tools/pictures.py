@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchzoo import stats
 from torchzoo.measure.host import SLOW
-from torchzoo.measure.stopping import stop_reason
+from torchzoo.measure.latency import stop_reason
 from torchzoo.settings import Settings
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"

@@ -9,7 +9,7 @@ import pytest
 
 from examples import CASE, measured, record, rendered, variant_result
 from torchzoo.analysis.peaks import Peak, Peaks, keep_measured, peaks_of
-from torchzoo.analysis.roofline import Bound, achieved, known_peaks, mixed_peak
+from torchzoo.analysis.roofline import RooflineBound, achieved, known_peaks, mixed_peak
 from torchzoo.record import BackToBack, Block, Breakdown, Flops, Measured, MeasuredPeaks, StepTime
 from torchzoo.report import tables
 from torchzoo.report.sections.work import lines
@@ -46,7 +46,7 @@ def case_of(work: Flops | None, *, host_s: float | None = None, busy_s: float | 
     )
 
 
-def bound(case: Measured, variant: str = "eager", peaks: Peaks = PEAKS) -> Bound:
+def bound(case: Measured, variant: str = "eager", peaks: Peaks = PEAKS) -> RooflineBound:
     found = achieved(case, variant, peaks)
     assert found is not None
     return found.bound
@@ -121,48 +121,48 @@ def test_no_peak_is_guessed(work: Flops) -> None:
     assert mixed_peak(work, DEFAULT, PEAKS) is None
     found = achieved(case_of(work), "eager", PEAKS)
     assert found is not None
-    assert (found.mfu, found.bound) == (None, Bound.UNKNOWN)
+    assert (found.mfu, found.bound) == (None, RooflineBound.UNKNOWN)
 
 
 COMPUTE, MEMORY, LITTLE = flops(40, mm={"float32": 45}), flops(90, mm={"float32": 5}), flops(4, mm={"float32": 2})
 
 
 def test_an_idle_device_waits_for_launches() -> None:
-    assert bound(case_of(LITTLE, busy_s=0.4)) is Bound.LAUNCH
-    assert bound(case_of(LITTLE, busy_s=0.6)) is Bound.UNKNOWN  # busy, but with nothing that is known
-    assert bound(case_of(MEMORY, busy_s=0.4)) is Bound.LAUNCH  # bytes that caches kept from moving
+    assert bound(case_of(LITTLE, busy_s=0.4)) is RooflineBound.LAUNCH
+    assert bound(case_of(LITTLE, busy_s=0.6)) is RooflineBound.UNKNOWN  # busy, but with nothing that is known
+    assert bound(case_of(MEMORY, busy_s=0.4)) is RooflineBound.LAUNCH  # bytes that caches kept from moving
 
 
 def test_without_a_breakdown_the_hosts_time_tells() -> None:
-    assert bound(case_of(LITTLE, host_s=0.95)) is Bound.LAUNCH
-    assert bound(case_of(LITTLE, host_s=0.5)) is Bound.UNKNOWN
+    assert bound(case_of(LITTLE, host_s=0.95)) is RooflineBound.LAUNCH
+    assert bound(case_of(LITTLE, host_s=0.5)) is RooflineBound.UNKNOWN
     assert (
-        bound(case_of(COMPUTE, host_s=0.95)) is Bound.COMPUTE
+        bound(case_of(COMPUTE, host_s=0.95)) is RooflineBound.COMPUTE
     )  # the queue of launches is full, the device is not idle
 
 
 def test_a_step_that_waits_by_nature_says_nothing_of_launches() -> None:
-    assert bound(case_of(LITTLE, host_s=1.0, host_syncs="NMS")) is Bound.UNKNOWN
+    assert bound(case_of(LITTLE, host_s=1.0, host_syncs="NMS")) is RooflineBound.UNKNOWN
 
 
 def test_the_ceiling_that_is_used_more_bounds() -> None:
     for known in ({}, {"host_s": 0.1}, {"busy_s": 1.0}):
-        assert bound(case_of(COMPUTE, **known)) is Bound.COMPUTE
-        assert bound(case_of(MEMORY, **known)) is Bound.MEMORY
+        assert bound(case_of(COMPUTE, **known)) is RooflineBound.COMPUTE
+        assert bound(case_of(MEMORY, **known)) is RooflineBound.MEMORY
 
 
 def test_a_third_of_a_ceiling_explains_a_busy_device_only() -> None:
     third = flops(33, mm={"float32": 5})
-    assert bound(case_of(third, busy_s=0.9)) is Bound.MEMORY
-    assert bound(case_of(third, host_s=0.1)) is Bound.MEMORY
-    assert bound(case_of(third)) is Bound.UNKNOWN
+    assert bound(case_of(third, busy_s=0.9)) is RooflineBound.MEMORY
+    assert bound(case_of(third, host_s=0.1)) is RooflineBound.MEMORY
+    assert bound(case_of(third)) is RooflineBound.UNKNOWN
 
 
 def test_of_a_candidate_bytes_are_not_known() -> None:
     names = ("eager", "candidate")
-    assert bound(case_of(MEMORY, busy_s=1.0, names=names), "candidate") is Bound.UNKNOWN
-    assert bound(case_of(flops(33, mm={"float32": 20}), busy_s=1.0, names=names), "candidate") is Bound.UNKNOWN
-    assert bound(case_of(COMPUTE, busy_s=1.0, names=names), "candidate") is Bound.COMPUTE
+    assert bound(case_of(MEMORY, busy_s=1.0, names=names), "candidate") is RooflineBound.UNKNOWN
+    assert bound(case_of(flops(33, mm={"float32": 20}), busy_s=1.0, names=names), "candidate") is RooflineBound.UNKNOWN
+    assert bound(case_of(COMPUTE, busy_s=1.0, names=names), "candidate") is RooflineBound.COMPUTE
     found = achieved(case_of(MEMORY, busy_s=1.0, names=names), "candidate", PEAKS)
     assert found is not None
     assert "bytes of fused code are not known" in found.why
@@ -170,7 +170,7 @@ def test_of_a_candidate_bytes_are_not_known() -> None:
 
 def test_memory_is_not_blamed_where_operations_are_missing() -> None:
     work = flops(90, {"aten::_fft_r2c": 3}, mm={"float32": 5})
-    assert bound(case_of(work, busy_s=1.0)) is Bound.UNKNOWN
+    assert bound(case_of(work, busy_s=1.0)) is RooflineBound.UNKNOWN
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from torchzoo.commands import dynamobench
 from torchzoo.dynamobench import checkout, launch
 from torchzoo.dynamobench.adapter import ByPosition, benchmark_class, callable_by_position, check_loss
 from torchzoo.dynamobench.finder import ZooFinder, install
-from torchzoo.dynamobench.names import CHANGED, PLAIN, SPECIAL, Refused, listed, resolve, split, torchbench_names
+from torchzoo.dynamobench.names import CHANGED, PLAIN, SPECIAL, NameRefused, listed, resolve, split, torchbench_names
 from torchzoo.errors import UsageError
 from torchzoo.zoo.catalog import Catalog, find_models
 from user_models import METADATA, TINY
@@ -115,10 +115,10 @@ def test_a_name_of_torchbench_means_a_model_of_ours_or_is_refused(name: str) -> 
     found = resolve(name, CATALOG)
     ours, remark = split(TABLE[name])
     if name in SPECIAL:
-        assert isinstance(found, Refused)
+        assert isinstance(found, NameRefused)
         assert SPECIAL[name] in found.reason
     elif ours == "nothing":
-        assert found == Refused(f"{name}: torchzoo has no model that does its work: {remark}")
+        assert found == NameRefused(f"{name}: torchzoo has no model that does its work: {remark}")
     else:
         assert found == ours
         assert ours in CATALOG

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.idle import device_probe, wait_until_idle
+from torchzoo.measure.member import device_probe, wait_until_idle
 
 
 class BusyDevice:

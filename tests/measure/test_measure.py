@@ -23,10 +23,10 @@ from torchzoo.measure.latency import (
     quiet_python,
     step_until_steady,
     steps_in,
+    stop_reason,
     timed_step_s,
 )
 from torchzoo.measure.memory import measure_memory
-from torchzoo.measure.stopping import stop_reason
 from torchzoo.measure.variant import Variant
 from torchzoo.measure.warmup import WarmUp, memory_steps, warm_up
 from torchzoo.record import Block, StopReason

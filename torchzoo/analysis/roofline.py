@@ -26,7 +26,7 @@ BUSY_USE = 0.25
 CERTAIN_USE = 0.5
 
 
-class Bound(enum.StrEnum):
+class RooflineBound(enum.StrEnum):
     COMPUTE = "compute"
     MEMORY = "memory"
     LAUNCH = "launch"
@@ -47,7 +47,7 @@ class Achieved(msgspec.Struct, frozen=True, kw_only=True):
     flop_per_s: Estimate
     peak: MixedPeak | None
     mfu: Estimate | None
-    bound: Bound
+    bound: RooflineBound
     why: str
 
 
@@ -164,7 +164,7 @@ def _path(operator: str, dtype: str, flags: Mapping[str, str], peaks: Peaks) -> 
 
 def _bound(
     measured: Measured, variant: str, latency_s: float, peak: MixedPeak | None, peaks: Peaks
-) -> tuple[Bound, str]:
+) -> tuple[RooflineBound, str]:
     """What bounds a step, and the reason.
 
     1. `launch`: the breakdown shows that the device has no work for 50% of the latency or more. Without a breakdown:
@@ -181,25 +181,28 @@ def _bound(
     """
     result, flops = measured.variants[variant], measured.flops
     assert flops is not None
-    uses: dict[Bound, float] = {}
+    uses: dict[RooflineBound, float] = {}
     if peak is not None:
-        uses[Bound.COMPUTE] = flops.total / latency_s / peak.flop_per_s
+        uses[RooflineBound.COMPUTE] = flops.total / latency_s / peak.flop_per_s
     if variant == EAGER_VARIANT and flops.bytes_moved is not None and peaks.memory is not None:
-        uses[Bound.MEMORY] = flops.bytes_moved / latency_s / peaks.memory.per_s
+        uses[RooflineBound.MEMORY] = flops.bytes_moved / latency_s / peaks.memory.per_s
     highest = max(uses.values(), default=0.0)
     shown = ", ".join(f"{bound} {use:.0%} used" for bound, use in uses.items()) or "no peak known"
 
     idle, host = _idle_share(result, latency_s), _host_share(measured, result)
     if idle is not None and idle >= IDLE_SHARE:
-        return Bound.LAUNCH, f"the device is idle for {idle:.0%} of the step"
+        return RooflineBound.LAUNCH, f"the device is idle for {idle:.0%} of the step"
     if idle is None and host is not None and host >= HOST_SHARE and highest < CERTAIN_USE:
-        return Bound.LAUNCH, f"launching takes the host {min(host, 1.0):.0%} of the step"
+        return RooflineBound.LAUNCH, f"launching takes the host {min(host, 1.0):.0%} of the step"
     is_busy = idle is not None or (host is not None and host < HOST_SHARE)
     if highest < (BUSY_USE if is_busy and len(uses) == 2 else CERTAIN_USE):
-        return Bound.UNKNOWN, shown if variant == EAGER_VARIANT else f"{shown}, bytes of fused code are not known"
+        return (
+            RooflineBound.UNKNOWN,
+            shown if variant == EAGER_VARIANT else f"{shown}, bytes of fused code are not known",
+        )
     winner = max(uses, key=lambda bound: uses[bound])
-    if winner is Bound.MEMORY and flops.without_formula:
-        return Bound.UNKNOWN, f"{shown}, but not all operations are counted"
+    if winner is RooflineBound.MEMORY and flops.without_formula:
+        return RooflineBound.UNKNOWN, f"{shown}, but not all operations are counted"
     return winner, shown
 
 

@@ -46,7 +46,7 @@ SAME_GFLOP = 1e-3
 Lines = dict[str, str]
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class FolderCheck(msgspec.Struct, frozen=True, kw_only=True):
     """What was found in a folder."""
 
     parameters: int = 0
@@ -127,7 +127,7 @@ def _next_command(folder: Path, modes: tuple[Mode, ...]) -> str:
     return shlex.join([*words, "-t", ",".join(modes), "--backend", "inductor"])
 
 
-def check(folder: Path, *, writes: bool) -> Checked:
+def check(folder: Path, *, writes: bool) -> FolderCheck:
     """All that can be said of a folder.
 
     Args:
@@ -138,15 +138,15 @@ def check(folder: Path, *, writes: bool) -> Checked:
     try:
         given = read_yaml(path, dict[str, Any])
     except FileError as error:
-        return Checked(broken=(f"{error} (`torchzoo new NAME --like resnet18` writes a metadata.yaml)",))
+        return FolderCheck(broken=(f"{error} (`torchzoo new NAME --like resnet18` writes a metadata.yaml)",))
     if wrong := wrong_fields(given):
-        return Checked(broken=tuple(wrong))
+        return FolderCheck(broken=tuple(wrong))
     spec = _for_now(given, folder)
     if lacking := [reason for requirement in spec.requirements if (reason := unsatisfied(requirement))]:
         command = shlex.join(["pip", "install", *spec.requirements])
-        return Checked(broken=(f"a library of its requirements is missing: {', '.join(lacking)}: {command}",))
+        return FolderCheck(broken=(f"a library of its requirements is missing: {', '.join(lacking)}: {command}",))
     found = attempt(lambda: _check_code(spec, given, path, writes=writes))
-    return Checked(broken=(told(found, folder),)) if isinstance(found, Exception) else found
+    return FolderCheck(broken=(told(found, folder),)) if isinstance(found, Exception) else found
 
 
 def _for_now(given: Mapping[str, Any], folder: Path) -> ModelSpec:
@@ -156,7 +156,7 @@ def _for_now(given: Mapping[str, Any], folder: Path) -> ModelSpec:
     return msgspec.structs.replace(spec, name=folder.name, folder=str(folder), collection="")
 
 
-def _check_code(spec: ModelSpec, given: Mapping[str, Any], path: Path, *, writes: bool) -> Checked:
+def _check_code(spec: ModelSpec, given: Mapping[str, Any], path: Path, *, writes: bool) -> FolderCheck:
     """Import the folder, build its model and take its steps. Whatever its code raises is raised, too."""
     from torchzoo.measure.repeated_step import step_notes
     from torchzoo.zoo import contract
@@ -171,7 +171,7 @@ def _check_code(spec: ModelSpec, given: Mapping[str, Any], path: Path, *, writes
         lines["batch_size"] = f"batch_size: {{{batches}}}  # {FILL_IN}: the batches of the original code"
     if strange := [mode for mode in spec.batch_size if mode not in steps]:
         what = ", ".join(f"{mode}_step" for mode in strange)
-        return Checked(broken=(f"batch_size has {', '.join(strange)}, but the class Model has no {what}",))
+        return FolderCheck(broken=(f"batch_size has {', '.join(strange)}, but the class Model has no {what}",))
     if "parameters" not in given:
         spec = msgspec.structs.replace(spec, parameters=_parameters(spec))
         lines["parameters"] = f"parameters: {spec.parameters}"
@@ -187,7 +187,7 @@ def _check_code(spec: ModelSpec, given: Mapping[str, Any], path: Path, *, writes
             lines["gflop_per_step"] = _gflop_line(spec.gflop_per_step | counted)
     if not writes:
         broken += [_missing(name, line) for name, line in lines.items() if name in MEANING or name in given]
-    return Checked(
+    return FolderCheck(
         parameters=spec.parameters, modes=spec.modes(), broken=tuple(broken), lines=lines, notes=tuple(notes)
     )
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NOT_IN_PYTHON = ("json", "dry_run", "compile_stats")
 
 
-class _Parser(argparse.ArgumentParser):
+class _RaisingParser(argparse.ArgumentParser):
     """Argparse, with errors that a caller can catch."""
 
     def error(self, message: str) -> NoReturn:
@@ -54,7 +54,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     Raises:
         UsageError: with the message that the command prints.
     """
-    parser = _Parser(prog="torchzoo")
+    parser = _RaisingParser(prog="torchzoo")
     command.add_parser(parser.add_subparsers())
     return parser.parse_args(["run", *words])
 

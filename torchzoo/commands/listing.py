@@ -20,7 +20,7 @@ from torchzoo.zoo.collections import Collection
 from torchzoo.zoo.spec import ModelSpec, SpecError
 
 
-class Column(NamedTuple):
+class ListColumn(NamedTuple):
     """What a column is, and its cell for a model."""
 
     meaning: str
@@ -28,8 +28,8 @@ class Column(NamedTuple):
     is_number: bool = False
 
 
-def _batch(mode: Mode) -> Column:
-    return Column(
+def _batch(mode: Mode) -> ListColumn:
+    return ListColumn(
         f"default batch size of {mode}",
         lambda spec: f"{spec.batch_size[mode]:,}" if mode in spec.batch_size else "",
         is_number=True,
@@ -41,18 +41,20 @@ def _by_mode(values: dict[Mode, float]) -> str:
 
 
 COLUMNS = {
-    "name": Column("what `torchzoo run` takes", lambda spec: spec.name),
-    "domain": Column("such as nlp", lambda spec: spec.domain),
-    "task": Column("what the model does", lambda spec: spec.task),
+    "name": ListColumn("what `torchzoo run` takes", lambda spec: spec.name),
+    "domain": ListColumn("such as nlp", lambda spec: spec.domain),
+    "task": ListColumn("what the model does", lambda spec: spec.task),
     **{str(mode): _batch(mode) for mode in Mode},
-    "smoke": Column("batch size of --bs smoke", lambda spec: f"{spec.smoke_batch_size:,}", is_number=True),
-    "parameters": Column("how many, of all networks", lambda spec: f"{spec.parameters:,}", is_number=True),
-    "gib": Column("GiB of device memory at the default batch, where over 8", lambda s: _by_mode(s.device_memory_gib)),
-    "dtype": Column("of the weights, without a --precision", lambda spec: spec.native_dtype),
-    "source": Column("the library, or the paper that it is written after", lambda spec: spec.source),
-    "paper": Column("a link", lambda spec: spec.paper),
-    "requirements": Column("libraries beyond torch", lambda spec: ", ".join(spec.requirements)),
-    "folder": Column("where its code is", lambda spec: spec.folder),
+    "smoke": ListColumn("batch size of --bs smoke", lambda spec: f"{spec.smoke_batch_size:,}", is_number=True),
+    "parameters": ListColumn("how many, of all networks", lambda spec: f"{spec.parameters:,}", is_number=True),
+    "gib": ListColumn(
+        "GiB of device memory at the default batch, where over 8", lambda s: _by_mode(s.device_memory_gib)
+    ),
+    "dtype": ListColumn("of the weights, without a --precision", lambda spec: spec.native_dtype),
+    "source": ListColumn("the library, or the paper that it is written after", lambda spec: spec.source),
+    "paper": ListColumn("a link", lambda spec: spec.paper),
+    "requirements": ListColumn("libraries beyond torch", lambda spec: ", ".join(spec.requirements)),
+    "folder": ListColumn("where its code is", lambda spec: spec.folder),
 }
 HELP = "help"
 

@@ -105,7 +105,7 @@ def known_cells(spec: ModelSpec) -> list[str]:
     ]
 
 
-class _Step(NamedTuple):
+class _TableStep(NamedTuple):
     """`inputs` and `gflop` are cells. `problem` says why a number is missing or too low."""
 
     inputs: str
@@ -113,7 +113,7 @@ class _Step(NamedTuple):
     problem: str = ""
 
 
-def _row(spec: ModelSpec, steps: Iterable[_Step]) -> str:
+def _row(spec: ModelSpec, steps: Iterable[_TableStep]) -> str:
     columns = zip(*((step.inputs, step.gflop) for step in steps), strict=True)
     return " | ".join([*known_cells(spec), *map(_both, columns)]) + " |"
 
@@ -124,7 +124,7 @@ def _both(texts: Iterable[str]) -> str:
 
 def _step(
     spec: ModelSpec, mode: Mode, counted: Counted, count: Callable[[Model], Flops], smoke_flops: int | None = None
-) -> _Step:
+) -> _TableStep:
     """Shapes of the example inputs and the step's GFLOP, at the default batch size."""
     model_class, batch_size = load_model_class(spec), spec.batch_size[mode]
     from torchzoo.measure.without_data import true_answers
@@ -134,14 +134,14 @@ def _step(
         model = model_class(mode, "meta", batch_size)
         inputs = _shapes(model.example_inputs)
         with true_answers(spec, mode, smoke_flops):
-            return _Step(inputs, *_gflop(count(model)))
+            return _TableStep(inputs, *_gflop(count(model)))
     except NEEDS_DATA:
         inputs = inputs or _shapes(model_class(mode, "cpu", batch_size).example_inputs)
     measured = counted.get((spec.name, mode, batch_size))
     if measured is None:
-        return _Step(inputs, "-", NOT_COUNTED)
+        return _TableStep(inputs, "-", NOT_COUNTED)
     cell, problem = _gflop(measured)
-    return _Step(inputs, f"{cell}*", problem)
+    return _TableStep(inputs, f"{cell}*", problem)
 
 
 def _gflop(work: Flops) -> tuple[str, str]:

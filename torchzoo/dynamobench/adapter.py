@@ -14,7 +14,7 @@ from torch._dynamo.testing import reduce_to_scalar_loss
 from torch._dynamo.utils import clone_inputs
 
 from torchzoo.case import Case, Mode
-from torchzoo.dynamobench.names import PLAIN, Refused
+from torchzoo.dynamobench.names import PLAIN, NameRefused
 from torchzoo.errors import attempt, one_line
 from torchzoo.model import Inputs, Model
 from torchzoo.zoo.catalog import Catalog, load_model_class
@@ -24,13 +24,13 @@ from torchzoo.zoo.spec import ModelSpec
 RANK_OPTIONS = ("--rank", "--world_size")
 
 
-def benchmark_class(catalog: Catalog, name: str, found: str | Refused) -> type:
+def benchmark_class(catalog: Catalog, name: str, found: str | NameRefused) -> type:
     """The class `Model` of `torchbenchmark.models.NAME`."""
-    spec = None if isinstance(found, Refused) else catalog.spec(found)
+    spec = None if isinstance(found, NameRefused) else catalog.spec(found)
     contents = {
         "name": name,
         "spec": spec,
-        "refusal": found.reason if isinstance(found, Refused) else None,
+        "refusal": found.reason if isinstance(found, NameRefused) else None,
         "DEFAULT_TRAIN_BSIZE": None if spec is None else spec.batch_size.get(Mode.TRAIN),
         "DEFAULT_EVAL_BSIZE": None if spec is None else spec.batch_size.get(Mode.EVAL),
     }

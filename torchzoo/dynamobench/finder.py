@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from torchzoo.dynamobench.names import Refused, listed, resolve
+from torchzoo.dynamobench.names import NameRefused, listed, resolve
 from torchzoo.zoo.catalog import Catalog
 
 ROOT, MODELS, CANARIES = "torchbenchmark", "torchbenchmark.models", "torchbenchmark.canary_models"
@@ -24,7 +24,7 @@ class ZooFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             reason why there is none. It is called when the module is imported.
     """
 
-    def __init__(self, catalog: Catalog, model_class: Callable[[str, str | Refused], type]) -> None:
+    def __init__(self, catalog: Catalog, model_class: Callable[[str, str | NameRefused], type]) -> None:
         self.catalog = catalog
         self.model_class = model_class
 

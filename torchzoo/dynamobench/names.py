@@ -33,7 +33,7 @@ class TorchBenchNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     canary: dict[str, str]
 
 
-class Refused(msgspec.Struct, frozen=True):
+class NameRefused(msgspec.Struct, frozen=True):
     """There is no model for a name, and why."""
 
     reason: str
@@ -56,13 +56,13 @@ def split(line: str) -> tuple[str, str]:
     return ours, remark
 
 
-def resolve(name: str, catalog: Catalog) -> str | Refused | None:
+def resolve(name: str, catalog: Catalog) -> str | NameRefused | None:
     """The model of ours that a name means; None if nothing has the name.
 
     A folder of ours counts first, then TorchBench's table.
     """
     if name in SPECIAL:
-        return Refused(f"{name}: {SPECIAL[name]}")
+        return NameRefused(f"{name}: {SPECIAL[name]}")
     plain = name.removeprefix(PLAIN)
     if plain in catalog.folders:
         return plain
@@ -71,4 +71,4 @@ def resolve(name: str, catalog: Catalog) -> str | Refused | None:
     if line is None:
         return None
     ours, remark = split(line)
-    return Refused(f"{name}: torchzoo has no model that does its work: {remark}") if ours == "nothing" else ours
+    return NameRefused(f"{name}: torchzoo has no model that does its work: {remark}") if ours == "nothing" else ours

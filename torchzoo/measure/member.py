@@ -6,22 +6,22 @@ import contextlib
 import gc
 import os
 import time
+from collections.abc import Callable
 from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from torchzoo import backends
 from torchzoo.case import Case, Mode, Parallel
 from torchzoo.devices import nvml
-from torchzoo.measure.autograd_thread import AutogradThread
-from torchzoo.measure.clock import DeviceClock
+from torchzoo.measure.clock import Clock, DeviceClock
 from torchzoo.measure.finite import FiniteWatch
 from torchzoo.measure.global_state import PUT_BACK_BY_SERVER, keeping_state
 from torchzoo.measure.host import LEAST_CORES, HostGate, in_this_thread
-from torchzoo.measure.idle import device_probe, wait_until_idle
-from torchzoo.measure.latency import quiet_python
+from torchzoo.measure.latency import quiet_python, timed_step_s
 from torchzoo.measure.memory import free_memory, measure_memory
 from torchzoo.measure.passes.communication import Communication, measure_communication
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
@@ -32,6 +32,82 @@ from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, DeviceState, Memory
 from torchzoo.zoo.catalog import library_imports, load_model_class
 from torchzoo.zoo.spec import ModelSpec
+
+# Waiting for the device to be idle: kernels that a stopped process has queued on it go on running.
+
+#: A probe, which is one small kernel, takes some 20 µs. While another process uses the device, it waits for its turn: a
+#: millisecond or more. So a longer probe is a wait.
+WAIT_S = 1e-3
+#: The device is looked at for this long at a time.
+LOOK_S = 0.05
+#: It is idle if at most this share of a look went into waits.
+IDLE_SHARE = 0.1
+
+
+def device_probe(device: torch.device) -> Callable[[], Any]:
+    """Launches one small kernel on the device."""
+    value = torch.zeros((), device=device)
+    return lambda: value.add_(1)
+
+
+def wait_until_idle(probe: Callable[[], Any], clock: Clock, *, limit_s: float = 60.0) -> tuple[float, bool]:
+    """Wait until the device has done the work of other processes. Returns how long that took, and whether it is idle.
+
+    SIGSTOP stops a process but not the kernels that it has already launched. With slow steps these can run for seconds.
+    Processes take turns on a device: while another one's kernels run, even small kernels of our own take long. The
+    device is idle when at most a tenth of a look (50 ms) went into such waits. After `limit_s` it is called busy.
+    """
+    for _ in range(3):  # the first launch loads the kernel
+        timed_step_s(probe, clock)
+    began = clock.now_ns()
+    while True:
+        look_began, waited_s = clock.now_ns(), 0.0
+        while (looked_s := (clock.now_ns() - look_began) / 1e9) < LOOK_S:
+            took_s = timed_step_s(probe, clock)
+            waited_s += took_s if took_s > WAIT_S else 0.0
+        elapsed_s = (clock.now_ns() - began) / 1e9
+        if waited_s <= IDLE_SHARE * looked_s:
+            return max(0.0, elapsed_s - looked_s), True
+        if elapsed_s >= limit_s:
+            return elapsed_s, False
+
+
+# The thread in which PyTorch runs the backward pass of a device.
+
+
+class AutogradThread:
+    """Runs functions in the thread of PyTorch's autograd engine that belongs to this device.
+
+    The engine has one such thread for each accelerator. On the CPU it works in the thread that calls.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._leaf: Tensor | None = None  # made when it is needed first: only then is the device in use
+
+    def __call__(self, do: Callable[[], Any]) -> Any:
+        """Run a function there, and return what it returns. No kernel is launched, but for the first time."""
+        if self._leaf is None:
+            self._leaf = torch.zeros((), device=self._device, requires_grad=True)
+        results: list[Any] = []
+        with torch.enable_grad():
+            output = _CallInBackward.apply(self._leaf, lambda: results.append(do()))
+            torch.autograd.grad(output, self._leaf, grad_outputs=self._leaf.detach())
+        return results[0]
+
+
+class _CallInBackward(torch.autograd.Function):
+    """The identity, with a function that its backward pass calls."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Tensor, do: Callable[[], None]) -> Tensor:
+        ctx.do = do
+        return leaf.view_as(leaf)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        ctx.do()
+        return gradients[0], None
 
 
 def new_member(case: Case, spec: ModelSpec, device: str, threads: int | None, rank: int, gate: HostGate) -> Member:

@@ -46,7 +46,7 @@ Gib = Annotated[float, Meta(ge=0, le=2**20)]
 UNUSED = "the class has it, but the loss of this step does not depend on it"
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VariantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is different for models whose name matches one of `names` (globs). What has several parts is added."""
 
     names: tuple[str, ...]
@@ -81,10 +81,10 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     skips: tuple[SkipRule, ...] = ()
     preload: tuple[Line, ...] = ()
     waits: Line = "its library reads values of tensors on the host"
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[VariantRule, ...] = ()
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
     """A line of `models.csv`. An empty cell says nothing. Other columns are for people.
 
     A mode has the batch of its column, else the collection's. `no_train` and `no_eval` say why a model has no such
@@ -207,12 +207,12 @@ class Collection:
             raise SpecError(str(error)) from error
 
     @cached_property
-    def _rows(self) -> dict[str, Row]:
+    def _rows(self) -> dict[str, ModelRow]:
         try:
             text = read_file(self._table, MOST_BYTES).decode(errors="backslashreplace")
         except FileError as error:
             raise SpecError(str(error)) from error
-        rows: dict[str, Row] = {}
+        rows: dict[str, ModelRow] = {}
         reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         lines = attempt(lambda: list(reader))
         if isinstance(lines, Exception):
@@ -224,9 +224,9 @@ class Collection:
             rows[row.name] = row
         return rows
 
-    def _row(self, number: int, cells: dict[str, Any]) -> Row:
+    def _row(self, number: int, cells: dict[str, Any]) -> ModelRow:
         given = {name: cell for name, cell in cells.items() if isinstance(name, str) and cell}
-        row = attempt(lambda: msgspec.convert(given, Row, strict=False))
+        row = attempt(lambda: msgspec.convert(given, ModelRow, strict=False))
         if isinstance(row, Exception):
             raise SpecError(f"{self._table}: line {number}: {one_line(row)}") from row
         return row

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from torchzoo.case import Mode
 from torchzoo.measure.check import attention
-from torchzoo.measure.check.attention import attention_in_pieces
+from torchzoo.measure.check.runs import attention_in_pieces
 from torchzoo.record import CheckStatus
 
 BATCH, HEADS, QUERIES, KEYS, DIM = 2, 4, 37, 53, 8

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchzoo.case import Mode, Precision, ResultKind
-from torchzoo.measure.check.judging import Judged
+from torchzoo.measure.check.judging import JudgedResult
 from torchzoo.measure.check.milder import RAISED_BY, raise_biases
 from torchzoo.measure.check.verdicts import _amplifies_rounding
 from torchzoo.model.tasks import Batch
@@ -145,12 +145,12 @@ def test_where_rounding_is_amplified_the_timed_code_is_judged_with_milder_weight
     assert gradients.tensors_not_judged < gradients.tensors / 4
 
 
-def judged(what: ResultKind, allowed: list[float]) -> Judged:
+def judged(what: ResultKind, allowed: list[float]) -> JudgedResult:
     comparison = ResultComparison(
         what=what, worst="0", error=0.1, eager_error=0.1, tolerance=0.05, is_close=True, tensors=len(allowed)
     )
     errors = dict.fromkeys(map(str, range(len(allowed))), 0.1)
-    return Judged(comparison, errors, dict(zip(errors, allowed, strict=True)))
+    return JudgedResult(comparison, errors, dict(zip(errors, allowed, strict=True)))
 
 
 def test_rounding_is_amplified_where_it_makes_more_than_a_tenth_of_the_gradients_useless() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchzoo.case import Mode
 from torchzoo.measure.check import on_host
-from torchzoo.measure.check.on_host import activations_on_host
+from torchzoo.measure.check.runs import activations_on_host
 from torchzoo.record import CheckStatus
 
 

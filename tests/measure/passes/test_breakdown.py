@@ -22,7 +22,7 @@ from torchzoo.measure.passes.breakdown import (
     step_times,
     top_kernels,
 )
-from torchzoo.measure.passes.profiling import Activity, Kind, union
+from torchzoo.measure.passes.profiling import Activity, EventKind, union
 from torchzoo.record import Breakdown, Kernel, StepTime
 from torchzoo.report import tables, units
 
@@ -31,11 +31,11 @@ MS = 1_000_000
 
 
 def kernel(begin_ms: float, end_ms: float, name: str = "gemm", thread: int = 0) -> Activity:
-    return Activity(name, Kind.COMPUTE, round(begin_ms * MS), round(end_ms * MS), thread)
+    return Activity(name, EventKind.COMPUTE, round(begin_ms * MS), round(end_ms * MS), thread)
 
 
 def copy(begin_ms: float, end_ms: float) -> Activity:
-    return Activity("Memcpy HtoD", Kind.MOVEMENT, round(begin_ms * MS), round(end_ms * MS))
+    return Activity("Memcpy HtoD", EventKind.MOVEMENT, round(begin_ms * MS), round(end_ms * MS))
 
 
 def span(begin_ms: float, end_ms: float) -> tuple[int, int]:

@@ -8,8 +8,14 @@ import torch
 from torchzoo.analysis.collectives import collective_figures, exposed_share
 from torchzoo.analysis.peaks import keep_measured, measured_file, measured_key
 from torchzoo.measure.passes.breakdown import step_times
-from torchzoo.measure.passes.communication import Call, Communication, call_of, collectives, measure_communication
-from torchzoo.measure.passes.profiling import Activity, Kind
+from torchzoo.measure.passes.communication import (
+    CollectiveCall,
+    Communication,
+    call_of,
+    collectives,
+    measure_communication,
+)
+from torchzoo.measure.passes.profiling import Activity, EventKind
 from torchzoo.record import Collective, CommunicationStep, MeasuredPeaks, StepTime
 from torchzoo.stats import bus_factor
 
@@ -22,18 +28,18 @@ KERNEL = {
 
 
 def test_a_kernel_of_nccl_counts_the_larger_of_what_goes_in_and_comes_out() -> None:
-    assert call_of(KERNEL, world=4) == Call("all_gather", 800, 12_500)
+    assert call_of(KERNEL, world=4) == CollectiveCall("all_gather", 800, 12_500)
 
 
 def test_a_kernel_without_facts_has_no_bytes() -> None:
     """As in the replay of a CUDA graph."""
-    assert call_of({**KERNEL, "args": {}}, world=4) == Call("unknown", None, 12_500)
+    assert call_of({**KERNEL, "args": {}}, world=4) == CollectiveCall("unknown", None, 12_500)
 
 
 def test_an_operation_of_gloo_tells_only_what_goes_in() -> None:
     event = {"name": "gloo:all_gather", "dur": 1, "args": {"Input Dims": [[10, 3]], "Input type": ["float"]}}
-    assert call_of(event, world=2) == Call("all_gather", 240, 1000)
-    assert call_of({**event, "name": "gloo:all_reduce"}, world=2) == Call("all_reduce", 120, 1000)
+    assert call_of(event, world=2) == CollectiveCall("all_gather", 240, 1000)
+    assert call_of({**event, "name": "gloo:all_reduce"}, world=2) == CollectiveCall("all_reduce", 120, 1000)
 
 
 def test_other_events_are_no_collectives() -> None:
@@ -44,8 +50,18 @@ def test_other_events_are_no_collectives() -> None:
 
 def test_each_call_takes_as_long_as_on_the_rank_that_waited_least() -> None:
     """Rank 0 waits for rank 1 in the first call, rank 1 for rank 0 in the second. The third has another size."""
-    first = (Call("all_reduce", 8, 900), Call("all_reduce", 8, 10), Call("all_reduce", 4, 5), Call("broadcast", 2, 1))
-    second = (Call("all_reduce", 8, 20), Call("all_reduce", 8, 800), Call("all_reduce", 4, 6), Call("broadcast", 2, 1))
+    first = (
+        CollectiveCall("all_reduce", 8, 900),
+        CollectiveCall("all_reduce", 8, 10),
+        CollectiveCall("all_reduce", 4, 5),
+        CollectiveCall("broadcast", 2, 1),
+    )
+    second = (
+        CollectiveCall("all_reduce", 8, 20),
+        CollectiveCall("all_reduce", 8, 800),
+        CollectiveCall("all_reduce", 4, 6),
+        CollectiveCall("broadcast", 2, 1),
+    )
     found = collectives([Communication((), (first,)), Communication((), (second,))])
     assert found == (
         Collective(name="all_reduce", calls=3, bytes=20, step_s=(35e-9,)),
@@ -54,7 +70,7 @@ def test_each_call_takes_as_long_as_on_the_rank_that_waited_least() -> None:
 
 
 def test_bytes_that_are_not_known_for_one_call_are_not_known_for_all() -> None:
-    calls = (Call("all_reduce", 8, 10), Call("all_reduce", None, 10))
+    calls = (CollectiveCall("all_reduce", 8, 10), CollectiveCall("all_reduce", None, 10))
     assert collectives([Communication((), (calls,))])[0].bytes is None
 
 
@@ -90,9 +106,9 @@ def test_bandwidth_beside_the_measured_ceiling(tmp_path: object, monkeypatch: py
 def test_only_what_nothing_covers_is_exposed() -> None:
     """Computing from 0 to 4 s, a collective from 3 to 8, a copy from 7 to 9: for 3 s only the collective runs."""
     activities = [
-        Activity("gemm", Kind.COMPUTE, 0, 4 * 10**9),
-        Activity("nccl", Kind.COMMUNICATION, 3 * 10**9, 8 * 10**9),
-        Activity("Memcpy", Kind.MOVEMENT, 7 * 10**9, 9 * 10**9),
+        Activity("gemm", EventKind.COMPUTE, 0, 4 * 10**9),
+        Activity("nccl", EventKind.COMMUNICATION, 3 * 10**9, 8 * 10**9),
+        Activity("Memcpy", EventKind.MOVEMENT, 7 * 10**9, 9 * 10**9),
     ]
     assert step_times(activities, [(0, 10**10)]) == (StepTime(10.0, 4.0, 2.0, 3.0),)
 

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from torchzoo.measure.passes.flops import count_work
-from torchzoo.measure.passes.moved_bytes import moved_bytes
+from torchzoo.measure.passes.flops import count_work, moved_bytes
 
 A = torch.ones(10, 10)  # 400 bytes
 PAIR = [nn.Parameter(torch.ones(10)), nn.Parameter(torch.ones(10))]  # 40 bytes each

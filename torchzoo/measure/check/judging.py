@@ -29,7 +29,7 @@ Errors = Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge:
+class ResultJudge:
     """Judges results against one reference, by the tolerances of one case.
 
     `precision` is the coarsest that the case computes in; `rules` are the exceptions of the model's metadata.yaml;
@@ -50,13 +50,13 @@ class Judge:
         eager: Results | None = None,
         perturbed: Sequence[Mapping[ResultKind, Errors]] = (),
         noise: Mapping[ResultKind, Errors] | None = None,
-    ) -> tuple[Judged, ...]:
+    ) -> tuple[JudgedResult, ...]:
         """What is found of each kind of result; `judge_results` explains the arguments.
 
         An update is not known better than its gradient: it may be twice as far off (see `Reference`). The same holds
         for what an optimizer keeps, which may be its square.
         """
-        found_of_kinds: list[Judged] = []
+        found_of_kinds: list[JudgedResult] = []
         twice_gradients: dict[str, float] = {}
         for kind in self.reference.results.values:
             judged = judge_results(
@@ -97,7 +97,7 @@ def _by_gradient(kind: ResultKind, names: Iterable[str], limits: Errors) -> Erro
     return {name: limits.get(name.rpartition(".")[0], 0.0) for name in names}
 
 
-class Judged(NamedTuple):
+class JudgedResult(NamedTuple):
     """A comparison, the error of each tensor and how large it was allowed to be."""
 
     comparison: ResultComparison
@@ -122,7 +122,7 @@ def judge_results(
     noise: Errors | None = None,
     always_allowed: Errors | None = None,
     step: int = 1,
-) -> Judged:
+) -> JudgedResult:
     """Judge one kind of result, tensor by tensor. The comparison names the tensor that does worst.
 
     Args:
@@ -183,7 +183,7 @@ def judge_results(
         tensors_wrong=found_so[_OFF],
         step=step,
     )
-    return Judged(comparison, errors, allowed)
+    return JudgedResult(comparison, errors, allowed)
 
 
 @dataclass(frozen=True, kw_only=True)

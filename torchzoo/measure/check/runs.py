@@ -41,10 +41,8 @@ from torchzoo.backends.optimizer_copies import states_after
 from torchzoo.case import Backend, Case, Mode, Precision, ResultKind
 from torchzoo.errors import attempt
 from torchzoo.machine.limits import available_bytes
-from torchzoo.measure.check.attention import attention_in_pieces
 from torchzoo.measure.check.milder import raisable_biases, raise_biases
 from torchzoo.measure.check.norms import l2_norm
-from torchzoo.measure.check.on_host import activations_on_host
 from torchzoo.measure.check.quantized import keep_fake_quantization_single, quantize_reference
 from torchzoo.measure.check.randomness import (
     RecordRandomDraws,
@@ -71,7 +69,6 @@ from torchzoo.measure.check.results import (
     state_before,
 )
 from torchzoo.measure.check.rounding import MovedDecisions, perturb_weights, perturbed_activations
-from torchzoo.measure.check.tf32 import RoundedProducts
 from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision, tolerance_of
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
 from torchzoo.measure.global_state import keeping_state
@@ -87,6 +84,168 @@ from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
     from torchzoo.measure.member import Member
+
+
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from torchzoo.model.dispatch import OperatorMode
+from torchzoo.model.tensors import as_real, stored_bytes
+
+# What TF32 may do to results: eager with the operands of every product rounded to it.
+#
+# Which products use TF32 is the library's choice: cuBLAS does not use it for each shape, and a compiler may pad a shape
+# so that it does. So the error of eager's own step does not say how large the error of a right result can be. In the
+# gradient of a bias that is the sum of terms which cancel, it can be twenty times as large.
+
+#: Bits of fp32's mantissa that TF32 does not have.
+_DROPPED_BITS = 13
+
+_aten = torch.ops.aten
+
+#: Operators that multiply matrices, by the places of their operands. What is added (a bias) is not rounded.
+_PRODUCTS = {
+    _aten.mm.default: (0, 1),
+    _aten.bmm.default: (0, 1),
+    _aten.addmm.default: (1, 2),
+    _aten.baddbmm.default: (1, 2),
+    _aten.convolution.default: (0, 1),
+    _aten.convolution_backward.default: (0, 1, 2),
+}
+
+
+def rounded_to_tf32(values: Tensor) -> Tensor:
+    """Fp32 numbers, or complex ones of two, with ten bits of mantissa, rounded to the nearest.
+
+    Infinities and NaN stay, and so do other dtypes and sparse tensors, whose products never use TF32.
+    """
+    if values.dtype is torch.complex64 and values.layout is torch.strided:
+        return torch.view_as_complex(rounded_to_tf32(as_real(values)))
+    if values.dtype is not torch.float32 or values.layout is not torch.strided:
+        return values
+    bits = values.contiguous().view(torch.int32)
+    nearest = (bits + (1 << _DROPPED_BITS - 1)) & -(1 << _DROPPED_BITS)
+    return torch.where(values.isfinite(), nearest.view(torch.float32), values)
+
+
+class RoundedProducts(OperatorMode):
+    """Rounds the operands of all products to TF32, those of the backward pass included."""
+
+    def see(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if func not in _PRODUCTS:
+            made_of_others = self.run_parts(func, args, kwargs)
+            return func(*args, **kwargs) if made_of_others is NotImplemented else made_of_others
+        places = _PRODUCTS[func]
+        rounded = [rounded_to_tf32(value) if place in places else value for place, value in enumerate(args)]
+        results = func(*rounded, **kwargs)
+        if func is _aten.convolution_backward.default and results[2] is not None:
+            return (*results[:2], args[0].sum([0, *range(2, args[0].ndim)]))  # the bias's is a sum, and no product
+        return results
+
+
+# Activations in the host's memory: a way to run a step at fp64 that the device has too little memory for.
+
+#: Smaller tensors stay on the device: moving them costs more time than they take memory.
+SMALLEST_BYTES = 2**20
+
+#: So much of the host's memory stays free for everything else.
+LEFT_FREE_BYTES = 16 * 2**30
+
+
+@contextlib.contextmanager
+def activations_on_host() -> Iterator[None]:
+    """Let autograd keep in the host's memory what the backward pass reads. Numbers do not change.
+
+    `torch.autograd.graph.save_on_cpu` does so with every tensor, parameters too, until the host's memory is full: then
+    the kernel ends the process. This leaves some memory free. The step raises MemoryError where the host has too little
+    of it, and RuntimeError where it uses `torch.func`.
+    """
+
+    def keep(tensor: Tensor) -> tuple[torch.device, Tensor]:
+        size = stored_bytes(tensor)
+        if size < SMALLEST_BYTES or (tensor.is_leaf and tensor.requires_grad):
+            return tensor.device, tensor.detach()
+        if available_bytes() < size + LEFT_FREE_BYTES:
+            raise MemoryError("the host has too little memory for what the backward pass reads")
+        return tensor.device, tensor.detach().to("cpu", copy=True)
+
+    def read(kept: tuple[torch.device, Tensor]) -> Tensor:
+        device, tensor = kept
+        return tensor.to(device)
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, read):
+        yield
+
+
+# Attention in pieces: the reference at fp64 then needs no memory for all scores at once.
+
+#: The scores of a piece take so much memory at most, if they are of more than one query.
+PIECE_BYTES = 2**30
+
+
+@contextlib.contextmanager
+def attention_in_pieces(piece_bytes: int | None = None) -> Iterator[None]:
+    """Let `scaled_dot_product_attention` compute large scores piece by piece, those of some queries at a time.
+
+    At fp64 PyTorch has no fused kernel. It writes the scores of all queries and keys, and keeps them for the backward
+    pass. What a query gets depends on its own scores alone. So pieces give the same numbers, but for the order in which
+    the gradients of keys and values are summed. The backward pass computes each piece once more. With dropout, nothing
+    is changed.
+
+    Args:
+        piece_bytes: of the scores of a piece, at most; by default PIECE_BYTES.
+    """
+    most = PIECE_BYTES if piece_bytes is None else piece_bytes
+    own: Callable[..., Tensor] = F.scaled_dot_product_attention
+
+    def in_pieces(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,  # noqa: FBT001, FBT002  PyTorch's
+        **options: Any,
+    ) -> Tensor:
+        a_row = query.shape[:-2].numel() * key.shape[-2] * query.itemsize
+        rows = max(1, most // max(1, a_row))
+        if dropout_p or rows >= query.shape[-2] or (is_causal and attn_mask is not None):
+            return own(query, key, value, attn_mask, dropout_p, is_causal, **options)
+        pieces = []
+        for start in range(0, query.shape[-2], rows):
+            compute = partial(_piece, own, slice(start, start + rows), is_causal=is_causal, **options)
+            pieces.append(
+                checkpoint(compute, query, key, value, attn_mask, use_reentrant=False, preserve_rng_state=False)
+            )
+        return torch.cat(pieces, dim=-2)
+
+    F.scaled_dot_product_attention = in_pieces  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        F.scaled_dot_product_attention = own
+
+
+def _piece(
+    own: Callable[..., Tensor],
+    rows: slice,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    *,
+    is_causal: bool,
+    **options: Any,
+) -> Tensor:
+    """What these queries get. A causal mask begins at the upper left corner, as PyTorch's does."""
+    piece = query[..., rows, :]
+    if is_causal:
+        places = torch.arange(rows.start, rows.start + piece.shape[-2], device=query.device)
+        mask = torch.arange(key.shape[-2], device=query.device) <= places[:, None]
+    elif mask is not None and mask.ndim > 1 and mask.shape[-2] > 1:
+        mask = mask[..., rows, :]
+    return own(piece, key, value, mask, **options)
+
 
 #: What Dynamo's exception says where code that it holds does not fit a call.
 _RECOMPILES = "Detected recompile"

@@ -27,7 +27,7 @@ from torch import Tensor
 from torchzoo.case import EAGER, Case, Mode, Precision, ResultKind
 from torchzoo.errors import attempt
 from torchzoo.machine.limits import available_bytes
-from torchzoo.measure.check.judging import Errors, Judge, Judged
+from torchzoo.measure.check.judging import Errors, JudgedResult, ResultJudge
 from torchzoo.measure.check.norms import l2_norm
 from torchzoo.measure.check.randomness import RecordRandomDraws
 from torchzoo.measure.check.reference import Reference
@@ -54,7 +54,7 @@ OTHERS_BYTES = 2 * 2**30
 PERTURBED_RUNS, MEMORY_OF_PERTURBED = 3, 2.0
 
 
-_Verdicts = tuple[Judged, ...]
+_Verdicts = tuple[JudgedResult, ...]
 
 
 def judge_runs(runs: Runs) -> Check:
@@ -118,7 +118,7 @@ def judge_runs(runs: Runs) -> Check:
     return said_before(said, verdict)
 
 
-def _second_run(runs: Runs, by_eager: Sequence[Judge]) -> tuple[_Verdicts, Callable[[], Run]]:
+def _second_run(runs: Runs, by_eager: Sequence[ResultJudge]) -> tuple[_Verdicts, Callable[[], Run]]:
     """What a second run of eager differs by, and a function that gives the candidate's run.
 
     Both are of the measured model, if its run of eager is like that of a new one.
@@ -135,7 +135,7 @@ def _second_run(runs: Runs, by_eager: Sequence[Judge]) -> tuple[_Verdicts, Calla
 
 
 def _judge_steps(
-    judges: Sequence[Judge],
+    judges: Sequence[ResultJudge],
     found: Run,
     *,
     baseline: Run | None = None,
@@ -158,7 +158,11 @@ def _judge_steps(
 
 
 def _judge_beside_rounding(
-    runs: Runs, random_draws: RecordRandomDraws, judges: Sequence[Judge], eager: Run, judge: Callable[..., _Verdicts]
+    runs: Runs,
+    random_draws: RecordRandomDraws,
+    judges: Sequence[ResultJudge],
+    eager: Run,
+    judge: Callable[..., _Verdicts],
 ) -> _Verdicts:
     """What `judge` finds beside runs of eager that are changed as by rounding, made while something looks wrong."""
     by_rounding: list[list[Mapping[ResultKind, Errors]]] = []
@@ -179,7 +183,7 @@ def _judge_beside_rounding(
 
 
 def _distances_by_rounding(
-    runs: Runs, random_draws: RecordRandomDraws, judges: Sequence[Judge], eager: Run
+    runs: Runs, random_draws: RecordRandomDraws, judges: Sequence[ResultJudge], eager: Run
 ) -> Iterator[list[list[Mapping[ResultKind, Errors]]]]:
     """How far runs with changed weights are from eager, then those whose backward pass reads changed activations."""
     seeds = range(PERTURBED_RUNS)
@@ -189,16 +193,16 @@ def _distances_by_rounding(
         yield [_distances(judges, run, eager) for run in changed]
 
 
-def _distances(judges: Sequence[Judge], run: Run, expected: Run) -> list[Mapping[ResultKind, Errors]]:
+def _distances(judges: Sequence[ResultJudge], run: Run, expected: Run) -> list[Mapping[ResultKind, Errors]]:
     """How far a run is from another one, by step, kind and tensor."""
     return [judge.distances(run[index], expected[index]) for index, judge in enumerate(judges)]
 
 
-def _by_step(judged: Iterable[Judged]) -> list[list[Judged]]:
+def _by_step(judged: Iterable[JudgedResult]) -> list[list[JudgedResult]]:
     return [list(of_step) for _, of_step in itertools.groupby(judged, key=lambda one: one.comparison.step)]
 
 
-def _recorded(judged: Iterable[Judged]) -> tuple[ResultComparison, ...]:
+def _recorded(judged: Iterable[JudgedResult]) -> tuple[ResultComparison, ...]:
     """A comparison of each kind of result: the first step's, or what is wrong in the first step that is wrong at all.
 
     What is wrong in a step changes those that follow.
@@ -222,14 +226,14 @@ def _is_frozen(eager: Run, found: Run) -> bool:
     return any(is_same(found, *one) and not is_same(eager, *one) for one in names)
 
 
-def _steps_judged(judged: Iterable[Judged]) -> int:
+def _steps_judged(judged: Iterable[JudgedResult]) -> int:
     """How many steps, from the first on, have no kind of result that can't be judged; at least 1."""
     not_judged = [one.comparison.step for one in judged if one.comparison.is_close is None]
     last = max(one.comparison.step for one in judged)
     return max(1, min(not_judged, default=last + 1) - 1)
 
 
-def _dtypes_unlike(by_eager: Iterable[Judge], found: Run) -> dict[str, tuple[torch.dtype, torch.dtype]]:
+def _dtypes_unlike(by_eager: Iterable[ResultJudge], found: Run) -> dict[str, tuple[torch.dtype, torch.dtype]]:
     unlike: dict[str, tuple[torch.dtype, torch.dtype]] = {}
     for judge, results in zip(by_eager, found, strict=True):
         unlike |= judge.reference.dtypes_unlike(results)
@@ -246,17 +250,17 @@ def is_open(comparison: ResultComparison) -> bool:
     return comparison.tensors_not_judged > MOST_NOT_JUDGED * comparison.tensors
 
 
-def _looks_wrong(judged: Iterable[Judged]) -> bool:
+def _looks_wrong(judged: Iterable[JudgedResult]) -> bool:
     return any(one.comparison.is_close is False for one in judged)
 
 
-def _amplifies_rounding(judged: Judged) -> bool:
+def _amplifies_rounding(judged: JudgedResult) -> bool:
     """Whether rounding alone makes many gradients useless. Then another one may look right, or wrong, by chance."""
     useless = sum(allowed > EAGER_ERROR_MULTIPLE * LARGEST_ALLOWED for allowed in judged.allowed.values())
     return judged.comparison.what is ResultKind.GRADIENTS and useless > MOST_NOT_JUDGED * judged.comparison.tensors
 
 
-def _is_random(repeated: Judged) -> bool:
+def _is_random(repeated: JudgedResult) -> bool:
     """Whether a kind of result is another in each run of eager: any loss or output, or most of the others.
 
     Others, such as gradients, may differ by what can still be judged beside: it counts as eager's own error.
@@ -267,12 +271,12 @@ def _is_random(repeated: Judged) -> bool:
     return 2 * useless > repeated.comparison.tensors
 
 
-def _is_noisy(repeated: Judged) -> bool:
+def _is_noisy(repeated: JudgedResult) -> bool:
     """Whether most of a kind of result differ between two runs of eager by more than is allowed."""
     return 2 * repeated.not_close > repeated.comparison.tensors
 
 
-def _comparisons(judged: Iterable[Judged]) -> tuple[ResultComparison, ...]:
+def _comparisons(judged: Iterable[JudgedResult]) -> tuple[ResultComparison, ...]:
     return tuple(one.comparison for one in judged)
 
 
@@ -315,9 +319,9 @@ def _require_host_memory(eager: Run, times: float) -> None:
         )
 
 
-def _judge(runs: Runs, reference: Reference, step: int) -> Judge:
+def _judge(runs: Runs, reference: Reference, step: int) -> ResultJudge:
     rules = runs.spec.tolerances
-    return Judge(case=runs.case, precision=runs.arithmetic, rules=rules, reference=reference, step=step)
+    return ResultJudge(case=runs.case, precision=runs.arithmetic, rules=rules, reference=reference, step=step)
 
 
 def _reference_run(runs: Runs, random_draws: RecordRandomDraws) -> tuple[Run | None, str]:

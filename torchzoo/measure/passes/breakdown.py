@@ -14,7 +14,7 @@ from torchzoo.measure.clock import Clock
 from torchzoo.measure.passes.profiling import (
     BUDGET_S,
     Activity,
-    Kind,
+    EventKind,
     Span,
     activities_of,
     profile_steps,
@@ -99,7 +99,7 @@ def device_work(activities: Sequence[Activity], spans: Sequence[Span]) -> Device
     if not found.steps:
         return None
     (step,) = found.steps
-    kernels = sum(each.kind is not Kind.MOVEMENT for each in activities)
+    kernels = sum(each.kind is not EventKind.MOVEMENT for each in activities)
     return DeviceWork(step.active_s + step.movement_s + step.communication_s, kernels)
 
 
@@ -138,8 +138,8 @@ def step_times(activities: Iterable[Activity], spans: Iterable[Span]) -> tuple[S
     crosses a border counts on each side with its part there.
     """
     activities = list(activities)
-    computing = union((each.begin_ns, each.end_ns) for each in activities if each.kind is Kind.COMPUTE)
-    moving = union((each.begin_ns, each.end_ns) for each in activities if each.kind is not Kind.COMMUNICATION)
+    computing = union((each.begin_ns, each.end_ns) for each in activities if each.kind is EventKind.COMPUTE)
+    moving = union((each.begin_ns, each.end_ns) for each in activities if each.kind is not EventKind.COMMUNICATION)
     busy = union((each.begin_ns, each.end_ns) for each in activities)
     times = []
     for span in spans:

@@ -18,7 +18,7 @@ from torchzoo.measure.clock import Clock
 from torchzoo.measure.passes.profiling import (
     COLLECTIVE_KERNELS,
     GLOO,
-    Kind,
+    EventKind,
     activities_of,
     profile_steps,
     profiler_activity,
@@ -52,7 +52,7 @@ _NAMES = {
 }
 
 
-class Call(NamedTuple):
+class CollectiveCall(NamedTuple):
     """One collective, as one rank saw it."""
 
     name: str
@@ -65,7 +65,7 @@ class Communication:
     """What one rank found."""
 
     steps: tuple[CommunicationStep, ...]
-    calls: tuple[tuple[Call, ...], ...]  # of each step, in the order in which they began
+    calls: tuple[tuple[CollectiveCall, ...], ...]  # of each step, in the order in which they began
 
 
 def steps_that_fit(step_s: float) -> int:
@@ -86,8 +86,8 @@ def measure_communication(
         return None
     profiled = profile_steps(step, clock, [activity], 1 + steps)
     found = list(activities_of(profiled.events(), device))
-    computing = union((one.begin_ns, one.end_ns) for one in found if one.kind is Kind.COMPUTE)
-    talking = union((one.begin_ns, one.end_ns) for one in found if one.kind is Kind.COMMUNICATION)
+    computing = union((one.begin_ns, one.end_ns) for one in found if one.kind is EventKind.COMPUTE)
+    talking = union((one.begin_ns, one.end_ns) for one in found if one.kind is EventKind.COMMUNICATION)
     both = union([*computing, *talking])
     times = []
     for span in profiled.spans[1:]:
@@ -97,7 +97,9 @@ def measure_communication(
     return Communication(tuple(times), tuple(calls[1:]))
 
 
-def _calls_of_one(step: Callable[[], Any], clock: Clock, activity: ProfilerActivity, world: int) -> tuple[Call, ...]:
+def _calls_of_one(
+    step: Callable[[], Any], clock: Clock, activity: ProfilerActivity, world: int
+) -> tuple[CollectiveCall, ...]:
     activities = list(dict.fromkeys([ProfilerActivity.CPU, activity]))
     profiled = profile_steps(step, clock, activities, 1, record_shapes=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +109,7 @@ def _calls_of_one(step: Callable[[], Any], clock: Clock, activity: ProfilerActiv
     return tuple(call for event in sorted(events, key=lambda one: one.get("ts", 0)) if (call := call_of(event, world)))
 
 
-def call_of(event: dict[str, Any], world: int) -> Call | None:
+def call_of(event: dict[str, Any], world: int) -> CollectiveCall | None:
     """The collective that an event of a Chrome trace is: a kernel of NCCL, or an operation of gloo.
 
     Of an operation of gloo, the profiler only tells what goes in.
@@ -120,12 +122,12 @@ def call_of(event: dict[str, Any], world: int) -> Call | None:
         each = _BYTES.get(kinds[0]) if kinds else None
         name = name.removeprefix(GLOO)
         copies = world if name == "all_gather" else 1
-        return Call(name, each * max(sizes) * copies if each and sizes else None, time_ns)
+        return CollectiveCall(name, each * max(sizes) * copies if each and sizes else None, time_ns)
     if event.get("cat") == "kernel" and name.startswith(COLLECTIVE_KERNELS):
         called = str(facts.get("Collective name", "unknown"))
         each = _BYTES.get(facts.get("dtype", ""))
         elements = max(facts.get("In msg nelems", 0), facts.get("Out msg nelems", 0))
-        return Call(_NAMES.get(called, called), each * elements if each and elements else None, time_ns)
+        return CollectiveCall(_NAMES.get(called, called), each * elements if each and elements else None, time_ns)
     return None
 
 
@@ -141,9 +143,9 @@ def collectives(ranks: Sequence[Communication]) -> tuple[Collective, ...]:
     return tuple(_collective(name, by_step) for name in names)
 
 
-def _shortest(ranks: Iterable[Sequence[Call]]) -> list[Call]:
+def _shortest(ranks: Iterable[Sequence[CollectiveCall]]) -> list[CollectiveCall]:
     """One step's calls, each as the rank saw it that spent least time on it."""
-    same: dict[tuple[str, int | None, int], Call] = {}  # by name, bytes, and which of those it is
+    same: dict[tuple[str, int | None, int], CollectiveCall] = {}  # by name, bytes, and which of those it is
     for calls in ranks:
         seen: dict[tuple[str, int | None], int] = defaultdict(int)
         for call in calls:
@@ -155,7 +157,7 @@ def _shortest(ranks: Iterable[Sequence[Call]]) -> list[Call]:
     return list(same.values())
 
 
-def _collective(name: str, by_step: Sequence[Sequence[Call]]) -> Collective:
+def _collective(name: str, by_step: Sequence[Sequence[CollectiveCall]]) -> Collective:
     of_name = [[call for call in step if call.name == name] for step in by_step]
     sizes = [call.bytes for call in of_name[-1]]
     return Collective(

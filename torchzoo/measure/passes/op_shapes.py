@@ -14,7 +14,7 @@ from torchzoo.measure.passes.breakdown import own_times_ns
 from torchzoo.measure.passes.profiling import (
     BUDGET_S,
     Activity,
-    Kind,
+    EventKind,
     Span,
     is_device_event,
     operator_name,
@@ -88,7 +88,9 @@ def calls_on_the_cpu(events: Iterable[Any]) -> list[_Call]:
     """The operators, each with its own time."""
     named = [(event, name) for event in events if (name := operator_name(event)) is not None]
     activities = [
-        Activity(name, Kind.COMPUTE, event.start_ns(), event.start_ns() + event.duration_ns(), event.start_thread_id())
+        Activity(
+            name, EventKind.COMPUTE, event.start_ns(), event.start_ns() + event.duration_ns(), event.start_thread_id()
+        )
         for event, name in named
     ]
     own_ns = own_times_ns(activities)

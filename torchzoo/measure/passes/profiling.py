@@ -23,7 +23,7 @@ BUDGET_S = 3.0
 MAX_EVENTS = 200_000  # of the profiler, about a kilobyte each
 
 
-class Kind(enum.Enum):
+class EventKind(enum.Enum):
     COMPUTE = "compute"
     MOVEMENT = "movement"
     COMMUNICATION = "communication"
@@ -37,7 +37,7 @@ class Activity:
     """
 
     name: str
-    kind: Kind
+    kind: EventKind
     begin_ns: int
     end_ns: int
     thread: int = 0
@@ -122,19 +122,23 @@ def _device_activities(events: Iterable[Any]) -> Iterator[Activity]:
             yield Activity(event.name(), kind, event.start_ns(), event.start_ns() + event.duration_ns())
 
 
-def _kind_on_device(event: Any) -> Kind | None:
+def _kind_on_device(event: Any) -> EventKind | None:
     """The kind by kineto's category, or by the name where this PyTorch has no categories (2.11)."""
     if hasattr(event, "activity_type"):
-        categories = {"kernel": _kind_of_kernel(event), "gpu_memcpy": Kind.MOVEMENT, "gpu_memset": Kind.MOVEMENT}
+        categories = {
+            "kernel": _kind_of_kernel(event),
+            "gpu_memcpy": EventKind.MOVEMENT,
+            "gpu_memset": EventKind.MOVEMENT,
+        }
         return categories.get(event.activity_type())
     name = event.name()
     if event.is_user_annotation() or name.endswith(" Sync") or name == "Stream Wait Event":
         return None
-    return Kind.MOVEMENT if name.startswith(("Memcpy", "Memset")) else _kind_of_kernel(event)
+    return EventKind.MOVEMENT if name.startswith(("Memcpy", "Memset")) else _kind_of_kernel(event)
 
 
-def _kind_of_kernel(event: Any) -> Kind:
-    return Kind.COMMUNICATION if event.name().startswith(COLLECTIVE_KERNELS) else Kind.COMPUTE
+def _kind_of_kernel(event: Any) -> EventKind:
+    return EventKind.COMMUNICATION if event.name().startswith(COLLECTIVE_KERNELS) else EventKind.COMPUTE
 
 
 #: How the names of NCCL's and RCCL's kernels begin.
@@ -157,11 +161,11 @@ def _operators(events: Iterable[Any]) -> Iterator[Activity]:
     for event in events:
         begin_ns, end_ns = event.start_ns(), event.start_ns() + event.duration_ns()
         if event.name().startswith(GLOO):
-            yield Activity(event.name(), Kind.COMMUNICATION, begin_ns, end_ns, event.start_thread_id())
+            yield Activity(event.name(), EventKind.COMMUNICATION, begin_ns, end_ns, event.start_thread_id())
             continue
         name = operator_name(event)
         if name is not None:
-            yield Activity(name, Kind.COMPUTE, begin_ns, end_ns, event.start_thread_id())
+            yield Activity(name, EventKind.COMPUTE, begin_ns, end_ns, event.start_thread_id())
 
 
 def is_device_event(event: Any) -> bool:
