@@ -40,7 +40,7 @@ def main() -> None:
     for words, some in (("with", broken), ("without", whole)):
         ratios = [1 / one.figures.time_ratio.value for one in some if one.figures and one.figures.time_ratio]
         print(f"{len(ratios)} cases {words} breaks: {geometric_mean(ratios):.2f}x as fast as eager")
-    print("", *markdown.table(graph_breaks.HEADINGS, graph_breaks.rows(results)), sep="\n")
+    print("", markdown.render(graph_breaks.blocks(results)), sep="\n", end="")
 
 
 if __name__ == "__main__":

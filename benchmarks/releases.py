@@ -198,7 +198,7 @@ def _provenance(command: Sequence[str], runs: Sequence[Run]) -> list[str]:
         f"- date: {', '.join(dates)}",
         f"- machine: {markdown.escape(markdown.machine(first))}",
     ]
-    return [*told, *map(markdown.software_line, (first, *others))]
+    return [*told, *(f"- {markdown.escape(markdown.software_line(one))}" for one in (first, *others))]
 
 
 def _totals(compared: Comparisons) -> list[str]:

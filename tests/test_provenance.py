@@ -204,7 +204,7 @@ def test_a_report_on_gpus_takes_hosts_with_more_or_fewer_of_the_same_kind_and_na
         paths.append(keep(tmp_path / model, kept, one))
     data = read_report_data(paths)
     assert [result.case.model for result in data.cases] == ["a", "b"]
-    said = "\n".join(markdown.provenance(*(run.manifest for run in data.runs)))
+    said = "\n".join(markdown.provenance(*(run.manifest for run in data.runs)).texts)
     assert "8 cores; 2 x NVIDIA H200 (driver 580.159.04); and a CPU, " in said
     assert f"{change['cpu_usable']} cores" in said
     assert "torchzoo 0.1.0 (2c6ebe8) and torchzoo 0.1.0 (fffffff)" in said

@@ -8,11 +8,12 @@ import pytest
 from examples import INDUCTOR, record, run_of, variant_result
 from torchzoo.analysis.bound import Bound, bound_of, case_bound
 from torchzoo.analysis.cases import Status, case_results
+from torchzoo.analysis.overview import overview
 from torchzoo.analysis.totals import sections, speedups_by_group
 from torchzoo.case import Mode
 from torchzoo.record import BackToBack, Block, Compilation, HostWatch, Measured, Recompilation, Record
 from torchzoo.report import tables
-from torchzoo.report.overview import total_cells
+from torchzoo.report.overview import totals_tables
 from torchzoo.report.remarks import remarks
 from torchzoo.report.terminal import lines
 
@@ -70,8 +71,8 @@ def test_rows_name_the_bound_and_means_are_given_over_device_bound_cases_alone()
     ((_, by_domain),) = speedups_by_group(results).items()
     assert by_domain["all"][Mode.EVAL].compared == 2
     assert by_domain["device-bound"][Mode.EVAL].compared == 1
-    totals = [total for section in sections(results) for total in section.totals if total.axis == "bound"]
-    assert [total_cells(total)[0] for total in totals] == ["bound by device", "bound by host"]
+    groups = [row[0].text for _, table in totals_tables(overview(results)) for row in table.rows]
+    assert [group for group in groups if group.startswith("bound")] == ["bound by device", "bound by host"]
 
 
 def test_unsteady_cases_are_shown_with_their_guard_and_are_in_no_mean() -> None:

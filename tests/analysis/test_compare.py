@@ -120,7 +120,7 @@ def test_one_device_against_another_gives_ratios_by_domain() -> None:
     assert (ratios["b"].low, ratios["b"].high) == pytest.approx((8 * 0.995 / 1.005, 8 * 1.005 / 0.995))
     assert ratios["b"].confidence == pytest.approx(0.9)
     assert not comparison.has_regression
-    assert "| 1.00x [0.99, 1.01] (at 90%) |" in shown.markdown(comparison)
+    assert "| 1.00x [0.99, 1.01] (at 90%) |" in shown.as_markdown(comparison)
 
 
 def test_means_across_hardware_do_not_depend_on_the_order_of_the_cases() -> None:

@@ -105,7 +105,7 @@ def test_reports_have_the_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[
     first, _ = json.loads(report(run, "--format", "json"))["summary"]["graph_breaks"]
     assert (first["models"], first["breaks"]) == (["a", "b"], 2)
     page = report(run, "--format", "html")
-    assert "Graph breaks by reason" in page
+    assert "Graph breaks (2 reasons)" in page
     assert "so that the same cause is one line" in page
     unbroken = keep(tmp_path / "unbroken", [record(), record(model="b")])
     assert not [one for one in ("md", "html", "table") if "raph breaks" in report(unbroken, "--format", one)]

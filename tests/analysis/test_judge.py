@@ -267,14 +267,14 @@ def test_many_cases_in_turns_show_what_drift_hides(*, cases: int, in_turns: bool
     comparison = compare_runs(*runs, metrics=[Metric.LATENCY], in_turns=in_turns)
     assert comparison.findings[0].verdict is found
     assert all(not finding.is_notable for finding in comparison.findings[1:])
-    assert ("moderated t-test" in shown.markdown(comparison)) == (cases == 12 and in_turns)
+    assert ("moderated t-test" in shown.as_markdown(comparison)) == (cases == 12 and in_turns)
 
 
 def test_many_cases_of_one_process_each_are_not_said_to_be_pairs() -> None:
     generator = random.Random(22)
     some = [one for one in of_drifting_machine(generator, cases=12, factor=1.0) if one.case.repeat == 0]
     comparison = compare_runs(run_of(some), run_of(some), metrics=[Metric.LATENCY], in_turns=True)
-    assert "moderated t-test" not in shown.markdown(comparison)
+    assert "moderated t-test" not in shown.as_markdown(comparison)
 
 
 def slower(outcome: Any, factor: float) -> Measured:

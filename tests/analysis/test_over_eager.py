@@ -98,7 +98,7 @@ def test_many_cases_tell_of_their_noise_together(cases: int, *, is_found: bool) 
     comparison = compare_runs(base, candidate)
     assert (found(comparison, Metric.OVER_EAGER)[0].verdict is Verdict.SLOWER) is is_found
     assert not any(one.is_notable for one in comparison.findings[3:])
-    assert ("moderated" in run_comparison.markdown(comparison)) == (cases == 12)
+    assert ("moderated" in run_comparison.as_markdown(comparison)) == (cases == 12)
 
 
 def test_where_eager_changed_the_remark_says_by_how_much() -> None:
@@ -128,7 +128,7 @@ def test_a_run_promises_what_a_comparison_with_it_can_see_over_eager(cases: int)
 
 def test_reports_show_a_ratio_without_a_unit() -> None:
     comparison = compare_runs(of_busy_host(1), of_busy_host(2, candidate=1.05))
-    text = run_comparison.markdown(comparison)
+    text = run_comparison.as_markdown(comparison)
     assert "time over eager's" in text
     assert "0.84x" in text
     assert "differences of its time over eager's that could be found" in text

@@ -24,6 +24,7 @@ from torchzoo.case import Domain, Mode
 from torchzoo.cli import main
 from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
 from torchzoo.report import tables
+from torchzoo.report.formats import FORMATS
 from torchzoo.report.remarks import what_failed
 from torchzoo.report.summary import counts, summary, what_compare_finds, where_time_went
 from torchzoo.settings import Stage
@@ -145,8 +146,8 @@ def test_tables_show_one_line_for_a_case_and_say_of_how_many_processes() -> None
     assert f"1 of 4 processes FAILED (error in build): no (1): {CASE.label()}" in text
     file = io.StringIO()
     data = ReportData(runs=(run_of(records),), cases=tuple(results_of(records)), not_run=0, superseded=0)
-    tables.write_markdown(data, file)
-    assert file.getvalue().count("| tiny |") == 1
+    FORMATS["md"].write(data, file)
+    assert file.getvalue().count("\n| tiny |") == 1
     assert "3 processes; 1 of 4 processes FAILED" in file.getvalue()
 
 

@@ -4,6 +4,7 @@ from examples import INDUCTOR, measured, record, results_of, variant_result
 from torchzoo.analysis.scaling import Scaling, scalings
 from torchzoo.case import EAGER, Backend, Parallel
 from torchzoo.record import Block, Record
+from torchzoo.report.document import Table
 from torchzoo.report.sections import scaling as section
 
 
@@ -30,7 +31,9 @@ def test_eager_and_the_candidate_of_a_case_scale_each_by_themselves() -> None:
     weak = found[INDUCTOR].weak
     assert weak is not None
     assert round(weak.value, 6) == 0.5  # 0.1 s on one device, 0.2 s on two
-    steps = [row[:2] for row in section.rows(results_of(records))]
+    _, shown = section.blocks(results_of(records))
+    assert isinstance(shown, Table)
+    steps = [tuple(cell.text for cell in row[:2]) for row in shown.rows]
     assert [("eager" in label, float(step.split()[0])) for label, step in steps] == [(True, 250), (False, 200)]
 
 

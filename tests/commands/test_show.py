@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,8 @@ def test_samples_of_a_case_that_has_none_are_refused(kept: Path, capsys: pytest.
 def test_bars_show_order_and_distribution() -> None:
     assert bars.in_time([1, 2, 3, 4, 5, 6, 7, 8]) == bars.BARS
     assert bars.in_time([3.0] * 5) == "▁" * 5
+    assert bars.in_time([1.0, math.nan, 2.0]) == "▁ █"
+    assert bars.in_time([math.nan]) == " "
     assert len(bars.in_time(list(range(1000)))) == bars.WIDTH
     assert bars.histogram([1.0, 1.0, 1.0, 1.0, 3.0], width=4) == "█  ▂"
     assert bars.histogram([2.0, 2.0]) == "█"

@@ -8,6 +8,7 @@ import pytest
 
 from torchzoo.report import beside
 from torchzoo.report.beside import BesideError, Published, PublishedTable, Reason, Row, exactly
+from torchzoo.report.document import Table
 from torchzoo.stats import Estimate
 
 PUBLISHED = Published(
@@ -24,8 +25,8 @@ HALF = Estimate(value=52.0, low=49.0, high=55.0, confidence=0.95, count=9)
 
 def lines(rows: list[Row], *reasons: Reason) -> dict[str, list[str]]:
     """The cells of each line by its first cell."""
-    found = [line.strip("|").split("|") for line in beside.tables(PUBLISHED, rows, reasons) if line.startswith("| ")]
-    return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in found}
+    tables = [block for block in beside.tables(PUBLISHED, rows, reasons) if isinstance(block, Table)]
+    return {first.text: [cell.text for cell in cells] for table in tables for first, *cells in table.rows}
 
 
 def row(**changes: Any) -> Row:

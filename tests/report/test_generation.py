@@ -12,7 +12,7 @@ from kept_runs import against_eager, keep
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.case import Mode
 from torchzoo.record import Record
-from torchzoo.report import tables
+from torchzoo.report.formats import FORMATS
 from torchzoo.report.sections import generation
 
 #: The datasheet of an H200 says 4.8 TB/s.
@@ -32,19 +32,16 @@ def prefill() -> Record:
 
 
 def test_a_token_takes_a_time_and_a_share_of_the_peak() -> None:
-    (line,) = generation.lines(results_of([decode(4_800_000_000)]))  # 1 ms at the peak, of 2 ms
-    label, _, words = line.partition(": ")
+    ((label, first, token, rate, share),) = generation.rows(results_of([decode(4_800_000_000)]))  # 1 ms at the peak
     assert label == "tiny decode cuda inductor bs8"
-    assert words.startswith("2.0000 ms [2.0000, 2.0000]")
-    assert " a token, " in words
-    assert "tokens/s" in words
-    assert words.endswith(", 50.0% of the memory's peak")
+    assert (first, token, share) == ("", "2.0000 ms [2.0000, 2.0000]", "50.0%")
+    assert "tokens/s" in rate
 
 
 def test_a_prefill_is_the_time_to_the_first_token_and_has_no_share() -> None:
-    (line,) = generation.lines(results_of([prefill()]))
-    assert " to the first token, " in line
-    assert "peak" not in line
+    ((_, first, token, _, share),) = generation.rows(results_of([prefill()]))
+    assert first
+    assert token == share == ""
 
 
 def test_other_modes_are_left_out() -> None:
@@ -60,6 +57,6 @@ def test_a_device_without_a_known_peak_has_no_share() -> None:
 @pytest.mark.parametrize(("records", "has_table"), [([decode(10**9), prefill()], True), ([record()], False)])
 def test_markdown_has_a_table_of_its_own(records: list[Record], tmp_path: Path, *, has_table: bool) -> None:
     data, file = read_report_data([keep(tmp_path / "run", records)]), io.StringIO()
-    tables.write_markdown(data, file)
+    FORMATS["md"].write(data, file)
     assert ("## Generation" in file.getvalue()) is has_table
     assert ("| to the first token | a token |" in file.getvalue()) is has_table

@@ -44,7 +44,7 @@ def test_what_is_not_known_is_said() -> None:
     assert text.startswith("# tiny eval cpu eager bs4: latency 1.10x, found in the night 20261122T020000Z\n")
     assert "The first bad version is not known. The change lies between" in text
     assert "- not bisected: no time" in text
-    text = regression_issue.body(issue(others=("timm@/src/timm:abab",)))
+    text = regression_issue.markdown(issue(others=("timm@/src/timm:abab",)))
     assert "The first bad version is this one or one of those below" in text
     assert "could not be judged: `timm@/src/timm:abab`" in text
 
@@ -56,14 +56,14 @@ def test_this_environment_is_named_by_its_versions() -> None:
         facts = environment(torch=torch, packages={"timm": "1.0"}, distributions=installed)
         sides.append(run_of([record(eager_s(0.02), repeat=n) for n in range(5)], environment=facts))
     comparison = compare_runs(*sides, across=frozenset(DifferenceKind))
-    text = regression_issue.body(issue(base="torch==2.14.0", candidate="this", version="", comparison=comparison))
+    text = regression_issue.markdown(issue(base="torch==2.14.0", candidate="this", version="", comparison=comparison))
     was = "torchzoo 0.1.0 (no checkout), torch 2.15.0, CUDA None, Python 3.11.7"
     assert f"- `this ({was})`." in text
     assert f"| run | torch==2.14.0 | this ({was}) |" in text
     assert "| python | 3.11.7 | 3.11.7 |" in text
     assert "| other packages | effdet 0.4.0 | effdet 0.4.1 |" in text
     settings = issue(base="A=1,torch==2.14.0", candidate="A=1,B=x\\,y==z", comparison=comparison)
-    text = regression_issue.body(settings)
+    text = regression_issue.markdown(settings)
     assert f"`A=1,B=x\\,y==z ({was})`" in text
     assert "`A=1,torch==2.14.0`" in text
 
@@ -74,9 +74,9 @@ def test_a_long_title_is_cut() -> None:
 
 
 def test_the_part_of_inductor_is_named_with_what_leaves_it_out() -> None:
-    text = regression_issue.body(issue(inside=("the lowering of an operator: relu", "TORCH_BISECT_MAX=1")))
+    text = regression_issue.markdown(issue(inside=("the lowering of an operator: relu", "TORCH_BISECT_MAX=1")))
     assert (
         "- in inductor: the lowering of an operator: relu\n- without that part of inductor: `TORCH_BISECT_MAX=1`"
         in text
     )
-    assert "without that part" not in regression_issue.body(issue(inside=("not looked into", "")))
+    assert "without that part" not in regression_issue.markdown(issue(inside=("not looked into", "")))

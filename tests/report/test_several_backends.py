@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,11 +14,12 @@ from examples import INDUCTOR, compared, rendered, results_of
 from examples import record as example
 from kept_runs import keep
 from torchzoo.analysis.beside_eager import beside_eager
-from torchzoo.analysis.cases import read_report_data
+from torchzoo.analysis.cases import CaseResult, read_report_data
 from torchzoo.analysis.totals import sections
 from torchzoo.case import Backend
 from torchzoo.record import Block, Failed, FailureKind, Measured, Record
 from torchzoo.report import tables
+from torchzoo.report.document import Table
 from torchzoo.report.formats import FORMATS
 from torchzoo.report.sections import backends
 from torchzoo.settings import Stage
@@ -40,10 +42,16 @@ def two_backends(second_eager_s: float) -> list[Record]:
     ]
 
 
+def cells(results: Sequence[CaseResult]) -> tuple[list[str], list[list[str]]]:
+    (table,) = backends.blocks(results)
+    assert isinstance(table, Table)
+    return [column.heading for column in table.columns], [[cell.text for cell in row] for row in table.rows]
+
+
 def test_each_model_has_one_figure_of_eager_and_a_speedup_of_each_backend() -> None:
     results = results_of(two_backends(0.2))
-    assert backends.headings(results) == ["case", "eager", "inductor", "tvm"]
-    rows = backends.rows(results)
+    headings, rows = cells(results)
+    assert headings == ["case", "eager", "inductor", "tvm"]
     assert [row[0].split()[0] for row in rows] == list("abcd")
     assert all(row[1].startswith("20") and row[2].startswith("2.00") and row[3].startswith("4.0") for row in rows)
     assert backends.notes(results) == []
@@ -73,13 +81,13 @@ def test_eager_that_was_measured_alone_counts() -> None:
 
 def test_one_backend_of_each_model_has_no_such_table() -> None:
     results = results_of([example(model="a"), example(model="b"), example(compared(), model="b", backend=INDUCTOR)])
-    assert backends.rows(results) == []
+    assert backends.blocks(results) == []
     assert len(backends.notes(results)) == 1  # what eager took alone, and beside inductor
 
 
 def test_a_backend_that_failed_says_so_in_its_cell() -> None:
     failed = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no")
-    rows = backends.rows(results_of([example(compared(), backend=INDUCTOR), example(failed, backend=OTHER)]))
+    _, rows = cells(results_of([example(compared(), backend=INDUCTOR), example(failed, backend=OTHER)]))
     assert rows[0][2].startswith("2.00")
     assert rows[0][3] == "failed"
 

@@ -145,12 +145,13 @@ def many() -> list[Record]:
 def renderables() -> dict[str, Any]:
     records = many()
     slower = [record(measured(blocks=(Block("eager", (0.4, 0.41)),) * 10), model=SHORT), *records[1:]]
+    comparison = compare_runs(run_of(records), run_of(slower, path=MARKUP))
     return {
         "cases": tables.terminal_table(results_of(records)),
         "one case": tables.case_table(record(profiled(), model=LONG, backend=INDUCTOR, device="cuda")),
         "summary": summary([run_of(records)], results_of(records)),
-        "comparison": run_comparison.on_terminal(compare_runs(run_of(records), run_of(slower, path=MARKUP))),
-        "noise": noise.on_terminal(run_of(records)),
+        "comparison": terminal.render(run_comparison.document(comparison)),
+        "noise": terminal.render(noise.document(run_of(records))),
     }
 
 

@@ -7,10 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from torchzoo.analysis.compare import RunComparison
 from torchzoo.analysis.judge import REPEATS
 from torchzoo.commands.arguments import check_given, share_of, spec_text, usable_path, write
-from torchzoo.commands.compare import OK, REGRESSION, WRITERS
+from torchzoo.commands.compare import OK, REGRESSION
 from torchzoo.commands.options import add_nightly_index, add_options, run_request
 from torchzoo.errors import UsageError
 from torchzoo.history import ab
@@ -20,8 +19,9 @@ from torchzoo.history.environments import using
 from torchzoo.history.specs import with_index
 from torchzoo.history.turns import ignore
 from torchzoo.record import Record
-from torchzoo.report import run_comparison, terminal
+from torchzoo.report import terminal
 from torchzoo.report.remarks import one_line
+from torchzoo.report.run_comparison import FORMATS
 from torchzoo.run.interrupts import terminated_as_interrupted
 
 
@@ -46,7 +46,7 @@ def add_parser(commands: Any) -> None:
         "-o", "--output", type=usable_path, metavar="DIR", help="keep both sides: DIR/base and DIR/candidate are runs"
     )
     parser.add_argument("--resume", type=usable_path, metavar="DIR", help="measure what is missing in DIR")
-    parser.add_argument("--format", choices=["table", *WRITERS], default="table")
+    parser.add_argument("--format", choices=FORMATS, default="table")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.set_defaults(command=run, parser=parser)
 
@@ -76,7 +76,7 @@ def _measure(request: AbRequest, path: Path, arguments: argparse.Namespace) -> i
     with using(request.base) as base, using(request.candidate) as candidate:
         ab.measure_sides(request, base, candidate, path, on_record=ignore if arguments.quiet else say_record)
     comparison = ab.compare_sides(path, threshold=arguments.threshold)
-    write(_text(comparison, arguments.format), None)
+    write(FORMATS[arguments.format](comparison), None)
     if arguments.output is not None or arguments.resume is not None:
         terminal.say(f"kept in {path}: the runs {Side.BASE} and {Side.CANDIDATE}")
     return REGRESSION if comparison.has_regression else OK
@@ -85,9 +85,3 @@ def _measure(request: AbRequest, path: Path, arguments: argparse.Namespace) -> i
 def say_record(name: str, record: Record, done: int, total: int) -> None:
     """Tell the user of a case that is finished in the environment `name`."""
     terminal.say(f"[{done}/{total}] {name}: {record.case.label()}: {one_line(record)}")
-
-
-def _text(comparison: RunComparison, form: str) -> str:
-    if form == "table":
-        return "\n".join([*terminal.lines(run_comparison.on_terminal(comparison)), ""])
-    return WRITERS[form](comparison)

@@ -12,10 +12,9 @@ from torchzoo.commands.arguments import kept_run, share_of, usable_path, write
 from torchzoo.errors import UsageError, unknown
 from torchzoo.history.ab_folder import are_sides
 from torchzoo.machine.differences import DifferenceKind
-from torchzoo.report import run_comparison, terminal
+from torchzoo.report.run_comparison import FORMATS
 
 OK, REGRESSION = 0, 1
-WRITERS = {"md": run_comparison.markdown, "github-issue": run_comparison.github_issue, "json": run_comparison.as_json}
 _Word = TypeVar("_Word", DifferenceKind, Metric)
 _ACROSS = tuple(kind for kind in DifferenceKind if kind is not DifferenceKind.OTHER)
 
@@ -49,7 +48,7 @@ def add_parser(commands: Any) -> None:
         "device against the other; with the others there are verdicts",
     )
     parser.add_argument("--metric", default=",".join(Metric), metavar="M[,M]", help=f"(default: {','.join(Metric)})")
-    parser.add_argument("--format", choices=["table", *WRITERS], default="table")
+    parser.add_argument("--format", choices=FORMATS, default="table")
     parser.add_argument("-o", "--output", type=usable_path, metavar="FILE", help="write there instead of printing")
     parser.set_defaults(command=run)
 
@@ -65,11 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         metrics=_members(arguments.metric, tuple(Metric), "--metric"),
         in_turns=are_sides(base.path, candidate.path),
     )
-    if arguments.format == "table":
-        text = "\n".join([*terminal.lines(run_comparison.on_terminal(comparison)), ""])
-    else:
-        text = WRITERS[arguments.format](comparison)
-    write(text, arguments.output)
+    write(FORMATS[arguments.format](comparison), arguments.output)
     return REGRESSION if comparison.has_regression else OK
 
 

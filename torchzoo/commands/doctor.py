@@ -32,7 +32,7 @@ from torchzoo.machine.differences import MachineKind, differences_of_kinds
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import MeasuredPeaks
 from torchzoo.report import terminal
-from torchzoo.report.tables import used_columns
+from torchzoo.report.document import Column, table
 from torchzoo.run.batches import TIME_LIMIT_S, default_file
 from torchzoo.run.fork_server import ForkServer
 from torchzoo.run.interrupts import terminated_as_interrupted
@@ -248,8 +248,8 @@ def beside_datasheet(key: str, peaks: MeasuredPeaks) -> list[str]:
     ]
     found.append(("copy", peaks.gb_per_s, None if sheet is None else sheet.gb_per_s, "GB/s"))
     rows = [_cells(*one) for one in found if one[1] is not None or one[2] is not None]
-    headings, used = used_columns(("path", "measured", "datasheet", "reached"), rows)
-    lines = terminal.lines(terminal.indented(terminal.table(headings, used, right=headings[1:])))
+    columns = (Column("path"), *(Column(name, is_number=True) for name in ("measured", "datasheet", "reached")))
+    lines = terminal.lines(terminal.indented(terminal.render([table(columns, rows).used()])))
     return lines if sheet is None else [*lines, f"  datasheet: {sheet.title}, dense, {sheet.url}"]
 
 

@@ -27,6 +27,7 @@ from torchzoo.errors import UsageError, nearest
 from torchzoo.history import queries
 from torchzoo.history.index import INDEX_NAME, Index, Update, open_index
 from torchzoo.report import terminal
+from torchzoo.report.document import Block, Items
 from torchzoo.report.text import json_text
 
 if TYPE_CHECKING:
@@ -215,9 +216,9 @@ def show_command(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(report.series_json(found), end="")
     elif len(found) == 1:
-        terminal.show(report.one_series(*found[0], last=arguments.last))
+        terminal.show(terminal.render(report.one_series(*found[0], last=arguments.last)))
     else:
-        terminal.show(report.many_series(found))
+        terminal.show(terminal.render(report.many_series(found)))
     return OK
 
 
@@ -234,13 +235,16 @@ def regressions_command(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_text(comparison, indent=1))
         return REGRESSION if comparison.has_regression else OK
-    for name, one in (("from", comparison.base), ("to", comparison.candidate)):
-        terminal.show_line(f"{name} {report.side_text(one.name, one.runs)}")
+    about = [
+        f"from {report.side_text(comparison.base.name, comparison.base.runs)}",
+        f"to {report.side_text(comparison.candidate.name, comparison.candidate.runs)}",
+    ]
     if comparison.software:
-        terminal.show_line(f"software: {report.software_text(comparison.software)}")
-    for found in comparison.machines:
-        terminal.show_line(f"on {found.machine}")
-        terminal.show(*report.machine_parts(found.findings, found.changes, found.still_failing))
+        about.append(f"software: {report.software_text(comparison.software)}")
+    blocks: list[Block] = [Items(tuple(about))]
+    for one in comparison.machines:
+        blocks += report.machine_changes(one.machine, one.findings, one.changes, one.still_failing)
+    terminal.show(terminal.render(blocks))
     return REGRESSION if comparison.has_regression else OK
 
 

@@ -11,7 +11,7 @@ from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.ranking import SortKey
 from torchzoo.commands.arguments import kept_run, positive_int, usable_path, write
 from torchzoo.errors import UsageError
-from torchzoo.report import noise, terminal, terminal_report
+from torchzoo.report import markdown, noise, terminal, terminal_report
 from torchzoo.report.formats import DEFAULT, FORMATS
 from torchzoo.report.overview import notes
 from torchzoo.report.terminal_report import View
@@ -101,6 +101,6 @@ def _write_noise(arguments: argparse.Namespace, name: str, file: IO[str]) -> Non
         raise UsageError(f"--noise has the formats {', '.join(NOISE_FORMATS)}, not {name}")
     run = kept_run(arguments.paths[0])
     if name == DEFAULT:
-        terminal.show(noise.on_terminal(run), file=file)
+        terminal.show(terminal.render(noise.document(run)), file=file)
     else:
-        file.write(noise.markdown(run) if name == "md" else noise.as_json(run))
+        file.write(markdown.render(noise.document(run)) if name == "md" else noise.as_json(run))

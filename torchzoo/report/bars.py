@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from statistics import median
@@ -21,13 +22,22 @@ def known_bars(encoding: str | None = None) -> str:
 
 
 def in_time(values: Sequence[float], width: int = WIDTH, bars: str = BARS) -> str:
-    """The values in their order, each bar the median of neighbours. The least has the lowest bar."""
+    """The values in their order, each bar the median of neighbours. The least has the lowest bar, NaN a space."""
     parts = min(width, len(values))
-    medians = [median(values[part * len(values) // parts : (part + 1) * len(values) // parts]) for part in range(parts)]
-    low, high = min(medians), max(medians)
-    if low == high:
-        return bars[0] * parts
-    return "".join(bars[min(len(bars) - 1, int((one - low) / (high - low) * len(bars)))] for one in medians)
+    medians = [
+        _median(values[part * len(values) // parts : (part + 1) * len(values) // parts]) for part in range(parts)
+    ]
+    known = [one for one in medians if not math.isnan(one)]
+    low, span = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
+    return "".join(
+        " " if math.isnan(one) else bars[min(len(bars) - 1, int((one - low) / (span or 1.0) * len(bars)))]
+        for one in medians
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    known = [one for one in values if not math.isnan(one)]
+    return median(known) if known else math.nan
 
 
 def histogram(values: Sequence[float], width: int = WIDTH, bars: str = BARS) -> str:

@@ -1,4 +1,4 @@
-"""Published figures beside measured ones: what a study knows of its source, and the tables that hold both."""
+"""Published figures beside measured ones: the source of a study, the tables that hold both, and the conditions here."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from torchzoo.analysis.cases import case_results
 from torchzoo.errors import TorchzooError
-from torchzoo.report import markdown
+from torchzoo.report import markdown, units
+from torchzoo.report.document import Block, Heading, Marked, Table, Text, table
+from torchzoo.report.remarks import Mark, marks_of
 from torchzoo.report.units import number
 from torchzoo.stats import Estimate
+from torchzoo.store import Run
 
 #: A figure by the table that it stands in and its name there.
 Key = tuple[str, str]
@@ -27,12 +31,12 @@ class PublishedTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Figures of one unit, by name. A pair is a mean and its standard deviation."""
 
     unit: str
-    about: str = ""  # what must be known to read them
+    about: str = ""  # how to read them
     figures: dict[str, float | tuple[float, float]] = {}
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was done in another way there. These are facts about the methods, and no reasons of differences."""
+    """A difference of the methods: a fact about them, and no reason why figures differ."""
 
     there: str
     here: str
@@ -51,7 +55,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured figure, in the unit of its table. Without one, `missing` says why."""
+    """A measured figure, in the unit of its table; `missing` says why there is none."""
 
     table: str
     figure: str
@@ -69,7 +73,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     figure: str
     also: tuple[str, ...] = ()
     reason: str
-    evidence: str  # what was measured: a command, a run, a document
+    evidence: str  # the measurement: a command, a run, a document
 
     @property
     def keys(self) -> list[Key]:
@@ -87,16 +91,14 @@ def scaled(estimate: Estimate, factor: float, offset: float = 0.0) -> Estimate:
     return msgspec.structs.replace(estimate, value=value, low=low, high=high)
 
 
-def source_lines(published: Published) -> list[str]:
+def source(published: Published) -> list[Block]:
     """Where the published figures are from, and what must be known of them."""
-    source = markdown.link(published.source, published.url) if published.url else markdown.escape(published.source)
-    return [
-        f"Published: {source}. Measured there on {published.hardware}, with {published.software}.",
-        *(line for remark in published.remarks for line in ("", remark)),
-    ]
+    name = markdown.link(published.source, published.url) if published.url else markdown.escape(published.source)
+    about = f"Published: {name}. Measured there on {published.hardware}, with {published.software}."
+    return [Text(Marked(text)) for text in (about, *published.remarks)]
 
 
-def tables(published: Published, rows: Sequence[Row], reasons: Sequence[Reason]) -> list[str]:
+def tables(published: Published, rows: Sequence[Row], reasons: Sequence[Reason]) -> list[Block]:
     """A table for each published one. A published figure without a row is shown as not measured.
 
     Raises:
@@ -107,7 +109,7 @@ def tables(published: Published, rows: Sequence[Row], reasons: Sequence[Reason])
             raise BesideError(f"a figure is of '{row.table}', which is no table of published.yaml")
         if row.beside and row.beside not in published.tables[row.table].figures:
             raise BesideError(f"'{row.figure}' stands beside '{row.beside}', which is not in '{row.table}'")
-    shown = {name: [*_of(name, rows), *_without_a_row(name, table, rows)] for name, table in published.tables.items()}
+    shown = {name: [*_of(name, rows), *_without_a_row(name, one, rows)] for name, one in published.tables.items()}
     known = {(row.table, row.figure) for some in shown.values() for row in some}
     why: dict[Key, str] = {}
     for reason in reasons:
@@ -118,12 +120,13 @@ def tables(published: Published, rows: Sequence[Row], reasons: Sequence[Reason])
                 raise BesideError(f"two reasons are about '{figure}' in '{table_name}': keep one")
             why[table_name, figure] = f"{reason.reason} ({reason.evidence})"
     headings = ("", "published", "measured", "difference", "the reason, if it was measured")
-    lines = []
-    for name, table in published.tables.items():
-        lines += [f"### {markdown.escape(name)} ({table.unit})", "", *([table.about, ""] if table.about else [])]
-        cells = [_cells(row, table, why) for row in shown[name]]
-        lines += [*markdown.table(headings, cells), ""] if cells else ["No figure of it was published or measured.", ""]
-    return lines
+    blocks: list[Block] = []
+    for name, of_name in published.tables.items():
+        blocks.append(Heading(f"{name} ({of_name.unit})", level=3))
+        blocks += [Text(Marked(of_name.about))] if of_name.about else []
+        cells = [_cells(row, of_name, why) for row in shown[name]]
+        blocks.append(table(headings, cells) if cells else Text("No figure of it was published or measured."))
+    return blocks
 
 
 def _of(name: str, rows: Sequence[Row]) -> list[Row]:
@@ -192,8 +195,45 @@ def _digits(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1 else number(value) if value > 0 else f"-{number(-value)}"
 
 
-def differences(published: Published, hardware: str, software: str) -> list[str]:
-    """What differs between the two, as a table: the machine, the software, and the methods."""
+def differences(published: Published, hardware: str, software: str) -> Table:
+    """The differences between both measurements: the machine, the software, and the methods."""
     rows = [("hardware", published.hardware, hardware), ("software", published.software, software)]
     rows += [(what, one.there, one.here) for what, one in published.differs.items()]
-    return markdown.table(("", "published", "measured"), rows)
+    return table(("", "published", "measured"), rows)
+
+
+# --- the conditions ---
+
+#: The marks of what may have changed the times of a case, beside what its step does by nature.
+CONDITIONS = (
+    Mark.REFUSED,
+    Mark.UNSTEADY,
+    Mark.DIFFERENT,
+    Mark.BUSY,
+    Mark.SLOW_HOST,
+    Mark.SLOW_THROUGHPUT,
+    Mark.THROTTLED,
+    Mark.NOISY,
+    Mark.TIME_LIMIT,
+    Mark.FEW_SAMPLES,
+)
+
+
+def conditions(run: Run) -> list[Block]:
+    """How many measured cases each condition holds for, and which.
+
+    Empty where no time was measured.
+    """
+    timed = [result for result in case_results(run) if result.is_timed and result.measured]
+    if not timed:
+        return []
+    marks = {result.case: marks_of(result) for result in timed}
+    rows = []
+    for mark in CONDITIONS:
+        labels = [case.label() for case, found in marks.items() if mark in found]
+        if labels:
+            rows.append((mark.text, f"{len(labels)} of {len(timed)}", units.first_few(labels, most=4)))
+    if not rows:
+        return [Text("Nothing of note in any case that was timed.")]
+    counted = "Their figures count all the same; only refused and unsteady cases are in no mean."
+    return [table(("condition", "cases", "which"), rows, notes=[counted])]

@@ -1,85 +1,135 @@
-"""A report as one JSON document: what is known of the runs, the meaning of each column, a summary, a row per case."""
+"""The document model: what a report, a comparison or an issue says. Renderers give it a form.
+
+A document is a sequence of blocks. `terminal.render`, `markdown.render` and `html.blocks.render` show it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import enum
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from torchzoo.analysis.cases import ReportData
-from torchzoo.analysis.frame import FIGURES, values
-from torchzoo.analysis.graph_breaks import break_causes
-from torchzoo.analysis.overview import overview
-from torchzoo.analysis.totals import OUTLIER_RULE, Section
-from torchzoo.record import Manifest
-from torchzoo.report.overview import TOTALS_NOTE
-from torchzoo.stats import Estimate
 
-LAYOUT = 1
+class Marked(str):
+    """Text that is Markdown already, which the Markdown renderer does not escape. Foreign text in it is escaped."""
+
+    __slots__ = ()
 
 
-def document(data: ReportData) -> dict[str, Any]:
-    """The whole document. Infinities and NaN become null when it is written."""
-    found = overview(data.cases)
-    return {
-        "layout": LAYOUT,
-        "runs": [
-            {"path": str(run.path), "damaged_lines": run.damaged_lines, **about_run(run.manifest)} for run in data.runs
-        ],
-        "not_run": data.not_run,
-        "repeats_not_run": data.repeats_not_run,
-        "superseded": data.superseded,
-        "columns": {column.name: column.text for column in FIGURES},
-        "summary": {
-            "note": TOTALS_NOTE,
-            "sections": [_section(section) for section in found.sections],
-            "outlier_rule": OUTLIER_RULE,
-            "outliers": [
-                {"case": one.result.case.label(), "speedup": one.speedup, "usual": one.usual, "score": one.score}
-                for one in found.outliers
-            ],
-            "device_ratios": [
-                {
-                    "case": one.result.case.label(),
-                    "base": one.base,
-                    "device": one.device,
-                    "ratio": one.ratio.value,
-                    **{end: plain(one.ratio)[end] for end in ("low", "high")},
-                }
-                for one in found.device_ratios
-            ],
-            "graph_breaks": [msgspec.to_builtins(one) for one in break_causes(data.cases)],
-        },
-        "rows": [values(result) for result in data.cases],
-    }
+class Style(enum.StrEnum):
+    """How a renderer may set off a cell."""
+
+    GOOD = "good"
+    BAD = "bad"
+    FAINT = "faint"
+    CODE = "code"
 
 
-def _section(section: Section) -> dict[str, Any]:
-    return {
-        "title": section.title,
-        "totals": [plain(total) | {"pass_rate": total.pass_rate} for total in section.totals],
-    }
+class Cell(msgspec.Struct, frozen=True):
+    """A cell of a table; `short` is shown in its place in the terminal."""
+
+    text: str
+    short: str | None = None
+    style: Style | None = None
 
 
-def plain(value: Any) -> Any:
-    """The value in Python's own types. Where an estimate has no interval, its ends and its confidence are None."""
-    return _without_false_ends(msgspec.to_builtins(value))
+class Column(msgspec.Struct, frozen=True):
+    """A column of a table; `short` is its heading in the terminal.
+
+    The terminal leaves out a column of details, and shows the texts of a column of notes below the table, each once.
+    """
+
+    heading: str
+    short: str | None = None
+    is_number: bool = False
+    is_detail: bool = False
+    is_note: bool = False
 
 
-def _without_false_ends(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_false_ends(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if value.keys() == set(Estimate.__struct_fields__):
-        estimate = msgspec.convert(value, Estimate)
-        return value if estimate.has_interval or estimate.of == "range" else value | _NO_INTERVAL
-    return {name: _without_false_ends(one) for name, one in value.items()}
+class Heading(msgspec.Struct, frozen=True):
+    """The heading of what follows."""
+
+    text: str
+    level: int = 2
 
 
-_NO_INTERVAL = dict.fromkeys(("low", "high", "confidence"))
+class Text(msgspec.Struct, frozen=True):
+    """A paragraph."""
+
+    text: str
 
 
-def about_run(manifest: Manifest) -> dict[str, Any]:
-    """A run's manifest without its cases and their domains: those are in the rows."""
-    return {name: value for name, value in msgspec.to_builtins(manifest).items() if name not in ("cases", "domains")}
+class Items(msgspec.Struct, frozen=True):
+    """A list of texts."""
+
+    texts: tuple[str, ...]
+
+
+class Table(msgspec.Struct, frozen=True):
+    """A table, and below it how to read it. Where the first column is headed `case`, its figures may be below it.
+
+    `groups` are the numbers of the rows that begin a group.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+    groups: tuple[int, ...] = ()
+
+    def used(self) -> Table:
+        """The table without the columns that are empty in every row."""
+        numbers = [number for number in range(len(self.columns)) if any(row[number].text for row in self.rows)]
+        return msgspec.structs.replace(
+            self,
+            columns=tuple(self.columns[number] for number in numbers),
+            rows=tuple(tuple(row[number] for number in numbers) for row in self.rows),
+        )
+
+
+class Code(msgspec.Struct, frozen=True):
+    """Lines of a program."""
+
+    lines: tuple[str, ...]
+    language: str = "sh"
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """A picture beside the document, and what it shows."""
+
+    path: str
+    text: str
+
+
+class Fold(msgspec.Struct, frozen=True):
+    """Details, which the terminal leaves out: it shows `brief` in their place. With a label, a page folds them."""
+
+    blocks: tuple[Block, ...]
+    label: str = ""
+    brief: tuple[Block, ...] = ()
+
+
+Block = Heading | Text | Items | Table | Code | Picture | Fold
+Document = Sequence[Block]
+
+
+def table(
+    columns: Iterable[Column | str],
+    rows: Iterable[Iterable[Cell | str]],
+    *,
+    notes: Iterable[str] = (),
+    groups: Iterable[int] = (),
+) -> Table:
+    """A table of columns or their headings, and of cells or their texts."""
+    return Table(
+        tuple(Column(one) if isinstance(one, str) else one for one in columns),
+        tuple(tuple(Cell(one) if isinstance(one, str) else one for one in row) for row in rows),
+        tuple(notes),
+        tuple(groups),
+    )
+
+
+def section(heading: str, *blocks: Block | None) -> list[Block]:
+    """A heading and its blocks; nothing where a table is without rows or all blocks are missing."""
+    shown = [block for block in blocks if block is not None and not (isinstance(block, Table) and not block.rows)]
+    return [Heading(heading), *shown] if shown else []

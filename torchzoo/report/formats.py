@@ -18,7 +18,7 @@ Writer = Callable[[ReportData, IO[str]], None]
 
 
 class Format(msgspec.Struct, frozen=True):
-    """What the help says of a format, and the function that writes a report in it."""
+    """The text of the help on a format, and the function that writes a report in it."""
 
     text: str
     write: Writer
@@ -32,11 +32,12 @@ def _table(data: ReportData, file: IO[str]) -> None:
 
 def _markdown(data: ReportData, file: IO[str]) -> None:
     from torchzoo.analysis.overview import overview
-    from torchzoo.report.overview import write_markdown_overview
-    from torchzoo.report.tables import write_markdown
+    from torchzoo.report.markdown import render
+    from torchzoo.report.overview import before_the_cases, document, of_the_cases
+    from torchzoo.report.tables import cases_table
 
-    write_markdown(data, file)
-    write_markdown_overview(data, overview(data.cases), file)
+    cases = [cases_table(data.cases), *of_the_cases(data.cases)]
+    file.write(render([*before_the_cases(data), *cases, *document(data, overview(data.cases))]))
 
 
 def _csv(data: ReportData, file: IO[str]) -> None:
@@ -48,7 +49,7 @@ def _csv(data: ReportData, file: IO[str]) -> None:
 
 
 def _json(data: ReportData, file: IO[str]) -> None:
-    from torchzoo.report.document import document
+    from torchzoo.report.json_report import document
 
     file.write(json_text(document(data), indent=1) + "\n")
 

@@ -1,4 +1,4 @@
-"""Markdown that no name or message can break: tables, and the lines that say where a run was made."""
+"""Documents as Markdown that no name or message can break, and the lines that say where a run was made."""
 
 from __future__ import annotations
 
@@ -8,32 +8,99 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
+import msgspec
+
 from torchzoo.machine.differences import MachineKind, differences_of_kinds, kernel_packages, machine_kind
 from torchzoo.record import Manifest
+from torchzoo.report.document import Block, Code, Document, Fold, Heading, Items, Marked, Picture, Table, Text
 from torchzoo.report.text import visible
 
 #: What could end a link's address, or the cell that it stands in.
 _ENDS_A_LINK = str.maketrans("", "", '()<>|\\"`')
+#: Characters: GitHub takes 65,536 in an issue or a comment.
+FITS_GITHUB = 60_000
 
 
-def escape(text: str) -> str:
+def render(blocks: Document, *, longest: int | None = None) -> str:
+    """A document in Markdown.
+
+    Args:
+        blocks: of the document.
+        longest: how many characters it may have; where there are more, rows of folded tables are left out.
+    """
+    text = "\n".join(_lines(blocks)) + "\n"
+    folded = (one for fold in blocks if isinstance(fold, Fold) for one in fold.blocks if isinstance(one, Table))
+    most_rows = max((len(one.rows) for one in folded), default=0)
+    while longest is not None and len(text) > longest and most_rows:
+        most_rows = min(most_rows - 1, most_rows * longest // len(text))
+        text = "\n".join(_lines([_cut(one, most_rows) for one in blocks])) + "\n"
+    return text
+
+
+def _cut(block: Block, most_rows: int) -> Block:
+    """The block; of a table in a fold, at most so many rows and a note on how many are left out."""
+    if isinstance(block, Fold):
+        return msgspec.structs.replace(block, blocks=tuple(_cut_table(one, most_rows) for one in block.blocks))
+    return block
+
+
+def _cut_table(block: Block, most_rows: int) -> Block:
+    if not isinstance(block, Table) or len(block.rows) <= most_rows:
+        return block
+    note = f"{len(block.rows) - most_rows} more rows are left out: GitHub does not take a longer text."
+    return msgspec.structs.replace(block, rows=block.rows[:most_rows], notes=(*block.notes, note))
+
+
+def _lines(blocks: Document) -> list[str]:
+    """The lines of blocks, with an empty line between them."""
+    return [line for block in blocks for line in ("", *_lines_of(block))][1:]
+
+
+def _lines_of(block: Block) -> list[str]:
+    match block:
+        case Heading():
+            return [f"{'#' * block.level} {_inline(block.text)}"]
+        case Text():
+            return [_inline(block.text)]
+        case Items():
+            return [f"- {_inline(text)}" for text in block.texts]
+        case Table():
+            rows = [[cell.text for cell in row] for row in block.rows]
+            lines = table([column.heading for column in block.columns], rows)
+            return [*lines, *(line for note in block.notes for line in ("", _inline(note)))]
+        case Code():
+            return code_block(block.lines, block.language)
+        case Picture():
+            return [f"![{escape(block.text)}]({block.path})"]
+        case Fold(label=""):
+            return _lines(block.blocks)
+        case Fold():
+            summary = f"<summary>{escape(block.label)}</summary>"
+            return ["<details>", summary, "", *_lines(block.blocks), "", "</details>"]
+
+
+def _inline(text: str) -> str:
+    return text if isinstance(text, Marked) else escape(text)
+
+
+def escape(text: str) -> Marked:
     """Text as one line that is nothing but text: no HTML, code, link or image, and no end of a table's cell."""
     text = _one_line(text).replace("\\", "\\\\").replace("|", "\\|")
     text = text.replace("`", "\\`").replace("](", "]\\(").replace("][", "]\\[")
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"(?<!\w)@(?=\w)", "@\u200b", text)  # so that GitHub notifies nobody
+    return Marked(re.sub(r"(?<!\w)@(?=\w)", "@\u200b", text))  # so that GitHub notifies nobody
 
 
-def code(text: str) -> str:
+def code(text: str) -> Marked:
     """Text as a code span of one line."""
-    return f"`{_one_line(text).replace('`', ' ')}`"
+    return Marked(f"`{_one_line(text).replace('`', ' ')}`")
 
 
-def link(text: str, address: str) -> str:
-    """A link with that text. An address that is none of the web's stands behind the text."""
+def link(text: str, address: str) -> Marked:
+    """A link with that text. An address that is not of the web stands behind the text."""
     if not address.startswith(("https://", "http://")):
         return escape(f"{text} ({address})")
-    return f"[{escape(text)}]({quote(address, safe=string.punctuation.translate(_ENDS_A_LINK))})"
+    return Marked(f"[{escape(text)}]({quote(address, safe=string.punctuation.translate(_ENDS_A_LINK))})")
 
 
 def code_block(lines: Iterable[str], language: str = "sh") -> list[str]:
@@ -50,28 +117,24 @@ def _one_line(text: str) -> str:
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table. Its cells are escaped."""
-    lines = [headings, *rows]
-    shown = ["| " + " | ".join(escape(cell) for cell in line) + " |" for line in lines]
+    shown = ["| " + " | ".join(map(escape, line)) + " |" for line in (headings, *rows)]
     return [shown[0], "|" + " --- |" * len(headings), *shown[1:]]
 
 
-def provenance(manifest: Manifest, *others: Manifest) -> list[str]:
-    """Command, date, machine and software of a run, as a list. `others` were made on like machines and software."""
+def provenance(manifest: Manifest, *others: Manifest) -> Items:
+    """Command, date, machine and software of a run. `others` were made on like machines and software."""
     runs = (manifest, *others)
-    return [
-        *(f"- command: {code(' '.join(one.command))}" for one in runs),
-        f"- date: {escape(', '.join(dict.fromkeys(one.created_at[:10] for one in runs)))}",
-        f"- machine: {escape(machines(runs))}",
-        software_line(*runs),
-    ]
+    dates = ", ".join(dict.fromkeys(one.created_at[:10] for one in runs))
+    commands = (Marked(f"command: {code(' '.join(one.command))}") for one in runs)
+    return Items((*commands, f"date: {dates}", f"machine: {machines(runs)}", software_line(*runs)))
 
 
 def software_line(manifest: Manifest, *others: Manifest) -> str:
-    """The software of runs with their libraries, as a line of a list."""
+    """`software: torchzoo ..., torch ..., timm ...`: the software of runs with their libraries."""
     environment = manifest.environment
     versions = {**environment.packages, **kernel_packages(environment)}
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return f"- software: {escape(f'{software(manifest, *others)}, {packages}')}"
+    return f"software: {software(manifest, *others)}, {packages}"
 
 
 def provenance_line(manifests: Sequence[Manifest], devices: Iterable[str]) -> str:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torchzoo.analysis.noise import Noise, noise_of
-from torchzoo.report import terminal, units
-from torchzoo.report.markdown import escape, provenance, table
+from torchzoo.report import units
+from torchzoo.report.document import Block, Column, Fold, Marked, Text, table
+from torchzoo.report.markdown import provenance
 from torchzoo.report.text import json_text
 from torchzoo.store import Run
 
-HEADINGS = (
-    "case",
-    "latency",
-    "processes",
-    "between processes",
-    "noise floor",
-    "compare finds",
-    "over eager's time",
-    "within a process",
-    "bound by",
+COLUMNS = (
+    Column("case"),
+    Column("latency", is_number=True),
+    Column("processes", is_number=True),
+    Column("between processes", short="between", is_number=True),
+    Column("noise floor", is_number=True),
+    Column("compare finds", short="finds", is_number=True),
+    Column("over eager's time", short="over eager", is_number=True),
+    Column("within a process", short="within", is_number=True),
+    Column("bound by", is_number=True),
 )
-NARROW_HEADINGS = ("latency", "processes", "between", "noise floor", "finds", "over eager", "within", "bound by")
-
-EXPLAINED = (
+EXPLAINED = Marked(
     "Between processes: the standard deviation of the processes' medians. Noise floor: without any change, two such "
     "runs with as many processes each differ by more than this only 5 times in 100 (Student's t, for one case). "
     "Compare finds: the least difference that `torchzoo compare` would find between two such runs of all these cases. "
@@ -62,26 +60,14 @@ def _missing(noises: Sequence[Noise]) -> list[str]:
     return [f"{which} {ADVICE}"]
 
 
-def on_terminal(run: Run) -> Any:
-    """For the terminal: a line of figures for each case, the noisiest first."""
-    from rich.console import Group
-
+def document(run: Run) -> list[Block]:
+    """The figures of each case, the noisiest first, under the machine, versions and date."""
     noises = _noisiest_first(noise_of(run))
+    about = Fold((provenance(run.manifest),))
     if not noises:
-        return terminal.text(NOTHING)
-    figures = terminal.CaseTable(NARROW_HEADINGS, map(_cells, noises), right=NARROW_HEADINGS)
-    return Group(figures, *terminal.texts(["", EXPLAINED, *_missing(noises)]))
-
-
-def markdown(run: Run) -> str:
-    """The same in Markdown, under the machine, versions and date."""
-    noises = _noisiest_first(noise_of(run))
-    if not noises:
-        return "\n".join([*provenance(run.manifest), "", NOTHING]) + "\n"
-    lines = [*provenance(run.manifest), "", *table(HEADINGS, map(_cells, noises)), "", EXPLAINED]
-    for line in _missing(noises):
-        lines += ["", escape(line)]
-    return "\n".join(lines) + "\n"
+        return [about, Text(NOTHING)]
+    figures = table(COLUMNS, map(_cells, noises), notes=[EXPLAINED])
+    return [about, figures, *map(Text, _missing(noises))]
 
 
 def as_json(run: Run) -> str:

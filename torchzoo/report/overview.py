@@ -1,35 +1,28 @@
-"""The results of a whole report, for the terminal and in Markdown: totals, failures, outliers, devices, commands."""
+"""The document of a whole report, but its table of cases: totals, failures, outliers, devices, commands."""
 
 from __future__ import annotations
 
-from typing import IO, Any
+from collections.abc import Sequence
 
-from torchzoo.analysis.cases import ReportData
+from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.overview import Overview
 from torchzoo.analysis.reproduce import shell_line
-from torchzoo.analysis.totals import OUTLIER_RULE, DeviceRatio, Outlier, Total
-from torchzoo.report import terminal, units
-from torchzoo.report.markdown import code_block, escape, table
-from torchzoo.report.sections import checks, graph_breaks
-from torchzoo.report.tables import used_columns
-from torchzoo.stats import Estimate
+from torchzoo.analysis.totals import OUTLIER_RULE, Outlier, Total
+from torchzoo.report import units
+from torchzoo.report.document import Block, Cell, Code, Column, Fold, Heading, Items, Style, Table, Text, section, table
+from torchzoo.report.markdown import provenance
+from torchzoo.report.sections import backends, checks, generation, graph_breaks, scaling, sweep
 
-TOTAL_HEADINGS = (
-    "group",
-    "passed",
-    "skipped",
-    "speedup, passing cases",
-    "speedup, all cases",
-    "coverage",
-    "T",
-    "CM",
-    "GM",
-    "D",
+TOTALS = (
+    Column("group"),
+    Column("passed", is_number=True),
+    Column("skipped", is_number=True, is_detail=True),
+    Column("speedup, passing cases", short="speedup", is_number=True),
+    Column("speedup, all cases", short="all", is_number=True),
+    Column("coverage", short="cover", is_number=True),
+    *(Column(name, is_number=True) for name in ("T", "CM", "GM", "D")),
 )
-NARROW_HEADINGS = ("group", "passed", "speedup", "all", "cover", "T", "CM", "GM", "D")
-#: How many reasons of graph breaks the terminal shows.
-MOST_BREAKS = 5
-#: How to read the totals. It is shown wherever they are.
+#: How to read the totals, wherever they are shown.
 TOTALS_NOTE = (
     "passed: cases that were measured or checked, and not found incorrect or refused, of those that could run (skipped "
     "ones could not). Speedups: geometric means over cases with a backend beside eager, with an interval (95%, "
@@ -41,22 +34,103 @@ TOTALS_NOTE = (
 )
 
 
-def total_cells(total: Total) -> tuple[str, ...]:
-    """The cells under `TOTAL_HEADINGS`."""
+def before_the_cases(data: ReportData) -> list[Block]:
+    """Where the runs were made, and the backends side by side where there are several."""
+    made = provenance(*(run.manifest for run in data.runs))
+    memory = "memory: peak allocated on the device, or on the CPU peak resident; of the candidate if there is one"
+    by_backend = [*backends.blocks(data.cases), *map(Text, backends.notes(data.cases))]
+    return [Fold((Items((*made.texts, memory)),)), *by_backend]
+
+
+def of_the_cases(results: Sequence[CaseResult]) -> list[Block]:
+    """Figures that only some cases have: of tokens, of ranks, of several batch sizes."""
+    return [block for section in (generation, scaling, sweep) for block in section.blocks(results)]
+
+
+def document(data: ReportData, found: Overview) -> list[Block]:
+    """Totals, what did not pass, outliers, devices, checks, graph breaks and commands."""
+    commands = tuple(result.command for result in data.cases)
+    again = (Heading("Commands"), Text("Each measures a row of the first table again."), Code(commands))
+    return [
+        *(block for title, totals in totals_tables(found) for block in (Heading(f"Summary: {title}"), totals)),
+        Text(TOTALS_NOTE),
+        *map(Text, notes(data)),
+        Fold(tuple(problems(found))),
+        *outliers(found),
+        *devices(found),
+        *checks.blocks(data.cases),
+        *graph_breaks.blocks(data.cases),
+        Fold(again),
+    ]
+
+
+def totals_tables(found: Overview) -> list[tuple[str, Table]]:
+    """The totals of each kind of speedup with their title, those of all cases first."""
+    return [(section.title, _totals_table(section.totals)) for section in found.sections]
+
+
+def _totals_table(totals: Sequence[Total]) -> Table:
+    starts = [number for number, total in enumerate(totals) if not number or total.axis != totals[number - 1].axis]
+    return table(TOTALS, map(_total_cells, totals), groups=starts).used()
+
+
+def _total_cells(total: Total) -> tuple[Cell | str, ...]:
     rate = "" if total.pass_rate is None else f" ({percent(total.pass_rate)})"
+    passing, over_all = total.passing, total.over_all
+    ratios = (total.time_ratio, total.host_memory_ratio, total.device_memory_ratio, total.device_time_ratio)
+    name = total.name if total.name.startswith(total.axis) else f"{total.axis} {total.name}"
     return (
-        total.name if total.name.startswith(total.axis) else f"{total.axis} {total.name}",
-        f"{total.passed} of {total.could_run}{rate}",
+        Cell(name, short=total.name),
+        Cell(f"{total.passed} of {total.could_run}{rate}", short=f"{total.passed}/{total.could_run}"),
         str(total.skipped or ""),
-        _speedup(total.passing),
-        _speedup(total.over_all),
-        f"{total.compared} of {total.comparable}" if total.comparable else "",
-        *map(_ratio, _ratios(total)),
+        Cell(units.factor(passing), short=units.factor(passing, has_confidence=False)) if passing else "",
+        Cell(units.factor(over_all), short=f"{over_all.value:.2f}x") if over_all else "",
+        Cell(f"{total.compared} of {total.comparable}", short=f"{total.compared}/{total.comparable}")
+        if total.comparable
+        else "",
+        *("" if ratio is None else f"{ratio.value:.2f}" for ratio in ratios),
     )
 
 
-def _ratios(total: Total) -> tuple[Estimate | None, ...]:
-    return (total.time_ratio, total.host_memory_ratio, total.device_memory_ratio, total.device_time_ratio)
+def problems(found: Overview) -> list[Block]:
+    """The cases that are in no mean, with the reasons."""
+    kinds = {
+        "Failed": found.failed,
+        "Incorrect": found.incorrect,
+        "Refused": found.refused,
+        "Unsteady": found.unsteady,
+        "Skipped": found.skipped,
+    }
+    return [
+        block
+        for title, some in kinds.items()
+        for block in section(f"{title} ({len(some)})", table(("case", "reason", "command"), map(_problem, some)))
+    ]
+
+
+def _problem(result: CaseResult) -> tuple[Cell | str, ...]:
+    return result.case.label(), result.reason, Cell(result.command, style=Style.CODE)
+
+
+def outliers(found: Overview, *, has_scores: bool = False) -> list[Block]:
+    """The cases whose speedup is far from that of their group; if asked, with the score that says how far."""
+    columns: list[Column | str] = [
+        "",
+        "case",
+        *(Column(name, is_number=True) for name in ("speedup", "usual", "score")),
+    ]
+    rows = (
+        (speed_word(one), one.result.case.label(), f"{one.speedup:.2f}x", f"{one.usual:.2f}x")
+        + ((f"{one.score:.1f}",) if has_scores else ())
+        for one in found.outliers
+    )
+    return section("Outliers", table(columns[: 4 + has_scores], rows, notes=[OUTLIER_RULE]))
+
+
+def devices(found: Overview) -> list[Block]:
+    """The times of cases on one device over those on another."""
+    rows = ((one.result.case.label(), one.base, units.factor(one.ratio)) for one in found.device_ratios)
+    return section("One device against another", table(("case", "against", "times as fast"), rows))
 
 
 def percent(share: float) -> str:
@@ -65,21 +139,13 @@ def percent(share: float) -> str:
     return f"{int(1000 * share) / 10}%" if text == "100%" and share < 1 else text
 
 
-def _speedup(estimate: Estimate | None) -> str:
-    return "" if estimate is None else units.factor(estimate)
-
-
-def _ratio(estimate: Estimate | None) -> str:
-    return "" if estimate is None else f"{estimate.value:.2f}"
-
-
 def speed_word(one: Outlier) -> str:
     """`fast` or `slow`."""
     return "fast" if one.score > 0 else "slow"
 
 
 def notes(data: ReportData) -> list[str]:
-    """What is missing of the runs, in words."""
+    """The cases and records that the runs lack, in words."""
     found = [run.damage for run in data.runs if run.damage]
     missing = [(data.not_run, "case", "cases"), (data.repeats_not_run, "repeat", "repeats of measured cases")]
     texts = [f"{count} planned {one if count == 1 else many}" for count, one, many in missing if count]
@@ -90,104 +156,3 @@ def notes(data: ReportData) -> list[str]:
     if data.superseded:
         found.append(f"{data.superseded} records are left out: a later run has measured the same case again")
     return found
-
-
-# --- the terminal ---
-
-
-def terminal_overview(data: ReportData, found: Overview) -> Any:
-    """Totals, outliers and devices. The summary of `torchzoo run` comes before it."""
-    from rich.console import Group
-
-    parts: list[Any] = []
-    for section in found.sections:
-        headings, rows = used_columns(NARROW_HEADINGS, [_narrow_cells(total) for total in section.totals])
-        parts += [*terminal.texts(["", section.title]), terminal.table(headings, rows, right=headings[1:], gap=1)]
-    parts.append(terminal.text(TOTALS_NOTE))
-    if found.outliers:
-        rows = [
-            [speed_word(one), f"{one.speedup:.2f}x", f"{one.usual:.2f}x", one.result.case.label()]
-            for one in found.outliers
-        ]
-        headings = ["", "speedup", "usual", "case"]
-        parts += terminal.texts(["", f"outliers, by the {OUTLIER_RULE}"])
-        parts.append(terminal.table(headings, rows, right=headings[1:3], gap=1))
-    if found.device_ratios:
-        rows = [[_times_as_fast(one), one.base, one.result.case.label()] for one in found.device_ratios]
-        parts += terminal.texts(["", "one device against another"])
-        parts.append(terminal.table(["times as fast", "as on", "case"], rows))
-    if checked := checks.rows(data.cases):
-        headings, rows = used_columns(checks.HEADINGS, checked)
-        parts += [terminal.text(""), terminal.table(headings, rows, right=headings[1:], gap=1)]
-    if broken := graph_breaks.lines(data.cases, MOST_BREAKS):
-        parts += terminal.texts(["", "graph breaks, by the number of models"])
-        parts += map(terminal.hanging, broken)
-    parts += terminal.texts(notes(data))
-    return Group(*parts)
-
-
-def _narrow_cells(total: Total) -> tuple[str, ...]:
-    """The cells under `NARROW_HEADINGS`, for 80 columns."""
-    over_all = "" if total.over_all is None else f"{total.over_all.value:.2f}x"
-    return (
-        total.name,
-        f"{total.passed}/{total.could_run}",
-        "" if total.passing is None else units.factor(total.passing, has_confidence=False),
-        over_all,
-        f"{total.compared}/{total.comparable}" if total.comparable else "",
-        *map(_ratio, _ratios(total)),
-    )
-
-
-def _times_as_fast(one: DeviceRatio) -> str:
-    return units.factor(one.ratio)
-
-
-# --- Markdown ---
-
-
-def write_markdown_overview(data: ReportData, found: Overview, file: IO[str]) -> None:
-    """Totals, failures, skips, outliers, devices and commands. The table of all cases comes before it."""
-    lines: list[str] = []
-    for section in found.sections:
-        lines += ["", f"## Summary: {escape(section.title)}", ""]
-        lines += table(*used_columns(TOTAL_HEADINGS, [total_cells(total) for total in section.totals]))
-    lines += ["", escape(TOTALS_NOTE)]
-    lines += [line for note in notes(data) for line in ("", escape(note))]
-    for title, some in (
-        ("Failed", found.failed),
-        ("Incorrect", found.incorrect),
-        ("Refused", found.refused),
-        ("Unsteady", found.unsteady),
-        ("Skipped", found.skipped),
-    ):
-        if some:
-            rows = [[result.case.label(), result.reason, result.command] for result in some]
-            lines += ["", f"## {title} ({len(some)})", "", *table(["case", "reason", "command"], rows)]
-    if found.outliers:
-        rows = [
-            [speed_word(one), one.result.case.label(), f"{one.speedup:.2f}x", f"{one.usual:.2f}x"]
-            for one in found.outliers
-        ]
-        lines += ["", "## Outliers", "", *table(["", "case", "speedup", "usual"], rows), "", escape(OUTLIER_RULE)]
-    if found.device_ratios:
-        rows = [[one.result.case.label(), one.base, _times_as_fast(one)] for one in found.device_ratios]
-        headings = ["case", "against", "times as fast"]
-        lines += ["", "## One device against another", "", *table(headings, rows)]
-    if checked := checks.rows(data.cases):
-        lines += ["", "## Results checked", "", *table(*used_columns(checks.HEADINGS, checked)), "", checks.EXPLAINED]
-        if why := list(checks.reasons(data.cases)):
-            lines += ["", *table(checks.REASON_HEADINGS, why)]
-    if broken := graph_breaks.rows(data.cases):
-        headings, cells = used_columns(graph_breaks.HEADINGS, broken)
-        lines += [
-            "",
-            f"## Graph breaks ({len(broken)} reasons)",
-            "",
-            *table(headings, cells),
-            "",
-            graph_breaks.EXPLAINED,
-        ]
-    commands = [result.command for result in data.cases]
-    lines += ["", "## Commands", "", "Each measures a row of the first table again.", "", *code_block(commands)]
-    file.write("\n".join(lines) + "\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import msgspec
 
@@ -12,7 +11,8 @@ from torchzoo.analysis.reproduce import shell_line, words
 from torchzoo.case import Case
 from torchzoo.record import Manifest
 from torchzoo.report import run_comparison
-from torchzoo.report.markdown import code, code_block, escape, software, table
+from torchzoo.report.document import Block, Code, Heading, Items, Marked, Text, table
+from torchzoo.report.markdown import FITS_GITHUB, code, escape, render, software
 
 #: A part of a SPEC that names no package and no other Python: `this`, or a setting of it.
 _OF_THIS = re.compile(r"this|(?!python=)[A-Za-z_]\w*=(?!=).*", re.DOTALL)
@@ -20,7 +20,7 @@ LONGEST_TITLE = 200  # characters: GitHub takes 256
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that became worse."""
+    """A metric or a status of a case that became worse."""
 
     case: Case
     what: str  # latency, device memory, failing ...
@@ -54,11 +54,11 @@ def title(issue: Issue) -> str:
 
 
 def markdown(issue: Issue) -> str:
-    """The whole issue: the title as its first line, then the body."""
-    return f"# {escape(title(issue))}\n\n{body(issue)}"
+    """The whole issue in Markdown: the title as its first line, then the body."""
+    return render([Heading(title(issue), level=1), *body(issue)], longest=FITS_GITHUB)
 
 
-def body(issue: Issue) -> str:
+def body(issue: Issue) -> list[Block]:
     """The body of the issue."""
     first = issue.effects[0]
     rows = [(one.case.label(), one.what, one.change) for one in issue.effects]
@@ -70,27 +70,21 @@ def body(issue: Issue) -> str:
         base=_side(issue.base, issue.comparison.base_manifest),
         candidate=_side(issue.candidate, issue.comparison.candidate_manifest),
     )
-    lines = [
-        f"**{escape(first.case.label())}**: {escape(first.what)}, {escape(first.change)}.",
-        "",
-        *_since(issue),
-        "",
-        *table(("case", "what became worse", sides), rows),
-        "",
-        "One command that shows it again:",
-        "",
-        *code_block([reproduce(issue)]),
-        "",
-        *(f"- {escape(remark)}" for remark in issue.remarks),
-        *([""] if issue.remarks else []),
-        "Both environments, and all cases that were measured:",
-        "",
-        run_comparison.body(comparison).rstrip("\n"),
-        "",
+    night = (
         f"Found by `torchzoo watch` in the night {code(issue.night)}. Both versions were measured in turns on one "
-        "machine, process by process.",
+        "machine, process by process."
+    )
+    return [
+        Text(Marked(f"**{escape(first.case.label())}**: {escape(first.what)}, {escape(first.change)}.")),
+        *_since(issue),
+        table(("case", "what became worse", sides), rows),
+        Text("One command that shows it again:"),
+        Code((reproduce(issue),)),
+        *([Items(issue.remarks)] if issue.remarks else []),
+        Text("Both environments, and all cases that were measured:"),
+        *run_comparison.document(comparison),
+        Text(Marked(night)),
     ]
-    return "\n".join(lines) + "\n"
 
 
 def reproduce(issue: Issue) -> str:
@@ -105,18 +99,19 @@ def _side(spec: str, manifest: Manifest) -> str:
     return f"{spec} ({software(manifest)})" if is_this else spec
 
 
-def _since(issue: Issue) -> Sequence[str]:
+def _since(issue: Issue) -> list[Block]:
     base = code(_side(issue.base, issue.comparison.base_manifest))
     candidate = code(_side(issue.candidate, issue.comparison.candidate_manifest))
     if not issue.version:
-        return ["The first bad version is not known. The change lies between", "", f"- {base} and", f"- {candidate}."]
+        between = Items((Marked(f"{base} and"), Marked(f"{candidate}.")))
+        return [Text("The first bad version is not known. The change lies between"), between]
     first = "First bad version" if not issue.others else "The first bad version is this one or one of those below"
     sure = f" ({issue.sure} sure)" if issue.sure else ""
-    lines = [f"- {first}: {candidate}{sure}"]
-    lines += [f"  {escape(issue.about)}"] if issue.about else []
-    lines += [f"- could not be judged: {code(other)}" for other in issue.others]
+    about = f"; {escape(issue.about)}" if issue.about else ""
+    items = [f"{first}: {candidate}{sure}{about}"]
+    items += [f"could not be judged: {code(other)}" for other in issue.others]
     if issue.inside:
         words, without_it = issue.inside
-        lines.append(f"- in inductor: {escape(words)}")
-        lines += [f"- without that part of inductor: {code(without_it)}"] if without_it else []
-    return [*lines, f"- last good version: {base}"]
+        items.append(f"in inductor: {escape(words)}")
+        items += [f"without that part of inductor: {code(without_it)}"] if without_it else []
+    return [Items(tuple(map(Marked, [*items, f"last good version: {base}"])))]

@@ -1,10 +1,10 @@
-"""A comparison of two runs as people read it: in the terminal, in a pull request, as an issue."""
+"""A comparison of two runs: the document that people read, its title, and JSON."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from torchzoo.analysis.compare import (
     Change,
@@ -12,18 +12,14 @@ from torchzoo.analysis.compare import (
     StatusChange,
     cases_of_single_processes,
     cases_to_measure_again,
-    change_counts,
-    split_findings,
-    verdict_counts,
 )
-from torchzoo.analysis.hardware import HardwareMean, HardwareRatio
 from torchzoo.analysis.judge import CASES_FROM, LEAST_THRESHOLD, PAIRS_FROM, THRESHOLD, Finding, Verdict
 from torchzoo.analysis.reproduce import command
 from torchzoo.analysis.run_figures import Metric
 from torchzoo.record import Manifest
-from torchzoo.report import terminal, units
-from torchzoo.report.document import plain
-from torchzoo.report.markdown import code_block, escape, table
+from torchzoo.report import markdown, terminal, units
+from torchzoo.report.document import Block, Cell, Code, Column, Fold, Heading, Items, Style, Table, Text, table
+from torchzoo.report.json_report import plain
 from torchzoo.report.text import json_text
 
 NAMES = {
@@ -34,20 +30,36 @@ NAMES = {
     Metric.COMPILE_TIME: "compile time (CPU)",
 }
 _URGENCY = [Verdict.SLOWER, Verdict.MORE, Verdict.FASTER, Verdict.LESS, Verdict.INCONCLUSIVE, Verdict.SAME]
-_HEADINGS = ("case", "metric", "base", "candidate", "ratio", "verdict", "note")
-_MEANS = ("backend and axes", "mode", "domain", "ratio", "cases")
-_MOST_PACKAGES = 30  # that a cell names
-_TOO_MANY = 60_000  # characters: GitHub takes 65,536 in an issue or a comment
+_STYLES = {
+    Verdict.SLOWER: Style.BAD,
+    Verdict.MORE: Style.BAD,
+    Verdict.FASTER: Style.GOOD,
+    Verdict.LESS: Style.GOOD,
+    Verdict.SAME: Style.FAINT,
+}
+_FINDINGS = (
+    Column("case"),
+    Column("metric", is_detail=True),
+    Column("verdict"),
+    Column("base", is_number=True),
+    Column("candidate", is_number=True),
+    Column("ratio"),
+    Column("sees", is_number=True),
+    Column("note", is_note=True),
+)
+_CHANGES = ("case", "status", "base", "candidate")
+_MEANS = ("backend and axes", "mode", "domain", Column("ratio"), Column("cases", is_number=True))
+_MOST_PACKAGES = 30  # in a cell
 
 
 def title(comparison: RunComparison) -> str:
     """`Regression: 3 slower, 1 newly failing (torch 2.11.0 to 2.12.0)`."""
-    verdicts = sum(verdict_counts(comparison).values(), start=Counter[Verdict]())
-    changes = change_counts(comparison)
+    verdicts = Counter(finding.verdict for finding in comparison.findings)
+    changes = Counter(change.change for change in comparison.changes)
     parts = [f"{verdicts[kind]} {kind}" for kind in (Verdict.SLOWER, Verdict.MORE) if verdicts[kind]]
     if changes[Change.NEWLY_FAILING]:
         parts.append(f"{changes[Change.NEWLY_FAILING]} newly failing")
-    torch = [manifest.environment.torch for manifest in _manifests(comparison)]
+    torch = [manifest.environment.torch for manifest in (comparison.base_manifest, comparison.candidate_manifest)]
     between = f"torch {torch[0]} to {torch[1]}" if torch[0] != torch[1] else f"torch {torch[0]}"
     if comparison.is_across_hardware:
         devices = [d for d in comparison.differences if d.name in ("device", "CPU")]
@@ -59,17 +71,23 @@ def title(comparison: RunComparison) -> str:
     return f"Regression: {', '.join(parts)} ({between})"
 
 
-def summary(comparison: RunComparison) -> list[str]:
+def tally(findings: Sequence[Finding], changes: Iterable[StatusChange], still_failing: int) -> list[str]:
     """How many verdicts and changes of status there are of each kind, a line for each metric."""
     lines = []
-    for metric, verdicts in verdict_counts(comparison).items():
-        counted = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in _URGENCY if verdicts[verdict])
-        lines.append(f"{NAMES[metric]}: {counted}")
-    changes = change_counts(comparison)
-    states = [f"{changes[change]} {change}" for change in Change if changes[change]]
-    states += [f"{comparison.still_failing} failing in both"] if comparison.still_failing else []
-    if states:
-        lines.append(f"status: {', '.join(states)}")
+    for metric in Metric:
+        verdicts = Counter(finding.verdict for finding in findings if finding.metric is metric)
+        if verdicts:
+            counted = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in _URGENCY if verdicts[verdict])
+            lines.append(f"{NAMES[metric]}: {counted}")
+    kinds = Counter(one.change for one in changes)
+    states = [f"{kinds[kind]} {kind}" for kind in Change if kinds[kind]]
+    states += [f"{still_failing} failing in both"] if still_failing else []
+    return [*lines, *([f"status: {', '.join(states)}"] if states else [])]
+
+
+def summary(comparison: RunComparison) -> list[str]:
+    """How many findings there are of each kind, and what a reader must know of both runs to judge them."""
+    lines = tally(comparison.findings, comparison.changes, comparison.still_failing)
     if comparison.unsteady:
         labels = [case.label() for case in comparison.unsteady]
         lines.append(
@@ -148,57 +166,76 @@ def _test(comparison: RunComparison) -> str:
     return "Welch's t-test between processes"
 
 
-# --- terminal ---
+# --- the document ---
 
 
-def on_terminal(comparison: RunComparison) -> Any:
-    """How the runs differ, what changed, then how many findings there are of each kind."""
-    from rich.console import Group
-
-    runs = [("base", comparison.base), ("candidate", comparison.candidate)]
-    parts: list[Any] = [terminal.table(("", ""), runs, has_headings=False)]
-    if comparison.differences:
-        differences = [(d.name, d.base, d.candidate) for d in comparison.differences]
-        parts += ["", terminal.table(("differs in", "base", "candidate"), differences)]
-    parts.append("")
-    if comparison.is_across_hardware:
-        parts.append("time of base over candidate: above 1 the candidate's hardware is faster")
-        parts.append(terminal.table(_MEANS, map(_mean_cells, comparison.device_means), right=_MEANS[-1:]))
-    changes = [change for change in comparison.changes if change.change not in (Change.NEW, Change.GONE)]
-    parts += [f"{change.change}: {change.case.label()}: {change.base} -> {change.candidate}" for change in changes]
-    wanted, _ = split_findings(comparison)
-    if wanted:
-        parts += findings_table(_sorted(wanted))
+def document(comparison: RunComparison) -> list[Block]:
+    """How the runs differ, what changed, and how many findings there are of each kind. The rest is folded."""
+    blocks: list[Block] = [_environment(comparison)]
+    blocks += _across(comparison) if comparison.is_across_hardware else []
+    blocks += [*what_changed(comparison.findings, comparison.changes), Items(tuple(summary(comparison)))]
+    if not comparison.is_across_hardware:
+        if rest := [one for one in comparison.findings if not _is_wanted(one)]:
+            blocks.append(Fold((findings_table(rest),), f"{len(rest)} same, or not known to differ"))
+        blocks.append(Fold((Text(_method(comparison)),)))
     for kind in (Change.NEW, Change.GONE):
-        labels = [change.case.label() for change in comparison.changes if change.change is kind]
-        if labels:
-            parts.append(f"{kind} ({len(labels)}): {units.first_few(labels)}")
-    parts += summary(comparison)
-    return Group(*(terminal.text(part) if isinstance(part, str) else part for part in parts))
+        if some := [change for change in comparison.changes if change.change is kind]:
+            labels = units.first_few([change.case.label() for change in some])
+            brief = Text(f"{kind} ({len(some)}): {labels}")
+            blocks.append(Fold((changes_table(some),), f"{len(some)} {kind}", brief=(brief,)))
+    return blocks
 
 
-def findings_table(findings: Sequence[Finding]) -> list[Any]:
-    """A line for each finding, then the notes on them, each once."""
-    notes = list(dict.fromkeys(finding.remark for finding in findings if finding.remark))
-    rows = [
-        (
-            f"{finding.case.label()}, {NAMES[finding.metric]}",
-            finding.verdict,
-            *_values(finding),
-            ratio_text(finding),
-            "" if finding.sees is None else units.difference(finding.sees),
-            str(notes.index(finding.remark) + 1) if finding.remark else "",
-        )
-        for finding in findings
+def what_changed(findings: Sequence[Finding], changes: Iterable[StatusChange]) -> list[Block]:
+    """The cases of both sides whose status changed, and the findings that a reader must see."""
+    tables = [
+        changes_table(change for change in changes if change.change not in (Change.NEW, Change.GONE)),
+        findings_table(filter(_is_wanted, findings)),
     ]
-    headings = ("verdict", "base", "candidate", "ratio", "sees", "note")
-    lines = [f"note {number}: {note}" for number, note in enumerate(notes, start=1)]
-    return [terminal.CaseTable(headings, rows, right={"base", "candidate", "sees", "note"}), *lines]
+    return [one for one in tables if one.rows]
 
 
-def _values(finding: Finding) -> tuple[str, str]:
-    unit = finding.metric.unit
-    return units.metric_value(finding.base, unit), units.metric_value(finding.candidate, unit)
+def _is_wanted(finding: Finding) -> bool:
+    return finding.is_notable or finding.is_open
+
+
+def github_issue(comparison: RunComparison) -> list[Block]:
+    """An issue: the title, the comparison, and the commands that measure each case that regressed again."""
+    commands = [
+        command(case, comparison.candidate_manifest, repeats=repeats)
+        for case, repeats in cases_to_measure_again(comparison).items()
+    ]
+    again: list[Block] = [Text("Measure again, with the software of base and of candidate:"), Code(tuple(commands))]
+    return [Heading(title(comparison), level=1), *document(comparison), *(again if commands else [])]
+
+
+def changes_table(changes: Iterable[StatusChange]) -> Table:
+    """Cases whose status changed, with what became of them in both runs."""
+    return table(_CHANGES, ((one.case.label(), one.change, one.base, one.candidate) for one in changes))
+
+
+def findings_table(findings: Iterable[Finding]) -> Table:
+    """A row for each finding, with a note on how it was tested; the largest difference of each verdict first."""
+    ordered = sorted(findings, key=lambda one: (_URGENCY.index(one.verdict), -abs(math.log(one.ratio.value))))
+    return table(_FINDINGS, map(_cells, ordered)).used()
+
+
+def _cells(finding: Finding) -> tuple[Cell | str, ...]:
+    note = finding.remark
+    if finding.p_value is not None:
+        p_value = "p < 0.0001" if finding.p_value < 1e-4 else f"p = {finding.p_value:.4f}"
+        note = f"{p_value}, {finding.base_processes} and {finding.candidate_processes} processes; {note}".rstrip("; ")
+    label, unit = finding.case.label(), finding.metric.unit
+    return (
+        Cell(label, short=f"{label}, {NAMES[finding.metric]}"),
+        NAMES[finding.metric],
+        Cell(finding.verdict, style=_STYLES.get(finding.verdict)),
+        units.metric_value(finding.base, unit),
+        units.metric_value(finding.candidate, unit),
+        ratio_text(finding),
+        "" if finding.sees is None else units.difference(finding.sees),
+        Cell(note, short=finding.remark),
+    )
 
 
 def ratio_text(finding: Finding) -> str:
@@ -208,101 +245,39 @@ def ratio_text(finding: Finding) -> str:
     return f"{ratio.value:.3f}x" if is_exact else units.factor(ratio, decimals=3)
 
 
-def _sorted(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda finding: _URGENCY.index(finding.verdict))
-
-
-def _mean_cells(mean: HardwareMean) -> tuple[str, ...]:
-    return (mean.axes, mean.mode, mean.domain, units.factor(mean.ratio), str(mean.cases))
-
-
-# --- Markdown ---
-
-
-def markdown(comparison: RunComparison) -> str:
-    """For a pull request: a heading, both environments and what changed. The rest is folded."""
-    return _within_limit(comparison, lambda keep: "\n".join(_markdown_lines(comparison, heading="###", keep=keep)))
-
-
-def body(comparison: RunComparison) -> str:
-    """For a part of a longer text: both environments and what changed, without a heading. The rest is folded."""
-    return _within_limit(comparison, lambda keep: "\n".join(_markdown_lines(comparison, heading=None, keep=keep)))
-
-
-def github_issue(comparison: RunComparison) -> str:
-    """An issue: the title as its first line, then the body, with the commands that measure each case again."""
-
-    def whole(keep: int) -> str:
-        body = _markdown_lines(comparison, heading=None, keep=keep)
-        return "\n".join([f"# {escape(title(comparison))}", "", *body, *_commands(comparison)])
-
-    return _within_limit(comparison, whole)
-
-
-def _within_limit(comparison: RunComparison, write: Callable[[int], str]) -> str:
-    """The text with all rows that did not change; or with as many of them as GitHub takes.
-
-    Args:
-        comparison: what is shown.
-        write: makes the text, with at most so many rows in each folded table.
-    """
-    keep = len(comparison.findings) + len(comparison.device_ratios)
-    text = write(keep)
-    while len(text) > _TOO_MANY and keep > 0:
-        keep //= 2
-        text = write(keep)
-    return text + "\n"
-
-
-def _markdown_lines(comparison: RunComparison, *, heading: str | None, keep: int) -> list[str]:
-    lines = [f"{heading} torchzoo: {escape(title(comparison))}", ""] if heading else []
-    lines += [*_environment(comparison), ""]
-    lines += [f"- {escape(line)}" for line in summary(comparison)]
-    statuses = [change for change in comparison.changes if change.change not in (Change.NEW, Change.GONE)]
-    if statuses:
-        lines += ["", *table(("case", "status", "base", "candidate"), map(_change_cells, statuses))]
-    if comparison.is_across_hardware:
-        lines += _across(comparison, keep)
-    else:
-        wanted, rest = map(_sorted, split_findings(comparison))
-        if wanted:
-            lines += ["", *table(_HEADINGS, map(_cells, wanted))]
-        lines += _folded(f"{len(rest)} same, or not known to differ", _HEADINGS, list(map(_cells, rest)), keep)
-        lines += ["", _method(comparison)]
-    for kind in (Change.NEW, Change.GONE):
-        cells = [_change_cells(change) for change in comparison.changes if change.change is kind]
-        lines += _folded(f"{len(cells)} {kind}", ("case", "status", "base", "candidate"), cells, keep)
-    return lines
-
-
-def _across(comparison: RunComparison, keep: int) -> list[str]:
+def _across(comparison: RunComparison) -> list[Block]:
     ratios = sorted(comparison.device_ratios, key=lambda one: -one.ratio.value)
+    means = [
+        (mean.axes, mean.mode, mean.domain, units.factor(mean.ratio), str(mean.cases))
+        for mean in comparison.device_means
+    ]
     return [
-        "",
-        "Time of base over candidate; above 1 the candidate's hardware is faster. Geometric mean [95% "
-        "interval over models]. A case's interval holds if those of its two times do.",
-        "",
-        *table(_MEANS, map(_mean_cells, comparison.device_means)),
-        *_folded(f"{len(ratios)} cases", ("case", "ratio"), list(map(_device_cells, ratios)), keep),
+        Text(
+            "Time of base over candidate; above 1 the candidate's hardware is faster. Geometric mean [95% "
+            "interval over models]. A case's interval holds if those of its two times do."
+        ),
+        table(_MEANS, means),
+        Fold(
+            (table(("case", "ratio"), ((one.case.label(), units.speedup(one.ratio)) for one in ratios)),),
+            f"{len(ratios)} cases",
+        ),
     ]
 
 
-def _device_cells(one: HardwareRatio) -> tuple[str, str]:
-    return one.case.label(), units.speedup(one.ratio)
-
-
-def _environment(comparison: RunComparison) -> list[str]:
+def _environment(comparison: RunComparison) -> Fold:
     """Both runs in one table: first what differs, then what is the same of the machine and software."""
-    rows = [(d.name, d.base, d.candidate) for d in comparison.differences]
+    runs = ("run", comparison.base, comparison.candidate)
+    rows = [runs, *((d.name, d.base, d.candidate) for d in comparison.differences)]
+    brief = table(("", "base", "candidate"), rows)
     differing = {name for name, _, _ in rows}
-    one, other = _manifests(comparison)
+    one, other = comparison.base_manifest, comparison.candidate_manifest
     for name, read in _ENVIRONMENT.items():
         if name not in differing:
             rows.append((name, read(one), read(other)))
     was, now = _unlike_packages(one, other, differing)
     if was:
         rows.append(("other packages", units.first_few(was, _MOST_PACKAGES), units.first_few(now, _MOST_PACKAGES)))
-    return table(("", "base", "candidate"), [("run", comparison.base, comparison.candidate), *rows])
+    return Fold((table(("", "base", "candidate"), rows),), brief=(brief,))
 
 
 def _unlike_packages(base: Manifest, candidate: Manifest, differing: set[str]) -> list[list[str]]:
@@ -324,51 +299,18 @@ _ENVIRONMENT: dict[str, Callable[[Manifest], str]] = {
 }
 
 
-def _manifests(comparison: RunComparison) -> tuple[Manifest, Manifest]:
-    return comparison.base_manifest, comparison.candidate_manifest
+# --- formats ---
 
 
-def _cells(finding: Finding) -> tuple[str, ...]:
-    note = finding.remark
-    if finding.p_value is not None:
-        p_value = "p < 0.0001" if finding.p_value < 1e-4 else f"p = {finding.p_value:.4f}"
-        note = f"{p_value}, {finding.base_processes} and {finding.candidate_processes} processes; {note}".rstrip("; ")
-    return (
-        finding.case.label(),
-        NAMES[finding.metric],
-        *_values(finding),
-        ratio_text(finding),
-        finding.verdict,
-        note,
-    )
+def as_markdown(comparison: RunComparison) -> str:
+    """For a pull request: a heading, then the document, as long as GitHub takes."""
+    heading = Heading(f"torchzoo: {title(comparison)}", level=3)
+    return markdown.render([heading, *document(comparison)], longest=markdown.FITS_GITHUB)
 
 
-def _change_cells(change: StatusChange) -> tuple[str, ...]:
-    return (change.case.label(), change.change, change.base, change.candidate)
-
-
-def _folded(label: str, headings: Sequence[str], rows: Sequence[Sequence[str]], keep: int) -> list[str]:
-    if not rows:
-        return []
-    left_out = (
-        f"{len(rows) - keep} more rows are left out: GitHub does not take a longer text." if len(rows) > keep else ""
-    )
-    body = [*table(headings, rows[:keep]), "", left_out] if keep else [left_out]
-    return ["", "<details>", f"<summary>{label}</summary>", "", *body, "</details>"]
-
-
-def _commands(comparison: RunComparison) -> list[str]:
-    """The commands that measure the cases that regressed again, for the software of both runs."""
-    shell = [
-        command(case, comparison.candidate_manifest, repeats=repeats)
-        for case, repeats in cases_to_measure_again(comparison).items()
-    ]
-    if not shell:
-        return []
-    return ["", "Measure again, with the software of base and of candidate:", "", *code_block(shell)]
-
-
-# --- JSON ---
+def as_issue(comparison: RunComparison) -> str:
+    """An issue for GitHub in Markdown: the title as its first line, then the body."""
+    return markdown.render(github_issue(comparison), longest=markdown.FITS_GITHUB)
 
 
 def as_json(comparison: RunComparison) -> str:
@@ -378,3 +320,10 @@ def as_json(comparison: RunComparison) -> str:
         found[name.replace("manifest", "environment")] = found.pop(name)["environment"]
     found["has_regression"] = comparison.has_regression
     return json_text(found, indent=1) + "\n"
+
+
+def _as_table(comparison: RunComparison) -> str:
+    return "\n".join([*terminal.lines(terminal.render(document(comparison))), ""])
+
+
+FORMATS = {"table": _as_table, "md": as_markdown, "github-issue": as_issue, "json": as_json}

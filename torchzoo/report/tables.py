@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
-from torchzoo.analysis.cases import CaseResult, ReportData, Status
+from torchzoo.analysis.beside_eager import has_several_backends
+from torchzoo.analysis.cases import CaseResult, Status
 from torchzoo.analysis.figures import CaseFigures, VariantFigures, case_figures
 from torchzoo.case import Mode, Precision
 from torchzoo.record import Check, Checked, CheckStatus, Failed, Measured, Record, ResultComparison
-from torchzoo.report import markdown, terminal, units
+from torchzoo.report import terminal, units
 from torchzoo.report.case_lines import CaseLines
 from torchzoo.report.columns import BOUND, CANDIDATE, EAGER, MEMORY, SPEEDUP, TIME, Column
+from torchzoo.report.document import Table, table
+from torchzoo.report.overview import of_the_cases
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks_of, what_failed
-from torchzoo.report.sections import backends, breakdown, compilation, generation, growth, scaling, sweep, work
+from torchzoo.report.sections import backends, breakdown, compilation, growth, sweep, work
 from torchzoo.report.sections.checks import check_of
 
 MOST_LABELS = 4  # of cases that have a reason in common
@@ -186,30 +189,20 @@ def _energy_lines(columns: Sequence[VariantFigures], samples_per_step: int) -> l
 # --- many cases ---
 
 
-def used_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows without the columns that are empty in every row."""
-    used = [number for number in range(len(headings)) if any(row[number] for row in rows)]
-    return [headings[number] for number in used], [[row[number] for number in used] for row in rows]
-
-
 def terminal_table(results: Sequence[CaseResult]) -> Any:
     """Many cases for the terminal: a line each, and why some have no figures."""
     from rich.console import Group
 
     if not results:
         return Group()
-    lines = [line for section in (generation, scaling, sweep) for line in section.lines(results)]
-    table = CaseLines({f"{len(results)} case{'s' * (len(results) != 1)}": results})
-    below = [*not_measured(results), *backends.notes(results), *lines]
-    return Group(*_by_backend(results), table, *map(terminal.hanging, below))
-
-
-def _by_backend(results: Sequence[CaseResult]) -> list[Any]:
-    """Models x backends, where there are several."""
-    if not (rows := backends.rows(results)):
-        return []
-    headings = backends.headings(results)
-    return [terminal.CaseTable(headings[1:], rows), terminal.hanging(backends.EXPLAINED), terminal.text("")]
+    lines = CaseLines({f"{len(results)} case{'s' * (len(results) != 1)}": results})
+    above, below = backends.blocks(results), of_the_cases(results)
+    return Group(
+        *([terminal.render(above), ""] if above else []),
+        lines,
+        *map(terminal.hanging, [*not_measured(results), *backends.notes(results)]),
+        *(["", terminal.render(below)] if below else []),
+    )
 
 
 def not_measured(results: Sequence[CaseResult]) -> list[str]:
@@ -230,28 +223,14 @@ def not_measured(results: Sequence[CaseResult]) -> list[str]:
     ]
 
 
-def write_markdown(data: ReportData, file: IO[str]) -> None:
-    """Many cases, a line each, under the commands, the machine, versions and dates."""
-    by_backend = backends.rows(data.cases)
-    lines = [
-        *markdown.provenance(*(run.manifest for run in data.runs)),
-        "- memory: peak allocated on the device, or on the CPU peak resident; of the candidate if there is one",
-        "",
-    ]
-    if by_backend:
-        lines += [*markdown.table(backends.headings(data.cases), by_backend), "", backends.EXPLAINED, ""]
-    lines += [line for note in backends.notes(data.cases) for line in (markdown.escape(note), "")]
-    columns = OWN_FIGURES if by_backend else FIGURES
+def cases_table(results: Sequence[CaseResult]) -> Table:
+    """Many cases, a row each. Where another table has the figures of eager beside several backends, none are here."""
+    columns = OWN_FIGURES if has_several_backends(results) else FIGURES
     headings = ("model", "mode", "device", "backend", "precision", "batch", *(one.heading for one in columns), "note")
-    lines += markdown.table(headings, [_markdown_cells(result, columns) for result in data.cases])
-    if generating := generation.rows(data.cases):
-        lines += ["", "## Generation", "", *markdown.table(generation.HEADINGS, generating)]
-    if scaled := scaling.rows(data.cases):
-        lines += ["", "## Scaling", "", *markdown.table(scaling.HEADINGS, scaled)]
-    file.write("\n".join(lines) + "\n")
+    return table(headings, (_cells(result, columns) for result in results))
 
 
-def _markdown_cells(result: CaseResult, columns: Sequence[Column]) -> tuple[str, ...]:
+def _cells(result: CaseResult, columns: Sequence[Column]) -> tuple[str, ...]:
     """One case with all its repeats."""
     case = result.case
     axes = msgspec.structs.replace(case, precision=Precision.DEFAULT).axes_label()  # precision has a column of its own

@@ -1,4 +1,4 @@
-"""What is shown in the terminal: plain tables made with rich, and lines on standard error.
+"""The terminal: documents and plain tables made with rich, and lines on standard error.
 
 Columns line up whatever they hold, no text is cut, no markup is read, and no text moves the cursor or sets the title.
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from torchzoo.report.document import Block, Cell, Document
+    from torchzoo.report.document import Table as TableBlock
+
 GAP = 2  # columns between two cells
+FEW_COLUMNS = 5  # the cells of a table with more stand closer together
 INDENT = 2  # of a case's figures below its name
 LEAST_WIDTH = 60  # rich leaves out columns of a table for which there is no room at all
 ANY_WIDTH = 100_000  # wider than any line
@@ -86,7 +90,7 @@ def _console(file: IO[str], **how: Any) -> Console:
 
 def table(
     headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Iterable[Sequence[str | Text]],
     *,
     right: Collection[str] = (),
     widths: Sequence[int] | None = None,
@@ -114,12 +118,12 @@ def table(
             width=None if widths is None else widths[number],
         )
     for row in rows:
-        made.add_row(*texts(row))
+        made.add_row(*(text(cell) if isinstance(cell, str) else cell for cell in row))
     return made
 
 
 def indented(renderable: Any) -> Any:
-    """The same, moved to the right by `INDENT`."""
+    """Anything rich shows, moved to the right by `INDENT`."""
     from rich.padding import Padding
 
     return Padding(renderable, (0, 0, 0, INDENT))
@@ -151,28 +155,27 @@ class CaseTable:
         right: the headings of columns that are aligned to the right.
     """
 
-    def __init__(self, headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = ()) -> None:
+    def __init__(
+        self, headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right: Collection[str] = ()
+    ) -> None:
         self.headings = headings
-        self.rows = [[visible(cell) for cell in row] for row in rows]
+        self.rows = [[text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
         self.right = right
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        from rich.cells import cell_len
-
-        cells_of_rows = [row[1:] for row in self.rows]
-        columns = zip(("case", *self.headings), *self.rows, strict=True)
-        name, *widths = (max(map(cell_len, column)) for column in columns)
+        columns = list(zip(texts(("case", *self.headings)), *self.rows, strict=True))
+        name, *widths = (max(cell.cell_len for cell in column) for column in columns)
         if name + sum(widths) + GAP * len(widths) <= options.max_width:
             yield table(("case", *self.headings), self.rows, right=self.right)
             return
         between = len(widths) - 1
         gap = GAP if sum(widths) + GAP * between <= options.max_width - INDENT else 1
-        least = [max(map(_widest_part, column)) for column in zip(self.headings, *cells_of_rows, strict=True)]
+        least = [max(_widest_part(cell.plain) for cell in column) for column in columns[1:]]
         widths = _narrowed(widths, least, options.max_width - INDENT - gap * between)
         yield indented(table(self.headings, [], right=self.right, widths=widths, gap=gap))
         for label, *cells in self.rows:
             figures = table(self.headings, [cells], right=self.right, widths=widths, gap=gap, has_headings=False)
-            yield text(label)
+            yield label
             yield indented(figures)
 
 
@@ -193,3 +196,71 @@ def _narrowed(widths: Sequence[int], least: Sequence[int], available: int) -> li
         wide = [number for number, width in enumerate(found) if width > least[number]] or range(len(found))
         found[max(wide, key=lambda number: found[number])] -= 1
     return found
+
+
+# --- documents ---
+
+
+def render(blocks: Document) -> Any:
+    """A document, with an empty line between its blocks."""
+    from rich.console import Group
+
+    from torchzoo.report.document import Heading
+
+    parts: list[Any] = []
+    is_below_heading = True
+    for block in blocks:
+        if shown := list(_shown(block)):
+            parts += shown if is_below_heading else [text(""), *shown]
+            is_below_heading = isinstance(block, Heading)
+    return Group(*parts)
+
+
+def _shown(block: Block) -> Iterator[Any]:
+    from torchzoo.report.document import Code, Fold, Heading, Items, Table, Text
+
+    match block:
+        case Heading():
+            yield text(block.text, style="bold")
+        case Text():
+            yield text(block.text)
+        case Items():
+            yield from map(hanging, block.texts)
+        case Table():
+            yield from _table(block)
+        case Code():
+            yield from texts(block.lines)
+        case Fold(brief=[_, *_]):
+            yield render(block.brief)
+
+
+#: The styles of `document.Style`, in rich's words.
+_STYLES = {"good": "green", "bad": "red", "faint": "dim"}
+
+
+def _table(block: TableBlock) -> Iterator[Any]:
+    """The table without its details; then its notes, and the texts of columns of notes by their numbers."""
+    shown = [number for number, column in enumerate(block.columns) if not column.is_detail]
+    columns = [block.columns[number] for number in shown]
+    headings = [column.heading if column.short is None else column.short for column in columns]
+    right = {heading for heading, column in zip(headings, columns, strict=True) if column.is_number or column.is_note}
+    notes: dict[str, int] = {}
+    rows = [
+        [_cell(row[number], notes if column.is_note else None) for number, column in zip(shown, columns, strict=True)]
+        for row in block.rows
+    ]
+    if headings[0] == "case":
+        yield CaseTable(headings[1:], rows, right=right)
+    else:
+        gap = GAP if len(headings) <= FEW_COLUMNS else 1
+        yield table(headings, rows, right=right, gap=gap, has_headings=any(headings))
+    yield from texts(f"note {number}: {note}" for note, number in notes.items())
+    yield from texts(block.notes)
+
+
+def _cell(cell: Cell, notes: dict[str, int] | None) -> Text:
+    """The cell; in a column of notes the number of its text, which becomes one of `notes`."""
+    shown = cell.text if cell.short is None else cell.short
+    if notes is not None:
+        shown = str(notes.setdefault(shown, len(notes) + 1)) if shown else ""
+    return text(shown, style=_STYLES.get(cell.style or "", ""))

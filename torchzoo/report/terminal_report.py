@@ -13,7 +13,7 @@ from torchzoo.analysis.overview import overview
 from torchzoo.analysis.ranking import SortKey
 from torchzoo.report import one_case, tables, terminal
 from torchzoo.report.case_lines import CaseLines
-from torchzoo.report.overview import terminal_overview
+from torchzoo.report.overview import document
 from torchzoo.report.summary import before_the_summary, next_steps, summary
 
 
@@ -26,7 +26,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(data: ReportData, file: IO[str], view: View = View()) -> None:  # noqa: B008  it is frozen
-    """One case in full; many cases, a line each, with their totals; or the worst and the best of them."""
+    """Write a single case in full; many cases, a line each, with their totals; or the worst and the best of them."""
     if len(data.cases) == 1:
         one_case.show(data.cases[0], file)
         return
@@ -34,7 +34,7 @@ def write(data: ReportData, file: IO[str], view: View = View()) -> None:  # noqa
         parts: list[Any] = [CaseLines(selected)]
     else:
         results = data.cases if view.sort is None else ranking.in_order(data.cases, view.sort)
-        parts = [tables.terminal_table(results), terminal_overview(data, overview(data.cases))]
+        parts = [tables.terminal_table(results), "", terminal.render(document(data, overview(data.cases)))]
         parts += [terminal.hanging(line) for run in data.runs for line in before_the_summary(run)]
     terminal.show(*parts, summary(data.runs, data.cases), file=file)
     for line in next_steps(data.cases):

@@ -28,7 +28,7 @@ from torchzoo.machine.differences import DifferenceKind, machine_differences, ma
 from torchzoo.record import Measured
 from torchzoo.report import beside, dots, markdown
 from torchzoo.report.beside import Published, Reason, Row
-from torchzoo.report.conditions import conditions
+from torchzoo.report.document import Block, Code, Document, Heading, Marked, Picture, Text, section
 from torchzoo.report.dots import Panel
 from torchzoo.run.batches import default_file, read_tuned
 from torchzoo.run.plan import Plan, make_plan
@@ -38,8 +38,10 @@ from torchzoo.store import Run, StoreError, read_run
 from torchzoo.studies.userbenchmark import (
     PUBLISHED,
     Choice,
+    body,
     called,
     load_module,
+    question,
     what_ran,
     with_own_name,
     with_own_names,
@@ -51,7 +53,7 @@ SOME_DEVICE = "cuda"  # that a plan is made for where no machine is asked
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
-    """One loaded study."""
+    """A loaded study."""
 
     name: str
     doc: str
@@ -60,7 +62,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     shows_times: bool
     plan: Callable[[Choice], RunRequest]
     rows: Callable[..., list[Row]]
-    report: Callable[..., list[str]]
+    report: Callable[..., list[Block | str]]
     panels: Callable[..., list[Panel]]
 
 
@@ -226,44 +228,43 @@ def _without_batch(case: Case) -> tuple[str, ...]:
 # --- the document ---
 
 
-class Document(NamedTuple):
-    """The text of a study in Markdown, and its picture as SVG; None where the study has none of its runs."""
+class Rendered(NamedTuple):
+    """The document of a study in Markdown, and its picture as SVG; None where the study has none of its runs."""
 
     text: str
     picture: str | None
 
 
-def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) -> Document:
+def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) -> Rendered:
     """The whole document: the question, both figures side by side, the details, what differs, how to do it again.
 
     Raises:
         BesideError, CatalogError: the study's data or its code do not fit together.
     """
-    title, _, question = study.doc.strip().partition("\n")
-    lines = [f"# {markdown.escape(study.name)}: {title}", "", question.strip(), ""]
     runs = [with_own_names(run, study.name) for run in runs]
+    blocks = question(study.name, study.doc)
     machines, total = _machines(study, runs), len(own_cases(study))
     for name, run in zip(machines, runs, strict=True):
-        what = what_ran(run, f"study {study.name}")
-        lines += [f"**{name}**: {what}" if name else what, ""]
+        ran = what_ran(run, f"study {study.name}")
+        blocks.append(Text(Marked(f"**{name}**: {ran}" if name else ran)))
         if (count := len({record.case.first_repeat() for record in run.records})) < total:
-            lines += [f"**This is a part of the study: {count} of the plan's {total} cases are in the run.**", ""]
-    lines += ["## Published and measured", "", *beside.source_lines(study.published), "", READING, ""]
-    lines += [*beside.tables(study.published, study.rows(*runs), reasons)]
+            part = f"This is a part of the study: {count} of the plan's {total} cases are in the run."
+            blocks.append(Text(Marked(f"**{part}**")))
+    blocks += [Heading("Published and measured"), *beside.source(study.published), Text(Marked(READING))]
+    blocks += beside.tables(study.published, study.rows(*runs), reasons)
     panels = study.panels(*runs)
     if panels:
-        titles = "; ".join(panel.title for panel in panels)
-        lines += [f"![{markdown.escape(titles)}]({picture_name(study)})", ""]
-    lines += [*map(str, study.report(*runs)), ""]
-    lines += _conditions(machines, runs) if study.shows_times else []
+        blocks.append(Picture(picture_name(study), "; ".join(panel.title for panel in panels)))
+    blocks += body(study.report(*runs))
+    blocks += _conditions(machines, runs) if study.shows_times else []
     of_parts = [[part.manifest for part in run.parts] for run in runs]
     hardware = _of_each([markdown.machines(manifests) for manifests in of_parts])
     versions = _of_each([markdown.software(*manifests) for manifests in of_parts])
-    lines += ["## What differs", "", *beside.differences(study.published, hardware, versions), ""]
-    lines += ["## Do it again", "", *markdown.code_block(_commands(study, runs)), "", "## Measured on", ""]
+    blocks += [Heading("What differs"), beside.differences(study.published, hardware, versions)]
+    blocks += [Heading("Do it again"), Code(tuple(_commands(study, runs))), Heading("Measured on")]
     for name, manifests in zip(machines, of_parts, strict=True):
-        lines += _part(name, markdown.provenance(*manifests))
-    return Document("\n".join(lines), _picture(panels, runs) if panels else None)
+        blocks += _part(name, [markdown.provenance(*manifests)])
+    return Rendered(markdown.render(blocks), _picture(panels, runs) if panels else None)
 
 
 def picture_name(study: Study) -> str:
@@ -291,22 +292,20 @@ def _machines(study: Study, runs: Sequence[Run]) -> list[str]:
     return [f"Machine {number}, {markdown.escape(name)}" for number, name in names]
 
 
-def _conditions(machines: Sequence[str], runs: Sequence[Run]) -> list[str]:
+def _conditions(machines: Sequence[str], runs: Sequence[Run]) -> list[Block]:
     """The section on the conditions of each run; none where nothing was timed."""
-    lines: list[str] = []
-    for name, run in zip(machines, runs, strict=True):
-        if found := conditions(run):
-            lines += _part(name, found)
-    return ["## Conditions of the measured cases", "", *lines] if lines else []
+    found = [(name, beside.conditions(run)) for name, run in zip(machines, runs, strict=True)]
+    parts = [block for name, blocks in found if blocks for block in _part(name, blocks)]
+    return section("Conditions of the measured cases", *parts)
 
 
-def _part(name: str, lines: Iterable[str]) -> list[str]:
+def _part(name: str, blocks: Document) -> list[Block]:
     """A part of a section, with its name above it if it has one."""
-    return [*([f"**{name}**", ""] if name else []), *lines, ""]
+    return [*([Text(Marked(f"**{name}**"))] if name else []), *blocks]
 
 
 def _of_each(texts: Sequence[str]) -> str:
-    """What is the same for all runs once; else by machine."""
+    """A text that all runs have in common once; else the text of each machine."""
     if len(set(texts)) == 1:
         return texts[0]
     return "; ".join(f"machine {number}: {one}" for number, one in enumerate(texts, start=1))

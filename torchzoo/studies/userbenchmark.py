@@ -1,4 +1,4 @@
-"""Userbenchmarks: folders with a plan (what to run) and a report (Markdown from records). They time nothing.
+"""Userbenchmarks: folders with a plan (what to run) and a report (a document from records). They time nothing.
 
 Most of them measure cases as `torchzoo run` does. One that has a third function, `turns(case, spec, repeats)`, asks
 questions of fresh processes instead (`torchzoo.measure.fresh`), and its report gets `Trials`. If it also says
@@ -30,6 +30,7 @@ from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
 from torchzoo.files import parse_python
 from torchzoo.measure.fresh import Took
 from torchzoo.report import markdown, terminal, units
+from torchzoo.report.document import Block, Heading, Marked, Text, section, table
 from torchzoo.report.remarks import not_measured_line, what_failed
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trial_store import RECORDS, Trials
@@ -61,7 +62,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
-    """One loaded folder. `plan(choice)` is what to run; `report(run)` is the body of the document.
+    """A loaded folder. `plan(choice)` is what to run; `report(run)` is the body of the document.
 
     With `turns`, the run's cases are given to fresh processes: those that it returns for a case.
     """
@@ -69,7 +70,7 @@ class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     doc: str
     plan: Callable[[Choice], RunRequest]
-    report: Callable[[Any], list[str]]  # of a `Run`; with `turns`, of `Trials`
+    report: Callable[[Any], list[Block | str]]  # of a `Run`; with `turns`, of `Trials`
     turns: TurnsOf | None = None
     several_at_once: bool = False  # processes of different cases may run beside each other
     one_a_device: bool = False  # if so, each with a device of its own
@@ -164,15 +165,35 @@ def _from_its_code(what: str, action: Callable[[], _Value]) -> _Value:
 
 
 def document(benchmark: UserBenchmark, run: Run | Trials) -> str:
-    """The whole Markdown document: the question, what was measured and what was not, the body, machine and versions."""
+    """The whole document in Markdown: the question, what was measured and what was not, the body, the machine."""
     run = with_own_names(run, benchmark.name) if isinstance(run, Run) else run
-    title, _, question = benchmark.doc.strip().partition("\n")
-    body = "\n".join(map(str, benchmark.report(run))).strip()
     command = f"userbenchmark {benchmark.name}"
     ran = what_ran(run, command) if isinstance(run, Run) else processes_that_ran(run, command)
-    lines = [f"# {markdown.escape(benchmark.name)}: {title}", "", question.strip(), "", ran, "", body]
-    lines += ["", "## Measured on", "", *markdown.provenance(*(part.manifest for part in run.parts)), ""]
-    return "\n".join(lines)
+    made = markdown.provenance(*(part.manifest for part in run.parts))
+    asked = question(benchmark.name, benchmark.doc)
+    return markdown.render([*asked, Text(Marked(ran)), *body(benchmark.report(run)), Heading("Measured on"), made])
+
+
+def question(name: str, docstring: str) -> list[Block]:
+    """The beginning of a document: the name, and the docstring of the module, which is Markdown."""
+    title, _, text = docstring.strip().partition("\n")
+    heading = Heading(Marked(f"{markdown.escape(name)}: {title}"), level=1)
+    return [heading, *([Text(Marked(text.strip()))] if text.strip() else [])]
+
+
+def body(parts: Iterable[Block | str]) -> list[Block]:
+    """The blocks of a report. Strings in it are lines of Markdown."""
+    blocks: list[Block] = []
+    lines: list[str] = []
+    for part in (*parts, None):
+        if isinstance(part, str):
+            lines.append(part)
+            continue
+        if text := "\n".join(lines).strip():
+            blocks.append(Text(Marked(text)))
+        lines = []
+        blocks += [part] if part is not None else []
+    return blocks
 
 
 def with_own_names(run: Run, userbenchmark: str) -> Run:
@@ -227,19 +248,19 @@ def processes_that_ran(trials: Trials, command: str) -> str:
     return f"{line}. Every result is a line of {RECORDS}, with its raw figures."
 
 
-def without_result(trials: Trials) -> list[str]:
-    """A section with what was skipped or failed, by reason. No lines if there is nothing."""
+def without_result(trials: Trials) -> list[Block]:
+    """A section with what was skipped or failed, by reason. No blocks if there is nothing."""
     found: dict[str, list[str]] = {}
     for record in trials.records:
         if not isinstance(record.outcome, Took):
             why = not_measured_line(record.outcome)
             found.setdefault(why, []).append(f"{record.case.label()} {record.variant}".strip())
     rows = [(why, str(len(some)), units.first_few(list(dict.fromkeys(some)), most=4)) for why, some in found.items()]
-    return ["", "## Without a result", "", *markdown.table(("why", "processes", "which"), rows), ""] if rows else []
+    return section("Without a result", table(("why", "processes", "which"), rows))
 
 
-def not_measured(run: Run, where: str = "") -> list[str]:
-    """A section with the cases that were skipped or failed, by reason. No lines if there is none.
+def not_measured(run: Run, where: str = "") -> list[Block]:
+    """A section with the cases that were skipped or failed, by reason. No blocks if there is none.
 
     `where` names the machine in a document about several.
     """
@@ -248,8 +269,7 @@ def not_measured(run: Run, where: str = "") -> list[str]:
         if result.figures is None:
             cases.setdefault("; ".join(what_failed(result)), []).append(result.case.label())
     rows = [(why, str(len(some)), units.first_few(some, most=4)) for why, some in cases.items()]
-    title = f"## Not measured on {markdown.escape(where)}" if where else "## Not measured"
-    return [title, "", *markdown.table(("why", "cases", "which"), rows), ""] if rows else []
+    return section(f"Not measured on {where}" if where else "Not measured", table(("why", "cases", "which"), rows))
 
 
 def measured(run: Run) -> list[tuple[CaseResult, CaseFigures]]:
@@ -278,13 +298,15 @@ def beside_eager(
     headings: Sequence[str],
     line: Callable[[CaseResult, CaseFigures], Sequence[str]],
     reading: str,
-) -> list[str]:
-    """A report's body: a table with a line for each case that has a backend, how to read it, what was not measured."""
+) -> list[Block]:
+    """A report's body: a table with a line for each case that has a backend, how to read it, what was not measured.
+
+    `reading` is Markdown.
+    """
     found = [(result, figures) for result, figures in measured(run) if result.has_candidate]
-    rows = ["No case of this run has a backend beside eager."]
-    if found:
-        rows = [f"## {title}", "", *markdown.table(headings, (line(*one) for one in found))]
-    return [*rows, "", reading, *not_measured(run)]
+    shown = section(title, table(headings, (line(*one) for one in found)))
+    shown = shown or [Text("No case of this run has a backend beside eager.")]
+    return [*shown, Text(Marked(reading)), *not_measured(run)]
 
 
 def by_domain(run: Run, values: Iterable[tuple[str, _Value]]) -> dict[str, list[_Value]]:

@@ -26,7 +26,8 @@ from torchzoo.case import Axes, Backend, Case, Domain, Mode
 from torchzoo.errors import UsageError
 from torchzoo.measure.fresh import SizeResult, SizeSweep, Took, TrialRecord, Turn
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Failed
-from torchzoo.report import markdown, units
+from torchzoo.report import units
+from torchzoo.report.document import Block, Heading, table
 from torchzoo.report.sections.breakdown import short
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trial_store import Trials
@@ -176,31 +177,31 @@ def _of_size(found: Sequence[SizeResult]) -> SizeResult:
     return msgspec.structs.replace(found[0], problem=problem, blocks=blocks)
 
 
-def report(trials: Trials) -> list[str]:
+def report(trials: Trials) -> list[Block | str]:
     """Means over cases, a table for each case and axis, and why sizes did not work."""
     found = swept(trials)
     if not found:
         return ["No process has a result yet.", *without_result(trials)]
-    lines = ["## Over all cases", "", *markdown.table(*_means(found)), ""]
+    lines: list[Block | str] = [Heading("Over all cases"), table(*_means(found))]
     for case, axis in dict.fromkeys((one.case, one.axis) for one in found):
         some = [one for one in found if one.case == case and one.axis == axis]
         if not any(one.sizes for one in some):
             continue  # why is at the end
         label = case.label().replace(" inductor", "")
-        lines += [f"## {markdown.escape(label)}, by its {axis}", "", *markdown.table(*_case(some)), ""]
+        lines += [Heading(f"{label}, by its {axis}"), table(*_case(some))]
         if work := _work(some):
             headings, rows = work
-            lines += ["The device's own work:", "", *markdown.table(headings, rows), ""]
+            lines += ["The device's own work:", table(headings, rows)]
         if kernels := _kernels(some):
             headings = ("how", "at", "network", "time a step", "calls a step", "kernel")
-            lines += [f"The {KERNELS} kernels that take longest, where a way is slowest and surely slower:", ""]
-            lines += [*markdown.table(headings, kernels), ""]
+            lines.append(f"The {KERNELS} kernels that take longest, where a way is slowest and surely slower:")
+            lines.append(table(headings, kernels))
     if guards := _guards(found):
         headings = ("how", "the guard that failed", "times", "which")
-        lines += ["## Why functions were compiled again", "", *markdown.table(headings, guards), ""]
+        lines += [Heading("Why functions were compiled again"), table(headings, guards)]
     if problems := _problems(found):
         headings = ("how", "problem", "sizes", "which")
-        lines += ["## What did not work", "", *markdown.table(headings, problems), ""]
+        lines += [Heading("What did not work"), table(headings, problems)]
     return [*lines, READING, *without_result(trials)]
 
 

@@ -18,6 +18,7 @@ from torchzoo.case import EAGER, Axes, Backend, Case, Mode, Precision
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import markdown, units
 from torchzoo.report.beside import Row, exactly, scaled
+from torchzoo.report.document import Block, Heading, Items, Marked, Table, table
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import CacheMode, Pass, Settings
 from torchzoo.stats import Estimate
@@ -133,26 +134,24 @@ def first_step_peak_bytes(figures: CaseFigures) -> int | None:
     return None if alone is None else alone.first_step_peak_bytes
 
 
-def report(run: Run) -> list[str]:
+def report(run: Run) -> list[Block | str]:
     """For each model and mode, eager first: what compiling costs and gains, and where the time of a step goes."""
     tables: dict[tuple[str, Mode], list[Line]] = {}
     for line in measured(run):
         tables.setdefault((line[0].case.model, line[0].case.mode), []).append(line)
-    lines = []
+    lines: list[Block | str] = []
     if run.manifest.settings.jobs > 1:
-        lines += [
-            f"**{run.manifest.settings.jobs} cases prepared at once: their initial steps shared the host's cores.**",
-            "",
-        ]
+        jobs = run.manifest.settings.jobs
+        lines.append(f"**{jobs} cases prepared at once: their initial steps shared the host's cores.**")
     for (model, mode), of_table in tables.items():
-        title = f"{markdown.escape(model)}, {mode}"
-        lines += [f"## {title}", "", *_table(of_table), "", *_where_time_goes(title, of_table)]
+        title = f"{model}, {mode}"
+        lines += [Heading(title), _table(of_table), *_where_time_goes(title, of_table)]
     if not tables:
         lines += ["No case of this run was measured yet.", ""]
     return [*lines, READING, *not_measured(run)]
 
 
-def _table(lines: list[Line]) -> list[str]:
+def _table(lines: list[Line]) -> Table:
     headings = (
         "backend",
         "precision",
@@ -174,7 +173,7 @@ def _table(lines: list[Line]) -> list[str]:
     rows = [_row(*line) for line in ordered]
     if all(result.has_candidate for result, _ in lines):
         rows.insert(0, _eager_beside(*lines[0]))
-    return markdown.table(headings, rows)
+    return table(headings, rows)
 
 
 def _row(result: CaseResult, figures: CaseFigures) -> list[str]:
@@ -216,7 +215,7 @@ def _eager_beside(result: CaseResult, figures: CaseFigures) -> list[str]:
     return [f"eager (beside {result.case.backend})", *measures, *[""] * 6]
 
 
-def _where_time_goes(title: str, lines: list[Line]) -> list[str]:
+def _where_time_goes(title: str, lines: list[Line]) -> list[Block]:
     """How long the device works and waits in a step of each mode, and what changes against eager in the same process.
 
     Nothing where the device's time is not known, as on the CPU.
@@ -239,16 +238,14 @@ def _where_time_goes(title: str, lines: list[Line]) -> list[str]:
                         "" if kernels is None else f"{kernels:,}",
                     ]
                 )
-        changes += [] if (change := _change(result, figures)) is None else [f"- {change}"]
+        changes += [] if (change := _change(result, figures)) is None else [Marked(change)]
     if not rows:
         return []
     headings = ("backend", "step", "the device works", "it waits", "bound by", "kernels of a step")
     return [
-        f"### Where the time of a step goes: {title}",
-        "",
-        *markdown.table(headings, rows),
-        "",
-        *([*changes, ""] if changes else []),
+        Heading(f"Where the time of a step goes: {title}", level=3),
+        table(headings, rows),
+        *([Items(tuple(changes))] if changes else []),
     ]
 
 

@@ -19,6 +19,7 @@ from torchzoo.case import EAGER, Axes, Backend, Mode, Precision
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import units
 from torchzoo.report.beside import Row, scaled
+from torchzoo.report.document import Block
 from torchzoo.report.remarks import remarks_of
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -180,7 +181,7 @@ def _peaks(run: Run, figures: CaseFigures) -> Peaks:
     }
 
 
-def report(run: Run) -> list[str]:
+def report(run: Run) -> list[Block]:
     """A line for each model and backend: the paired speedup, and what the CUDA graphs really did."""
     headings = (
         "model", "backend", "median of an iteration", "speedup over eager", "graphs", "CUDA graphs skipped", "remarks",

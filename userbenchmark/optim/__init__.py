@@ -20,7 +20,8 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.means import geomean
 from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.record import Measured
-from torchzoo.report import markdown, units
+from torchzoo.report import units
+from torchzoo.report.document import Block, Heading, Table, table
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run, StoreError
@@ -193,7 +194,7 @@ def read_pairs(run: Run) -> dict[str, Pair]:
 Step = dict[str, dict[str, CaseFigures]]  # source model: implementation: figures
 
 
-def report(run: Run) -> list[str]:
+def report(run: Run) -> list[Block | str]:
     """A table for each group: a line for each set of parameters, ratios against the for-loop, geometric means."""
     pairs = read_pairs(run)
     groups: dict[tuple[str, str], Step] = {}
@@ -202,18 +203,18 @@ def report(run: Run) -> list[str]:
         if pair is not None:
             group = groups.setdefault((pair.group, result.case.precision), {})
             group.setdefault(pair.source, {})[pair.implementation] = figures
-    lines = []
+    lines: list[Block | str] = []
     for (name, precision), steps in groups.items():
         order = [one.name for one in IMPLEMENTATIONS if one.group == name]
         at = "" if precision == "default" else f" at {precision}"
-        lines += [f"## {name}{at}: time of a step, and how many times faster than the {BASELINE}", ""]
-        lines += [*_table(steps, order), ""]
+        lines += [Heading(f"{name}{at}: time of a step, and how many times faster than the {BASELINE}")]
+        lines.append(_table(steps, order))
     if not groups:
         lines += ["No case of this run was measured yet.", ""]
     return [*lines, READING, *not_measured(run)]
 
 
-def _table(steps: Step, order: Sequence[str]) -> list[str]:
+def _table(steps: Step, order: Sequence[str]) -> Table:
     others = [name for name in order if name != BASELINE and any(name in outcomes for outcomes in steps.values())]
     headings = ["parameters of", "elements", "tensors", BASELINE, *others]
     rows = []
@@ -223,7 +224,7 @@ def _table(steps: Step, order: Sequence[str]) -> list[str]:
         row.append(units.latency(base.eager.latency_s) if base else "not measured")
         row += [_cell(base, outcomes.get(name)) for name in others]
         rows.append(row)
-    return markdown.table(headings, [*rows, ["geometric mean", "", "", "", *(_mean(steps, name) for name in others)]])
+    return table(headings, [*rows, ["geometric mean", "", "", "", *(_mean(steps, name) for name in others)]])
 
 
 def _any(outcomes: dict[str, CaseFigures]) -> Measured:

@@ -15,6 +15,7 @@ from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.record import ApiSurface
 from torchzoo.report import markdown
 from torchzoo.report.beside import Row, exactly
+from torchzoo.report.document import Block, Fold, Heading, Marked, Text, table
 from torchzoo.run.plan import SMOKE
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
@@ -121,7 +122,7 @@ def rows(run: Run) -> list[Row]:
     return rows
 
 
-def report(run: Run) -> list[str]:
+def report(run: Run) -> list[Block | str]:
     """The two sets side by side, what each adds, the domains, and the operators that only one or two models use."""
     of_model = surfaces(run)
     found = [(model, surface) for model, some in of_model.items() for surface in some]
@@ -137,27 +138,27 @@ def report(run: Run) -> list[str]:
     ]
 
 
-def _side_by_side(of_model: dict[str, list[ApiSurface]]) -> list[str]:
+def _side_by_side(of_model: dict[str, list[ApiSurface]]) -> list[Block]:
     """The counts of each set, and what one has and the other has not."""
     sets = _sets(of_model)
     used = {name: _surface(of_model, models) for name, models in sets.items()}
-    lines = [f"## {' and '.join(one for one in sets if one != SMALLER)} against {SMALLER}", ""]
+    blocks: list[Block] = [Heading(f"{' and '.join(one for one in sets if one != SMALLER)} against {SMALLER}")]
     rows, without = [], []
     for name, models in sets.items():
         missing = [model for model in models if model not in of_model]
         rows.append([name, f"{len(models) - len(missing)} of {len(models)}", *_counts(used[name])])
         if missing:
-            without += [f"Without a surface in this run, of {name}: {', '.join(map(markdown.escape, missing))}.", ""]
-    lines += [*markdown.table(("set", "models that ran", *KINDS), rows), "", *without]
+            without.append(Text(f"Without a surface in this run, of {name}: {', '.join(missing)}."))
+    blocks += [table(("set", "models that ran", *KINDS), rows), *without]
     pairs = [(LARGER, SMALLER), (SMALLER, LARGER)] + ([(ZOO, LARGER)] if ZOO in sets else [])
     for name, other in pairs:
         for kind in KINDS:
             added = sorted(used[name].names[kind] - used[other].names[kind])
-            lines += _folded(f"{len(added)} {kind} in {name} and not in {other}", added)
-    return lines
+            blocks.append(_folded(f"{len(added)} {kind} in {name} and not in {other}", added))
+    return blocks
 
 
-def _sensitivity(run: Run, of_model: dict[str, list[ApiSurface]]) -> list[str]:
+def _sensitivity(run: Run, of_model: dict[str, list[ApiSurface]]) -> list[Block]:
     """The ratio of both suites in one mode alone, and without each model of the smaller one; nothing without one."""
     larger, smaller = (read_suite(suite).models for suite in (LARGER, SMALLER))
     ways = [("as above", of_model, smaller)]
@@ -165,7 +166,7 @@ def _sensitivity(run: Run, of_model: dict[str, list[ApiSurface]]) -> list[str]:
     for model in smaller:
         if model in of_model:
             others = tuple(other for other in smaller if other != model)
-            ways.append((f"{SMALLER} without {markdown.escape(model)}", of_model, others))
+            ways.append((f"{SMALLER} without {model}", of_model, others))
     rows = []
     for name, found, fewer_models in ways:
         more, fewer = _surface(found, larger), _surface(found, fewer_models)
@@ -176,12 +177,9 @@ def _sensitivity(run: Run, of_model: dict[str, list[ApiSurface]]) -> list[str]:
         return []
     about = f"How many times more {LARGER} uses than {SMALLER}, if the count is made in another way:"
     return [
-        f"## What the ratio depends on: the modes, and {SMALLER}'s models",
-        "",
-        about,
-        "",
-        *markdown.table(("counted", *KINDS), rows),
-        "",
+        Heading(f"What the ratio depends on: the modes, and {SMALLER}'s models"),
+        Text(about),
+        table(("counted", *KINDS), rows),
     ]
 
 
@@ -189,15 +187,11 @@ def _counts(surface: Surface) -> list[str]:
     return [str(len(surface.names[kind])) for kind in KINDS]
 
 
-def _folded(title: str, names: list[str]) -> list[str]:
-    """A list that GitHub shows folded; a click opens it."""
-    if not names:
-        return [f"{title}.", ""]
-    shown = ", ".join(map(markdown.code, names))
-    return ["<details>", f"<summary>{title}</summary>", "", shown, "", "</details>", ""]
+def _folded(title: str, names: list[str]) -> Block:
+    return Fold((Text(Marked(", ".join(map(markdown.code, names)))),), title) if names else Text(f"{title}.")
 
 
-def _domains(run: Run, found: list[tuple[str, ApiSurface]]) -> list[str]:
+def _domains(run: Run, found: list[tuple[str, ApiSurface]]) -> list[Block]:
     """The counts by domain, and how many names no other domain uses."""
     grouped = {domain: Surface(ones) for domain, ones in by_domain(run, found).items()}
     models = {domain: len(set(names)) for domain, names in by_domain(run, [(name, name) for name, _ in found]).items()}
@@ -210,10 +204,10 @@ def _domains(run: Run, found: list[tuple[str, ApiSurface]]) -> list[str]:
             row += [str(len(surface.names[kind])), alone]
         rows.append(row)
     headings = ["domain", "models", *(heading for kind in KINDS for heading in (kind, "in no other domain"))]
-    return ["## Domains", "", *markdown.table(headings, rows), ""]
+    return [Heading("Domains"), table(headings, rows)]
 
 
-def _rare(of_model: dict[str, list[ApiSurface]]) -> list[str]:
+def _rare(of_model: dict[str, list[ApiSurface]]) -> list[Block]:
     """The operators that only one or two models use. A smaller set would lose these first."""
     used_by: dict[str, list[str]] = defaultdict(list)
     for model, surfaces in of_model.items():
@@ -221,5 +215,5 @@ def _rare(of_model: dict[str, list[ApiSurface]]) -> list[str]:
             used_by[operator].append(model)
     rare = sorted((operator, models) for operator, models in used_by.items() if len(models) <= 2)
     rows = [(operator, ", ".join(sorted(models))) for operator, models in rare]
-    title = f"## Operators that only one or two models use: {len(rare)} of {len(used_by)}"
-    return [title, "", *(markdown.table(("operator", "models"), rows) if rows else []), ""]
+    heading = Heading(f"Operators that only one or two models use: {len(rare)} of {len(used_by)}")
+    return [heading, *([table(("operator", "models"), rows)] if rows else [])]

@@ -15,8 +15,9 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.means import mean
 from torchzoo.case import EAGER, Axes, Case, Mode
 from torchzoo.record import Breakdown
-from torchzoo.report import markdown, units
+from torchzoo.report import units
 from torchzoo.report.beside import Row, scaled
+from torchzoo.report.document import Block, Heading, Table, section, table
 from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
@@ -144,7 +145,7 @@ def _group(domain: str, mode: Mode, some: list[Profiled]) -> Group:
     return Group(name=domain, mode=mode, values=values, mean=active, count=len(some))
 
 
-def report(run: Run) -> list[str]:
+def report(run: Run) -> list[Block | str]:
     """The spread by domain, then Figures 1 (train) and 2 (eval): a bar per model."""
     found = profiled(run)
     if not found:
@@ -154,25 +155,25 @@ def report(run: Run) -> list[str]:
             *_problems(run),
             *not_measured(run),
         ]
-    lines = ["## Averages and spread per domain", "", *_averages(run, found), ""]
+    lines: list[Block | str] = [Heading("Averages and spread per domain"), _averages(run, found)]
     for mode, figure in ((Mode.TRAIN, "Figure 1"), (Mode.EVAL, "Figure 2")):
         of_mode = [one for one in found if one.case.mode is mode]
         if of_mode:
-            lines += [f"## Each model, {mode} (the paper's {figure})", "", *_bars(of_mode), ""]
+            lines += [Heading(f"Each model, {mode} (the paper's {figure})"), _bars(of_mode)]
     return [*lines, *_problems(run), READING, *not_measured(run)]
 
 
-def _problems(run: Run) -> list[str]:
+def _problems(run: Run) -> list[Block]:
     """The cases whose profile could not be read, and why."""
     found = [
         (result.case.label(), breakdown.problem)
         for result, figures in measured(run)
         if (breakdown := figures.eager.raw.breakdown) is not None and breakdown.problem
     ]
-    return ["## Measured without a breakdown", "", *markdown.table(("case", "why"), found), ""] if found else []
+    return section("Measured without a breakdown", table(("case", "why"), found))
 
 
-def _averages(run: Run, found: list[Profiled]) -> list[str]:
+def _averages(run: Run, found: list[Profiled]) -> Table:
     modes = [mode for mode in Mode if any(one.case.mode is mode for one in found)]
     grouped = {
         mode: by_domain(run, [(one.case.model, one) for one in found if one.case.mode is mode]) for mode in modes
@@ -181,7 +182,7 @@ def _averages(run: Run, found: list[Profiled]) -> list[str]:
     for mode in modes:
         headings += [f"{mode}: active [lowest to highest]", "movement", "idle", "without the profiler", "models"]
     everywhere = by_domain(run, [(one.case.model, one) for one in found])
-    return markdown.table(
+    return table(
         headings,
         (
             [domain, *(cell for mode in modes for cell in _mean_cells(grouped[mode].get(domain, [])))]
@@ -203,7 +204,7 @@ def _mean_cells(found: list[Profiled]) -> list[str]:
     return [percent(active) + spread, percent(movement), percent(idle), unprofiled, str(len(parts))]
 
 
-def _bars(found: list[Profiled]) -> list[str]:
+def _bars(found: list[Profiled]) -> Table:
     has_flops = any(one.figures.measured.flops is not None for one in found)
     headings = ["model", "batch", "active", "movement", "idle", "█ active ▒ movement · idle"]
     headings += ["without the profiler", "latency", "bound by", "host's loop"]
@@ -217,7 +218,7 @@ def _bars(found: list[Profiled]) -> list[str]:
         if has_flops:
             row.append(f"{flops.total / latency_s.value / 1e12:.3g}" if flops else "")
         rows.append(row)
-    return markdown.table(headings + (["TFLOP/s"] if has_flops else []), rows)
+    return table(headings + (["TFLOP/s"] if has_flops else []), rows)
 
 
 def _host_loop(figures: CaseFigures) -> str:

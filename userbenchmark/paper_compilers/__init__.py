@@ -14,8 +14,8 @@ from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.totals import CaseRatios
 from torchzoo.case import EAGER, Axes, Backend, Mode
-from torchzoo.report import markdown
 from torchzoo.report.beside import Row, exactly, scaled
+from torchzoo.report.document import Block, Heading, Text, table
 from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.report.remarks import why_not_alone
 from torchzoo.run.request import RunRequest
@@ -125,13 +125,13 @@ def rows(run: Run) -> list[Row]:
         rows.append(Row(table=SPEEDUP, figure=mode, measured=found.speedup, note=counted(some)))
         passed = sum(one.passed for one in some)
         missing = "this device has no such peak" if found.alone else NOT_ALONE
-        for table, ratio, count in (
+        for name_of_table, ratio, count in (
             (CPU_MEMORY, found.host_memory_ratio, found.with_host_memory),
             (GPU_MEMORY, found.device_memory_ratio, found.with_device_memory),
         ):
             change = None if ratio is None else scaled(ratio, 100, -100)
             note = f"{count} of the {passed} models that count"
-            rows.append(Row(table=table, figure=mode, measured=change, note=note, missing=missing))
+            rows.append(Row(table=name_of_table, figure=mode, measured=change, note=note, missing=missing))
     for name in ("yolov3", REFORMER):
         found_one = next((one for one in results if (one.case.model, one.case.mode) == (name, Mode.EVAL)), None)
         figures = None if found_one is None else found_one.figures
@@ -189,17 +189,17 @@ def _value(result: CaseResult, name: str) -> Value:
     return Value(name=result.case.label(), value=ratio.value if isinstance(ratio, Estimate) else ratio)
 
 
-def report(run: Run) -> list[str]:
+def report(run: Run) -> list[Block | str]:
     """For each backend: means by domain with pass rates, then a line for each model."""
     results = [result for result in case_results(run) if result.has_candidate]
     backends = list(dict.fromkeys(case.backend for case in run.manifest.cases if case.backend != EAGER))
     if not backends:
         return ["No case of this run has a backend beside eager: run it with `--backend inductor`."]
     ratios = CaseRatios(results)
-    lines = _waited(run)
+    lines: list[Block | str] = [*_waited(run)]
     for backend in backends:
         of_backend = [result for result in results if result.case.backend == backend]
-        lines += [f"## {backend}: means per domain", "", *_means(run, of_backend, ratios), ""]
+        lines += [Heading(f"{backend}: means per domain"), _means(run, of_backend, ratios)]
         for mode, figure in ((Mode.TRAIN, "Figure 3"), (Mode.EVAL, "Figure 4")):
             rows = [
                 (result, figures)
@@ -209,8 +209,8 @@ def report(run: Run) -> list[str]:
             rows.sort(key=lambda one: -_speedup(one[1]))
             if rows:
                 headings = ("model", "batch", "T", "CM", "GM", "first step", "of CPU time", "note")
-                lines += [f"## {backend}: each model, {mode} (as the paper's {figure})", ""]
-                lines += [*markdown.table(headings, (_row(*one) for one in rows)), ""]
+                lines += [Heading(f"{backend}: each model, {mode} (as the paper's {figure})")]
+                lines += [table(headings, (_row(*one) for one in rows))]
     return [*lines, READING, *not_measured(run)]
 
 
@@ -230,10 +230,10 @@ def _speedup(figures: CaseFigures) -> float:
     return 0.0 if figures.speedup is None else figures.speedup.value
 
 
-def _means(run: Run, results: Sequence[CaseResult], ratios: CaseRatios) -> list[str]:
+def _means(run: Run, results: Sequence[CaseResult], ratios: CaseRatios) -> Block:
     modes = [mode for mode in Mode if any(result.case.mode is mode for result in results)]
     if not modes:
-        return ["No case of this backend has run yet."]
+        return Text("No case of this backend has run yet.")
     headings = ["domain"]
     for mode in modes:
         headings += [f"{mode}: T", "CM", "GM", "cases"]
@@ -241,7 +241,7 @@ def _means(run: Run, results: Sequence[CaseResult], ratios: CaseRatios) -> list[
         mode: by_domain(run, [(one.case.model, one) for one in results if one.case.mode is mode]) for mode in modes
     }
     everywhere = by_domain(run, [(result.case.model, result) for result in results])
-    return markdown.table(
+    return table(
         headings,
         (
             [domain, *(cell for mode in modes for cell in _cells(grouped[mode].get(domain, []), ratios))]

@@ -19,8 +19,9 @@ from torchzoo.analysis.totals import ALL, ratio_of
 from torchzoo.case import EAGER, Axes, Case, Mode, Precision
 from torchzoo.machine.differences import machine_names
 from torchzoo.record import Measured
-from torchzoo.report import markdown, units
+from torchzoo.report import units
 from torchzoo.report.beside import Row
+from torchzoo.report.document import Block, Heading, table
 from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.run.plan import DEFAULT
 from torchzoo.run.request import RunRequest
@@ -153,11 +154,11 @@ def _group(mean: HardwareMean, some: Sequence[HardwareRatio]) -> Group:
     return Group(name=name, mode=mean.mode, values=values, mean=mean.ratio, count=mean.cases)
 
 
-def report(*runs: Run) -> list[str]:
+def report(*runs: Run) -> list[Block | str]:
     """Each case: its time on both machines and the ratio, the largest ratio first."""
     base, *others = runs
     base_name, *other_names = machine_names(runs)
-    lines: list[str] = []
+    lines: list[Block | str] = []
     for name, of_ratio, other in zip(other_names, _ratio_names(runs), others, strict=True):
         ratios = [(hardware_ratio(*pair), work_ratio(pair)) for pair in pairs(base, other)]
         ratios.sort(key=lambda both: -both[0].ratio.value)
@@ -171,13 +172,12 @@ def report(*runs: Run) -> list[str]:
             for one, work in ratios
         ]
         headings = ("case", f"a step on {base_name}", f"a step on {name}", of_ratio, "the device's work alone")
-        lines += [f"## Each case, {markdown.escape(of_ratio)}", ""]
-        lines += markdown.table(headings, cells) if cells else ["No case passed on both."]
-        lines.append("")
+        lines.append(Heading(f"Each case, {of_ratio}"))
+        lines.append(table(headings, cells) if cells else "No case passed on both.")
     if not others:
-        lines += [f"No ratio yet: {TWO_RUNS}.", ""]
+        lines.append(f"No ratio yet: {TWO_RUNS}.\n")
     names = enumerate(machine_names(runs), start=1)
     unmeasured = (
         not_measured(run, f"machine {number}, {name}") for run, (number, name) in zip(runs, names, strict=True)
     )
-    return [*lines, READING, *(line for some in unmeasured for line in some)]
+    return [*lines, READING, *(block for blocks in unmeasured for block in blocks)]

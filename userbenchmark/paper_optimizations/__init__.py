@@ -16,8 +16,9 @@ from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.means import CaseRatio, geomean_of, inverse, quotient
 from torchzoo.analysis.totals import paired_ratios, ratio_of
 from torchzoo.case import Axes, Backend, Mode
-from torchzoo.report import markdown, units
+from torchzoo.report import units
 from torchzoo.report.beside import Row, exactly
+from torchzoo.report.document import Block, Heading, table
 from torchzoo.report.dots import Group, Panel, Value
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -250,9 +251,9 @@ def _group(change: Change, mode: Mode, some: Sequence[Gain]) -> Group:
     return Group(name=str(change.backend), mode=mode, values=values, mean=mean, count=len(some))
 
 
-def report(run: Run) -> list[str]:
+def report(run: Run) -> list[Block | str]:
     """A table for each mode: a line for each model, a column for each change."""
-    lines = []
+    lines: list[Block | str] = []
     for mode in (Mode.TRAIN, Mode.EVAL):
         by_change = {change.text: gains(run, change, mode) for change in CHANGES}
         if mode is Mode.TRAIN:
@@ -265,7 +266,7 @@ def report(run: Run) -> list[str]:
             [model, *(units.speedup(column[model]) if model in column else "" for column in columns.values())]
             for model in models
         )
-        lines += [f"## Each model, {mode}", "", *markdown.table(("model", *columns), cells), ""]
+        lines += [Heading(f"Each model, {mode}"), table(("model", *columns), cells)]
     if not lines:
         lines = ["No case of this run has a change beside the model's own step that passed.", ""]
     return [*lines, READING, *not_measured(run)]

@@ -14,8 +14,8 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.throttling import POWER_CAP, throttled
 from torchzoo.analysis.totals import CaseRatios
 from torchzoo.case import Axes, Backend, Mode, Precision
-from torchzoo.report import markdown, units
-from torchzoo.report.tables import used_columns
+from torchzoo.report import units
+from torchzoo.report.document import Block, Heading, table
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run
@@ -68,7 +68,7 @@ def plan(choice: Choice) -> RunRequest:
     )
 
 
-def report(run: Run) -> list[str]:
+def report(run: Run) -> list[Block | str]:
     """A line for each model: the step's time, and the ratios of the time with other values; then the means."""
     found = [one for one in measured(run) if one[0].case.backend.name == "values"]
     by_model: dict[str, dict[str, tuple[CaseResult, CaseFigures]]] = {}
@@ -88,9 +88,9 @@ def report(run: Run) -> list[str]:
         means.append("" if mean is None else units.factor(mean, decimals=3))
     if limited:
         rows.append([f"geometric mean of {len(limited)} at the limit", "", *means, ""])
-    table = used_columns(["case", "a step, random weights", *VALUES, "at the limit"], rows)
-    title = "## Time with other values over time with random weights"
-    return [title, "", *markdown.table(*table), "", READING, *not_measured(run)]
+    ratios_table = table(["case", "a step, random weights", *VALUES, "at the limit"], rows).used()
+    heading = Heading("Time with other values over time with random weights")
+    return [heading, ratios_table, READING, *not_measured(run)]
 
 
 def _line(label: str, of_values: dict[str, tuple[CaseResult, CaseFigures]]) -> list[str]:

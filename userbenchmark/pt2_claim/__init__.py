@@ -16,8 +16,9 @@ from torchzoo.analysis.means import share
 from torchzoo.analysis.totals import CaseRatios, Total, total
 from torchzoo.case import EAGER, Axes, Backend, Mode, Precision
 from torchzoo.record import CheckStatus
-from torchzoo.report import markdown, units
+from torchzoo.report import units
 from torchzoo.report.beside import Row, scaled
+from torchzoo.report.document import Block, Heading, Table, Text, table
 from torchzoo.report.dots import Group, Panel
 from torchzoo.report.speedup_picture import AXIS, speedup_of
 from torchzoo.run.request import RunRequest
@@ -179,21 +180,21 @@ def panels(run: Run) -> list[Panel]:
     return found
 
 
-def report(run: Run) -> list[str]:
+def report(run: Run) -> list[Block | str]:
     """For each backend: what works and the means by collection, and what is in no mean, with the reason."""
     results = trained(run)
     if not results:
         return ["No case of this run trains with a backend beside eager: run it with `-t train --backend inductor`."]
     ratios = CaseRatios(results)
-    lines = []
+    lines: list[Block | str] = []
     for backend in dict.fromkeys(result.case.backend for result in results):
         of_backend = [result for result in results if result.case.backend == backend]
-        lines += [f"## {backend}: by collection", "", *_by_collection(of_backend, ratios), ""]
-        lines += [f"## {backend}: what is in no mean, and why", "", *_not_counted(of_backend), ""]
+        lines += [Heading(f"{backend}: by collection"), _by_collection(of_backend, ratios)]
+        lines += [Heading(f"{backend}: what is in no mean, and why"), _not_counted(of_backend)]
     return [*lines, READING]
 
 
-def _by_collection(results: Sequence[CaseResult], ratios: CaseRatios) -> list[str]:
+def _by_collection(results: Sequence[CaseResult], ratios: CaseRatios) -> Table:
     rows = []
     for name in (*COLLECTIONS.values(), TORCHBENCH):
         for precision in precisions(results):
@@ -208,12 +209,12 @@ def _by_collection(results: Sequence[CaseResult], ratios: CaseRatios) -> list[st
                         *speedups(total("collection", name, some, ratios)),
                     ]
                 )
-    return markdown.table(("collection", "precision", "works", "in the mean", "speedup", "over all"), rows)
+    return table(("collection", "precision", "works", "in the mean", "speedup", "over all"), rows)
 
 
-def _not_counted(results: Sequence[CaseResult]) -> list[str]:
+def _not_counted(results: Sequence[CaseResult]) -> Block:
     rows = [(one.case.label(), str(one.status), one.reason) for one in results if not one.passed]
-    return markdown.table(("case", "outcome", "why"), rows) if rows else ["Every case counts."]
+    return table(("case", "outcome", "why"), rows) if rows else Text("Every case counts.")
 
 
 def precisions(results: Sequence[CaseResult]) -> list[Precision]:

@@ -17,8 +17,9 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.analysis.means import mean
 from torchzoo.case import EAGER, Axes, Backend, Mode
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
-from torchzoo.report import markdown, units
+from torchzoo.report import units
 from torchzoo.report.beside import Row
+from torchzoo.report.document import Block, Heading, table
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.store import Run
@@ -146,18 +147,18 @@ def _images(result: CaseResult) -> str:
     return "loaded" if _is_loaded(result) else "on the device"
 
 
-def report(run: Run) -> list[str]:
+def report(run: Run) -> list[Block | str]:
     """Each case with a backend, in turns with eager: medians and paired speedups, or means where images are loaded."""
     found = [(result, figures) for result, figures in measured(run) if result.has_candidate]
     resident = [_medians(*one) for one in found if not _is_loaded(one[0])]
     loaded = [_means(*one) for one in found if _is_loaded(one[0])]
-    lines = [] if found else ["No case of this run has a backend beside eager.", ""]
+    lines: list[Block | str] = [] if found else ["No case of this run has a backend beside eager.", ""]
     if resident:
         headings = ("network", "backend", "eager", "backend's step", "speedup over eager", "graph breaks")
-        lines += ["## In turns with eager, images on the device", "", *markdown.table(headings, resident), ""]
+        lines += [Heading("In turns with eager, images on the device"), table(headings, resident)]
     if loaded:
         headings = ("network", "backend", "eager, mean", "backend's step, mean", "ratio of the means", "graph breaks")
-        lines += ["## In turns with eager, images loaded", "", *markdown.table(headings, loaded), ""]
+        lines += [Heading("In turns with eager, images loaded"), table(headings, loaded)]
     return [*lines, READING, *not_measured(run)]
 
 

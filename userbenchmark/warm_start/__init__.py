@@ -21,7 +21,8 @@ from torchzoo.analysis.means import geomean
 from torchzoo.case import Axes, Backend, Case, Mode
 from torchzoo.errors import UsageError
 from torchzoo.measure.fresh import CacheCounts, FirstResult, Packages, Took, Turn
-from torchzoo.report import markdown, units
+from torchzoo.report import units
+from torchzoo.report.document import Block, Heading, table
 from torchzoo.run.plan import skip_reason
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trial_store import Trials
@@ -148,19 +149,19 @@ def starts(trials: Trials) -> dict[Case, dict[str, Start]]:
     return found
 
 
-def report(trials: Trials) -> list[str]:
+def report(trials: Trials) -> list[Block | str]:
     """Means over cases, then for each case the times, their parts, and what the caches did."""
     found = starts(trials)
     if not found:
         return ["No process has a result yet.", *without_result(trials)]
-    lines = ["## Time to the first result, over all cases", "", *markdown.table(*_means(found)), ""]
+    lines: list[Block | str] = [Heading("Time to the first result, over all cases"), table(*_means(found))]
     at_once = list(dict.fromkeys(part.manifest.settings.jobs for part in trials.parts))
     if at_once != [1]:
         jobs = " or ".join(map(str, at_once))
         lines += [f"{jobs} processes ran at once, of different cases, each on its own share of the cores.", ""]
-    lines += ["## Time to the first result", "", *markdown.table(*_times(found)), ""]
-    lines += ["## Its parts, and where the code came from", "", *markdown.table(*_parts(found)), ""]
-    lines += ["## What is kept", "", *markdown.table(*_sizes(trials)), ""]
+    lines += [Heading("Time to the first result"), table(*_times(found))]
+    lines += [Heading("Its parts, and where the code came from"), table(*_parts(found))]
+    lines += [Heading("What is kept"), table(*_sizes(trials))]
     return [*lines, READING, *without_result(trials)]
 
 

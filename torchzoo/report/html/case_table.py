@@ -12,6 +12,7 @@ from torchzoo.analysis.frame import CHECKED
 from torchzoo.case import AXES
 from torchzoo.report import columns, units
 from torchzoo.report.columns import CANDIDATE, EAGER, FIRST_STEP, MEMORY, SPEEDUP, TIME
+from torchzoo.report.html.blocks import capital
 from torchzoo.report.remarks import remarks_of
 
 #: A row of `analysis.frame`: the case's figures by the name of the column.
@@ -91,11 +92,6 @@ def case_columns(rows: Sequence[Row], *, has_eager: bool = True) -> list[Column]
     if _varies(rows, "domain"):
         found.append((Heading("Domain"), _text("domain")))
     return [*found, (Heading("Note"), lambda _, result: Cell("; ".join(_notes(result))))]
-
-
-def capital(text: str) -> str:
-    """The text with a capital first letter."""
-    return text[0].upper() + text[1:]
 
 
 def speedup_text(result: CaseResult) -> str:

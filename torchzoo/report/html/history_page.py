@@ -12,7 +12,7 @@ from typing import Any
 from torchzoo.analysis.change_points import ChangePoint
 from torchzoo.analysis.series import IndexedRun, Series
 from torchzoo.report.history import change_text, p_text, series_title, value_text
-from torchzoo.report.html.offline import inert_json, policy, read_asset, template
+from torchzoo.report.html.offline import offline_page
 from torchzoo.report.run_comparison import NAMES
 
 #: A small chart: its size in pixels, and the most values in it.
@@ -24,28 +24,17 @@ Found = tuple[Series, Sequence[ChangePoint]]
 
 def page(found: Sequence[Found]) -> str:
     """The whole file."""
-    from markupsafe import Markup
-
     runs = _runs(found)
-    scripts = {
-        "theme": read_asset("theme.js"),
-        "d3": read_asset("vendor", "d3.min.js"),
-        "plot": read_asset("vendor", "plot.umd.min.js"),
-        "page": read_asset("history.js"),
-    }
-    return template("history.html.j2").render(
+    return offline_page(
+        "history",
+        _data(found, runs),
         title="torchzoo history",
         subtitle=_subtitle(found, runs),
-        policy=policy(scripts.values()),
-        css=Markup(read_asset("page.css") + read_asset("history.css")),  # noqa: S704  ours, like the scripts
-        scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704
-        data=Markup(inert_json(_data(found, runs))),  # noqa: S704  nothing in it can end the element
         rows=[_row(number, *one) for number, one in enumerate(found)],
         filters=_filters(found),
         changed=sum(bool(points) for _, points in found),
         width=WIDTH,
         height=HEIGHT,
-        licences=f"{read_asset('vendor', 'LICENSE-plot')}\n{read_asset('vendor', 'LICENSE-d3')}",
     )
 
 
@@ -104,7 +93,7 @@ def _place(index: int, count: int) -> float:
 
 
 def _line(values: Sequence[float]) -> str:
-    """The path of the small chart. It has a gap where a value is missing; of many values, evenly spaced ones."""
+    """The path of the small chart, with a gap where a value is missing; of many values, evenly spaced ones."""
     step = max(1, math.ceil(len(values) / MOST_VALUES))
     places = sorted({*range(0, len(values), step), len(values) - 1}) if values else []
     real = [values[place] for place in places if not math.isnan(values[place])]
@@ -123,7 +112,7 @@ def _line(values: Sequence[float]) -> str:
 
 
 def _data(found: Sequence[Found], runs: Sequence[IndexedRun]) -> dict[str, Any]:
-    """What `history.js` reads. Nights with the same software share it."""
+    """The data of `history.js`. Nights with the same software share its list."""
     place = {run.run_id: number for number, run in enumerate(runs)}
     software = {id(run.software): run.software for run in runs}
     number_of = {key: number for number, key in enumerate(software)}

@@ -1,4 +1,4 @@
-"""What makes a page that opens offline: it fetches nothing, and no name or message in it can run as code."""
+"""Pages that open offline: they fetch nothing, and no name or message in them can run as code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,31 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
+def offline_page(name: str, data: Any, **values: Any) -> str:
+    """A page with charts, as one file.
+
+    Args:
+        name: of its assets: `NAME.html.j2`, `NAME.js`, and `NAME.css` beside that of all pages.
+        data: what the script reads.
+        values: what the template is filled with.
+    """
+    from markupsafe import Markup
+
+    files = {"theme": "theme.js", "d3": "vendor/d3.min.js", "plot": "vendor/plot.umd.min.js", "page": f"{name}.js"}
+    scripts = {script: read_asset(file) for script, file in files.items()}
+    styles = dict.fromkeys(("page.css", f"{name}.css"))
+    return template(f"{name}.html.j2").render(
+        policy=_policy(scripts.values()),
+        css=Markup("".join(map(read_asset, styles))),  # noqa: S704  ours, like the scripts
+        scripts={script: Markup(text) for script, text in scripts.items()},  # noqa: S704
+        data=Markup(_inert_json(data)),  # noqa: S704  nothing in it can end the element
+        licences="\n".join(read_asset(f"vendor/LICENSE-{library}") for library in ("plot", "d3")),
+        **values,
+    )
+
+
 def template(name: str) -> Template:
-    """A template of `assets`. What it is filled with is escaped, and has no character that can't be seen."""
+    """A template of `assets`. Its values are escaped, and have no character that can't be seen."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -24,12 +47,12 @@ def template(name: str) -> Template:
     return environment.from_string(read_asset(name))
 
 
-def read_asset(*parts: str) -> str:
+def read_asset(path: str) -> str:
     """A file of `assets`."""
-    return resources.files("torchzoo.report.html").joinpath("assets", *parts).read_text(encoding="utf-8")
+    return resources.files("torchzoo.report.html").joinpath("assets", path).read_text(encoding="utf-8")
 
 
-def policy(scripts: Iterable[str]) -> str:
+def _policy(scripts: Iterable[str]) -> str:
     """A policy by which only these scripts run and nothing is fetched, whatever else gets into the page."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(f"'sha256-{one}'" for one in hashes)
@@ -43,13 +66,13 @@ def _shown(value: Any) -> Any:
 
 
 def _shown_in(data: Any) -> Any:
-    """The same for all texts in dictionaries and lists."""
+    """The data with all texts in its dictionaries and lists as `_shown` makes them."""
     if isinstance(data, dict):
         return {_shown_in(key): _shown_in(value) for key, value in data.items()}
     return [_shown_in(value) for value in data] if isinstance(data, list | tuple) else _shown(data)
 
 
-def inert_json(data: Any) -> str:
+def _inert_json(data: Any) -> str:
     """JSON that can neither end its script element nor open another, whatever text is in it."""
     text = json_text(_shown_in(data))
     for character in "<>&":

@@ -1,4 +1,4 @@
-"""A report as one HTML file that opens offline. It fetches nothing, and no name or message can run as code.
+"""A report as one HTML file that opens offline.
 
 Observable Plot draws the charts. `page.html.j2` is the page's text, `page.js` its behaviour.
 """
@@ -6,7 +6,6 @@ Observable Plot draws the charts. `page.html.j2` is the page's text, `page.js` i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -15,90 +14,66 @@ from torchzoo.analysis.beside_eager import has_several_backends
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.frame import values
 from torchzoo.analysis.overview import Overview, overview
-from torchzoo.analysis.totals import OUTLIER_RULE, Total
+from torchzoo.analysis.totals import Total
 from torchzoo.files import to_json
 from torchzoo.report import units
-from torchzoo.report.document import about_run
-from torchzoo.report.html.case_table import Heading, capital, case_columns, filters
+from torchzoo.report.document import Block, Fold, Heading
+from torchzoo.report.html.blocks import render
+from torchzoo.report.html.case_table import Heading as CaseHeading
+from torchzoo.report.html.case_table import case_columns, filters
 from torchzoo.report.html.charts import chart_data, figures
-from torchzoo.report.html.offline import inert_json, policy, read_asset, template
+from torchzoo.report.html.offline import offline_page
+from torchzoo.report.json_report import about_run
 from torchzoo.report.markdown import machines, provenance_line, software
-from torchzoo.report.overview import TOTAL_HEADINGS, TOTALS_NOTE, notes, percent, speed_word, total_cells
-from torchzoo.report.sections import backends, checks, generation, graph_breaks, scaling
+from torchzoo.report.overview import TOTALS_NOTE, notes, of_the_cases, outliers, percent, problems, totals_tables
+from torchzoo.report.sections import backends, checks, graph_breaks
 from torchzoo.report.summary import where_time_went
-from torchzoo.report.tables import used_columns
 from torchzoo.stats import Estimate
-
-#: Tables on one subject each, left out where they have no rows: title, section, and how to read it.
-_SPECIAL = (
-    ("Generation", generation, ""),
-    ("Scaling over ranks", scaling, ""),
-    ("Results checked", checks, checks.EXPLAINED),
-    ("Graph breaks by reason", graph_breaks, graph_breaks.EXPLAINED),
-)
 
 
 def page(data: ReportData) -> str:
     """The whole file."""
-    from markupsafe import Markup
-
     results = data.cases
     rows = [values(result) for result in results]
     found = overview(results)
     ids = {id(result): number for number, result in enumerate(results)}
-    scripts = {
-        "theme": read_asset("theme.js"),
-        "d3": read_asset("vendor", "d3.min.js"),
-        "plot": read_asset("vendor", "plot.umd.min.js"),
-        "page": read_asset("page.js"),
-    }
+    not_passed = problems(found)
+    opens = {result.case.label(): number for number, result in enumerate(results)}
     columns = case_columns(rows, has_eager=not has_several_backends(results))
-    return template("page.html.j2").render(
+    return offline_page(
+        "page",
+        chart_data(data, rows, found, ids),
         title=_title(data),
         subtitle=provenance_line([run.manifest for run in data.runs], data.device_names),
-        policy=policy(scripts.values()),
-        css=Markup(read_asset("page.css")),  # noqa: S704  ours, like the scripts
-        scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704
-        data=Markup(inert_json(chart_data(data, rows, found, ids))),  # noqa: S704  nothing in it can end the element
         cards=_cards(data, found),
         notes=[*notes(data), *backends.notes(results)],
-        totals=[_totals_table(section.title, section.totals) for section in found.sections],
-        totals_note=TOTALS_NOTE,
-        outliers=[
-            {
-                "id": ids[id(one.result)],
-                "label": one.result.case.label(),
-                "what": speed_word(one),
-                "speedup": f"{one.speedup:.2f}x",
-                "usual": f"{one.usual:.2f}x",
-                "score": f"{one.score:.1f}",
-            }
-            for one in found.outliers
-        ],
-        outlier_rule=OUTLIER_RULE,
-        special=_special(results),
+        summary=render(_summary(data, found), opens),
         filters=filters(rows),
         figures=figures(rows, found),
-        columns=[Heading("Model"), *(heading for heading, _ in columns)],
+        columns=[CaseHeading("Model"), *(heading for heading, _ in columns)],
         rows=[
             {"model": row["model"], "command": row["command"], "cells": [cell(row, result) for _, cell in columns]}
             for row, result in zip(rows, results, strict=True)
         ],
-        problems=_problems(found, ids),
+        problems=render(not_passed, opens) if not_passed else "",
         method=_method(data),
         environment=msgspec.json.format(to_json([about_run(run.manifest) for run in data.runs]), indent=1).decode(),
-        licences=f"{read_asset('vendor', 'LICENSE-plot')}\n{read_asset('vendor', 'LICENSE-d3')}",
     )
 
 
-def _special(results: Sequence[CaseResult]) -> list[dict[str, Any]]:
-    tables = [("Models and backends", backends.headings(results), backends.rows(results), backends.EXPLAINED)]
-    tables += [(title, section.HEADINGS, section.rows(results), note) for title, section, note in _SPECIAL]
+def _summary(data: ReportData, found: Overview) -> list[Block]:
+    """The tables of the report. The totals of all cases are open, those of each kind of speedup folded."""
+    (title, everything), *kinds = totals_tables(found)
+    by_backend = backends.blocks(data.cases)
     return [
-        {"title": title, "headings": headings, "rows": rows, "note": note}
-        for title, all_headings, all_rows, note in tables
-        for headings, rows in [used_columns(all_headings, all_rows)]
-        if rows
+        Heading(f"Summary: {title}"),
+        msgspec.structs.replace(everything, notes=(TOTALS_NOTE,)),
+        *(Fold((totals,), f"Summary: {title}") for title, totals in kinds),
+        *outliers(found, has_scores=True),
+        *([Heading("Models and backends"), *by_backend] if by_backend else []),
+        *of_the_cases(data.cases),
+        *checks.blocks(data.cases),
+        *graph_breaks.blocks(data.cases),
     ]
 
 
@@ -189,24 +164,3 @@ def _speedup_card(title: str, total: Total) -> dict[str, Any]:
 
 def _ends_of(mean: Estimate) -> str:
     return f"95% [{mean.low:.2f}, {mean.high:.2f}]" if mean.has_interval else mean.why_no_interval
-
-
-def _totals_table(title: str, totals: Sequence[Total]) -> dict[str, Any]:
-    headings, rows = used_columns(TOTAL_HEADINGS, [total_cells(total) for total in totals])
-    by_axis = groupby(zip(totals, rows, strict=True), key=lambda one: one[0].axis)
-    groups = [[row for _, row in group] for _, group in by_axis]
-    return {"title": title, "headings": [headings[0].title(), *map(capital, headings[1:])], "groups": groups}
-
-
-def _problems(found: Overview, ids: dict[int, int]) -> list[dict[str, Any]]:
-    kinds = (("Failed", found.failed), ("Incorrect", found.incorrect), ("Skipped", found.skipped))
-    return [
-        {
-            "title": title,
-            "rows": [
-                {"id": ids[id(e)], "label": e.case.label(), "reason": e.reason, "command": e.command} for e in some
-            ],
-        }
-        for title, some in kinds
-        if some
-    ]

@@ -7,23 +7,19 @@ from collections.abc import Sequence
 from torchzoo.analysis.beside_eager import BesideEager, beside_eager, has_several_backends
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.report import units
+from torchzoo.report.document import Block, table
 from torchzoo.stats import Estimate
 
 EXPLAINED = "Each speedup is over the eager that took turns with the backend in the same process."
 
 
-def headings(results: Sequence[CaseResult]) -> list[str]:
-    """Those of `rows`: the case, eager, and each backend."""
-    return ["case", "eager", *_backends(beside_eager(results))]
-
-
-def rows(results: Sequence[CaseResult]) -> list[list[str]]:
-    """A row for each case; none where no case has several backends."""
+def blocks(results: Sequence[CaseResult]) -> list[Block]:
+    """A row for each case; nothing where no case has several backends."""
     if not has_several_backends(results):
         return []
     found = beside_eager(results)
-    backends = _backends(found)
-    return [_cells(one, backends) for one in found]
+    names = list(dict.fromkeys(name for one in found for name in one.backends))
+    return [table(("case", "eager", *names), (_cells(one, names) for one in found), notes=[EXPLAINED])]
 
 
 def notes(results: Sequence[CaseResult]) -> list[str]:
@@ -45,10 +41,6 @@ def _low(one: BesideEager) -> Estimate:
 
 def _high(one: BesideEager) -> Estimate:
     return max((each for each in one.eagers if each.has_interval), key=lambda each: each.low)
-
-
-def _backends(found: Sequence[BesideEager]) -> list[str]:
-    return list(dict.fromkeys(name for one in found for name in one.backends))
 
 
 def _cells(one: BesideEager, backends: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `--check` found: how many cases compute what eager computes, by backend, precision and mode."""
+"""Results of `--check`: how many cases compute what eager computes, by backend, precision and mode."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.record import Check, CheckStatus
+from torchzoo.report.document import Block, Column, Fold, Heading, Text, table
 
 #: From the worst to the best, with their words. Of several processes, a case has the worst one.
 WORDS = {
@@ -26,6 +27,16 @@ EXPLAINED = (
     "correct: what can be judged is, and rounding leaves more than a tenth of a kind of result open. Not reached: it "
     "failed after its timing. Cases that failed before or were skipped are not counted."
 )
+
+
+def blocks(results: Sequence[CaseResult]) -> list[Block]:
+    """The counts; as details, how to read them and why results are not called correct."""
+    if not (counted := rows(results)):
+        return []
+    why = table(REASON_HEADINGS, reasons(results))
+    details = Fold((Text(EXPLAINED), *([why] if why.rows else [])))
+    columns = [Column(heading, is_number=heading != HEADINGS[0]) for heading in HEADINGS]
+    return [Heading("Results checked"), table(columns, counted).used(), details]
 
 
 def rows(results: Sequence[CaseResult]) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""What a user of a model that generates asks for: time to the first token, time of a token, tokens per second."""
+"""The figures of models that generate: time to the first token, time of a token, tokens per second."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from torchzoo.analysis.roofline import known_peaks, read_rate
 from torchzoo.case import Mode
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import units
+from torchzoo.report.document import Block, section, table
 
 HEADINGS = ("case", "to the first token", "a token", "throughput", "share of the memory's peak")
+
+
+def blocks(results: Sequence[CaseResult]) -> list[Block]:
+    """A row for each case of a mode that generates."""
+    return section("Generation", table(HEADINGS, rows(results)).used())
 
 
 def rows(results: Sequence[CaseResult]) -> list[tuple[str, str, str, str, str]]:
@@ -25,16 +31,6 @@ def rows(results: Sequence[CaseResult]) -> list[tuple[str, str, str, str, str]]:
         for result in results
         if result.case.mode.generates and (figures := result.measured_figures) is not None
     ]
-
-
-def lines(results: Sequence[CaseResult]) -> list[str]:
-    """The same in words: `llama decode cuda eager bs1: 9.80 ms a token, 102 tokens/s, 52.1% of the memory's peak`."""
-    found = []
-    for label, first, token, rate, share in rows(results):
-        time = f"{first} to the first token" if first else f"{token} a token"
-        peak = f", {share} of the memory's peak" if share not in ("", "-") else ""
-        found.append(f"{label}: {time}, {rate}{peak}")
-    return found
 
 
 def _row(label: str, mode: Mode, figures: CaseFigures) -> tuple[str, str, str, str, str]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.collectives import CollectiveFigures
-from torchzoo.analysis.scaling import scalings
+from torchzoo.analysis.scaling import Scaling, scalings
 from torchzoo.report import units
+from torchzoo.report.document import Block, section, table
 from torchzoo.stats import Estimate
 
 HEADINGS = (
@@ -23,35 +24,23 @@ HEADINGS = (
 )
 
 
-def rows(results: Sequence[CaseResult]) -> list[tuple[str, ...]]:
-    """The cells under `HEADINGS` for each case with several ranks."""
-    return [
-        (
-            one.case.label(),
-            units.latency(one.figures.latency_s),
-            units.rate(one.samples_per_s_and_device, one.sample_unit),
-            _ratio(one.weak),
-            _ratio(one.strong),
-            "" if one.exposed is None else units.share(one.exposed),
-            "; ".join(map(_collective, one.collectives)),
-            f"{one.spread:.1%}",
-            _memory(one.least_bytes, one.most_bytes),
-        )
-        for one in scalings(results)
-    ]
+def blocks(results: Sequence[CaseResult]) -> list[Block]:
+    """A row for each case with several ranks."""
+    return section("Scaling over ranks", table(HEADINGS, map(_row, scalings(results))).used())
 
 
-def lines(results: Sequence[CaseResult]) -> list[str]:
-    """The same in words."""
-    found = []
-    for label, step, rate, weak, strong, exposed, collectives, spread, memory in rows(results):
-        parts = [f"{step} a step", f"{rate} and device"]
-        parts += [f"{word} scaling {ratio}" for word, ratio in (("weak", weak), ("strong", strong)) if ratio]
-        parts += [f"communication {exposed} exposed"] if exposed else []
-        parts += [collectives] if collectives else []
-        parts += [f"ranks within {spread}", *([memory] if memory else [])]
-        found.append(f"{label}: {', '.join(parts)}")
-    return found
+def _row(one: Scaling) -> tuple[str, ...]:
+    return (
+        one.case.label(),
+        units.latency(one.figures.latency_s),
+        units.rate(one.samples_per_s_and_device, one.sample_unit),
+        _ratio(one.weak),
+        _ratio(one.strong),
+        "" if one.exposed is None else units.share(one.exposed),
+        "; ".join(map(_collective, one.collectives)),
+        f"{one.spread:.1%}",
+        _memory(one.least_bytes, one.most_bytes),
+    )
 
 
 def _ratio(estimate: Estimate | None) -> str:

@@ -8,6 +8,12 @@ from torchzoo.analysis.batch_sweep import throughput_curves
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.record import Measured, Record
 from torchzoo.report import units
+from torchzoo.report.document import Block, Heading, Items
+
+
+def blocks(results: Sequence[CaseResult]) -> list[Block]:
+    """A line for each case with several batch sizes."""
+    return [Heading("Batch sizes"), Items(tuple(found))] if (found := lines(results)) else []
 
 
 def lines(results: Sequence[CaseResult]) -> list[str]:
@@ -19,7 +25,7 @@ def lines(results: Sequence[CaseResult]) -> list[str]:
 
 
 def curve_line(record: Record) -> list[str]:
-    """What `--bs auto` tried before it chose the record's batch size; no line without `--bs auto`."""
+    """The batch sizes that `--bs auto` tried before it chose the record's batch size; no line without `--bs auto`."""
     if record.batch_curve is None or not isinstance(record.outcome, Measured):
         return []
     return [f"batch size by doubling, {record.outcome.sample_unit}/s in eager: {_listed(record.batch_curve)}"]
