@@ -10,10 +10,10 @@ import pytest
 
 from examples import ROOT
 from torchzoo.cli import main
+from torchzoo.commands.check_model import wrong_fields
 from torchzoo.files import parse_python, read_yaml
 from torchzoo.zoo import new_model
 from torchzoo.zoo.catalog import find_models
-from torchzoo.zoo.metadata_check import wrong_fields
 from torchzoo.zoo.metadata_text import FILL_IN, with_lines, without
 from torchzoo.zoo.spec import read_spec
 from user_models import METADATA, TINY, make_folder
