@@ -131,6 +131,7 @@ def test_from_a_wheel_torchzoo_needs_what_the_wheel_says_but_no_extras(
     assert install.main(["one", "--check"], run=pip) == 0
 
 
+@pytest.mark.slow
 def test_check_of_a_real_model_by_the_real_script() -> None:
     command = [sys.executable, str(ROOT / "install.py"), "resnet18", "--check", "--no-constraints"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")

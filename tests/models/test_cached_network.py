@@ -199,14 +199,15 @@ def loses_what_is_written(graph: torch.fx.GraphModule, _: Any) -> Callable[..., 
     return lambda *args: graph(*(one.clone() if isinstance(one, Tensor) else one for one in args))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "mode"),
     [
         (llama, Mode.DECODE),
-        *(
-            pytest.param(*other, marks=pytest.mark.slow)
-            for other in ((llama, Mode.PREFILL), (gemma, Mode.DECODE), (qwen, Mode.DECODE), (mamba, Mode.PREFILL))
-        ),
+        (llama, Mode.PREFILL),
+        (gemma, Mode.DECODE),
+        (qwen, Mode.DECODE),
+        (mamba, Mode.PREFILL),
     ],
 )
 def test_the_check_compares_what_a_step_writes_into_the_cache(

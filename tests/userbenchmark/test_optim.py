@@ -242,6 +242,7 @@ def test_the_benchmarks_that_need_libraries_have_them_listed() -> None:
 # --- for real ---
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("run")
 def test_optim_from_the_command_line_to_its_report_and_on_with_resume(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny")

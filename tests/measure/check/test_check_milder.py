@@ -126,7 +126,7 @@ def stretches_gradients(graph: torch.fx.GraphModule, _: Any) -> Callable[..., An
     return lambda *args: run(*map(stretched, args))
 
 
-@pytest.mark.parametrize("model_class", [Amplifying, AmplifyingMore])
+@pytest.mark.parametrize("model_class", [Amplifying, pytest.param(AmplifyingMore, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("compiler", "status"), [(rounds_otherwise, CheckStatus.CORRECT), (stretches_gradients, CheckStatus.INCORRECT)]
 )
