@@ -32,6 +32,8 @@ if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
 os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from torchzoo.zoo.folders import make_shared_importable
 
@@ -47,6 +49,18 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tz-", dir="/tmp") as folder:
         monkeypatch.setenv("TMPDIR", folder)
         yield Path(folder)
+
+
+class TextFile(SingleFileSnapshotExtension):
+    """A file of text for each snapshot, so that a diff shows which document changed."""
+
+    _write_mode = WriteMode.TEXT
+    file_extension = "txt"
+
+
+@pytest.fixture
+def snapshot(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    return snapshot.use_extension(TextFile)
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from examples import ROOT
 
 #: What the folder of a model may import of torchzoo.
@@ -120,14 +118,3 @@ def test_one_broad_except_in_the_whole_project() -> None:
 
 def is_broad(kind: ast.expr | None) -> bool:
     return kind is None or bool({"Exception", "BaseException"} & set(re.findall(r"\w+", ast.unparse(kind))))
-
-
-PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
-
-
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", *PAGES])
-def test_paths_in_documents_exist(document: str) -> None:
-    text = (ROOT / document).read_text(encoding="utf-8")
-    paths = re.findall(r"`((?:torchzoo|tests|docs|benchmarks|userbenchmark|models|collections)/[\w./-]*)`", text)
-    ours = [path for path in paths if not path.startswith("benchmarks/dynamo/")]  # PyTorch's
-    assert [path for path in ours if not (ROOT / path).exists()] == []

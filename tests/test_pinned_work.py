@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
 import pinned_work
-from counting import RememberedBytes, count_few, count_fully, count_quickly
+from counting import count_few, count_fully, count_quickly
 from pinned_work import DEPENDS_ON_VALUES, Batch, Step, Work, differences
 from torchzoo.case import Mode
-from torchzoo.measure.passes.flops import count_work
 from torchzoo.record import Flops
 from torchzoo.zoo.catalog import find_models, load_model_class
 from torchzoo.zoo.spec import ModelSpec
@@ -163,30 +158,3 @@ def test_the_quick_ways_to_count_find_the_same(tmp_path: Path, mode: Mode) -> No
     full, quick, few = (count(model_class(mode, "meta", 5)) for count in (count_fully, count_quickly, count_few))
     assert full == quick
     assert (few.total, few.bytes_moved) == (full.total, full.bytes_moved)
-
-
-A, B = torch.ones(10), torch.ones(10)
-CALLS: list[Callable[[], Any]] = [
-    lambda: A + A,
-    lambda: A + B,
-    lambda: A.add_(B),
-    lambda: torch.add(A, B, out=torch.empty(10)),
-    lambda: A[:5] + B[:5],
-    lambda: A.view(2, 5).t() + B.view(2, 5).t(),
-    lambda: A[:1].expand(10) + B,
-    lambda: torch._foreach_add([A, A], [B, B]),
-    lambda: torch._foreach_add([A, B], [A, B]),
-    lambda: nn.functional.embedding(torch.tensor([1, 2]), torch.ones(100, 10)),
-]
-
-
-def test_remembered_bytes_are_those_that_were_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call comes after all others, which it could be mistaken for."""
-
-    full = [count_work(call).bytes_moved for call in CALLS]
-    remembered = RememberedBytes()
-    monkeypatch.setattr("torchzoo.measure.passes.flops.moved_bytes", remembered)
-    count_work(lambda: [call() for call in CALLS])
-    known = len(remembered.known)
-    assert [count_work(call).bytes_moved for call in CALLS] == full
-    assert len(remembered.known) == known

@@ -76,25 +76,6 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     return capsys.readouterr().out
 
 
-def test_a_case_is_shown_with_all_that_is_known_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    text = show(capsys, BIG, "resnet18", "train")
-    for part in (
-        "resnet18 train cuda inductor bs16\nmeasured\nmodel resnet18, mode train, device cuda, backend inductor,",
-        "5.85 ms [5.82, 5.91]",
-        "1.11x [1.10, 1.12]",
-        "note: stopped at the time limit",
-        "eager: 38 steps from 5.66 ms to 6.26 ms",
-        "candidate: 152 steps from",
-        "NVIDIA H200 (driver 580",
-        "torch 2.11.0+cu130",
-        f"run: {BIG}",
-    ):
-        assert part in text
-    assert text.splitlines()[-1] == (
-        "again: python run.py resnet18 -d cuda -t train --backend inductor --bs 16 --time-limit 1"
-    )
-
-
 def test_no_line_but_the_command_is_wider_than_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

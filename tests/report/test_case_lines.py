@@ -90,19 +90,6 @@ def test_each_mark_is_explained_once_and_no_list_of_cases_is_long(kept: Kept, na
     assert longest <= tables.MOST_LABELS + 1  # a label may be the beginning of another
 
 
-def test_a_big_report_is_short_and_its_figures_line_up(kept: Kept) -> None:
-    data = kept.data[BIG]
-    for width in WIDTHS:
-        lines = kept.shown(BIG, width)
-        assert len(lines) < len(data.cases) + 110
-        headings = next(line for line in lines if line.startswith("model "))
-        speedup, begin = headings.index("speedup") + len("speedup"), headings.index("speedup")
-        for row in case_lines(lines, data.cases):
-            if "skipped" not in row:
-                cell = row[begin:] if width == 160 else row[:speedup]
-                assert re.search(r"^[\d.]+x" if width == 160 else r"[\d.]+x$", cell), row
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_the_summary_at_the_end_fits_a_screen(kept: Kept, name: str) -> None:
     height, width = SCREEN

@@ -1,15 +1,11 @@
-"""Documents in the terminal, in Markdown and in HTML, beside the files of `expected/`.
-
-`REWRITE_EXPECTED=1 python -m pytest tests/report/test_document.py` writes these files anew: read their diff.
-"""
+"""Documents in the terminal, in Markdown and in HTML."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from examples import ROOT, record, run_of
 from repeated_runs import FAILED, STEADY, records, times
@@ -35,7 +31,6 @@ from torchzoo.report.document import (
 )
 from torchzoo.report.html import blocks
 
-EXPECTED = Path(__file__).parent / "expected"
 KEPT = ROOT / "docs/results/2026-11-21-h200-check"
 FOREIGN = 'x|y <img src=1> [bold]`rm` "&\x1b[2J'
 
@@ -95,12 +90,8 @@ RENDERERS: dict[str, Callable[[Document], str]] = {
 
 @pytest.mark.parametrize("form", RENDERERS)
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_each_document_is_shown_as_expected(name: str, form: str) -> None:
-    path = EXPECTED / f"{name}.{form}"
-    shown = RENDERERS[form](DOCUMENTS[name]())
-    if os.environ.get("REWRITE_EXPECTED"):
-        path.write_text(shown, encoding="utf-8")
-    assert shown == path.read_text(encoding="utf-8")
+def test_each_document(name: str, form: str, snapshot: SnapshotAssertion) -> None:
+    assert RENDERERS[form](DOCUMENTS[name]()) == snapshot
 
 
 def test_foreign_text_is_text_in_every_format() -> None:

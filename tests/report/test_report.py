@@ -119,14 +119,6 @@ def test_the_least_differences_that_can_be_found(shares: list[float], text: str)
     assert units.least_differences(shares) == text
 
 
-def test_a_case_shows_eager_and_candidate_side_by_side() -> None:
-    text = rendered(tables.case_table(record(compared(), backend=INDUCTOR)))
-    assert "200.00 ms [200.00, 200.00]" in text
-    assert "100.00 ms [100.00, 100.00]" in text
-    assert "2.000x" in text
-    assert "device memory" not in text  # the CPU has none, and no row of dashes says so
-
-
 def test_what_a_reader_must_know_is_said() -> None:
     candidate = variant_result(
         result_is_finite=False,
@@ -168,12 +160,6 @@ def test_the_terminal_table_shows_all_and_reads_no_markup_in_foreign_text() -> N
     lines = text.splitlines()
     assert lines[0] == "4 cases: eval, cpu, batch 4"
     assert [line.split()[0] for line in lines[2:6]] == ["tiny", "tiny", "skips", "a|b<i>"]
-
-
-def test_the_terminal_table_fits_80_columns() -> None:
-    text = rendered(tables.terminal_table(results_of([record(), record(compared(), backend=INDUCTOR)])), width=80)
-    assert all(len(line) <= 80 for line in text.splitlines())
-    assert "2.00x" in text
 
 
 def markdown_of(*runs: Run) -> str:

@@ -53,6 +53,12 @@ def report_of(name: str, trials: Trials) -> str:
     return document(userbenchmark.load(name), trials)
 
 
+def figures(text: str) -> str:
+    """The headings, tables and findings of a document, without its prose."""
+    lines = [line for line in text.splitlines() if line.startswith(("#", "| ", "- ")) and not line.startswith("| ---")]
+    return "\n".join(lines) + "\n"
+
+
 def table(text: str, first_heading: str) -> list[list[str]]:
     """The rows of the first table whose first heading is that, split into cells."""
     lines = text.splitlines()

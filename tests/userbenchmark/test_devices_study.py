@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from benchmark_runs import beside, run_of, table
+from benchmark_runs import beside, figures, run_of
 from study_records import CRASHED, alone, study_table, trained
+from syrupy.assertion import SnapshotAssertion
 
 from examples import GB, environment, variant_result
 from torchzoo.case import Domain, Precision
@@ -37,34 +38,9 @@ def document(*runs: Run) -> str:
     return study.document(study.load("paper_devices"), runs).text
 
 
-def test_devices_are_compared_by_precision_mode_and_domain() -> None:
-    text = document(machine("GPU one", 0.3, path="/one"), machine("GPU two", 0.1, path="/two", device="xpu"))
-    rows = beside(text, study_table())
-    ratio = "GPU one's time over GPU two's"
-    assert list(rows) == [
-        f"{ratio}: eager tf32, train, {group}" for group in ("computer_vision", "all", "all, the device's work alone")
-    ]
-    assert rows[f"{ratio}: eager tf32, train, all"][1].startswith("3.00 times (1 model: too few for an interval)")
-    assert rows[f"{ratio}: eager tf32, train, all"][1].endswith("; 1 case")
-    assert rows[f"{ratio}: eager tf32, train, all, the device's work alone"][1].startswith("1.50 times")
-    why = text.partition("## Not measured on machine 2, GPU two\n")[2]
-    assert "no such lowering" in why  # why alexnet is not in it
-    assert "## Not measured on machine 1" not in text
-
-
-def test_every_figure_of_one_machine_says_which_one_it_is() -> None:
+def test_every_figure_of_one_machine_says_which_one_it_is(snapshot: SnapshotAssertion) -> None:
     text = document(machine("GPU one", 0.3, path="/one"), machine("GPU two", 0.1, path="/two"))
-    assert "**Machine 1, GPU one**: 2 cases: 2 measured." in text
-    assert "**Machine 2, GPU two**: 2 cases: 1 measured, 1 skipped or failed (at the end)." in text
-    headings = ("case", "a step on GPU one", "a step on GPU two", "GPU one's time over GPU two's")
-    assert f"| {' | '.join(headings)} | the device's work alone |" in text
-    (cells,) = table(text, "case")
-    assert [cell.partition(" [")[0] for cell in cells[1:]] == ["300 ms", "100 ms", "3.00x", "1.50x"]
-    assert cells[3] == "3.00x [2.45, 3.67] (at 90%)"  # 0.9 / 1.1 and 1.1 / 0.9 of it: not paired
-    hardware = {row[0]: row[2] for row in table(text.partition("## What differs\n")[2], "")}["hardware"]
-    assert hardware.startswith("machine 1: a CPU, 2 cores; GPU one (driver 1); machine 2: a CPU")
-    measured_on = text.partition("## Measured on\n")[2].split("**")
-    assert [name for name in measured_on if name.startswith("Machine")] == ["Machine 1, GPU one", "Machine 2, GPU two"]
+    assert figures(text) == snapshot
 
 
 def test_machines_with_the_same_gpu_are_named_by_what_they_differ_in() -> None:

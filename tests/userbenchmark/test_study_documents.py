@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from benchmark_runs import beside, report, run_of, table
+from benchmark_runs import beside, figures, report, run_of, table
 from study_records import CRASHED, in_turns, late, trained, with_domains
+from syrupy.assertion import SnapshotAssertion
 
 from examples import INDUCTOR, by_itself, measured, variant_result
 from examples import record as example
@@ -26,7 +27,6 @@ from torchzoo.record import (
     Skipped,
     StepTime,
 )
-from torchzoo.report.remarks import remarks
 from torchzoo.settings import Stage
 from torchzoo.studies import study
 from torchzoo.studies.userbenchmark import Choice
@@ -39,7 +39,7 @@ def profiled(active_s: float, movement_s: float, **changes: Any) -> Measured:
     return measured(variants={"eager": variant_result(breakdown=Breakdown(steps=steps, kernels=()))}, **changes)
 
 
-def test_breakdown_stands_beside_table_2_by_domain_and_mode() -> None:
+def test_breakdown_stands_beside_table_2_by_domain_and_mode(snapshot: SnapshotAssertion) -> None:
     flops = Flops(total=2 * 10**12, by_operator={})
     run = run_of(
         [
@@ -49,23 +49,7 @@ def test_breakdown_stands_beside_table_2_by_domain_and_mode() -> None:
         ]
     )
     text = report("paper_breakdown", with_domains(run, vgg16=Domain.COMPUTER_VISION, alexnet=Domain.COMPUTER_VISION))
-    train = beside(text, "Table 2, train")
-    assert train["computer_vision: active"][0] == "53.1 %"
-    assert train["computer_vision: active"][1].startswith("80.0 % (2 models: too few for an interval)")
-    assert train["computer_vision: active"][2:] == ["+26.9 points", "no sure difference"]
-    assert train["computer_vision: movement"][1].startswith("3.00 %")
-    assert train["computer_vision: idle"][1].startswith("17.0 %")
-    assert train["nlp: active"][:2] == ["84.9 %", "not measured: no measured case of this run gives it"]
-    assert (
-        beside(text, "Table 2, eval")["computer_vision: active"][1]
-        == "50.0 % (1 model: too few for an interval); 1 model"
-    )
-    single = beside(text, "Single models")
-    assert single["vgg16, train: active"][:2] == ["98.3 %", "90.0 % [90.0, 90.0]"]
-    assert single["pig2: movement"][1] == "not measured: the zoo has no pig2"
-    (rate,) = beside(text, "Rate of vgg16").values()
-    assert rate[0] == "10.07 TFLOP/s"
-    assert rate[1].startswith("19.9 TFLOP/s")  # 2 TFLOP in 100.5 ms
+    assert figures(text) == snapshot
 
 
 def test_breakdown_says_what_bounds_each_model_and_how_fast_the_host_was() -> None:
@@ -114,49 +98,28 @@ def test_compilers_memory_is_that_of_processes_of_their_own_and_may_fall() -> No
     assert row[-1] == ""
 
 
-def test_compilers_memory_beside_eager_is_shown_and_in_no_mean() -> None:
-    beside_eager = trained("a", remembering(0.5, 0.75, is_alone=False), INDUCTOR)
-    text = report("paper_compilers", run_of([beside_eager]))
-    (row,) = table(text, "model")
-    assert (row[3], row[-1]) == ("3.00", "memory beside eager")
-    for title in ("CPU memory, change of the peak (CM - 1)", "GPU memory, change of the peak (GM - 1)"):
-        assert beside(text, title)["train"][1].startswith("not measured: no candidate had a process of its own")
-    assert table(text, "domain")[0][2:4] == ["", ""]
-    both = run_of([beside_eager, trained("b", remembering(0.5, 0.75, is_alone=True), INDUCTOR)])
-    host = beside(report("paper_compilers", both), "CPU memory, change of the peak (CM - 1)")["train"]
-    assert host[1] == "-50.0 % (1 model: too few for an interval); 1 of the 2 models that count"
-
-
-def test_compilers_says_why_a_process_of_its_own_gave_no_memory() -> None:
-    found = remembering(0.5, 0.75, is_alone=False)
-    late = Failed(kind=FailureKind.TIMEOUT, stage=Stage.ALONE, message="it took longer than 300 s and was killed")
-    candidate = msgspec.structs.replace(found.variants["candidate"], why_not_alone=late)
-    found = msgspec.structs.replace(found, variants={**found.variants, "candidate": candidate})
-    (row,) = table(report("paper_compilers", run_of([trained("a", found, INDUCTOR)])), "model")
-    said = "timeout: it took longer than 300 s and was killed"
-    assert row[-1] == f"memory beside eager, for its own process gave none ({said})"
-    assert f"candidate: no figure of a process of its own: {said}" in remarks(found)
-
-
-def test_compilers_says_of_how_many_cases_each_mean_of_memory_is() -> None:
-    no_device = remembering(0.5, 0.75, is_alone=True)
+def test_compilers_memory_beside_eager_is_shown_and_in_no_mean(snapshot: SnapshotAssertion) -> None:
+    apart, no_device = (remembering(0.5, 0.75, is_alone=True) for _ in range(2))
     variants = {
-        name: msgspec.structs.replace(
-            result,
-            memory=msgspec.structs.replace(result.memory, device_peak_allocated_bytes=None),
-        )
-        for name, result in no_device.variants.items()
+        name: msgspec.structs.replace(one, memory=msgspec.structs.replace(one.memory, device_peak_allocated_bytes=None))
+        for name, one in no_device.variants.items()
     }
-    found = [
-        trained("a", remembering(0.5, 0.75, is_alone=True), INDUCTOR),
-        trained("b", msgspec.structs.replace(no_device, variants=variants), INDUCTOR),
-        trained("c", remembering(0.5, 0.75, is_alone=False), INDUCTOR),
-    ]
-    text = report("paper_compilers", run_of(found))
-    assert table(text, "domain")[-1][4] == "3 of 3 counted; CM of 2, GM of 1"
-    for name, count in (("CPU", 2), ("GPU", 1)):
-        shown = beside(text, f"{name} memory, change of the peak ({name[0]}M - 1)")["train"][1]
-        assert shown.endswith(f"; {count} of the 3 models that count")
+    beside_eager = remembering(0.5, 0.75, is_alone=False)
+    late = Failed(kind=FailureKind.TIMEOUT, stage=Stage.ALONE, message="it took longer than 300 s and was killed")
+    candidate = msgspec.structs.replace(beside_eager.variants["candidate"], why_not_alone=late)
+    killed = msgspec.structs.replace(beside_eager, variants={**beside_eager.variants, "candidate": candidate})
+    found = {
+        "apart": apart,
+        "without a device's memory": msgspec.structs.replace(no_device, variants=variants),
+        "beside eager": beside_eager,
+        "killed": killed,
+    }
+    text = report("paper_compilers", run_of([trained(name, one, INDUCTOR) for name, one in found.items()]))
+    assert table(text, "domain")[-1][4] == "4 of 4 counted; CM of 2, GM of 1"
+    assert figures(text) == snapshot
+    alone_there = report("paper_compilers", run_of([trained("a", beside_eager, INDUCTOR)]))
+    host = beside(alone_there, "CPU memory, change of the peak (CM - 1)")["train"]
+    assert host[1].startswith("not measured: no candidate had a process of its own")
 
 
 def test_compilers_shows_both_times_of_first_steps_and_says_what_they_waited_for() -> None:
@@ -232,24 +195,22 @@ def test_compilers_shows_what_the_paper_found_slower() -> None:
 
 
 def test_api_coverage_stands_beside_the_papers_ratio() -> None:
-    def touching(functions: str, operators: str) -> Measured:
-        return measured(api=ApiSurface(functions=tuple(functions.split()), operators=tuple(operators.split())))
+    def touching(model: str, functions: str, operators: str) -> Record:
+        surface = ApiSurface(functions=tuple(functions.split()), operators=tuple(operators.split()))
+        return trained(model, measured(api=surface))
 
-    run = run_of([trained("demucs", touching("a b c", "x y")), trained("unet3d", touching("a b", "x"))])
-    rows = beside(report("paper_api", run), "API coverage over MLPerf's models")
-    assert rows["functions"][0] == "2.3 times"
-    assert rows["functions"][1].startswith("1.50 times; models: 1 of 84 of torchbench, 1 of 6 of mlperf")
-    assert rows["operators"][1].startswith("2.00 times")
-    alone_there = beside(
-        report("paper_api", run_of([trained("demucs", touching("a", "x"))])), "API coverage over MLPerf's models"
-    )
-    assert alone_there["functions"][1].startswith("not measured: one of the two sets")
-    assert "functions, all of torchzoo" not in rows
-    more = run_of([*run.records, trained("fno2d", touching("a b c d", "x y z"))])
-    rows = beside(report("paper_api", more), "API coverage over MLPerf's models")
-    assert rows["functions"][1].startswith("1.50 times")
-    assert rows["functions, all of torchzoo"][0] == "2.3 times"
-    assert rows["functions, all of torchzoo"][1].startswith("2.00 times; models: 3 of torchzoo, 1 of 6 of mlperf")
+    def rows(*records: Record) -> dict[str, str]:
+        shown = beside(report("paper_api", run_of([*records])), "API coverage over MLPerf's models")
+        return {name: cells[1] for name, cells in shown.items()}
+
+    paper, mlperf = touching("demucs", "a b c", "x y"), touching("unet3d", "a b", "x")
+    assert rows(paper)["functions"].startswith("not measured: one of the two sets")
+    both, more = rows(paper, mlperf), rows(paper, mlperf, touching("fno2d", "a b c d", "x y z"))
+    assert both["functions"].startswith("1.50 times; models: 1 of 84 of torchbench, 1 of 6 of mlperf")
+    assert both["operators"].startswith("2.00 times")
+    assert "functions, all of torchzoo" not in both
+    assert more["functions"].startswith("1.50 times")
+    assert more["functions, all of torchzoo"].startswith("2.00 times; models: 3 of torchzoo, 1 of 6 of mlperf")
 
 
 # --- paper_optimizations ---
@@ -259,7 +220,7 @@ def changed(model: str, own_s: float, changed_s: float, *backend: str, **axes: A
     return trained(model, in_turns(own_s, changed_s), Backend(*backend), **axes)
 
 
-def test_an_old_way_that_is_slower_is_a_gain_of_todays_step() -> None:
+def test_an_old_way_that_is_slower_is_a_gain_of_todays_step(snapshot: SnapshotAssertion) -> None:
     run = run_of(
         [
             changed("one", 0.1, 0.2, "zero_grad", "kernels"),
@@ -273,36 +234,7 @@ def test_an_old_way_that_is_slower_is_a_gain_of_todays_step() -> None:
         ]
     )
     text = report("paper_optimizations", run)
-    gain = beside(text, "Models that gain")
-    zeroed = "train, gradients set to None, as the step does, instead of zeroed by a kernel each"
-    fused = "train, optimizer fused instead of as the step has it"
-    assert gain[zeroed][:3] == ["", "1 models; of 2 decided; 1 lose", ""]
-    assert gain["train, the paper's optimizations instead of what was before them"][:3] == [
-        "41 models",
-        "1 models; of 1 decided; 0 lose",
-        "0.02 of the published",
-    ]
-    assert gain[fused][:2] == ["", "1 models; of 1 decided; 0 lose"]
-    assert gain["eval"][0] == "15 models"
-    assert gain["eval"][1].startswith("not measured: our data do not say")
-    mean = beside(text, "Mean speedup")
-    few = "times (1 model: too few for an interval); 1 models; no difference is sure"
-    optimized = "train, the paper's optimizations instead of what was before them, all"
-    assert mean[optimized][:2] == ["1.34 times", f"2.50 {few}"]
-    assert mean[f"{zeroed}, those that gain"][:2] == ["", f"2.00 {few}"]
-    assert mean[f"{zeroed}, all"][1].startswith("1.34 times")  # sqrt(2 * 0.9)
-    assert mean[f"{fused}, all"][1].startswith("2.00 times")
-    largest = beside(text, "Largest speedup")
-    assert largest[zeroed][1].endswith("; one")
-    assert largest["train"][:2] == ["10.1 times", "not measured: the published one is pig2's, and the zoo has no pig2"]
-    assert largest["eval, networks kept on the device instead of moved to the host and back before each step"][
-        1
-    ].startswith("3.00 times")
-    assert largest["pig2, networks kept on the device"][1] == "not measured: the zoo has no pig2"
-    rows = {row[0]: row[1:] for row in table(text, "model")}
-    assert (rows["one"][0][:6], rows["two"][0]) == ("2.500x", "")
-    assert rows["two"][1].startswith("0.900x")
-    assert "| skipped: no optimizer | 1 |" in text
+    assert figures(text) == snapshot
 
 
 def test_a_gain_in_evaluation_must_be_above_three_percent() -> None:

@@ -214,14 +214,6 @@ def test_a_figure_that_is_missing_has_no_markup_of_its_own() -> None:
     assert "(--from RUN RUN)" in beside(text, study_table())["all"][1]
 
 
-@pytest.mark.parametrize("name", ["nanogpt", "resnets", "paper_compilers"])
-def test_the_document_says_what_the_interval_of_a_mean_is_over(name: str) -> None:
-    assert (
-        "what is\naveraged: models, or the steps of one model"
-        in study.document(study.load(name), [run_of([example()])]).text
-    )
-
-
 def test_the_parts_of_the_claim_join_to_its_plan(tmp_path: Path) -> None:
     one = study.load("pt2_claim")
     request = one.plan(Choice(folder=tmp_path))
