@@ -45,7 +45,7 @@ TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class GivenOptions:
     """A request as it was given, and the cases that it has on the machine that measures."""
 
     arguments: argparse.Namespace
@@ -71,7 +71,7 @@ class Option:
     metavar: str
     help: str
     default: str = ""  # what help says of the value where the option is not given
-    has_effect: Callable[[Asked], bool] = field(default=lambda _: True)
+    has_effect: Callable[[GivenOptions], bool] = field(default=lambda _: True)
     without: str = ""  # why an option that was given has no effect
 
     @property
@@ -123,18 +123,18 @@ def axis_help(axis: Axis) -> str:
     return axis.help.format(known=", ".join(map(str, known)))
 
 
-def _folds_eager(asked: Asked) -> bool:
+def _folds_eager(asked: GivenOptions) -> bool:
     names = [one.name for one in asked.arguments.backend or ()]
     return EAGER.name in names and len(set(names)) > 1 and asked.compiles
 
 
-def _is_timed(asked: Asked) -> bool:
+def _is_timed(asked: GivenOptions) -> bool:
     return not asked.has(Pass.CHECK_ONLY)
 
 
 _EAGER_ALONE = "all cases are eager alone, which compiles nothing"
 _NOT_TIMED = "--check-only times nothing"
-_AXIS_EFFECTS: dict[str, tuple[Callable[[Asked], bool], str]] = {
+_AXIS_EFFECTS: dict[str, tuple[Callable[[GivenOptions], bool], str]] = {
     "backend": (
         lambda asked: not _folds_eager(asked),
         "eager is measured beside each other backend, and not alone again",
@@ -311,7 +311,7 @@ PASSES = {
     Pass.API: "the functions and operators of PyTorch that a step touches",
 }
 #: When a pass that was asked for finds something, and what to say where it does not.
-_PASS_EFFECTS: dict[Pass, tuple[Callable[[Asked], bool], str]] = {
+_PASS_EFFECTS: dict[Pass, tuple[Callable[[GivenOptions], bool], str]] = {
     Pass.MEMORY_ALONE: (lambda asked: asked.compiles, f"--memory-alone has no effect: {_EAGER_ALONE}"),
     Pass.ENERGY: (
         lambda asked: any(case.device_type == "cuda" for case in asked.cases),
@@ -420,7 +420,7 @@ def without_effect(arguments: argparse.Namespace, cases: Collection[Case]) -> li
         arguments: what the parser returned.
         cases: all that are planned; empty: nothing can be said.
     """
-    asked = Asked(arguments, cases)
+    asked = GivenOptions(arguments, cases)
     given = [option for name, option in OPTIONS.items() if getattr(arguments, name) is not None]
     found = [(one.has_effect, one.without) for one in given]
     found += [effect for one, effect in _PASS_EFFECTS.items() if asked.has(one)]

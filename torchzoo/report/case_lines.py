@@ -18,7 +18,7 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import AXES, Case
 from torchzoo.record import Failed
 from torchzoo.report import terminal
-from torchzoo.report.columns import BOUND, CANDIDATE, EAGER, MEMORY, REACH, SPEEDUP, TIME, Column, Detail
+from torchzoo.report.columns import BOUND, CANDIDATE, EAGER, MEMORY, REACH, SPEEDUP, TIME, Detail, FigureColumn
 from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of
 from torchzoo.report.sections.checks import check_of
 from torchzoo.report.text import visible
@@ -45,10 +45,10 @@ MOST_MODEL_SHARE = 0.3  # of a wide terminal
 MOST_NAMES = 10  # of models whose names are too long for their column
 
 
-class Shown(NamedTuple):
+class ShownColumn(NamedTuple):
     """A column of figures, and how much its cells say."""
 
-    column: Column
+    column: FigureColumn
     detail: Detail = Detail.VALUE
 
     @property
@@ -64,18 +64,18 @@ class Shown(NamedTuple):
         return self.column.cell(figures, self.detail)
 
 
-def _layout(*columns: Column, detail: Detail = Detail.VALUE) -> tuple[Shown, ...]:
-    return tuple(Shown(column, detail) for column in columns)
+def _layout(*columns: FigureColumn, detail: Detail = Detail.VALUE) -> tuple[ShownColumn, ...]:
+    return tuple(ShownColumn(column, detail) for column in columns)
 
 
 _WITH_INTERVALS = _layout(EAGER, CANDIDATE, SPEEDUP, detail=Detail.INTERVAL)
 _WITHOUT = _layout(EAGER, CANDIDATE, SPEEDUP, REACH)
 #: The columns of figures, from those that say most to the least that a line must have.
-LAYOUTS: tuple[tuple[Shown, ...], ...] = (
-    (*_WITH_INTERVALS, Shown(BOUND, Detail.INTERVAL), Shown(MEMORY)),
-    (*_WITH_INTERVALS, Shown(BOUND), Shown(MEMORY)),
-    (*_WITHOUT, Shown(BOUND), Shown(MEMORY)),
-    (*_WITHOUT, Shown(MEMORY)),
+LAYOUTS: tuple[tuple[ShownColumn, ...], ...] = (
+    (*_WITH_INTERVALS, ShownColumn(BOUND, Detail.INTERVAL), ShownColumn(MEMORY)),
+    (*_WITH_INTERVALS, ShownColumn(BOUND), ShownColumn(MEMORY)),
+    (*_WITHOUT, ShownColumn(BOUND), ShownColumn(MEMORY)),
+    (*_WITHOUT, ShownColumn(MEMORY)),
     _WITHOUT,
     _layout(TIME, SPEEDUP, REACH),
 )
@@ -92,7 +92,7 @@ MEANINGS = {
 }
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     """A case of the table."""
 
     axes: dict[str, str]
@@ -140,10 +140,10 @@ class CaseLines:
         if not has_processes and _processes(results[0]) > 1:
             self.shared += f"{', ' if self.shared else ''}each by {_processes(results[0])} processes"
 
-    def _row(self, result: CaseResult, marks: Sequence[Mark], *, has_processes: bool) -> Row:
+    def _row(self, result: CaseResult, marks: Sequence[Mark], *, has_processes: bool) -> CaseRow:
         figures = result.measured_figures
         axes = {name: visible(text(result.case)) for name, text in CASE.items()}
-        return Row(
+        return CaseRow(
             axes=axes | ({PROCESSES: str(_processes(result))} if has_processes else {}),
             figures=tuple({one.heading: one.cell(figures) for one in layout} for layout in self.layouts)
             if figures
@@ -204,11 +204,11 @@ class CaseLines:
         rows = [row.figures[layout] for row in self.rows if row.figures]
         return [figure.heading for figure in self.layouts[layout] if any(row[figure.heading] for row in rows)]
 
-    def _lines(self, some: Sequence[Row], fit: Fit) -> Iterator[Any]:
+    def _lines(self, some: Sequence[CaseRow], fit: Fit) -> Iterator[Any]:
         """The headings, then a line for each row, under a line for each group."""
         if any(row.figures for row in some):
             yield terminal.text(self._joined({name: name for name in fit.widths}, fit), style="bold", no_wrap=True)
-        groups: dict[tuple[str, ...], list[Row]] = {}
+        groups: dict[tuple[str, ...], list[CaseRow]] = {}
         for row in some:
             groups.setdefault(tuple(row.axes[name] for name in fit.grouped), []).append(row)
         for group, rows in groups.items():
@@ -218,7 +218,7 @@ class CaseLines:
             for row in rows:
                 yield self._line(row, fit)
 
-    def _line(self, row: Row, fit: Fit) -> Any:
+    def _line(self, row: CaseRow, fit: Fit) -> Any:
         """One case. What was not measured has words in place of figures."""
         axes = {name: row.axes[name] for name in fit.widths if name in row.axes}
         if not row.figures:

@@ -20,7 +20,7 @@ class Detail(enum.IntEnum):
     ALL = 2  # the confidence of an interval, too, where it is not 95%
 
 
-class Column(NamedTuple):
+class FigureColumn(NamedTuple):
     """A column: its heading, what it means, the figure of `analysis.frame` that sorts it, and what makes its cells."""
 
     heading: str
@@ -56,38 +56,42 @@ def _bound(figures: CaseFigures, detail: Detail) -> str:
     return f"{found}, {' / '.join(f'{share:.0%}' for share in shares if share is not None)}"
 
 
-EAGER = Column("eager", "Latency of an eager step", "eager_latency_s", lambda one: one.eager.latency_s, _latency)
-CANDIDATE = Column(
+EAGER = FigureColumn("eager", "Latency of an eager step", "eager_latency_s", lambda one: one.eager.latency_s, _latency)
+CANDIDATE = FigureColumn(
     "candidate",
     "Latency of a step of the backend",
     "latency_s",
     lambda one: one.candidate and one.candidate.latency_s,
     _latency,
 )
-TIME = Column(
+TIME = FigureColumn(
     "time",
     "Latency of a step of the backend, or of eager where there is none",
     "latency_s",
     lambda one: one.shown.latency_s,
     _latency,
 )
-SPEEDUP = Column("speedup", "Eager time over candidate time, paired", "speedup", lambda one: one.speedup, _speedup)
-REACH = Column(
+SPEEDUP = FigureColumn(
+    "speedup", "Eager time over candidate time, paired", "speedup", lambda one: one.speedup, _speedup
+)
+REACH = FigureColumn(
     "±",
     "How far the 95% interval of the speedup reaches (else that of the time)",
     "",
     lambda one: one.speedup or one.eager.latency_s,
     lambda estimate, _: units.reach(estimate),
 )
-BOUND = Column("bound by", "What bounds the step, and the share in which the device works", "", lambda one: one, _bound)
-MEMORY = Column(
+BOUND = FigureColumn(
+    "bound by", "What bounds the step, and the share in which the device works", "", lambda one: one, _bound
+)
+MEMORY = FigureColumn(
     "memory",
     "Peak allocated on the device, or on the CPU peak resident; of the candidate if there is one",
     "",
     lambda one: one.peak_bytes,
     lambda peak_bytes, _: units.size(peak_bytes),
 )
-FIRST_STEP = Column(
+FIRST_STEP = FigureColumn(
     "first step",
     "Wall time of the first step, compilation included",
     "first_step_s",

@@ -14,7 +14,7 @@ from torchzoo.case import Mode, Precision
 from torchzoo.record import Check, Checked, CheckStatus, Failed, Measured, Record, ResultComparison
 from torchzoo.report import terminal, units
 from torchzoo.report.case_lines import CaseLines
-from torchzoo.report.columns import BOUND, CANDIDATE, EAGER, MEMORY, SPEEDUP, TIME, Column
+from torchzoo.report.columns import BOUND, CANDIDATE, EAGER, MEMORY, SPEEDUP, TIME, FigureColumn
 from torchzoo.report.document import Table, table
 from torchzoo.report.overview import of_the_cases
 from torchzoo.report.remarks import CHECK_WORDS, one_line, remarks_of, what_failed
@@ -230,7 +230,7 @@ def cases_table(results: Sequence[CaseResult]) -> Table:
     return table(headings, (_cells(result, columns) for result in results))
 
 
-def _cells(result: CaseResult, columns: Sequence[Column]) -> tuple[str, ...]:
+def _cells(result: CaseResult, columns: Sequence[FigureColumn]) -> tuple[str, ...]:
     """One case with all its repeats."""
     case = result.case
     axes = msgspec.structs.replace(case, precision=Precision.DEFAULT).axes_label()  # precision has a column of its own

@@ -36,7 +36,7 @@ OUTCOMES = (
 _AXES = [axis.name for axis in AXES if axis.name not in ("batch_size", "seed")]
 
 
-class Cell(msgspec.Struct, frozen=True):
+class SortableCell(msgspec.Struct, frozen=True):
     """A cell of the table. A column of numbers is sorted by `key`."""
 
     text: str
@@ -45,7 +45,7 @@ class Cell(msgspec.Struct, frozen=True):
     badge: str = ""
 
 
-class Heading(msgspec.Struct, frozen=True):
+class ColumnHeading(msgspec.Struct, frozen=True):
     """The heading of a column; `title` is shown when the mouse is over it."""
 
     name: str
@@ -54,7 +54,7 @@ class Heading(msgspec.Struct, frozen=True):
 
 
 #: A column: its heading, and what makes its cell for a case.
-Column = tuple[Heading, Callable[[Row, CaseResult], Cell]]
+Column = tuple[ColumnHeading, Callable[[Row, CaseResult], SortableCell]]
 
 
 def filters(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -81,17 +81,17 @@ def case_columns(rows: Sequence[Row], *, has_eager: bool = True) -> list[Column]
         figures = [TIME, *(one for one in figures if one not in (EAGER, CANDIDATE))]
     found: list[Column] = [
         *(
-            (Heading(capital(name.replace("_", " "))), _text(name))
+            (ColumnHeading(capital(name.replace("_", " "))), _text(name))
             for name in _AXES
             if name == "mode" or _varies(rows, name)
         ),
-        (Heading("Outcome"), lambda _, result: Cell(result.status, badge=result.status)),
-        (Heading("Batch", is_number=True), _number("batch_size", lambda value: f"{value:,}")),
-        *((Heading(capital(one.heading), is_number=True, title=one.meaning), _figure(one)) for one in figures),
+        (ColumnHeading("Outcome"), lambda _, result: SortableCell(result.status, badge=result.status)),
+        (ColumnHeading("Batch", is_number=True), _number("batch_size", lambda value: f"{value:,}")),
+        *((ColumnHeading(capital(one.heading), is_number=True, title=one.meaning), _figure(one)) for one in figures),
     ]
     if _varies(rows, "domain"):
-        found.append((Heading("Domain"), _text("domain")))
-    return [*found, (Heading("Note"), lambda _, result: Cell("; ".join(_notes(result))))]
+        found.append((ColumnHeading("Domain"), _text("domain")))
+    return [*found, (ColumnHeading("Note"), lambda _, result: SortableCell("; ".join(_notes(result))))]
 
 
 def speedup_text(result: CaseResult) -> str:
@@ -104,21 +104,21 @@ def _varies(rows: Sequence[Row], name: str) -> bool:
     return len({row[name] for row in rows}) > 1
 
 
-def _text(name: str) -> Callable[[Row, CaseResult], Cell]:
-    return lambda row, _: Cell((row[name] or "").replace("_", " ") if name == "domain" else row[name] or "")
+def _text(name: str) -> Callable[[Row, CaseResult], SortableCell]:
+    return lambda row, _: SortableCell((row[name] or "").replace("_", " ") if name == "domain" else row[name] or "")
 
 
-def _number(name: str, shown: Callable[[Any], str]) -> Callable[[Row, CaseResult], Cell]:
-    return lambda row, _: Cell("" if row[name] is None else shown(row[name]), row[name], is_number=True)
+def _number(name: str, shown: Callable[[Any], str]) -> Callable[[Row, CaseResult], SortableCell]:
+    return lambda row, _: SortableCell("" if row[name] is None else shown(row[name]), row[name], is_number=True)
 
 
-def _figure(column: columns.Column) -> Callable[[Row, CaseResult], Cell]:
-    def cell(row: Row, result: CaseResult) -> Cell:
+def _figure(column: columns.FigureColumn) -> Callable[[Row, CaseResult], SortableCell]:
+    def cell(row: Row, result: CaseResult) -> SortableCell:
         figures = result.figures
         if figures is None:
-            return Cell("", is_number=True)
+            return SortableCell("", is_number=True)
         key = row[column.figure] if column.figure else column.of(figures)
-        return Cell(column.cell(figures), key, is_number=True)
+        return SortableCell(column.cell(figures), key, is_number=True)
 
     return cell
 

@@ -23,7 +23,7 @@ SAMPLES = 400_000
 SAMPLES_PER_VARIANT = (50, 2000)
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """The section of a chart. `page.js` has a function with the name `id` that draws it."""
 
     id: str
@@ -32,40 +32,40 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-TOTALS = Figure(
+TOTALS = Chart(
     id="totals",
     short="Speedups",
     title="Speedups by group",
     text="Geometric means of the cases' paired speedups. The filters do not change them.",
 )
-RATIOS = Figure(
+RATIOS = Chart(
     id="ratios",
     short="Ratios",
     title="Time, CPU memory and GPU memory against eager",
     text="Candidate over eager, per model, on a logarithmic scale; below 1 the candidate needs less (T, CM and GM of "
     "the TorchBench paper, arXiv:2304.14226). CPU memory is the process's peak resident size.",
 )
-BREAKDOWN = Figure(
+BREAKDOWN = Chart(
     id="breakdown",
     short="Breakdown",
     title="Where a step's time goes",
     text="Shares of a profiled step's wall time: the device computes, only moves data, or idles. On the CPU, active is "
     "time inside operators and idle is Python and the framework.",
 )
-DEVICES = Figure(
+DEVICES = Chart(
     id="devices",
     short="Devices",
     title="One device against another",
     text="Latency on the first device over latency on another, for the same model, mode, backend, precision and batch "
     "size. The interval goes from the least to the greatest ratio that the two latencies' intervals allow.",
 )
-MEMORY = Figure(
+MEMORY = Chart(
     id="memory",
     short="Memory",
     title="Peak memory",
     text="Peaks over a few steady steps, measured in a pass of their own. The scale is logarithmic.",
 )
-COMPILE = Figure(
+COMPILE = Chart(
     id="compile",
     short="Compile time",
     title="First step, compilation included",
@@ -74,7 +74,7 @@ COMPILE = Figure(
 )
 
 
-def figures(rows: Sequence[Row], found: Overview) -> list[Figure]:
+def figures(rows: Sequence[Row], found: Overview) -> list[Chart]:
     """The charts for which there is something to draw."""
     has_ratios = any(total.passing for total in found.sections[0].totals)
     wanted = {

@@ -19,8 +19,7 @@ from torchzoo.files import to_json
 from torchzoo.report import units
 from torchzoo.report.document import Block, Fold, Heading
 from torchzoo.report.html.blocks import render
-from torchzoo.report.html.case_table import Heading as CaseHeading
-from torchzoo.report.html.case_table import case_columns, filters
+from torchzoo.report.html.case_table import ColumnHeading, case_columns, filters
 from torchzoo.report.html.charts import chart_data, figures
 from torchzoo.report.html.offline import offline_page
 from torchzoo.report.json_report import about_run
@@ -50,7 +49,7 @@ def page(data: ReportData) -> str:
         summary=render(_summary(data, found), opens),
         filters=filters(rows),
         figures=figures(rows, found),
-        columns=[CaseHeading("Model"), *(heading for heading, _ in columns)],
+        columns=[ColumnHeading("Model"), *(heading for heading, _ in columns)],
         rows=[
             {"model": row["model"], "command": row["command"], "cells": [cell(row, result) for _, cell in columns]}
             for row, result in zip(rows, results, strict=True)
