@@ -14,7 +14,9 @@ NAMES = ("executor", "host_kind", "nodes", "sbatch")
 
 def add_executor(parser: argparse.ArgumentParser) -> None:
     """Add the options that `executor_of` reads."""
-    group = parser.add_argument_group("executor", "who runs the cases; each GPU, or gang of GPUs, of a host is a lane")
+    group = parser.add_argument_group(
+        "executor", "who runs the cases; each GPU of a host, or the GPUs of one case together, has one case at a time"
+    )
     group.add_argument(
         "--executor",
         default=Engine.LOCAL.value,
