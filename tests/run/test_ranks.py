@@ -154,7 +154,7 @@ def test_ranks_compute_what_one_device_computes_and_reports_say_how_they_scale(t
     assert found[Parallel.DDP].strong is not None  # 4 on each of two ranks, beside 8 on one
     assert found[Parallel.TP].weak is None
     assert found[Parallel.TP].strong is not None  # 4 on two ranks together, beside 4 on one
-    assert "weak scaling" in done.stdout
+    assert "Scaling over ranks" in done.stdout
     assert "all_reduce" in done.stdout
 
 
