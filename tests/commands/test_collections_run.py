@@ -17,7 +17,7 @@ from torchzoo.record import Measured
 from torchzoo.store import read_run
 from user_models import make_collection
 
-pytestmark = pytest.mark.xdist_group("run")  # with the other tests that start runs
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("run")]  # with the other tests that start runs
 
 NAMES = ["tiny:narrow", "tiny:deep:2"]
 

@@ -163,6 +163,7 @@ def test_a_candidate_that_fails_alone_costs_the_case_no_other_figure(tmp_path: P
     assert candidate.why_not_alone.message == "ValueError: not without eager"
 
 
+@pytest.mark.slow
 def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
         make_folder(tmp_path / "zoo", name)

@@ -205,6 +205,7 @@ def test_one_bad_rank_is_one_outcome_and_leaves_no_process(tmp_path: Path, how: 
     assert psutil.wait_procs(with_mark(str(tmp_path)), timeout=20)[1] == []
 
 
+@pytest.mark.slow
 def test_what_can_not_be_parallel_is_skipped_with_the_reason(tmp_path: Path) -> None:
     make_folder(tmp_path / "zoo", "tiny")
     run(tmp_path / "zoo", "tiny", "-t", "train,eval", "--parallel", "ddp,tp", "-o", str(tmp_path / "run"))
