@@ -1,4 +1,4 @@
-"""What may import what, beside the layers of pyproject.toml; and the one broad `except`."""
+"""Import rules beside the layers of pyproject.toml, and the one broad `except`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from torchzoo.cli import main
+from torchzoo.cli import build_parser, main
 from torchzoo.commands import ab, bisect
 from torchzoo.commands import watch as watching
 from torchzoo.commands.ab import say_record
@@ -242,3 +242,18 @@ def test_what_is_missing_is_named(words: list[str], tmp_path: Path, capsys: pyte
     assert main(["bisect", "tiny", "-o", str(tmp_path / "out")]) == 2
     assert "name both versions: --good SPEC --bad SPEC" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_words_of_its_case_are_those_that_were_given(tmp_path: Path) -> None:
+    given = ["--cache", "warm", "--batch-size", "4,8", "--backend", "inductor:max-autotune", "--time-limit", "3"]
+    for cache in ("warm", str(tmp_path)):
+        given[1] = cache
+        parsed = build_parser(["bisect"]).parse_args(["bisect", "tiny", *given])
+        found = list(bisect._words(parsed))
+        assert found[0] == "tiny"
+        assert dict(zip(found[1::2], found[2::2], strict=True)) == {
+            "--cache": cache,
+            "--batch-size": "4,8",
+            "--backend": "inductor:max-autotune",
+            "--time-limit": "3.0",
+        }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -275,26 +274,6 @@ def still_failing(old: CaseStatuses, new: CaseStatuses) -> int:
 
 
 # --- the results in short ---
-
-
-def verdict_counts(comparison: RunComparison) -> dict[Metric, Counter[Verdict]]:
-    """How often each verdict was given, for each metric that was judged."""
-    found = {metric: Counter(f.verdict for f in comparison.findings if f.metric is metric) for metric in Metric}
-    return {metric: verdicts for metric, verdicts in found.items() if verdicts}
-
-
-def change_counts(comparison: RunComparison) -> Counter[Change]:
-    """How many cases changed their status in each way."""
-    return Counter(change.change for change in comparison.changes)
-
-
-def split_findings(comparison: RunComparison) -> tuple[list[Finding], list[Finding]]:
-    """The findings that a reader must see (judged to differ, or open), and the rest."""
-    wanted: list[Finding] = []
-    rest: list[Finding] = []
-    for finding in comparison.findings:
-        (wanted if finding.is_notable or finding.is_open else rest).append(finding)
-    return wanted, rest
 
 
 def cases_of_single_processes(comparison: RunComparison) -> set[Case]:

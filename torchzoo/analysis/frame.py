@@ -1,4 +1,4 @@
-"""What is known of a case, declared once, and runs as a table of it: one row per case, columns with units.
+"""Declare the figures of a case, and give runs as a table: a row for each case, columns with units.
 
 Tables, CSV, JSON, HTML and notebooks read `FIGURES`. pandas is imported only to make the frame.
 """
@@ -50,7 +50,7 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 def follow(start: Any, of: Of) -> Any:
-    """What follows from `start`; None if that is None."""
+    """Return what `of` finds from `start`, or None where a value on the way is None."""
     if not isinstance(of, str):
         return None if start is None else of(start)
     for name in of.split("."):

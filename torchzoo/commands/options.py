@@ -165,13 +165,13 @@ def _of_axis(axis: Axis) -> Option:
     )
 
 
-def _cache(text: str) -> tuple[CacheMode, Path | None]:
-    """`cold`, `warm`, or the path of a folder."""
+def _cache(text: str) -> CacheMode | Path:
+    """Read `cold`, `warm`, or the path of a folder that the cases share."""
     if text in (CacheMode.COLD, CacheMode.WARM):
-        return CacheMode(text), None
+        return CacheMode(text)
     if text == CacheMode.SHARED:
         raise UsageError("--cache: name the folder that the cases share, or write cold or warm")
-    return CacheMode.SHARED, recorded_path(text)
+    return recorded_path(text)
 
 
 def _limit(flag: str, fields: tuple[str, ...], text: str, default: str = "", **effect: Any) -> Option:
@@ -385,11 +385,14 @@ def applied(request: RunRequest, arguments: argparse.Namespace) -> RunRequest:
         value = getattr(arguments, name, None)
         if value is None:
             continue
-        values = value if name == "cache" else [value] * len(option.sets)
-        if name in ("cache", "debug", "trace"):
-            values = [folder(one, f"--{name}") if isinstance(one, Path) else one for one in values]
+        if name in ("cache", "debug", "trace") and isinstance(value, Path):
+            value = folder(value, f"--{name}")
+        kept = str(value) if isinstance(value, Path) else value  # settings are kept as JSON
+        values = [kept] * len(option.sets)
+        if name == "cache":
+            values = [CacheMode.SHARED, kept] if isinstance(value, Path) else [value, None]
         for path, one in zip(option.sets, values, strict=True):
-            request = _with(request, path, str(one) if isinstance(one, Path) else one)
+            request = _with(request, path, one)
     return request
 
 

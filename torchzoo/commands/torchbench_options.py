@@ -31,7 +31,7 @@ UNDERSTOOD: dict[str, tuple[str, dict[str, Any]]] = {
     "--amp": ("precision", {"action": "store_const", "const": (Precision.AMP,)}),
     "--channels-last": ("memory_format", {"action": "store_const", "const": (MemoryFormat.CHANNELS_LAST,)}),
     "--accuracy": ("passes", {"action": "append_const", "const": Pass.CHECK_ONLY}),
-    "--cold-start": ("cache", {"action": "store_const", "const": (CacheMode.COLD, None)}),
+    "--cold-start": ("cache", {"action": "store_const", "const": CacheMode.COLD}),
 }
 
 #: The others, of its run.py, its models, its backends and its userbenchmarks.

@@ -178,7 +178,7 @@ def test_the_repeats_of_a_case_stay_on_one_kind_of_machine_when_kinds_are_mixed(
 
 
 def test_a_case_that_no_node_can_run_ends_the_run_with_its_name() -> None:
-    gang = msgspec.structs.replace(CASE, model="several", world=2, parallel=Parallel.DDP)
-    plan = (*cases(2), msgspec.structs.replace(cases(1)[0], case=gang))
+    several = msgspec.structs.replace(CASE, model="several", world=2, parallel=Parallel.DDP)
+    plan = (*cases(2), msgspec.structs.replace(cases(1)[0], case=several))
     with pytest.raises(NodesGone, match="no node is left that may run several eval cpu eager ddp x2"):
         run(two(), plan)
