@@ -22,7 +22,7 @@ from torchzoo.commands.run import has_failures
 from torchzoo.files import to_json
 from torchzoo.record import Checked, CheckStatus, DecodeError, Record, Skipped, decode_record
 from torchzoo.report import exports
-from torchzoo.report.hud import hud_v3
+from torchzoo.report.exports import hud_v3
 from torchzoo.report.summary import counts, time_use
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import StoreError, read_run

@@ -14,7 +14,7 @@ from examples import GB, INDUCTOR, compiled, environment, manifest, measured, re
 from torchzoo import stats
 from torchzoo.case import EAGER, Backend, CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.record import Block, Check, CheckStatus, Compilation, Failed, FailureKind, Gpu, Record, Skipped
-from torchzoo.report.hud import hud_v3
+from torchzoo.report.exports import hud_v3
 from torchzoo.settings import Stage
 from torchzoo.store import Run
 

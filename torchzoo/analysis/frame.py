@@ -5,8 +5,10 @@ Tables, CSV, JSON, HTML and notebooks read `FIGURES`. pandas is imported only to
 
 from __future__ import annotations
 
+import enum
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,39 +16,86 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from torchzoo.analysis import leaks
+from torchzoo.analysis.bound import case_bound
 from torchzoo.analysis.cases import CaseResult, case_results
 from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import AXES, Axis
 from torchzoo.record import Check, Checked, Failed, Measured, Skipped, VariantResult
+from torchzoo.stats import Estimate
 from torchzoo.store import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TEXT, WHOLE, NUMBER, FLAG = "string", "Int64", "Float64", "boolean"
 LATENCY = "seconds of a step, the device synchronised before and after; median"
 MEASURED, CHECKED, SKIPPED, FAILED = "measured", "checked", "skipped", "failed"
+
+
+class Unit(enum.StrEnum):
+    """What the values of a figure are: their type in pandas and how tables show them follow from it."""
+
+    TEXT = "text"
+    FLAG = "flag"
+    COUNT = "count"
+    BYTES = "bytes"
+    SECONDS = "s"
+    RATIO = "ratio"
+    SHARE = "share"
+    PER_SECOND = "1/s"
+    JOULES = "J"
+    BYTES_PER_STEP = "bytes/step"
+
+    @property
+    def dtype(self) -> str:
+        """The type of the column in pandas."""
+        whole = {Unit.TEXT: "string", Unit.FLAG: "boolean", Unit.COUNT: "Int64", Unit.BYTES: "Int64"}
+        return whole.get(self, "Float64")
+
+
+class Better(enum.StrEnum):
+    """Which of two values of a figure is the better one."""
+
+    LESS = "less"
+    MORE = "more"
+
+
+_BETTER = {
+    Unit.BYTES: Better.LESS,
+    Unit.SECONDS: Better.LESS,
+    Unit.RATIO: Better.LESS,  # of the candidate to eager
+    Unit.JOULES: Better.LESS,
+    Unit.BYTES_PER_STEP: Better.LESS,
+    Unit.PER_SECOND: Better.MORE,
+}
 
 
 #: How a figure follows from something: a function of it, or a path of attributes, which ends early where one is None.
 Of = Callable[..., Any] | str
 
 
-class Figure(msgspec.Struct, frozen=True):
-    """Something that is known of a case: the name of its column, its pandas type, what it is, and how it follows.
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is known of a case. To add one, add its entry to `FIGURES`.
 
-    To add one, add its entry to `FIGURES`.
+    It follows from the `CaseFigures` of a case that was measured (`measured`), or from the `CaseResult` of any (`of`).
     """
 
-    name: str  # with the unit
-    dtype: str
+    name: str  # of its column, with the unit
+    unit: Unit
     text: str
-    of: Of  # of a `CaseResult`
+    of: Of = ""
+    measured: Of = ""
+    better: Better | None = None
 
     def value(self, result: CaseResult) -> Any:
         """The figure of a case, unrounded; None where there is nothing to say."""
-        found = follow(result, self.of)
-        return (str(found) or None) if self.dtype == TEXT and found is not None else found
+        found = follow(result, self.of) if self.of else self.found(result.figures)
+        if isinstance(found, Estimate):
+            return found.value
+        return (str(found) or None) if self.unit is Unit.TEXT and found is not None else found
+
+    def found(self, figures: CaseFigures | None) -> Any:
+        """The figure of a case that was measured, with its interval if it has one."""
+        return follow(figures, self.measured)
 
 
 def follow(start: Any, of: Of) -> Any:
@@ -60,65 +109,78 @@ def follow(start: Any, of: Of) -> Any:
 
 def _of_axis(axis: Axis) -> Figure:
     if axis.kind is int:
-        return Figure(axis.name, WHOLE, axis.column, f"case.{axis.name}")
-    return Figure(axis.name, TEXT, axis.column, lambda one: axis.text(one.case))
+        return Figure(name=axis.name, unit=Unit.COUNT, text=axis.column, of=f"case.{axis.name}")
+    return Figure(name=axis.name, unit=Unit.TEXT, text=axis.column, of=lambda one: axis.text(one.case))
 
 
-def _measured(name: str, dtype: str, text: str, of: Of = "") -> Figure:
+def _any(name: str, unit: Unit, text: str, of: Of = "") -> Figure:
+    """A figure of the `CaseResult` of any case."""
+    return Figure(name=name, unit=unit, text=text, of=of or name)
+
+
+def _measured(name: str, unit: Unit, text: str, of: Of = "", better: Better | None = None) -> Figure:
     """A figure of the `CaseFigures` of cases that were measured."""
-    return Figure(name, dtype, text, lambda one: follow(one.figures, of or name))
+    return Figure(name=name, unit=unit, text=text, measured=of or name, better=better or _BETTER.get(unit))
 
 
-def _of_both(name: str, dtype: str, text: str, of: Of = "") -> tuple[Figure, Figure]:
+def _of_both(name: str, unit: Unit, text: str, of: Of = "") -> tuple[Figure, Figure]:
     """A figure of the `VariantFigures` of eager, and of the candidate."""
     return (
-        _measured(f"eager_{name}", dtype, f"eager: {text}", lambda figures: follow(figures.eager, of or name)),
-        _measured(name, dtype, f"candidate (else eager): {text}", lambda figures: follow(figures.shown, of or name)),
+        _measured(f"eager_{name}", unit, f"eager: {text}", lambda figures: follow(figures.eager, of or name)),
+        _measured(name, unit, f"candidate (else eager): {text}", lambda figures: follow(figures.shown, of or name)),
     )
 
 
-def _raw(name: str, dtype: str, text: str, of: Of = "") -> tuple[Figure, Figure]:
+def _raw(name: str, unit: Unit, text: str, of: Of = "") -> tuple[Figure, Figure]:
     """The same, of what was recorded of a variant."""
-    return _of_both(name, dtype, text, lambda variant: follow(variant.raw, of or name))
+    return _of_both(name, unit, text, lambda variant: follow(variant.raw, of or name))
 
 
-def _compiled(name: str, dtype: str, text: str, of: Of = "") -> Figure:
+def _compiled(name: str, unit: Unit, text: str, of: Of = "") -> Figure:
     """A figure of the `Compilation` of a candidate."""
-    return _measured(name, dtype, text, lambda figures: follow(figures.candidate, f"raw.compilation.{of or name}"))
+    return _measured(name, unit, text, lambda figures: follow(figures.candidate, f"raw.compilation.{of or name}"))
 
 
-def _with_interval(name: str, text: str, of: str) -> tuple[Figure, ...]:
+def _with_interval(figure: Figure) -> tuple[Figure, ...]:
     """A figure that is an `Estimate`: five columns."""
+    name = figure.name
 
     def end(field: str) -> Callable[[CaseFigures], float | None]:
-        return lambda figures: getattr(found, field) if (found := follow(figures, of)) and found.has_interval else None
+        return lambda figures: (
+            getattr(found, field) if (found := figure.found(figures)) and found.has_interval else None
+        )
 
     return (
-        _measured(name, NUMBER, text, f"{of}.value"),
-        _measured(f"{name}_low", NUMBER, f"lower end of the interval of {name}", end("low")),
-        _measured(f"{name}_high", NUMBER, f"upper end of the interval of {name}", end("high")),
+        figure,
+        _measured(f"{name}_low", figure.unit, f"lower end of the interval of {name}", end("low"), figure.better),
+        _measured(f"{name}_high", figure.unit, f"upper end of the interval of {name}", end("high"), figure.better),
         _measured(
             f"{name}_confidence",
-            NUMBER,
+            Unit.SHARE,
             f"probability that the interval of {name} holds the true value",
             end("confidence"),
         ),
-        _measured(f"{name}_count", WHOLE, f"samples (blocks or quads) behind {name}", f"{of}.count"),
+        _measured(
+            f"{name}_count",
+            Unit.COUNT,
+            f"samples (blocks or quads) behind {name}",
+            lambda figures: follow(figure.found(figures), "count"),
+        ),
     )
 
 
 def _failure(name: str, text: str, of: str) -> Figure:
-    return Figure(name, TEXT, text, lambda one: follow(one.outcome if isinstance(one.outcome, Failed) else None, of))
+    return _any(name, Unit.TEXT, text, lambda one: follow(one.outcome if isinstance(one.outcome, Failed) else None, of))
 
 
-def _outcome(name: str, dtype: str, text: str) -> Figure:
+def _outcome(name: str, unit: Unit, text: str) -> Figure:
     """A field of what was measured, or checked without timing."""
 
     def of(result: CaseResult) -> Any:
         found = result.figures.measured if result.figures is not None else result.outcome
         return getattr(found, name) if isinstance(found, Measured | Checked) else None
 
-    return Figure(name, dtype, text, of)
+    return _any(name, unit, text, of)
 
 
 def _check(result: CaseResult) -> Check | None:
@@ -169,121 +231,147 @@ _THROUGHPUT = "samples per second, many steps with one synchronisation"
 
 #: What each column holds. The candidate is the backend beside eager; of a case that is eager alone, eager itself.
 FIGURES: tuple[Figure, ...] = (
-    Figure("run", TEXT, "folder of the run", "run"),
-    Figure("model", TEXT, "name of the model's folder", "case.model"),
-    Figure("domain", TEXT, "the model's domain", "domain"),
+    _any("run", Unit.TEXT, "folder of the run"),
+    _any("model", Unit.TEXT, "name of the model's folder", "case.model"),
+    _any("domain", Unit.TEXT, "the model's domain", "domain"),
     *map(_of_axis, AXES[:2]),  # mode and device
-    _outcome("device_name", TEXT, "the device by its maker's name"),
+    _outcome("device_name", Unit.TEXT, "the device by its maker's name"),
     *map(_of_axis, AXES[2:]),
-    Figure("repeats", WHOLE, "processes that were to measure the case and have a record", lambda one: len(one.records)),
-    Figure("outcome", TEXT, "measured, checked, skipped or failed; of repeats, failed where one failed", outcome_name),
-    Figure("reason", TEXT, "why it was skipped, failed, or is incorrect", "reason"),
+    _any(
+        "repeats", Unit.COUNT, "processes that were to measure the case and have a record", lambda one: len(one.records)
+    ),
+    _any(
+        "outcome", Unit.TEXT, "measured, checked, skipped or failed; of repeats, failed where one failed", outcome_name
+    ),
+    _any("reason", Unit.TEXT, "why it was skipped, failed, or is incorrect", "reason"),
     _failure("failure_kind", "oom_device, oom_host, timeout, crashed, not_finite, interrupted or error", "kind"),
     _failure("failure_stage", "stage in which it failed", "stage"),
     _failure("failure_message", "the error in one line", "message"),
-    *_with_interval("eager_latency_s", f"eager: {LATENCY}", "eager.latency_s"),
-    *_with_interval("latency_s", f"candidate (else eager): {LATENCY}", "shown.latency_s"),
-    *_with_interval("speedup", "eager time over candidate time, paired; above 1 the candidate is faster", "speedup"),
-    _measured("eager_throughput_per_s", NUMBER, f"eager: {_THROUGHPUT}", _throughput("eager")),
-    _measured("throughput_per_s", NUMBER, f"candidate (else eager): {_THROUGHPUT}", _throughput("shown")),
-    _measured("sample_unit", TEXT, "what throughput counts", "measured.sample_unit"),
-    *_raw("first_step_s", NUMBER, "wall time of the first step, compilation included"),
-    *_raw("first_step_cpu_s", NUMBER, "CPU time of the first step, compilers' processes included"),
-    _compiled("compile_s", NUMBER, "wall time inside Dynamo and its backend; aoti: from torch.export to the package"),
-    _compiled("package_bytes", WHOLE, "aoti: size of the package, weights included"),
-    _compiled("load_s", NUMBER, "aoti: wall time of loading the package"),
-    _compiled("cache", TEXT, "what the compilers' caches held: cold, warm or shared"),
-    Figure("graphs", WHOLE, "graphs that Dynamo compiled", _graphs),
-    _compiled("graph_breaks", WHOLE, "graph breaks", "break_count"),
-    _compiled("operators_captured", WHOLE, "calls in the graphs that Dynamo captured"),
-    _compiled("functions_left", WHOLE, "functions that Dynamo refused or could not compile, and left to eager"),
+    *chain.from_iterable(map(_with_interval, _of_both("latency_s", Unit.SECONDS, LATENCY))),
+    *_with_interval(
+        _measured(
+            "speedup",
+            Unit.RATIO,
+            "eager time over candidate time, paired; above 1 the candidate is faster",
+            better=Better.MORE,
+        )
+    ),
+    _measured("eager_throughput_per_s", Unit.PER_SECOND, f"eager: {_THROUGHPUT}", _throughput("eager")),
+    _measured("throughput_per_s", Unit.PER_SECOND, f"candidate (else eager): {_THROUGHPUT}", _throughput("shown")),
+    _measured("sample_unit", Unit.TEXT, "what throughput counts", "measured.sample_unit"),
+    *_raw("first_step_s", Unit.SECONDS, "wall time of the first step, compilation included"),
+    *_raw("first_step_cpu_s", Unit.SECONDS, "CPU time of the first step, compilers' processes included"),
+    _compiled(
+        "compile_s", Unit.SECONDS, "wall time inside Dynamo and its backend; aoti: from torch.export to the package"
+    ),
+    _compiled("package_bytes", Unit.BYTES, "aoti: size of the package, weights included"),
+    _compiled("load_s", Unit.SECONDS, "aoti: wall time of loading the package"),
+    _compiled("cache", Unit.TEXT, "what the compilers' caches held: cold, warm or shared"),
+    _any("graphs", Unit.COUNT, "graphs that Dynamo compiled", _graphs),
+    _compiled("graph_breaks", Unit.COUNT, "graph breaks", "break_count"),
+    _compiled("operators_captured", Unit.COUNT, "calls in the graphs that Dynamo captured"),
+    _compiled("functions_left", Unit.COUNT, "functions that Dynamo refused or could not compile, and left to eager"),
     _measured(
         "eager_operator_share",
-        NUMBER,
+        Unit.SHARE,
         "share of the operators of what is compiled that ran in eager",
         "shown.raw.coverage.eager_share",
     ),
-    _compiled("recompilations", WHOLE, "functions that were compiled once more", "recompilation_count"),
-    _compiled("cudagraph_skips", WHOLE, "times that CUDA graphs were skipped"),
+    _compiled("recompilations", Unit.COUNT, "functions that were compiled once more", "recompilation_count"),
+    _compiled("cudagraph_skips", Unit.COUNT, "times that CUDA graphs were skipped"),
     *_raw(
         "device_peak_allocated_bytes",
-        WHOLE,
+        Unit.BYTES,
         "peak of the device allocator, allocated",
         "memory.device_peak_allocated_bytes",
     ),
     *_raw(
         "device_peak_reserved_bytes",
-        WHOLE,
+        Unit.BYTES,
         "peak of the device allocator, reserved",
         "memory.device_peak_reserved_bytes",
     ),
-    *_raw("device_process_bytes", WHOLE, "device memory of the process, by NVML", "memory.device_process_bytes"),
-    *_raw("host_peak_rss_bytes", WHOLE, "host memory, peak resident, libraries included", "memory.host_peak_rss_bytes"),
-    *_raw("host_uss_bytes", WHOLE, "host memory unique to the process", "memory.host_uss_bytes"),
-    _measured("time_ratio", NUMBER, "T: candidate time over eager time, 1 / speedup", "time_ratio.value"),
-    _measured("host_memory_ratio", NUMBER, "CM: candidate over eager, peak resident host memory"),
-    _measured("device_memory_ratio", NUMBER, "GM: candidate over eager, peak allocated device memory"),
-    _measured("device_time_ratio", NUMBER, "D: candidate over eager, time in which the device works in one step"),
-    *_of_both(
-        "active_share", NUMBER, "share of the profiled steps in which the device computes", "shares.active.value"
+    *_raw("device_process_bytes", Unit.BYTES, "device memory of the process, by NVML", "memory.device_process_bytes"),
+    *_raw(
+        "host_peak_rss_bytes",
+        Unit.BYTES,
+        "host memory, peak resident, libraries included",
+        "memory.host_peak_rss_bytes",
     ),
+    *_raw("host_uss_bytes", Unit.BYTES, "host memory unique to the process", "memory.host_uss_bytes"),
+    _measured("peak_bytes", Unit.BYTES, "peak allocated on the device, or on the CPU resident; candidate (else eager)"),
+    _measured(
+        "bound",
+        Unit.TEXT,
+        "what bounds the step: the device, the host or both",
+        lambda figures: case_bound([figures.measured]),
+    ),
+    _measured("time_ratio", Unit.RATIO, "T: candidate time over eager time, 1 / speedup", "time_ratio"),
+    _measured("host_memory_ratio", Unit.RATIO, "CM: candidate over eager, peak resident host memory"),
+    _measured("device_memory_ratio", Unit.RATIO, "GM: candidate over eager, peak allocated device memory"),
+    _measured("device_time_ratio", Unit.RATIO, "D: candidate over eager, time in which the device works in one step"),
+    *_of_both("active_share", Unit.SHARE, "share of the profiled steps in which the device computes", "shares.active"),
     *_of_both(
         "movement_share",
-        NUMBER,
+        Unit.SHARE,
         "share of the profiled steps in which the device only moves data",
-        "shares.movement.value",
+        "shares.movement",
     ),
-    *_of_both(
-        "idle_share", NUMBER, "share of the profiled steps in which the device does nothing", "shares.idle.value"
-    ),
+    *_of_both("idle_share", Unit.SHARE, "share of the profiled steps in which the device does nothing", "shares.idle"),
     *_of_both(
         "communication_share",
-        NUMBER,
+        Unit.SHARE,
         "share of the profiled steps in which only collectives run",
-        "shares.communication.value",
+        "shares.communication",
     ),
-    _measured("flops", WHOLE, "operations of one eager step; a multiply-add counts as two", "measured.flops.total"),
+    _measured(
+        "flops", Unit.COUNT, "operations of one eager step; a multiply-add counts as two", "measured.flops.total"
+    ),
     _measured(
         "bytes_read_per_step",
-        WHOLE,
+        Unit.BYTES,
         "weights and caches, each once; of steps that generate a token",
         "measured.bytes_read_per_step",
     ),
-    *_of_both("energy_j", NUMBER, "joules per step, by NVML's counter", "step_energy_j.value"),
-    Figure(
+    *_of_both("energy_j", Unit.JOULES, "joules per step, by NVML's counter", "step_energy_j"),
+    _any(
         "check_status",
-        TEXT,
+        Unit.TEXT,
         "results against eager's: correct, incorrect, nondeterministic, reference_failed",
         lambda one: follow(_check(one), "status"),
     ),
-    Figure("check_reason", TEXT, "why, in a line", lambda one: follow(_check(one), "reason")),
+    _any("check_reason", Unit.TEXT, "why, in a line", lambda one: follow(_check(one), "reason")),
     *_raw(
         "leak",
-        TEXT,
+        Unit.TEXT,
         "verdict of the leak check: level, leak or inconclusive",
         lambda raw: follow(leak_check(raw), "verdict"),
     ),
     *_raw(
         "device_growth_bytes",
-        NUMBER,
+        Unit.BYTES_PER_STEP,
         "device memory gained per step over many steps (leak check)",
         _growth(leaks.Measure.DEVICE),
     ),
     *_raw(
         "host_growth_bytes",
-        NUMBER,
+        Unit.BYTES_PER_STEP,
         "host memory gained per step over many steps (leak check)",
         _growth(leaks.Measure.HOST),
     ),
-    _outcome("parameters", WHOLE, "of the model"),
-    _measured("result_is_finite", FLAG, "no NaN or infinity in the result of either variant", _is_finite),
-    _measured("host_syncs", TEXT, "why the step waits for the device by nature", "measured.host_syncs"),
-    _outcome("threads", WHOLE, "CPU threads of PyTorch"),
-    _measured("stop_reason", TEXT, "why timing stopped: converged, stably_noisy or time_limit", "measured.stop_reason"),
-    Figure("started_at", TEXT, "UTC, ISO 8601; of the record shown", "shown.started_at"),
-    Figure("finished_at", TEXT, "UTC, ISO 8601", "shown.finished_at"),
-    Figure("command", TEXT, "what measures the case again, for a POSIX shell", "command"),
+    _outcome("parameters", Unit.COUNT, "of the model"),
+    _measured("result_is_finite", Unit.FLAG, "no NaN or infinity in the result of either variant", _is_finite),
+    _measured("host_syncs", Unit.TEXT, "why the step waits for the device by nature", "measured.host_syncs"),
+    _outcome("threads", Unit.COUNT, "CPU threads of PyTorch"),
+    _measured(
+        "stop_reason", Unit.TEXT, "why timing stopped: converged, stably_noisy or time_limit", "measured.stop_reason"
+    ),
+    _any("started_at", Unit.TEXT, "UTC, ISO 8601; of the record shown", "shown.started_at"),
+    _any("finished_at", Unit.TEXT, "UTC, ISO 8601", "shown.finished_at"),
+    _any("command", Unit.TEXT, "what measures the case again, for a POSIX shell", "command"),
 )
+
+_BY_NAME = {one.name: one for one in FIGURES}
 
 
 def load(runs: str | PathLike[str] | Sequence[str | PathLike[str]]) -> pd.DataFrame:
@@ -307,7 +395,7 @@ def to_frame(results: Sequence[CaseResult]) -> pd.DataFrame:
     """The results as a pandas frame, in their order. `frame.attrs["columns"]` says what each column holds."""
     import pandas as pd
 
-    dtypes = {one.name: one.dtype for one in FIGURES}
+    dtypes = {one.name: one.unit.dtype for one in FIGURES}
     frame = pd.DataFrame([values(result) for result in results], columns=list(dtypes), dtype=object)
     frame = frame.astype(dtypes)
     frame.attrs["columns"] = {one.name: one.text for one in FIGURES}
@@ -317,3 +405,12 @@ def to_frame(results: Sequence[CaseResult]) -> pd.DataFrame:
 def values(result: CaseResult) -> dict[str, Any]:
     """One row of the frame, every column of it, None where there is nothing to say; unrounded."""
     return {one.name: one.value(result) for one in FIGURES}
+
+
+def figure(name: str) -> Figure:
+    """The entry of `FIGURES` with this name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return _BY_NAME[name]

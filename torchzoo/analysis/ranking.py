@@ -6,6 +6,8 @@ import enum
 from collections.abc import Iterable
 
 from torchzoo.analysis.cases import CaseResult
+from torchzoo.analysis.frame import Better, figure
+from torchzoo.stats import Estimate
 
 
 class SortKey(enum.StrEnum):
@@ -17,16 +19,15 @@ class SortKey(enum.StrEnum):
     MODEL = "model"
 
 
+_FIGURES = {SortKey.SPEEDUP: "speedup", SortKey.TIME: "latency_s", SortKey.MEMORY: "peak_bytes"}
+
+
 def badness(result: CaseResult, key: SortKey) -> float | None:
     """The higher, the worse; None where the case has no such figure."""
-    figures = result.measured_figures
-    if figures is None:
-        return None
-    if key is SortKey.SPEEDUP:
-        return None if figures.speedup is None else -figures.speedup.value
-    if key is SortKey.TIME:
-        return figures.shown.latency_s.value
-    return figures.peak_bytes
+    ranked_by = figure(_FIGURES[key])
+    found = ranked_by.found(result.measured_figures)
+    value = found.value if isinstance(found, Estimate) else found
+    return -value if value is not None and ranked_by.better is Better.MORE else value
 
 
 def in_order(results: Iterable[CaseResult], key: SortKey) -> list[CaseResult]:

@@ -11,6 +11,7 @@ import msgspec
 
 from torchzoo import stats
 from torchzoo.analysis.bound import Bound, bound_of
+from torchzoo.analysis.frame import Figure, Unit, figure
 from torchzoo.analysis.throttling import was_shared
 from torchzoo.case import EAGER, Case
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured
@@ -18,22 +19,34 @@ from torchzoo.settings import CacheMode
 
 
 class Metric(enum.StrEnum):
-    LATENCY = "latency"  # seconds of a synchronised step of the candidate, or of eager alone
+    """A figure that comparisons judge and the history keeps: less of it is better."""
+
+    LATENCY = "latency"  # of a synchronised step of the candidate, or of eager alone
     OVER_EAGER = "time_over_eager"  # the candidate's time over that of eager in turns with it: one over the speedup
-    DEVICE_MEMORY = "device_memory"  # bytes, peak allocated
-    HOST_MEMORY = "host_memory"  # bytes, peak resident
-    COMPILE_TIME = "compile_time"  # CPU seconds of the first step, for backends that compile
+    DEVICE_MEMORY = "device_memory"
+    HOST_MEMORY = "host_memory"
+    COMPILE_TIME = "compile_time"  # for backends that compile
 
     @property
-    def unit(self) -> str:
-        """`s`, `bytes`, or nothing for a ratio."""
-        if self in (Metric.LATENCY, Metric.COMPILE_TIME):
-            return "s"
-        return "" if self is Metric.OVER_EAGER else "bytes"
+    def figure(self) -> Figure:
+        return figure(_FIGURES[self])
+
+    @property
+    def unit(self) -> Unit:
+        return self.figure.unit
 
     @property
     def is_memory(self) -> bool:
-        return self.unit == "bytes"
+        return self.unit is Unit.BYTES
+
+
+_FIGURES = {
+    Metric.LATENCY: "latency_s",
+    Metric.OVER_EAGER: "time_ratio",
+    Metric.DEVICE_MEMORY: "device_peak_allocated_bytes",
+    Metric.HOST_MEMORY: "host_peak_rss_bytes",
+    Metric.COMPILE_TIME: "first_step_cpu_s",
+}
 
 
 class RunFigure(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchzoo.commands.arguments import folder, kept_run, usable_path, write
 from torchzoo.errors import UsageError
-from torchzoo.report import exports, hud, op_shapes, terminal
+from torchzoo.report import exports, op_shapes, terminal
 from torchzoo.store import StoreError
 
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     kept = kept_run(arguments.run)
     if arguments.format == "hud-v3":
-        text = hud.hud_v3(kept)
+        text = exports.hud_v3(kept)
         if not text:
             raise StoreError(f"{arguments.run} holds no measured case to export")
         write(text, arguments.output)

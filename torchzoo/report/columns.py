@@ -6,8 +6,8 @@ import enum
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from torchzoo.analysis.bound import case_bound
 from torchzoo.analysis.figures import CaseFigures
+from torchzoo.analysis.frame import Figure, Unit, figure
 from torchzoo.report import units
 from torchzoo.stats import Estimate
 
@@ -21,80 +21,46 @@ class Detail(enum.IntEnum):
 
 
 class FigureColumn(NamedTuple):
-    """A column: its heading, what it means, the figure of `analysis.frame` that sorts it, and what makes its cells."""
+    """A column: its heading, its figure, and what makes its cells of the figures of a case (None: from the unit)."""
 
     heading: str
-    meaning: str
-    figure: str
-    of: Callable[[CaseFigures], Any]  # None: the cell is empty
-    shown: Callable[[Any, Detail], str]
+    figure: Figure
+    shown: Callable[[CaseFigures, Detail], str] | None = None
+    of_candidate: bool = False  # cells of cases of eager alone are empty
 
     def cell(self, figures: CaseFigures, detail: Detail = Detail.ALL) -> str:
         """The text for a case."""
-        found = self.of(figures)
-        return "" if found is None else self.shown(found, detail)
+        if self.shown is not None:
+            return self.shown(figures, detail)
+        found = None if self.of_candidate and figures.candidate is None else self.figure.found(figures)
+        return "" if found is None else _shown(found, self.figure.unit, detail)
 
 
-def _latency(estimate: Estimate, detail: Detail) -> str:
-    if detail is Detail.VALUE:
-        return units.seconds(estimate.value)
-    return units.latency(estimate, has_confidence=detail is Detail.ALL)
-
-
-def _speedup(estimate: Estimate, detail: Detail) -> str:
-    if detail is Detail.VALUE:
-        return f"{estimate.value:.2f}x"
-    return units.speedup(estimate, has_confidence=detail is Detail.ALL)
+def _shown(value: Any, unit: Unit, detail: Detail) -> str:
+    if isinstance(value, Estimate) and detail is not Detail.VALUE:
+        with_interval = units.latency if unit is Unit.SECONDS else units.speedup
+        return with_interval(value, has_confidence=detail is Detail.ALL)
+    value = value.value if isinstance(value, Estimate) else value
+    if unit is Unit.RATIO:
+        return f"{value:.2f}x"
+    return units.seconds(value) if unit is Unit.SECONDS else units.size(value)
 
 
 def _bound(figures: CaseFigures, detail: Detail) -> str:
     """`host, 31% / 88%`: what bounds the case, and the share in which the device works, of eager and the candidate."""
-    found = case_bound([figures.measured]) or ""
+    found = figure("bound").found(figures) or ""
     shares = [variant.device_share for variant in figures.variants]
     if not found or detail is Detail.VALUE or None in shares:
         return found
     return f"{found}, {' / '.join(f'{share:.0%}' for share in shares if share is not None)}"
 
 
-EAGER = FigureColumn("eager", "Latency of an eager step", "eager_latency_s", lambda one: one.eager.latency_s, _latency)
-CANDIDATE = FigureColumn(
-    "candidate",
-    "Latency of a step of the backend",
-    "latency_s",
-    lambda one: one.candidate and one.candidate.latency_s,
-    _latency,
-)
-TIME = FigureColumn(
-    "time",
-    "Latency of a step of the backend, or of eager where there is none",
-    "latency_s",
-    lambda one: one.shown.latency_s,
-    _latency,
-)
-SPEEDUP = FigureColumn(
-    "speedup", "Eager time over candidate time, paired", "speedup", lambda one: one.speedup, _speedup
-)
-REACH = FigureColumn(
-    "±",
-    "How far the 95% interval of the speedup reaches (else that of the time)",
-    "",
-    lambda one: one.speedup or one.eager.latency_s,
-    lambda estimate, _: units.reach(estimate),
-)
-BOUND = FigureColumn(
-    "bound by", "What bounds the step, and the share in which the device works", "", lambda one: one, _bound
-)
-MEMORY = FigureColumn(
-    "memory",
-    "Peak allocated on the device, or on the CPU peak resident; of the candidate if there is one",
-    "",
-    lambda one: one.peak_bytes,
-    lambda peak_bytes, _: units.size(peak_bytes),
-)
-FIRST_STEP = FigureColumn(
-    "first step",
-    "Wall time of the first step, compilation included",
-    "first_step_s",
-    lambda one: one.shown.raw.first_step_s,
-    lambda seconds, _: units.seconds(seconds),
-)
+EAGER = FigureColumn("eager", figure("eager_latency_s"))
+CANDIDATE = FigureColumn("candidate", figure("latency_s"), of_candidate=True)
+TIME = FigureColumn("time", figure("latency_s"))
+SPEEDUP = FigureColumn("speedup", figure("speedup"))
+#: How far the 95% interval of the speedup reaches, or that of the time where there is no speedup.
+REACH = FigureColumn("±", figure("speedup"), lambda one, _: units.reach(one.speedup or one.eager.latency_s))
+BOUND = FigureColumn("bound by", figure("bound"), _bound)
+MEMORY = FigureColumn("memory", figure("peak_bytes"))
+FIRST_STEP = FigureColumn("first step", figure("first_step_s"))

@@ -1,29 +1,39 @@
-"""A run as the CSV files of PyTorch's dynamo benchmarks. What torchzoo does not know is left out.
+"""A run for PyTorch's dashboard, and as the CSV files of PyTorch's dynamo benchmarks.
 
-The files have the columns of `benchmarks/dynamo`, one for each backend, precision, mode and device. They have the names
-that its `runner.py` gives them (with `torchzoo` as the suite). They hold cases with a candidate.
-- `compilation_latency` is the candidate's first step less a warm step of eager.
-- `autograd_captures` and `autograd_compiles` stay empty: torchzoo does not count them. Dynamo's
-  counts stay empty for backends that are not behind Dynamo. The readers there (pandas) take empty cells as missing.
-- A failed or refused case has speedup and latency 0 and nothing else. That is how the harness marks a failure
-  (`write_csv_when_exception`), and its `check_perf_csv.py` needs it. A skipped case has no line.
-- If a run holds checks, `..._accuracy.csv` has their status in the words of that harness.
+Both have the figures of a case by the names of `benchmarks/dynamo` of pytorch/pytorch: milliseconds, seconds, and GB of
+10**9 bytes (on the CPU: resident memory). `compilation_latency` is the candidate's first step less a warm step of
+eager. What torchzoo does not know is left out.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from statistics import median
 from typing import Any
 
 import msgspec
 
+from torchzoo import backends, stats
 from torchzoo.analysis.cases import CaseResult, Status, case_results
-from torchzoo.analysis.export_metrics import median_metrics, worst_check
-from torchzoo.case import EAGER, Case, Mode, Precision
-from torchzoo.record import CheckStatus, FailureKind
+from torchzoo.case import AXES, EAGER, Case, Mode, Parallel, Precision
+from torchzoo.record import (
+    CANDIDATE_VARIANT,
+    EAGER_VARIANT,
+    Check,
+    CheckStatus,
+    Compilation,
+    FailureKind,
+    Manifest,
+    Measured,
+    Memory,
+)
 from torchzoo.report.text import csv_text
 from torchzoo.store import Run
 
+Metrics = dict[str, list[float]]  # name: a value for each process
 PERFORMANCE = (
     "dev",
     "name",
@@ -58,8 +68,223 @@ _STATUSES = {
 _FAILURES = {FailureKind.OOM_DEVICE: "OOM", FailureKind.TIMEOUT: "timeout"}
 
 
+def hud_v3(run: Run) -> str:
+    """The run as JSON Lines for the dashboard's database, with the raw samples; empty if nothing was measured.
+
+    The layout is version 3 of the database's: `clickhouse_db_schema/oss_ci_benchmark_v3/schema.sql` in
+    pytorch/test-infra. There is a record for each case and metric.
+    - Metrics have the names and units that `output_json` in `benchmarks/dynamo/common.py` gives them.
+      `benchmark_values` holds one value for each process.
+    - `accuracy`, if the run holds checks, has no value but a word, as there: in `extra_info`.
+    - `step_latency` and `eager_step_latency` are the raw samples of one process: the milliseconds of each timed step,
+      in order. `extra_info` says how they were timed: `block_order` has the blocks of eager and candidate in order,
+      `block_sizes` how many of these steps are in each block of this variant.
+
+    The upload adds which change and which job was tested (`.github/scripts/benchmarks/gather_metadata.py` there).
+    """
+    lines = [json.dumps(record, allow_nan=False) for record in _records(run)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _records(run: Run) -> Iterator[dict[str, Any]]:
+    dependencies = _dependencies(run.manifest)
+    results = case_results(run)
+    has_checks = any(any(result.checks) for result in results)
+    for result in results:
+        found = list(_metrics(result, has_checks=has_checks))
+        if not found:
+            continue
+        about = _about(result, run.manifest) | {"dependencies": dependencies}
+        yield from ({**about, "metric": metric} for metric in found)
+
+
+def _about(result: CaseResult, manifest: Manifest) -> dict[str, Any]:
+    case = result.case
+    finished = max(datetime.fromisoformat(record.finished_at) for record in result.records)
+    return {
+        "timestamp": int(finished.timestamp()),
+        "schema_version": "v3",
+        "runners": [_runner(result, manifest)],
+        "benchmark": {
+            "name": "torchzoo",
+            "mode": MODES[case.mode],
+            "dtype": _dtype(result),
+            "extra_info": _extra_info(case),
+        },
+        "model": {"name": case.model, "type": "model", "backend": str(case.backend), "origins": ["torchzoo"]},
+    }
+
+
+def _metrics(result: CaseResult, *, has_checks: bool) -> Iterator[dict[str, Any]]:
+    for name, values in metrics(result).items():
+        yield {"name": name, "benchmark_values": values}
+    if has_checks and result.case.backend != EAGER and (status := accuracy_status(result)):
+        yield {"name": "accuracy", "benchmark_values": [], "extra_info": {"benchmark_values": json.dumps([status])}}
+    for record in result.records:
+        if isinstance(record.outcome, Measured):
+            yield from _raw_samples(
+                record.outcome, repeat=record.case.repeat, has_candidate=result.case.backend != EAGER
+            )
+
+
+def _raw_samples(measured: Measured, *, repeat: int, has_candidate: bool) -> Iterator[dict[str, Any]]:
+    names = {CANDIDATE_VARIANT: "step_latency", EAGER_VARIANT: "eager_step_latency"}
+    if not has_candidate:
+        names = {EAGER_VARIANT: "step_latency"}
+    order = ",".join(block.variant for block in measured.blocks)
+    for variant, name in names.items():
+        blocks = [block.samples_s for block in measured.blocks if block.variant == variant]
+        yield {
+            "name": name,
+            "benchmark_values": [1e3 * sample for samples in blocks for sample in samples],
+            "extra_info": {
+                "unit": "ms",
+                "process": str(repeat),
+                "block_order": order,
+                "block_sizes": ",".join(str(len(samples)) for samples in blocks),
+            },
+        }
+
+
+def _extra_info(case: Case) -> dict[str, str]:
+    """Further axes of the case. Only text: the database's column is a map of strings."""
+    always = ("device", "batch_size", "precision")
+    elsewhere = ("mode", "backend", "world")  # in fields of their own; `parallel` has the number of ranks, too
+    info = {name: str(getattr(case, name)) for name in always}
+    for axis in AXES:
+        if axis.name not in (*always, *elsewhere) and not axis.is_default(case):
+            info[axis.name] = case.ranks_label() if axis.kind is Parallel else axis.text(case)
+    return info
+
+
+def _dtype(result: CaseResult) -> str:
+    """The dtype of the precision. For `default`, the one in which most operators computed."""
+    precision = result.case.precision
+    if precision is Precision.FP32:
+        return "float32"
+    if precision is not Precision.DEFAULT:
+        return DTYPES.get(precision, str(precision))
+    return most_used_dtype(result.measured) or ""
+
+
+def _dependencies(manifest: Manifest) -> dict[str, dict[str, str]]:
+    environment = manifest.environment
+    torch = {"repo": "pytorch/pytorch", "sha": environment.torch_commit, "version": environment.torch}
+    found: dict[str, dict[str, str | None]] = {"pytorch": torch}
+    found["torchzoo"] = {"version": environment.torchzoo, "sha": environment.torchzoo_commit}
+    found |= {name: {"version": version} for name, version in environment.packages.items()}
+    return {name: {key: value for key, value in about.items() if value} for name, about in found.items()}
+
+
+def _runner(result: CaseResult, manifest: Manifest) -> dict[str, Any]:
+    """The machine. The dashboard takes `name` as the device, and `type` as what kind of one it is."""
+    environment, device = manifest.environment, result.case.device_type
+    device_name = result.measured[0].device_name if result.measured else ""
+    known = {
+        "name": device,
+        "type": device_name,
+        "cpu_info": environment.cpu,
+        "cpu_count": environment.cpu_count,
+        "avail_mem_in_gb": environment.host_memory_bytes // 10**9,
+        "gpu_info": None if device == "cpu" else device_name,
+        "gpu_count": len(environment.gpus),
+        "avail_gpu_mem_in_gb": sum(gpu.memory_bytes for gpu in environment.gpus) // 10**9 or None,
+    }
+    return {name: value for name, value in known.items() if value not in (None, "")}
+
+
+def metrics(result: CaseResult) -> Metrics:
+    """What is known of a case. A case of eager alone has a latency and a peak of memory."""
+    case, measured = result.case, result.measured
+    if not measured:
+        return {}
+    eager_memory = [_peak_gb(m.variants[EAGER_VARIANT].memory, case) for m in measured]
+    if case.backend == EAGER:
+        found = {"abs_latency": [1e3 * stats.latency_s(m.blocks, EAGER_VARIANT).value for m in measured]}
+        return found | _known({"eager_peak_mem": eager_memory})
+    candidates = [m.variants[CANDIDATE_VARIANT] for m in measured]
+    memory = [_peak_gb(one.memory, case) for one in candidates]
+    return {
+        "speedup": [stats.speedup(m.blocks).value for m in measured if stats.quad_ratios(m.blocks)],
+        "abs_latency": [1e3 * stats.latency_s(m.blocks, CANDIDATE_VARIANT).value for m in measured],
+        "compilation_latency": [_compilation_s(one) for one in measured],
+        **_known(
+            {
+                "compression_ratio": [e / c if e and c else None for e, c in zip(eager_memory, memory, strict=True)],
+                "eager_peak_mem": eager_memory,
+                "dynamo_peak_mem": memory,
+            }
+        ),
+        **_counts(case, [one.compilation for one in candidates]),
+    }
+
+
+def median_metrics(result: CaseResult) -> dict[str, float]:
+    """The same, with the median of the processes."""
+    return {name: median(values) for name, values in metrics(result).items() if values}
+
+
+def most_used_dtype(measured: Sequence[Measured]) -> str | None:
+    """The dtype in which most operators of an eager step computed; None if it was not counted."""
+    counts = measured[0].operator_dtypes if measured else {}
+    return max(counts, key=lambda dtype: counts[dtype]) if counts else None
+
+
+def worst_check(checks: Iterable[Check | None]) -> CheckStatus | None:
+    """The worst status of a case's checks; None without checks, or if one had no reference to judge by."""
+    found = {one.status for one in checks if one is not None}
+    for status in (CheckStatus.INCORRECT, CheckStatus.NONDETERMINISTIC):
+        if status in found:
+            return status
+    return CheckStatus.CORRECT if found == {CheckStatus.CORRECT} else None
+
+
+def _known(found: dict[str, list[float | None]]) -> Metrics:
+    kept = {name: [value for value in values if value is not None] for name, values in found.items()}
+    return {name: values for name, values in kept.items() if values}
+
+
+def _peak_gb(memory: Memory, case: Case) -> float | None:
+    peak = memory.host_peak_rss_bytes if case.device == "cpu" else memory.device_peak_allocated_bytes
+    return None if peak is None else peak / 10**9
+
+
+def _compilation_s(measured: Measured) -> float:
+    """The candidate's first step less a warm step of eager; with AOTInductor, what comes before it, too."""
+    eager, candidate = measured.variants[EAGER_VARIANT], measured.variants[CANDIDATE_VARIANT]
+    counts = candidate.compilation
+    ahead_s = 0.0
+    if candidate.conversion_s is None and counts is not None and counts.package_bytes is not None:
+        ahead_s = (counts.compile_s or 0.0) + (counts.load_s or 0.0)
+    return ahead_s + max(0.0, candidate.first_step_s - eager.warmup_s[-1])
+
+
+def _counts(case: Case, compilations: Iterable[Compilation | None]) -> Metrics:
+    """What Dynamo counted; nothing for backends that are not behind Dynamo."""
+    counted = [compilation for compilation in compilations if compilation is not None]
+    if not counted or not backends.info(case.backend.name).uses_dynamo:
+        return {}
+    captured = [float(one.operators_captured) for one in counted if one.operators_captured is not None]
+    return {
+        **({"calls_captured": captured} if captured else {}),
+        "unique_graphs": [float(one.graphs) for one in counted],
+        "graph_breaks": [float(sum(one.graph_breaks.values())) for one in counted],
+        "unique_graph_breaks": [float(len(one.graph_breaks)) for one in counted],
+        "cudagraph_skips": [float(one.cudagraph_skips) for one in counted],
+    }
+
+
 def dynamo_csv(run: Run) -> dict[str, str]:
-    """File names and their text: performance, and accuracy if the run holds checks."""
+    """File names and their text: performance, and accuracy if the run holds checks.
+
+    There is a file for each backend, precision, mode and device, with the name that `runner.py` of `benchmarks/dynamo`
+    gives it (the suite is `torchzoo`), and cases with a candidate.
+    - `autograd_captures` and `autograd_compiles` stay empty: torchzoo does not count them. So do Dynamo's counts for
+      backends that are not behind Dynamo. The readers there (pandas) take empty cells as missing.
+    - A failed or refused case has speedup and latency 0 and nothing else, as failures have there
+      (`write_csv_when_exception`; `check_perf_csv.py` needs it). A skipped case has no line.
+    - If a run holds checks, `..._accuracy.csv` has their status in the words of that harness.
+    """
     tables: dict[str, list[tuple[Any, ...]]] = {}
     names: dict[str, set[str]] = {}
     results = case_results(run)

@@ -87,7 +87,10 @@ def case_columns(rows: Sequence[Row], *, has_eager: bool = True) -> list[Column]
         ),
         (ColumnHeading("Outcome"), lambda _, result: SortableCell(result.status, badge=result.status)),
         (ColumnHeading("Batch", is_number=True), _number("batch_size", lambda value: f"{value:,}")),
-        *((ColumnHeading(capital(one.heading), is_number=True, title=one.meaning), _figure(one)) for one in figures),
+        *(
+            (ColumnHeading(capital(one.heading), is_number=True, title=one.figure.text), _figure(one))
+            for one in figures
+        ),
     ]
     if _varies(rows, "domain"):
         found.append((ColumnHeading("Domain"), _text("domain")))
@@ -117,8 +120,7 @@ def _figure(column: columns.FigureColumn) -> Callable[[Row, CaseResult], Sortabl
         figures = result.figures
         if figures is None:
             return SortableCell("", is_number=True)
-        key = row[column.figure] if column.figure else column.of(figures)
-        return SortableCell(column.cell(figures), key, is_number=True)
+        return SortableCell(column.cell(figures), row[column.figure.name], is_number=True)
 
     return cell
 
