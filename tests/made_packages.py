@@ -16,9 +16,9 @@ from packaging.requirements import Requirement
 
 from torchzoo.history import cache as kept
 from torchzoo.history.environments import PythonEnvironment
-from torchzoo.history.installers import Installer, run_logged
+from torchzoo.history.installers import EnvironmentInstaller, run_logged
 
-PIP = Installer()
+PIP = EnvironmentInstaller()
 
 #: What torchzoo requires, where the packages are those of tests/history/conftest.py.
 OWN = ["tzbase>=1", "tztorch>=1", "tzvision>=1", "tzlib"]

@@ -15,9 +15,9 @@ from torchzoo.commands.ab import say_record
 from torchzoo.errors import UsageError
 from torchzoo.history.ab import AbRequest
 from torchzoo.history.bisect_log import Asked
-from torchzoo.history.bisection import Ask, Evidence, Standing
+from torchzoo.history.bisection import Evidence, Judgement, Standing
 from torchzoo.history.environments import EnvironmentNotMade
-from torchzoo.history.installers import Installer
+from torchzoo.history.installers import EnvironmentInstaller
 from torchzoo.history.turns import OnRecord
 from torchzoo.history.watch import Options
 from torchzoo.stats import Estimate
@@ -35,10 +35,10 @@ class FakeJudge:
         self.dies_at = dies_at
         self.asks: list[str] = []
 
-    def judge(self, good: str, asks: Sequence[Ask]) -> list[Evidence]:
+    def judge(self, good: str, asks: Sequence[Judgement]) -> list[Evidence]:
         return [self.one(good, ask) for ask in asks]
 
-    def one(self, good: str, ask: Ask) -> Evidence:
+    def one(self, good: str, ask: Judgement) -> Evidence:
         if len(self.asks) == self.dies_at:
             raise KeyboardInterrupt
         self.asks.append(ask.midpoint)
@@ -102,7 +102,7 @@ def test_where_pip_makes_the_environments_uv_is_recommended(
     is_said: bool,
 ) -> None:
     use(monkeypatch, FakeJudge(15))
-    monkeypatch.setattr(bisect, "find_installer", lambda: Installer(uv=uv))
+    monkeypatch.setattr(bisect, "find_installer", lambda: EnvironmentInstaller(uv=uv))
     assert main([*words, "-o", str(tmp_path / "out")]) == bisect.FOUND
     assert (bisect.COPIES in " ".join(capsys.readouterr().err.split())) is is_said
 
@@ -110,7 +110,7 @@ def test_where_pip_makes_the_environments_uv_is_recommended(
 def test_without_an_installer_environments_that_are_made_still_serve(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none() -> Installer:
+    def none() -> EnvironmentInstaller:
         raise UsageError("neither uv nor pip")
 
     use(monkeypatch, FakeJudge(15))

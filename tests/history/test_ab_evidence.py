@@ -18,7 +18,7 @@ from torchzoo.case import EAGER, Axes
 from torchzoo.history import ab_evidence, turns
 from torchzoo.history.ab_evidence import AbJudge, make_judge
 from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Answer, Ask, GoodFails, Standing
+from torchzoo.history.bisection import Ending, GoodFails, Judgement, Standing
 from torchzoo.history.culprits import Follower
 from torchzoo.history.environments import EnvironmentNotMade, NotMadeNow, PythonEnvironment
 from torchzoo.history.proposals import Kind
@@ -105,7 +105,7 @@ def verdicts(found: list[Any]) -> list[Standing]:
 
 
 def test_a_version_is_bad_where_more_than_half_of_the_change_is_there(tmp_path: Path, measuring: Measuring) -> None:
-    asks = [Ask(spec) for spec in ("lib==2", "lib==3", "lib==4")]
+    asks = [Judgement(spec) for spec in ("lib==2", "lib==3", "lib==4")]
     found = judge(tmp_path).judge("lib==1", asks)
     assert verdicts(found) == [Standing.GOOD, Standing.BAD, Standing.BAD]
     assert [one.ratio.value for one in found if one.ratio] == pytest.approx([1.01, 1.19, 1.2], rel=0.001)
@@ -122,8 +122,11 @@ def test_a_small_rest_after_a_culprit_is_no_other_change(
 ) -> None:
     monkeypatch.setitem(STEPS, "lib==3", culprit_s)
     under_test = judge(tmp_path)
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==4"), Ask("lib==3")])) == [Standing.BAD, Standing.BAD]
-    (found,) = under_test.judge("lib==3", [Ask("lib==4")])
+    assert verdicts(under_test.judge("lib==1", [Judgement("lib==4"), Judgement("lib==3")])) == [
+        Standing.BAD,
+        Standing.BAD,
+    ]
+    (found,) = under_test.judge("lib==3", [Judgement("lib==4")])
     assert found.verdict is left
     assert ("less than 25% of the change is left" in found.reason) is (left is Standing.GOOD)
 
@@ -135,9 +138,9 @@ def test_a_noisy_rest_that_is_surely_small_is_not_measured_again(
     monkeypatch.setitem(STEPS, "lib==3", culprit_s)
     monkeypatch.setitem(STEPS, "lib==4", 0.0200)
     under_test = judge(tmp_path)
-    under_test.judge("lib==1", [Ask("lib==4")])
+    under_test.judge("lib==1", [Judgement("lib==4")])
     measuring.noise = 0.05  # too much to call two versions the same
-    (found,) = under_test.judge("lib==3", [Ask("lib==4")])
+    (found,) = under_test.judge("lib==3", [Judgement("lib==4")])
     assert found.verdict is left
     assert ("less than 25% of the change is left" in found.reason) is (left is Standing.GOOD)
 
@@ -145,29 +148,32 @@ def test_a_noisy_rest_that_is_surely_small_is_not_measured_again(
 @pytest.mark.usefixtures("measuring")
 def test_an_improvement_is_a_change_too(tmp_path: Path) -> None:
     under_test = judge(tmp_path, good="lib==4", bad="lib==1")
-    asks = [Ask("lib==1"), Ask("lib==2"), Ask("lib==3")]
+    asks = [Judgement("lib==1"), Judgement("lib==2"), Judgement("lib==3")]
     assert verdicts(under_test.judge("lib==4", asks)) == [Standing.BAD, Standing.BAD, Standing.GOOD]
 
 
 def test_noise_is_inconclusive_and_more_effort_is_more_processes(tmp_path: Path, measuring: Measuring) -> None:
     under_test = judge(tmp_path)
-    under_test.judge("lib==1", [Ask("lib==4")])
+    under_test.judge("lib==1", [Judgement("lib==4")])
     measuring.noise = 0.3
-    (found,) = under_test.judge("lib==1", [Ask("lib==2", 2)])
+    (found,) = under_test.judge("lib==1", [Judgement("lib==2", 2)])
     assert found.verdict is Standing.INCONCLUSIVE
     assert [repeats for _, repeats in measuring.asked] == [REPEATS, 2 * REPEATS]
 
 
 def test_what_slows_all_versions_down_alike_is_no_noise_of_many_processes(tmp_path: Path, measuring: Measuring) -> None:
     under_test = judge(tmp_path)
-    under_test.judge("lib==1", [Ask("lib==4")])
+    under_test.judge("lib==1", [Judgement("lib==4")])
     measuring.noise, measuring.drifts = 0.3, True
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==2")])) == [Standing.INCONCLUSIVE]
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==2", 2), Ask("lib==3", 2)])) == [Standing.GOOD, Standing.BAD]
+    assert verdicts(under_test.judge("lib==1", [Judgement("lib==2")])) == [Standing.INCONCLUSIVE]
+    assert verdicts(under_test.judge("lib==1", [Judgement("lib==2", 2), Judgement("lib==3", 2)])) == [
+        Standing.GOOD,
+        Standing.BAD,
+    ]
 
 
 def test_what_can_not_be_measured_is_skipped_with_the_reason(tmp_path: Path, measuring: Measuring) -> None:
-    asks = [Ask(f"lib=={name}") for name in ("4", "fails", "broken", "nowhere")]
+    asks = [Judgement(f"lib=={name}") for name in ("4", "fails", "broken", "nowhere")]
     found = judge(tmp_path).judge("lib==1", asks)
     assert verdicts(found) == [Standing.BAD, Standing.SKIPPED, Standing.SKIPPED, Standing.SKIPPED]
     assert "newly failing" in found[1].reason
@@ -182,7 +188,7 @@ def test_a_full_disk_is_no_verdict(
 ) -> None:
     monkeypatch.setitem(STEPS, "lib==full", "full")
     with pytest.raises(NotMadeNow, match="No space left"):
-        judge(tmp_path, good=good).judge(good, [Ask(other)])
+        judge(tmp_path, good=good).judge(good, [Judgement(other)])
     assert measuring.asked == []
 
 
@@ -190,19 +196,19 @@ def test_a_full_disk_is_no_verdict(
 @pytest.mark.parametrize("good", ["lib==broken", "lib==nowhere"])
 def test_without_the_good_version_nothing_can_be_judged(tmp_path: Path, good: str) -> None:
     with pytest.raises(GoodFails, match="the good version can't be measured: "):
-        judge(tmp_path, good=good).judge(good, [Ask("lib==4")])
+        judge(tmp_path, good=good).judge(good, [Judgement("lib==4")])
 
 
 @pytest.mark.usefixtures("measuring")
 def test_another_judge_of_the_same_folder_knows_the_change(tmp_path: Path) -> None:
-    judge(tmp_path).judge("lib==1", [Ask("lib==4")])
-    assert verdicts(judge(tmp_path).judge("lib==1", [Ask("lib==3")])) == [Standing.BAD]
+    judge(tmp_path).judge("lib==1", [Judgement("lib==4")])
+    assert verdicts(judge(tmp_path).judge("lib==1", [Judgement("lib==3")])) == [Standing.BAD]
 
 
 def test_what_becomes_of_a_case_is_judged_too(tmp_path: Path, measuring: Measuring) -> None:
     asked = msgspec.structs.replace(judge(tmp_path, bad="lib==fails").asked, kind=Kind.FAILING)
     under_test = make_judge(asked, tmp_path)
-    found = under_test.judge("lib==1", [Ask("lib==2"), Ask("lib==fails")])
+    found = under_test.judge("lib==1", [Judgement("lib==2"), Judgement("lib==fails")])
     assert verdicts(found) == [Standing.GOOD, Standing.BAD]
     assert measuring.asked == [(["lib==1", "lib==2", "lib==fails"], 2)]
 
@@ -268,17 +274,17 @@ def test_a_version_that_says_nothing_of_the_change_is_skipped(
     for number, outcome in enumerate((good, good, silent, bad), start=1):
         monkeypatch.setitem(STEPS, f"lib=={number}", outcome)
     under_test = make_judge(msgspec.structs.replace(judge(tmp_path).asked, kind=kind), tmp_path)
-    found = under_test.judge("lib==1", [Ask(f"lib=={number}") for number in (2, 3, 4)])
+    found = under_test.judge("lib==1", [Judgement(f"lib=={number}") for number in (2, 3, 4)])
     assert verdicts(found) == [Standing.GOOD, Standing.SKIPPED, Standing.BAD]
     assert reason in found[1].reason
-    (beside_silent,) = under_test.judge("lib==3", [Ask("lib==4")])
+    (beside_silent,) = under_test.judge("lib==3", [Judgement("lib==4")])
     assert beside_silent.verdict is Standing.SKIPPED
     assert beside_silent.reason.startswith("the good version: ")
 
 
 @pytest.mark.usefixtures("measuring")
 def test_a_metric_without_a_figure_is_skipped_with_that_reason(tmp_path: Path) -> None:
-    (found,) = judge(tmp_path, kind=Kind.DEVICE_MEMORY).judge("lib==1", [Ask("lib==2")])
+    (found,) = judge(tmp_path, kind=Kind.DEVICE_MEMORY).judge("lib==1", [Judgement("lib==2")])
     assert (found.verdict, found.reason) == (Standing.SKIPPED, "one of the two versions has no figure of device memory")
 
 
@@ -286,7 +292,7 @@ def test_a_metric_without_a_figure_is_skipped_with_that_reason(tmp_path: Path) -
 @pytest.mark.parametrize(("kind", "verdict"), [(Kind.FAILING, Standing.BAD), (Kind.UNSTEADY, Standing.SKIPPED)])
 def test_a_version_whose_torch_can_not_be_imported_fails(tmp_path: Path, kind: Kind, verdict: Standing) -> None:
     under_test = make_judge(msgspec.structs.replace(judge(tmp_path).asked, kind=kind), tmp_path)
-    found = under_test.judge("lib==1", [Ask("lib==broken"), Ask("lib==killed"), Ask("lib==nowhere")])
+    found = under_test.judge("lib==1", [Judgement("lib==broken"), Judgement("lib==killed"), Judgement("lib==nowhere")])
     assert verdicts(found) == [verdict, Standing.SKIPPED, Standing.SKIPPED]
     assert found[0].reason == "lib==broken: torch can't be used here"
 
@@ -301,15 +307,15 @@ def test_a_culprit_whose_torch_can_not_be_imported_ends_the_bisection(tmp_path: 
         under_test = make_judge(asked, tmp_path / "records")
         result = Follower(asked=asked, log=log, judge=under_test, show=turns.ignore).follow()
     assert [one.specs for one in result.culprits] == [("lib==broken",)]
-    assert result.ended is Answer.UNMEASURABLE
+    assert result.ended is Ending.UNMEASURABLE
     assert "the good version can't be measured: lib==broken: torch can't be used here" in result.reason
 
 
 @pytest.mark.usefixtures("measuring")
 def test_the_runs_of_a_version_are_those_of_the_most_effort(tmp_path: Path) -> None:
     under_test = judge(tmp_path)
-    under_test.judge("lib==1", [Ask("lib==3"), Ask("lib==4")])
-    under_test.judge("lib==1", [Ask("lib==3", 2)])
+    under_test.judge("lib==1", [Judgement("lib==3"), Judgement("lib==4")])
+    under_test.judge("lib==1", [Judgement("lib==3", 2)])
     runs = under_test.runs("lib==1", "lib==3")
     assert runs is not None
     assert [len(one.records) for one in runs] == [2 * REPEATS] * 2
@@ -319,9 +325,9 @@ def test_the_runs_of_a_version_are_those_of_the_most_effort(tmp_path: Path) -> N
 def test_each_further_ask_of_a_version_measures_new_processes(tmp_path: Path, measuring: Measuring) -> None:
     under_test = judge(tmp_path)
     measuring.flukes = {"lib==4": [0.84]}
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==4")])) == [Standing.GOOD]
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==4", number=2)])) == [Standing.BAD]
-    assert verdicts(under_test.judge("lib==1", [Ask("lib==4")])) == [Standing.GOOD]  # what a resume finds
+    assert verdicts(under_test.judge("lib==1", [Judgement("lib==4")])) == [Standing.GOOD]
+    assert verdicts(under_test.judge("lib==1", [Judgement("lib==4", number=2)])) == [Standing.BAD]
+    assert verdicts(under_test.judge("lib==1", [Judgement("lib==4")])) == [Standing.GOOD]  # what a resume finds
 
 
 def test_a_wrong_verdict_is_contradicted_by_later_ones(

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
-from torchzoo.history.bisection import Answer, Conclusion, ErrorRates, Judged, Search, Standing
+from torchzoo.history.bisection import Conclusion, Ending, ErrorRates, Judged, Search, Standing
 
 TENTH = ErrorRates(false_bad=0.1, false_good=0.1)
 
@@ -36,7 +36,7 @@ def searched(
 
 
 def found(version: int, end: Conclusion) -> bool:
-    return (end.answer, end.first, end.last) == (Answer.FOUND, version, version)
+    return (end.answer, end.first, end.last) == (Ending.FOUND, version, version)
 
 
 def test_of_70_candidates_8_midpoints_are_enough() -> None:
@@ -81,11 +81,11 @@ def test_with_one_wrong_verdict_in_ten_the_answer_is_right() -> None:
 
 def test_without_a_change_the_answer_is_that_there_is_none() -> None:
     end, rounds = searched(Search(last=70), 71)
-    assert end.answer is Answer.ABSENT
+    assert end.answer is Ending.ABSENT
     assert rounds == [[70], [70]]  # it was called bad, so one verdict is not enough
     rng = random.Random(7)
     ends = [searched(Search(last=30, rates=TENTH), 31, wrong=0.1, rng=rng)[0].answer for _ in range(60)]
-    assert ends.count(Answer.ABSENT) >= 57
+    assert ends.count(Ending.ABSENT) >= 57
 
 
 def test_a_wrong_verdict_is_overruled() -> None:
@@ -102,7 +102,7 @@ def test_skipped_versions_give_a_range() -> None:
     for culprit in (29, 41, 60):
         assert found(culprit, searched(Search(last=70), culprit, skipped=skipped)[0])
     end, rounds = searched(Search(last=70), 35, skipped=skipped)
-    assert (end.answer, end.first, end.last) == (Answer.RANGE, 30, 40)
+    assert (end.answer, end.first, end.last) == (Ending.RANGE, 30, 40)
     assert len({version for one in rounds for version in one}) == sum(map(len, rounds))  # none is tried twice
 
 
@@ -114,7 +114,7 @@ def test_many_skipped_versions_are_left_with_growing_steps() -> None:
 
 def test_a_bad_version_that_cannot_be_measured_ends_the_search() -> None:
     end, rounds = searched(Search(last=70), 35, skipped=[70])
-    assert end.answer is Answer.UNMEASURABLE
+    assert end.answer is Ending.UNMEASURABLE
     assert rounds == [[70]]
 
 
@@ -124,7 +124,7 @@ def test_a_version_that_works_no_more_is_not_asked_for_ever() -> None:
     search = Search(last=3, rates=TENTH, judged=(*judged, *skipped))
     end = search.conclusion()
     assert end is not None
-    assert (end.answer, end.first, end.last) == (Answer.RANGE, 1, 3)
+    assert (end.answer, end.first, end.last) == (Ending.RANGE, 1, 3)
 
 
 def test_the_best_is_none_where_a_change_is_less_likely_than_not() -> None:
@@ -135,7 +135,7 @@ def test_the_best_is_none_where_a_change_is_less_likely_than_not() -> None:
 
 def test_the_limit_on_verdicts_leaves_what_is_probable() -> None:
     end, rounds = searched(Search(last=70, most_verdicts=4), 20)
-    assert end.answer is Answer.UNDECIDED
+    assert end.answer is Ending.UNDECIDED
     assert len(rounds) == 4
     assert 1 < end.first <= 20 <= end.last < 35
     assert end.probability >= 0.95

@@ -82,7 +82,7 @@ def test_a_folder_of_another_bisection_is_not_taken_for_this_one(tmp_path: Path)
     decided = Decided(
         group=Group(base="night", proposals=()), sides=Sides(), comparison=comparison, confirmed=(target,), undecided=()
     )
-    work = blame._Work(decided=decided, request=request, on_record=ignore, on_step=ignore)
+    work = blame._Shared(decided=decided, request=request, on_record=ignore, on_step=ignore)
     with pytest.raises(StoreError, match="holds another bisection, begun by an earlier call: remove this folder"):
         blame._bisected(work, target, ("lib==1", "lib==3"), tmp_path)
 

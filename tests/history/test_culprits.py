@@ -11,7 +11,7 @@ import pytest
 
 from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Answer, Ask, Evidence, Standing
+from torchzoo.history.bisection import Ending, Evidence, Judgement, Standing
 from torchzoo.history.culprits import Follower, Result, Step, evidence_text
 from torchzoo.history.proposals import Kind
 from torchzoo.run.request import RunRequest
@@ -37,7 +37,7 @@ class FakeJudge:
         self.steps = steps
         self.needed = needed  # the effort from which a verdict is not inconclusive
         self.broken = broken
-        self.asks: list[tuple[str, Ask]] = []
+        self.asks: list[tuple[str, Judgement]] = []
         self.dies_at = 10**9
         self.lock = threading.Lock()
 
@@ -47,10 +47,10 @@ class FakeJudge:
             total *= factor if number >= culprit else 1.0
         return total
 
-    def judge(self, good: str, asks: Sequence[Ask]) -> list[Evidence]:
+    def judge(self, good: str, asks: Sequence[Judgement]) -> list[Evidence]:
         return [self.one(good, ask) for ask in asks]
 
-    def one(self, good: str, ask: Ask) -> Evidence:
+    def one(self, good: str, ask: Judgement) -> Evidence:
         with self.lock:
             if len(self.asks) == self.dies_at:
                 raise KeyboardInterrupt
@@ -86,7 +86,7 @@ def test_one_culprit(tmp_path: Path) -> None:
     assert culprit.probability >= 0.95
     assert culprit.ratio is not None
     assert culprit.ratio.value == pytest.approx(1.2)
-    assert result.ended is Answer.ABSENT  # nothing is left between the culprit and the bad version
+    assert result.ended is Ending.ABSENT  # nothing is left between the culprit and the bad version
     assert len([good for good, _ in judge.asks if good == "timm==1.0"]) <= 8
     assert steps[-2].best == "timm==1.23"
     assert evidence_text(steps[0].entry.evidence) == "bad 1.200x [1.180, 1.220]"
@@ -96,7 +96,7 @@ def test_more_than_one_culprit_is_followed(tmp_path: Path) -> None:
     result, _ = follow(tmp_path, FakeJudge({12: 1.2, 40: 1.5, 70: 1.1}))
     assert names(result) == [("timm==1.12",), ("timm==1.40",), ("timm==1.70",)]
     assert [round(one.ratio.value, 3) for one in result.culprits if one.ratio] == [1.2, 1.5, 1.1]
-    assert result.ended is Answer.FOUND  # the last culprit is the bad version itself
+    assert result.ended is Ending.FOUND  # the last culprit is the bad version itself
 
 
 def test_several_lanes_are_judged_at_once(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_several_lanes_are_judged_at_once(tmp_path: Path) -> None:
 def test_no_change(tmp_path: Path) -> None:
     judge = FakeJudge({})
     result, _ = follow(tmp_path, judge)
-    assert (result.culprits, result.ended) == ((), Answer.ABSENT)
+    assert (result.culprits, result.ended) == ((), Ending.ABSENT)
     assert [ask.number for _, ask in judge.asks] == [1, 2]  # two measurements of the bad version
 
 
@@ -125,7 +125,7 @@ def test_an_inconclusive_version_is_measured_with_more_effort(tmp_path: Path) ->
 def test_a_bad_version_that_stays_inconclusive(tmp_path: Path) -> None:
     judge = FakeJudge({23: 1.2}, needed=1000)
     result, _ = follow(tmp_path, judge)
-    assert (result.culprits, result.ended) == ((), Answer.UNMEASURABLE)
+    assert (result.culprits, result.ended) == ((), Ending.UNMEASURABLE)
     assert [(ask.effort, ask.number) for _, ask in judge.asks] == [(1, 1), (2, 2), (4, 3), (8, 4), (16, 5)]
 
 
@@ -137,7 +137,7 @@ def test_only_skipped_versions_are_left(tmp_path: Path) -> None:
 
 def test_a_bad_version_that_fails(tmp_path: Path) -> None:
     result, _ = follow(tmp_path, FakeJudge({23: 1.2}, broken=range(70, 71)))
-    assert (result.ended, result.reason) == (Answer.UNMEASURABLE, "the model fails")
+    assert (result.ended, result.reason) == (Ending.UNMEASURABLE, "the model fails")
 
 
 def test_killed_at_any_moment_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from made_packages import PIP
 from torchzoo.errors import TorchzooError
 from torchzoo.history import installers
 from torchzoo.history.installers import (
-    Installer,
+    EnvironmentInstaller,
     essential_line,
     find_installer,
     is_conflict,
@@ -46,7 +46,7 @@ def test_settings_of_pip_reach_uv_unless_uv_has_its_own(monkeypatch: pytest.Monk
 
 def test_uv_is_taken_where_it_is_and_what_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installers.shutil, "which", lambda *_, **__: "/x/uv")
-    assert find_installer() == Installer(uv="/x/uv")
+    assert find_installer() == EnvironmentInstaller(uv="/x/uv")
     assert find_installer("pip") == PIP
     monkeypatch.setattr(installers.shutil, "which", lambda *_, **__: None)
     assert find_installer() == PIP

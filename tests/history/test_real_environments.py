@@ -13,14 +13,14 @@ from examples import ROOT
 from made_packages import make_index, make_repository, make_wheel, packages
 from torchzoo.history import kept_versions
 from torchzoo.history.environments import EnvironmentNotMade, prepare
-from torchzoo.history.installers import Installer, find_installer
+from torchzoo.history.installers import EnvironmentInstaller, find_installer
 from torchzoo.history.specs import with_index
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture(params=["pip", "uv"])
-def installer(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installer:
+def installer(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EnvironmentInstaller:
     if request.param == "uv" and shutil.which("uv") is None:
         pytest.skip("uv is not installed")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
@@ -28,7 +28,7 @@ def installer(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_real_installer_makes_a_working_environment(
-    installer: Installer, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installer: EnvironmentInstaller, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheels = tmp_path / "wheels"
     for version in ("2.0", "3.0", "4.0"):
@@ -54,7 +54,7 @@ def test_a_real_installer_makes_a_working_environment(
 
 
 def test_a_nightly_comes_from_the_index_that_the_spec_names(
-    installer: Installer, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installer: EnvironmentInstaller, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_versions, "own_requirements", lambda: ["tzbase>=1", "tztorch>=1"])
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")

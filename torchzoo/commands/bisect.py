@@ -20,11 +20,11 @@ from torchzoo.errors import TorchzooError, UsageError, attempt
 from torchzoo.files import safe_name
 from torchzoo.history.ab_evidence import AbJudge, make_judge
 from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Answer, Judge
+from torchzoo.history.bisection import Ending, Judge
 from torchzoo.history.candidates import about_commit, candidates, short_name
 from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_text, ratio_text
 from torchzoo.history.environments import prepare, using
-from torchzoo.history.installers import Installer, find_installer
+from torchzoo.history.installers import EnvironmentInstaller, find_installer
 from torchzoo.history.into_inductor import INSIDE, NO_ANSWER, Inside, applies_to, look_inside
 from torchzoo.history.proposals import Kind
 from torchzoo.history.specs import with_index
@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
             for spec in (asked.versions[0], asked.versions[-1]):
                 prepare(spec)  # where that fails, the folder is still free for a corrected command
             installer = attempt(find_installer)  # there may be none, where all environments are made already
-            if isinstance(installer, Installer) and installer.name == "pip":
+            if isinstance(installer, EnvironmentInstaller) and installer.name == "pip":
                 terminal.say(COPIES)
             log.begin(asked)
         _say_known(log)
@@ -329,14 +329,14 @@ def _result_lines(result: Result, insides: Sequence[Inside | None], asked: Asked
     if result.culprits:
         unknown = "Whether more changes follow is not known:"
         rest = {
-            Answer.UNMEASURABLE: f"{unknown} {bad} could not be judged beside the last culprit{reason}",
-            Answer.UNDECIDED: f"{unknown} the verdicts contradict each other",
+            Ending.UNMEASURABLE: f"{unknown} {bad} could not be judged beside the last culprit{reason}",
+            Ending.UNDECIDED: f"{unknown} the verdicts contradict each other",
         }
         if result.ended in rest:
             yield rest[result.ended]
-    elif result.ended is Answer.UNMEASURABLE:
+    elif result.ended is Ending.UNMEASURABLE:
         yield f"Nothing was found: {bad} could not be judged{reason}"
-    elif result.ended is Answer.UNDECIDED:
+    elif result.ended is Ending.UNDECIDED:
         some = f"{result.left[0]} to {result.left[-1]}"
         yield f"Nothing was found: the verdicts contradict each other. The first bad version is probably in {some}"
     else:

@@ -84,7 +84,7 @@ def show(_: argparse.Namespace) -> int:
     return 0
 
 
-def _row(entry: kept.Entry, now_s: float) -> tuple[str, ...]:
+def _row(entry: kept.CachedFolder, now_s: float) -> tuple[str, ...]:
     made = entry.made
     free, busy = ("half-made", "being made") if made is None else ("ready", "in use")
     return (

@@ -25,7 +25,7 @@ from torchzoo.errors import UsageError, one_line
 from torchzoo.files import safe_name
 from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
-from torchzoo.history.bisection import Ask, Evidence, GoodFails, Judge, Standing
+from torchzoo.history.bisection import Evidence, GoodFails, Judge, Judgement, Standing
 from torchzoo.history.confirm import changes_for_the_worse
 from torchzoo.history.environments import EnvironmentNotMade, NotMadeNow, PythonEnvironment, using
 from torchzoo.history.proposals import Kind, counts_of
@@ -64,7 +64,7 @@ class AbJudge:
         self._folder = folder
         self._on_record = on_record
 
-    def judge(self, good: str, asks: Sequence[Ask]) -> list[Evidence]:
+    def judge(self, good: str, asks: Sequence[Judgement]) -> list[Evidence]:
         """The evidence on each version. Those of the same effort are measured in turns with each other.
 
         Raises:
@@ -76,7 +76,7 @@ class AbJudge:
             found |= self._measured(good, [ask for ask in asks if ask.effort == effort], effort)
         return [found[ask.midpoint] for ask in asks]
 
-    def _measured(self, good: str, asks: Sequence[Ask], effort: int) -> dict[str, Evidence]:
+    def _measured(self, good: str, asks: Sequence[Judgement], effort: int) -> dict[str, Evidence]:
         found: dict[str, Evidence] = {}
         folder = self._folder_of(good, asks, effort)
         midpoints = [ask.midpoint for ask in asks]
@@ -182,7 +182,7 @@ class AbJudge:
         )
         yield from (one for one in some if all((one / side / "run.json").is_file() for side in (GOOD, _short(version))))
 
-    def _folder_of(self, good: str, asks: Sequence[Ask], effort: int) -> Path:
+    def _folder_of(self, good: str, asks: Sequence[Judgement], effort: int) -> Path:
         """The folder of a judgement: another one for each number of an ask, so that its processes are new."""
         words = [ask.midpoint if ask.number == 1 else f"{ask.midpoint} {ask.number}" for ask in asks]
         return self._folder / _short(good) / f"{effort}-{_short(' '.join(words))}"

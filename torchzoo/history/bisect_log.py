@@ -19,7 +19,7 @@ import msgspec
 
 from torchzoo.errors import attempt, one_line
 from torchzoo.files import FileError, read_file, to_json
-from torchzoo.history.bisection import Ask, Evidence
+from torchzoo.history.bisection import Evidence, Judgement
 from torchzoo.history.proposals import Kind
 from torchzoo.run.request import RunRequest
 from torchzoo.stats import Estimate
@@ -46,7 +46,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     pre_releases: bool = False
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class LoggedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict: `midpoint` was measured beside `good`."""
 
     good: str
@@ -114,15 +114,15 @@ class BisectLog:
             raise StoreError(f"{path}: not written by this version of torchzoo: {one_line(found)}") from found
         return found
 
-    def append(self, good: str, ask: Ask, evidence: Evidence) -> Entry:
+    def append(self, good: str, ask: Judgement, evidence: Evidence) -> LoggedVerdict:
         """Add a verdict; it is on disk when this returns. A damaged last line stays, and a new line begins after it."""
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
         kept = msgspec.structs.replace(evidence, ratio=_finite(evidence.ratio))
-        entry = Entry(good=good, **ask._asdict(), evidence=kept, finished_at=now)
+        entry = LoggedVerdict(good=good, **ask._asdict(), evidence=kept, finished_at=now)
         append_line(self.path / "bisect.jsonl", to_json(entry))
         return entry
 
-    def entries(self) -> tuple[list[Entry], str]:
+    def entries(self) -> tuple[list[LoggedVerdict], str]:
         """The verdicts so far, and a remark on the lines that can't be read (empty if there are none).
 
         Raises:
@@ -137,8 +137,8 @@ class BisectLog:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
-            entry = attempt(lambda line=line: msgspec.json.decode(line, type=Entry))  # type: ignore[misc]
-            if isinstance(entry, Entry):
+            entry = attempt(lambda line=line: msgspec.json.decode(line, type=LoggedVerdict))  # type: ignore[misc]
+            if isinstance(entry, LoggedVerdict):
                 found.append(entry)
             else:
                 damaged.append(number)

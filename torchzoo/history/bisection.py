@@ -45,7 +45,7 @@ class GoodFails(TorchzooError):
     """The good version itself can't be measured, so nothing can be judged beside it."""
 
 
-class Ask(NamedTuple):
+class Judgement(NamedTuple):
     """A version that is to be judged."""
 
     midpoint: str  # SPEC
@@ -56,7 +56,7 @@ class Ask(NamedTuple):
 class Judge(Protocol):
     """Measures versions beside a good one."""
 
-    def judge(self, good: str, asks: Sequence[Ask]) -> list[Evidence]:
+    def judge(self, good: str, asks: Sequence[Judgement]) -> list[Evidence]:
         """The verdicts on the tracked case and metric of some versions, in the order of `asks`.
 
         Each ask is measured with processes of its own: `Search` takes the verdicts for independent.
@@ -94,7 +94,7 @@ class Judged(msgspec.Struct, frozen=True):
     verdict: Standing
 
 
-class Answer(enum.StrEnum):
+class Ending(enum.StrEnum):
     FOUND = "found"
     RANGE = "range"  # only skipped versions are left between its ends
     ABSENT = "absent"  # the change is not there between good and bad
@@ -105,7 +105,7 @@ class Answer(enum.StrEnum):
 class Conclusion(msgspec.Struct, frozen=True):
     """The first bad version is one of `first` to `last`, with that probability. One version if it was found."""
 
-    answer: Answer
+    answer: Ending
     first: int
     last: int
     probability: float
@@ -165,14 +165,14 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         """The answer; None as long as more verdicts are needed."""
         if not any(one.version == self.last for one in self._telling):
             is_skipped = self.last in self.skipped
-            return Conclusion(Answer.UNMEASURABLE, 1, self.last, 0.0) if is_skipped else None
+            return Conclusion(Ending.UNMEASURABLE, 1, self.last, 0.0) if is_skipped else None
         posterior = self.posterior()
         if posterior[-1] >= self.confidence:
-            return Conclusion(Answer.ABSENT, 1, self.last, posterior[-1])
+            return Conclusion(Ending.ABSENT, 1, self.last, posterior[-1])
         first, last = self._best_group(posterior)
         mass = sum(posterior[first : last + 1])
         if mass >= self.confidence:
-            return Conclusion(Answer.FOUND if first == last else Answer.RANGE, first, last, mass)
+            return Conclusion(Ending.FOUND if first == last else Ending.RANGE, first, last, mass)
         is_over = len(self._telling) >= self.most_verdicts or len(self.skipped) == self.last
         return self._credible(posterior) if is_over else None
 
@@ -239,4 +239,4 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
             first += 1
         while sum(posterior[last : self.last + 1]) < cut:
             last -= 1
-        return Conclusion(Answer.UNDECIDED, first, last, sum(posterior[first : last + 1]))
+        return Conclusion(Ending.UNDECIDED, first, last, sum(posterior[first : last + 1]))

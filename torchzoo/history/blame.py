@@ -18,7 +18,7 @@ from torchzoo.case import Case
 from torchzoo.errors import TorchzooError, UsageError, one_line
 from torchzoo.history.ab_evidence import beside_half, make_judge
 from torchzoo.history.bisect_log import Asked, BisectLog
-from torchzoo.history.bisection import Answer, Standing
+from torchzoo.history.bisection import Ending, Standing
 from torchzoo.history.candidates import NothingBetween, about_commit, candidates
 from torchzoo.history.confirm import Decided, changes_for_the_worse, measure_pair, of_finding
 from torchzoo.history.culprits import Culprit, Follower, Result, Step
@@ -70,7 +70,7 @@ def request_of(case: Case, request: RunRequest) -> RunRequest:
     return msgspec.structs.replace(request, patterns=(case.model,), suites=(), axes=request.axes.only(case))
 
 
-class _Work(msgspec.Struct, frozen=True, kw_only=True):
+class _Shared(msgspec.Struct, frozen=True, kw_only=True):
     """What all bisections of a group share."""
 
     decided: Decided
@@ -96,7 +96,7 @@ def explain(
         on_record: is told of each record.
         on_step: is told of each verdict.
     """
-    work = _Work(decided=decided, request=request, on_record=on_record, on_step=on_step)
+    work = _Shared(decided=decided, request=request, on_record=on_record, on_step=on_step)
     try:
         versions = candidates(decided.sides.good, decided.sides.bad)
     except NothingBetween:
@@ -159,7 +159,7 @@ def _direct(decided: Decided) -> Found:
 
 
 def _culprits(
-    work: _Work, target: Confirmed, versions: tuple[str, ...], folder: Path, remarks: list[str]
+    work: _Shared, target: Confirmed, versions: tuple[str, ...], folder: Path, remarks: list[str]
 ) -> Iterator[Found]:
     """The culprits of one bisection. If there is none, `remarks` gets the reason."""
     result = _bisected(work, target, versions, folder)
@@ -174,7 +174,7 @@ def _culprits(
             yield found
 
 
-def _bisected(work: _Work, target: Confirmed, versions: tuple[str, ...], folder: Path) -> Result:
+def _bisected(work: _Shared, target: Confirmed, versions: tuple[str, ...], folder: Path) -> Result:
     is_begun = (folder / "bisect.json").is_file()
     with BisectLog(folder, resume=is_begun) as log:
         asked = Asked(
@@ -195,7 +195,7 @@ def _bisected(work: _Work, target: Confirmed, versions: tuple[str, ...], folder:
         return Follower(asked=asked, log=log, judge=judge, show=work.on_step).follow()
 
 
-def _examined(work: _Work, culprit: Culprit, target: Confirmed, folder: Path) -> Found:
+def _examined(work: _Shared, culprit: Culprit, target: Confirmed, folder: Path) -> Found:
     """What a culprit did to each of the confirmed cases. The case that was bisected is its own in any case."""
     confirmed = work.decided.confirmed
     cases = tuple(dict.fromkeys(one.case for one in confirmed))
@@ -247,8 +247,8 @@ def _inside(target: Confirmed, culprit: Culprit, base: Run, candidate: Run, fold
 
 def _why_none(target: Confirmed, result: Result) -> str:
     reasons = {
-        Answer.UNDECIDED: "the verdicts contradict each other",
-        Answer.UNMEASURABLE: f"the bad version could not be judged: {result.reason}",
+        Ending.UNDECIDED: "the verdicts contradict each other",
+        Ending.UNMEASURABLE: f"the bad version could not be judged: {result.reason}",
     }
     why = reasons.get(result.ended, "the bad version does not differ from the good one when they are measured again")
     return f"no version was found for {target.label}: {why}"

@@ -59,7 +59,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     packages: dict[str, str]  # all that is installed, with versions
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class CachedFolder(msgspec.Struct, frozen=True, kw_only=True):
     """A folder of the cache."""
 
     key: str
@@ -178,7 +178,7 @@ def _cannot_write(cache: Path, error: OSError) -> str:
     return f"can't write to {cache}: {error.strerror or error}; name another folder in TORCHZOO_ENV_CACHE"
 
 
-def entries(cache: Path) -> list[Entry]:
+def entries(cache: Path) -> list[CachedFolder]:
     """All environments, made or half-made, the latest used first."""
     found = []
     for key in _keys(cache):
@@ -186,7 +186,7 @@ def entries(cache: Path) -> list[Entry]:
         used_s = _changed_s(cache / key / "used") or (made.made_s if made else _changed_s(cache / key))
         size_bytes = disk_bytes([cache / key])
         is_in_use = bool(_users(cache, key)) or _is_locked(cache, f"{key}.lock")
-        found.append(Entry(key=key, size_bytes=size_bytes, used_s=used_s, is_in_use=is_in_use, made=made))
+        found.append(CachedFolder(key=key, size_bytes=size_bytes, used_s=used_s, is_in_use=is_in_use, made=made))
     return sorted(found, key=lambda entry: -entry.used_s)
 
 

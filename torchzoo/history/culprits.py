@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from torchzoo.errors import one_line
-from torchzoo.history.bisect_log import Asked, BisectLog, Entry
+from torchzoo.history.bisect_log import Asked, BisectLog, LoggedVerdict
 from torchzoo.history.bisection import (
-    Answer,
-    Ask,
     Conclusion,
+    Ending,
     ErrorRates,
     Evidence,
     GoodFails,
     Judge,
     Judged,
+    Judgement,
     Search,
     Standing,
 )
@@ -41,7 +41,7 @@ NOTHING_LEFT = 0.5
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict, and what the search believes after it."""
 
-    entry: Entry
+    entry: LoggedVerdict
     best: str  # SPEC of the most probable first bad version; empty: there is more likely none
     probability: float
 
@@ -63,7 +63,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What a bisection found, and why it stopped."""
 
     culprits: tuple[Culprit, ...]
-    ended: Answer  # of the last search; FOUND if the last culprit is the bad version itself
+    ended: Ending  # of the last search; FOUND if the last culprit is the bad version itself
     reason: str = ""  # the last reason that the judge gave for the bad version
     left: tuple[str, ...] = ()  # UNDECIDED: the first bad version is probably one of these
 
@@ -100,18 +100,18 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
             except GoodFails as error:
                 if not culprits:
                     raise
-                return Result(culprits=tuple(culprits), ended=Answer.UNMEASURABLE, reason=one_line(error))
-            if end.answer not in (Answer.FOUND, Answer.RANGE):
+                return Result(culprits=tuple(culprits), ended=Ending.UNMEASURABLE, reason=one_line(error))
+            if end.answer not in (Ending.FOUND, Ending.RANGE):
                 reason = next((one.evidence.reason for one in reversed(own) if one.midpoint == left[-1]), "")
-                some = left[end.first : end.last + 1] if end.answer is Answer.UNDECIDED else ()
+                some = left[end.first : end.last + 1] if end.answer is Ending.UNDECIDED else ()
                 return Result(culprits=tuple(culprits), ended=end.answer, reason=reason, left=some)
             culprits.append(_culprit(left, own, end))
             start += end.last
             if start < len(versions) - 1:
                 self.show_culprit(culprits[-1])
-        return Result(culprits=tuple(culprits), ended=Answer.FOUND)
+        return Result(culprits=tuple(culprits), ended=Ending.FOUND)
 
-    def _search(self, search: Search, versions: Sequence[str], entries: list[Entry]) -> Conclusion:
+    def _search(self, search: Search, versions: Sequence[str], entries: list[LoggedVerdict]) -> Conclusion:
         """Judge versions until the first bad one is known. New verdicts are added to `entries`."""
         while True:
             known = State.of(versions, entries, self.most_effort)
@@ -125,7 +125,7 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True):
                 version, probability = now.best()
                 self.show(Step(entry=entry, best=(*versions, "")[version], probability=probability))
 
-    def _judged(self, good: str, asks: Sequence[Ask]) -> Iterator[Entry]:
+    def _judged(self, good: str, asks: Sequence[Judgement]) -> Iterator[LoggedVerdict]:
         """The verdicts on some versions, which are judged together."""
         for ask, evidence in zip(asks, self.judge.judge(good, asks), strict=True):
             yield self.log.append(good, ask, evidence)
@@ -135,15 +135,15 @@ class State(msgspec.Struct, frozen=True):
     """What the log says about one search."""
 
     judged: tuple[Judged, ...]
-    again: dict[str, Ask]  # for each version that was judged, how it is judged once more
+    again: dict[str, Judgement]  # for each version that was judged, how it is judged once more
     pending: tuple[str, ...]  # versions whose latest verdict is inconclusive
 
     @classmethod
-    def of(cls, versions: Sequence[str], entries: Sequence[Entry], most_effort: int) -> State:
+    def of(cls, versions: Sequence[str], entries: Sequence[LoggedVerdict], most_effort: int) -> State:
         """Read the entries of one search. A version that stays inconclusive at the most effort counts as skipped."""
         number = {spec: index for index, spec in enumerate(versions)}
         judged: list[Judged] = []
-        again: dict[str, Ask] = {}
+        again: dict[str, Judgement] = {}
         pending: dict[str, None] = {}
         for entry in entries:
             spec, verdict = entry.midpoint, entry.evidence.verdict
@@ -156,19 +156,19 @@ class State(msgspec.Struct, frozen=True):
                 pending[spec] = None
             else:
                 judged.append(Judged(number[spec], Standing.SKIPPED if verdict is Standing.INCONCLUSIVE else verdict))
-            again[spec] = Ask(spec, effort, entry.number + 1)
+            again[spec] = Judgement(spec, effort, entry.number + 1)
         return cls(tuple(judged), again, tuple(pending))
 
-    def next_asks(self, search: Search, versions: Sequence[str], lanes: int) -> list[Ask]:
+    def next_asks(self, search: Search, versions: Sequence[str], lanes: int) -> list[Judgement]:
         """The versions to judge next: first those that were inconclusive and still matter."""
         first, last = search.live()
         matter = {*versions[first:last], versions[-1]}
         specs = [spec for spec in self.pending if spec in matter]
         specs += [versions[version] for version in search.midpoints(lanes)]
-        return [self.again.get(spec, Ask(spec)) for spec in dict.fromkeys(specs)][:lanes]
+        return [self.again.get(spec, Judgement(spec)) for spec in dict.fromkeys(specs)][:lanes]
 
 
-def _culprit(versions: Sequence[str], entries: Sequence[Entry], end: Conclusion) -> Culprit:
+def _culprit(versions: Sequence[str], entries: Sequence[LoggedVerdict], end: Conclusion) -> Culprit:
     bad = [
         one.evidence
         for one in entries

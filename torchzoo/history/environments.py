@@ -40,7 +40,7 @@ from torchzoo.history.cache import (
 )
 from torchzoo.history.cache import delete as delete_folder
 from torchzoo.history.installers import (
-    Installer,
+    EnvironmentInstaller,
     Run,
     clean_variables,
     essential_line,
@@ -99,7 +99,7 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(
-    spec: Spec | str, cache: Path | None = None, run: Run = run_logged, installer: Installer | None = None
+    spec: Spec | str, cache: Path | None = None, run: Run = run_logged, installer: EnvironmentInstaller | None = None
 ) -> PythonEnvironment:
     """The environment that a SPEC asks for. It is made if the cache does not have it, which can take minutes.
 
@@ -135,7 +135,7 @@ def prepare(
 
 @contextlib.contextmanager
 def using(
-    spec: Spec | str, cache: Path | None = None, run: Run = run_logged, installer: Installer | None = None
+    spec: Spec | str, cache: Path | None = None, run: Run = run_logged, installer: EnvironmentInstaller | None = None
 ) -> Iterator[PythonEnvironment]:
     """`prepare`, and inside, `torchzoo env prune` does not delete the environment."""
     cache = cache_folder() if cache is None else cache.absolute()
@@ -245,7 +245,7 @@ def _for_installer(spec: Spec) -> dict[str, str]:
     return {name: value for name, value in spec.variables.items() if name.startswith(("PIP_", "UV_"))}
 
 
-def _make(plan: _Plan, cache: Path, run: Run, installer: Installer) -> Made:
+def _make(plan: _Plan, cache: Path, run: Run, installer: EnvironmentInstaller) -> Made:
     """Make the environment in a new folder. Only the last step, which is atomic, makes it known."""
     folder, began_s = cache / plan.key, time.time()
     venv = folder / f"venv-{uuid.uuid4().hex[:8]}"
@@ -285,7 +285,7 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
     venv: Path
     log: Path
     run: Run
-    installer: Installer
+    installer: EnvironmentInstaller
 
     def build(self, began_s: float) -> Made:
         """Make it, and look whether it is what was asked for."""

@@ -48,7 +48,7 @@ _PASSING = re.compile(
 )
 
 
-class Installer(msgspec.Struct, frozen=True, kw_only=True):
+class EnvironmentInstaller(msgspec.Struct, frozen=True, kw_only=True):
     """Uv, or pip where there is no uv."""
 
     uv: str | None = None  # the program's path; None for pip
@@ -86,7 +86,7 @@ class Installer(msgspec.Struct, frozen=True, kw_only=True):
         return found if self.uv is None else uv_variables(pip_settings(found), found)
 
 
-def find_installer(name: str | None = None) -> Installer:
+def find_installer(name: str | None = None) -> EnvironmentInstaller:
     """Uv where it is there, else pip.
 
     Args:
@@ -101,7 +101,7 @@ def find_installer(name: str | None = None) -> Installer:
         raise TorchzooError("uv is not installed: pip install uv")
     if uv is None and not is_installed("pip"):
         raise TorchzooError(f"{sys.executable} has neither uv nor pip: install one of them")
-    return Installer(uv=uv)
+    return EnvironmentInstaller(uv=uv)
 
 
 def clean_variables() -> dict[str, str]:

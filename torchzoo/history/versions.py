@@ -23,7 +23,7 @@ from torchzoo.history.schema import HistoryError
 MOST_RUNS = 10
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """What a version, date or run stands for. The runs are in the order of time."""
 
     name: str
@@ -42,8 +42,8 @@ class MachineChanges(msgspec.Struct, frozen=True, kw_only=True):
 class VersionComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two sides, what their software differs in, and what changed on each kind of machine."""
 
-    base: Side
-    candidate: Side
+    base: Selection
+    candidate: Selection
     software: tuple[SoftwareChange, ...]
     machines: tuple[MachineChanges, ...]
 
@@ -53,7 +53,7 @@ class VersionComparison(msgspec.Struct, frozen=True, kw_only=True):
         return any(is_regression(one.findings, one.changes) for one in self.machines)
 
 
-def side(runs: Sequence[IndexedRun], word: str) -> Side:
+def side(runs: Sequence[IndexedRun], word: str) -> Selection:
     """The runs that a word stands for.
 
     Args:
@@ -69,7 +69,7 @@ def side(runs: Sequence[IndexedRun], word: str) -> Side:
     found = _named(runs, word)
     if not found:
         raise HistoryError(_unknown(runs, word))
-    return Side(name=word, runs=tuple(found))
+    return Selection(name=word, runs=tuple(found))
 
 
 def _named(runs: Sequence[IndexedRun], word: str) -> list[IndexedRun]:
@@ -122,7 +122,7 @@ def _unknown(runs: Sequence[IndexedRun], word: str) -> str:
 
 
 def compare_versions(
-    index: Index, base: Side, candidate: Side, *, metrics: Sequence[Metric], threshold: float | None = None
+    index: Index, base: Selection, candidate: Selection, *, metrics: Sequence[Metric], threshold: float | None = None
 ) -> VersionComparison:
     """Compare two sides, each case on its own kind of machine.
 
@@ -171,7 +171,7 @@ def _nearest(runs: Sequence[IndexedRun], *, last: bool) -> tuple[IndexedRun, ...
     return tuple(run for run in runs if run.run_id in kept)
 
 
-def _in_order(of: Side, figures: dict[int, RunFigure]) -> list[RunFigure]:
+def _in_order(of: Selection, figures: dict[int, RunFigure]) -> list[RunFigure]:
     return [figures[run.run_id] for run in of.runs if run.run_id in figures]
 
 

@@ -35,7 +35,7 @@ class PublishedTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     figures: dict[str, float | tuple[float, float]] = {}
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MethodDifference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A difference of the methods: a fact about them, and no reason why figures differ."""
 
     there: str
@@ -50,7 +50,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     hardware: str
     software: str
     tables: dict[str, PublishedTable]
-    differs: dict[str, Difference] = {}
+    differs: dict[str, MethodDifference] = {}
     remarks: tuple[str, ...] = ()
 
 

@@ -32,7 +32,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
     value: float
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class DotRow(msgspec.Struct, frozen=True, kw_only=True):
     """The values of a row. Rows of the same name that follow each other belong together: one for each mode."""
 
     name: str
@@ -47,7 +47,7 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     axis: str  # what is right of 1x, or what the percent are of
-    groups: tuple[Group, ...]
+    groups: tuple[DotRow, ...]
     is_share: bool = False  # the values are shares from 0 to 1, on a linear scale; else ratios, on a logarithmic one
     dot: str = "model"  # what a dot is
 
@@ -107,7 +107,7 @@ class _Scale(Protocol):
         """A mean in figures."""
 
 
-class Ratios(msgspec.Struct, frozen=True, kw_only=True):
+class RatioScale(msgspec.Struct, frozen=True, kw_only=True):
     """A logarithmic scale, from a power of two to another."""
 
     low: int
@@ -134,7 +134,7 @@ class Ratios(msgspec.Struct, frozen=True, kw_only=True):
         return units.factor(mean) if mean.has_interval else f"{mean.value:.2f}x, no interval"
 
 
-class Shares:
+class ShareScale:
     """A linear scale, from nothing to all."""
 
     def x(self, value: float) -> float:
@@ -157,10 +157,10 @@ def _at(share: float) -> float:
     return round(PLOT_LEFT + share * (PLOT_RIGHT - PLOT_LEFT), 1)
 
 
-def ratios_around(values: Sequence[float]) -> Ratios:
+def ratios_around(values: Sequence[float]) -> RatioScale:
     """Powers of two around all of them and around 1, within what can be seen."""
     low, high = (min(max(one, 2.0**-MOST_DOUBLINGS), 2.0**MOST_DOUBLINGS) for one in (min(values), max(values)))
-    return Ratios(low=min(-1, math.floor(math.log2(low))), high=max(1, math.ceil(math.log2(high))))
+    return RatioScale(low=min(-1, math.floor(math.log2(low))), high=max(1, math.ceil(math.log2(high))))
 
 
 # --- the picture ---
@@ -187,7 +187,7 @@ def picture(panels: Sequence[Panel], about: str) -> str:
 
 def _chart(panel: Panel, top: float) -> _Chart:
     values = [one.value for group in panel.groups for one in group.values]
-    scale: _Scale = Shares() if panel.is_share else ratios_around(values)
+    scale: _Scale = ShareScale() if panel.is_share else ratios_around(values)
     y = top + HEADER
     lines: list[_Line] = []
     for number, group in enumerate(panel.groups):
@@ -210,7 +210,7 @@ def _chart(panel: Panel, top: float) -> _Chart:
     )
 
 
-def _line(group: Group, scale: _Scale, y: float, *, name: str) -> _Line:
+def _line(group: DotRow, scale: _Scale, y: float, *, name: str) -> _Line:
     ordered = sorted(group.values, key=lambda one: one.value)
     return _Line(
         name=name,

@@ -9,7 +9,7 @@ from torchzoo.analysis.totals import ALL, Total, speedups_by_group
 from torchzoo.case import Mode
 from torchzoo.errors import UsageError
 from torchzoo.report import dots
-from torchzoo.report.dots import Group, Panel, Value
+from torchzoo.report.dots import DotRow, Panel, Value
 from torchzoo.report.markdown import provenance_line
 
 AXIS = "eager time / candidate time: right of 1x the candidate is faster"
@@ -33,13 +33,13 @@ def picture(data: ReportData) -> str:
 
 
 def _panel(group: str, by_domain: dict[str, dict[Mode, Total]], results: Sequence[CaseResult]) -> Panel:
-    groups: list[Group] = []
+    groups: list[DotRow] = []
     for domain, by_mode in by_domain.items():
         for mode in (mode for mode in Mode if mode in by_mode):
             mean = by_mode[mode].passing
             assert mean is not None
             groups.append(
-                Group(
+                DotRow(
                     name=domain.replace("_", " "),
                     mode=mode,
                     values=tuple(map(speedup_of, (one for one in results if _row_of(one) == (domain, mode)))),

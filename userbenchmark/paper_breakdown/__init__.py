@@ -18,7 +18,7 @@ from torchzoo.record import Breakdown
 from torchzoo.report import units
 from torchzoo.report.beside import Row, scaled
 from torchzoo.report.document import Block, Heading, Table, section, table
-from torchzoo.report.dots import Group, Panel, Value
+from torchzoo.report.dots import DotRow, Panel, Value
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings
 from torchzoo.store import Run
@@ -139,10 +139,10 @@ def panels(run: Run) -> list[Panel]:
     return [Panel(title=title, axis="share of the time of a profiled step", groups=groups, is_share=True)]
 
 
-def _group(domain: str, mode: Mode, some: list[Profiled]) -> Group:
+def _group(domain: str, mode: Mode, some: list[Profiled]) -> DotRow:
     active = mean([one.shares.active for one in some], least=0.0, most=1.0)
     values = tuple(Value(name=one.case.label(), value=one.shares.active) for one in some)
-    return Group(name=domain, mode=mode, values=values, mean=active, count=len(some))
+    return DotRow(name=domain, mode=mode, values=values, mean=active, count=len(some))
 
 
 def report(run: Run) -> list[Block | str]:

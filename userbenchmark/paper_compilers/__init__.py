@@ -16,7 +16,7 @@ from torchzoo.analysis.totals import CaseRatios
 from torchzoo.case import EAGER, Axes, Backend, Mode
 from torchzoo.report.beside import Row, exactly, scaled
 from torchzoo.report.document import Block, Heading, Text, table
-from torchzoo.report.dots import Group, Panel, Value
+from torchzoo.report.dots import DotRow, Panel, Value
 from torchzoo.report.remarks import why_not_alone
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import CacheMode, Pass, Settings, StageLimits
@@ -177,11 +177,11 @@ def _counts(result: CaseResult, name: str) -> bool:
     return name == "time_ratio" or figures.shown.raw.alone is not None
 
 
-def _group(domain: str, mode: Mode, some: Sequence[CaseResult], name: str, ratios: CaseRatios) -> Group:
+def _group(domain: str, mode: Mode, some: Sequence[CaseResult], name: str, ratios: CaseRatios) -> DotRow:
     mean = ratios.geomean(name, some)
     assert mean is not None, "each of these cases has the ratio"
     values = tuple(_value(one, name) for one in some)
-    return Group(name=domain, mode=mode, values=values, mean=mean, count=len(some))
+    return DotRow(name=domain, mode=mode, values=values, mean=mean, count=len(some))
 
 
 def _value(result: CaseResult, name: str) -> Value:

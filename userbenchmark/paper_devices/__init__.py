@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult, case_results
-from torchzoo.analysis.hardware import HardwareMean, HardwareRatio, ProcessPair, hardware_means, hardware_ratio
+from torchzoo.analysis.compare import HardwareMean, HardwareRatio, ProcessPair, hardware_means, hardware_ratio
 from torchzoo.analysis.means import CaseRatio, geomean_of, quotient
 from torchzoo.analysis.run_figures import shown_variant
 from torchzoo.analysis.totals import ALL, ratio_of
@@ -22,7 +22,7 @@ from torchzoo.record import Measured
 from torchzoo.report import units
 from torchzoo.report.beside import Row
 from torchzoo.report.document import Block, Heading, table
-from torchzoo.report.dots import Group, Panel, Value
+from torchzoo.report.dots import DotRow, Panel, Value
 from torchzoo.run.plan import DEFAULT
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
@@ -148,10 +148,10 @@ def panels(*runs: Run) -> list[Panel]:
     return found
 
 
-def _group(mean: HardwareMean, some: Sequence[HardwareRatio]) -> Group:
+def _group(mean: HardwareMean, some: Sequence[HardwareRatio]) -> DotRow:
     values = tuple(Value(name=one.case.label(), value=one.ratio.value) for one in some)
     name = mean.domain.replace("_", " ")
-    return Group(name=name, mode=mean.mode, values=values, mean=mean.ratio, count=mean.cases)
+    return DotRow(name=name, mode=mean.mode, values=values, mean=mean.ratio, count=mean.cases)
 
 
 def report(*runs: Run) -> list[Block | str]:

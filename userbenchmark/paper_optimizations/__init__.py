@@ -19,7 +19,7 @@ from torchzoo.case import Axes, Backend, Mode
 from torchzoo.report import units
 from torchzoo.report.beside import Row, exactly
 from torchzoo.report.document import Block, Heading, table
-from torchzoo.report.dots import Group, Panel, Value
+from torchzoo.report.dots import DotRow, Panel, Value
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Settings
 from torchzoo.stats import STATED_CONFIDENCE, Estimate
@@ -245,10 +245,10 @@ def panels(run: Run) -> list[Panel]:
     return found
 
 
-def _group(change: Change, mode: Mode, some: Sequence[Gain]) -> Group:
+def _group(change: Change, mode: Mode, some: Sequence[Gain]) -> DotRow:
     mean = geomean_of([gain.ratio for gain in some])
     values = tuple(Value(name=one.model, value=one.speedup.value) for one in some)
-    return Group(name=str(change.backend), mode=mode, values=values, mean=mean, count=len(some))
+    return DotRow(name=str(change.backend), mode=mode, values=values, mean=mean, count=len(some))
 
 
 def report(run: Run) -> list[Block | str]:
