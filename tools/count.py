@@ -95,9 +95,14 @@ def _cycles(arrows: set[tuple[str, str]]) -> set[frozenset[str]]:
 
 
 def _column_models(trees: dict[str, ast.Module]) -> list[str]:
-    """The modules that list the figures of a case: that name its speedup, and its memory or its latency, in strings."""
+    """The modules that declare the figures of a case.
+
+    They name its speedup, and its memory or its latency, in strings, and do not read the figures of another module.
+    """
     found = []
     for module, tree in trees.items():
+        if "torchzoo.analysis.frame" in _imported(tree, module, trees.keys()):
+            continue
         words = {str(node.value).lower() for node in ast.walk(tree) if isinstance(node, ast.Constant)}
         if "speedup" in words and words & {"memory", "abs_latency", "latency_s", "compile_s"}:
             found.append(module)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from examples import CASE, measured, record, results_of, variant_result
+from torchzoo.analysis.frame import figure
 from torchzoo.measure import memory as memory_module
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.lending import Lending
@@ -89,8 +90,8 @@ def test_peaks_that_can_not_be_reset_are_not_those_of_the_pass(monkeypatch: pyte
 def test_reports_do_not_show_it_as_zero_or_as_the_hosts() -> None:
     (on_device,) = results_of([record(measured(), device="npu")])
     (on_host,) = results_of([record(measured(), device="cpu")])
-    assert on_device.figures.peak_bytes is None
-    assert on_host.figures.peak_bytes == 300 * 2**20
+    assert figure("peak_bytes").value(on_device) is None
+    assert figure("peak_bytes").value(on_host) == 300 * 2**20
     lines = dict(figure_lines(on_device.figures, [on_device.figures.eager]))
     assert lines["device memory, peak allocated"] == ["not known"]
     assert "device memory, peak allocated" not in dict(figure_lines(on_host.figures, [on_host.figures.eager]))

@@ -79,10 +79,9 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
     def variants(self) -> list[VariantFigures]:
         return [self.eager] if self.candidate is None else [self.eager, self.candidate]
 
-    @property
-    def peak_bytes(self) -> int | None:
-        """The peak of `shown`: on the device, or on the CPU of the host. None where it is not known."""
-        memory = self.shown.raw.memory
+    def peak_bytes(self, variant: VariantFigures) -> int | None:
+        """The peak of a variant: on the device, or on the CPU of the host. None where it is not known."""
+        memory = variant.raw.memory
         on_host = self.record.case.device_type == "cpu"
         return memory.host_peak_rss_bytes if on_host else memory.device_peak_allocated_bytes
 

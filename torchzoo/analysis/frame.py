@@ -69,6 +69,9 @@ _BETTER = {
 }
 
 
+#: The figures of a case by their names.
+Row = dict[str, Any]
+
 #: How a figure follows from something: a function of it, or a path of attributes, which ends early where one is None.
 Of = Callable[..., Any] | str
 
@@ -88,14 +91,17 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
     def value(self, result: CaseResult) -> Any:
         """The figure of a case, unrounded; None where there is nothing to say."""
-        found = follow(result, self.of) if self.of else self.found(result.figures)
-        if isinstance(found, Estimate):
-            return found.value
+        found = follow(result, self.of) if self.of else self.number(result.figures)
         return (str(found) or None) if self.unit is Unit.TEXT and found is not None else found
 
     def found(self, figures: CaseFigures | None) -> Any:
         """The figure of a case that was measured, with its interval if it has one."""
         return follow(figures, self.measured)
+
+    def number(self, figures: CaseFigures | None) -> Any:
+        """The same without its interval."""
+        found = self.found(figures)
+        return found.value if isinstance(found, Estimate) else found
 
 
 def follow(start: Any, of: Of) -> Any:
@@ -227,6 +233,7 @@ def _growth(what: leaks.Measure) -> Callable[[VariantResult], float | None]:
     return of
 
 
+_PEAK = "peak allocated on the device, or on the CPU resident"
 _THROUGHPUT = "samples per second, many steps with one synchronisation"
 
 #: What each column holds. The candidate is the backend beside eager; of a case that is eager alone, eager itself.
@@ -299,7 +306,18 @@ FIGURES: tuple[Figure, ...] = (
         "memory.host_peak_rss_bytes",
     ),
     *_raw("host_uss_bytes", Unit.BYTES, "host memory unique to the process", "memory.host_uss_bytes"),
-    _measured("peak_bytes", Unit.BYTES, "peak allocated on the device, or on the CPU resident; candidate (else eager)"),
+    _measured(
+        "eager_peak_bytes",
+        Unit.BYTES,
+        f"eager: {_PEAK}",
+        lambda figures: figures.peak_bytes(figures.eager),
+    ),
+    _measured(
+        "peak_bytes",
+        Unit.BYTES,
+        f"candidate (else eager): {_PEAK}",
+        lambda figures: figures.peak_bytes(figures.shown),
+    ),
     _measured(
         "bound",
         Unit.TEXT,
@@ -402,8 +420,8 @@ def to_frame(results: Sequence[CaseResult]) -> pd.DataFrame:
     return frame
 
 
-def values(result: CaseResult) -> dict[str, Any]:
-    """One row of the frame, every column of it, None where there is nothing to say; unrounded."""
+def values(result: CaseResult) -> Row:
+    """The row of a case: all of its figures, None where there is nothing to say; unrounded."""
     return {one.name: one.value(result) for one in FIGURES}
 
 

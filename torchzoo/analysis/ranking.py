@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.frame import Better, figure
-from torchzoo.stats import Estimate
 
 
 class SortKey(enum.StrEnum):
@@ -25,8 +24,7 @@ _FIGURES = {SortKey.SPEEDUP: "speedup", SortKey.TIME: "latency_s", SortKey.MEMOR
 def badness(result: CaseResult, key: SortKey) -> float | None:
     """The higher, the worse; None where the case has no such figure."""
     ranked_by = figure(_FIGURES[key])
-    found = ranked_by.found(result.measured_figures)
-    value = found.value if isinstance(found, Estimate) else found
+    value: float | None = ranked_by.number(result.measured_figures)
     return -value if value is not None and ranked_by.better is Better.MORE else value
 
 

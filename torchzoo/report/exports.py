@@ -16,8 +16,10 @@ from typing import Any
 
 import msgspec
 
-from torchzoo import backends, stats
+from torchzoo import backends
 from torchzoo.analysis.cases import CaseResult, Status, case_results
+from torchzoo.analysis.figures import CaseFigures, case_figures
+from torchzoo.analysis.frame import figure
 from torchzoo.case import AXES, EAGER, Case, Mode, Parallel, Precision
 from torchzoo.record import (
     CANDIDATE_VARIANT,
@@ -28,7 +30,6 @@ from torchzoo.record import (
     FailureKind,
     Manifest,
     Measured,
-    Memory,
 )
 from torchzoo.report.text import csv_text
 from torchzoo.store import Run
@@ -195,28 +196,9 @@ def _runner(result: CaseResult, manifest: Manifest) -> dict[str, Any]:
 
 def metrics(result: CaseResult) -> Metrics:
     """What is known of a case. A case of eager alone has a latency and a peak of memory."""
-    case, measured = result.case, result.measured
-    if not measured:
-        return {}
-    eager_memory = [_peak_gb(m.variants[EAGER_VARIANT].memory, case) for m in measured]
-    if case.backend == EAGER:
-        found = {"abs_latency": [1e3 * stats.latency_s(m.blocks, EAGER_VARIANT).value for m in measured]}
-        return found | _known({"eager_peak_mem": eager_memory})
-    candidates = [m.variants[CANDIDATE_VARIANT] for m in measured]
-    memory = [_peak_gb(one.memory, case) for one in candidates]
-    return {
-        "speedup": [stats.speedup(m.blocks).value for m in measured if stats.quad_ratios(m.blocks)],
-        "abs_latency": [1e3 * stats.latency_s(m.blocks, CANDIDATE_VARIANT).value for m in measured],
-        "compilation_latency": [_compilation_s(one) for one in measured],
-        **_known(
-            {
-                "compression_ratio": [e / c if e and c else None for e, c in zip(eager_memory, memory, strict=True)],
-                "eager_peak_mem": eager_memory,
-                "dynamo_peak_mem": memory,
-            }
-        ),
-        **_counts(case, [one.compilation for one in candidates]),
-    }
+    processes = [_of_process(case_figures([one])) for one in result.records if isinstance(one.outcome, Measured)]
+    found = {name: [one[name] for one in processes if one.get(name) is not None] for one in processes for name in one}
+    return {name: values for name, values in found.items() if values}
 
 
 def median_metrics(result: CaseResult) -> dict[str, float]:
@@ -239,14 +221,25 @@ def worst_check(checks: Iterable[Check | None]) -> CheckStatus | None:
     return CheckStatus.CORRECT if found == {CheckStatus.CORRECT} else None
 
 
-def _known(found: dict[str, list[float | None]]) -> Metrics:
-    kept = {name: [value for value in values if value is not None] for name, values in found.items()}
-    return {name: values for name, values in kept.items() if values}
+def _of_process(figures: CaseFigures) -> dict[str, Any]:
+    latency_s, peak_bytes, eager_peak_bytes = (
+        figure(name).number(figures) for name in ("latency_s", "peak_bytes", "eager_peak_bytes")
+    )
+    if figures.candidate is None:
+        return {"abs_latency": 1e3 * latency_s, "eager_peak_mem": _gb(eager_peak_bytes)}
+    return {
+        "speedup": figure("speedup").number(figures),
+        "abs_latency": 1e3 * latency_s,
+        "compilation_latency": _compilation_s(figures.measured),
+        "compression_ratio": eager_peak_bytes / peak_bytes if eager_peak_bytes and peak_bytes else None,
+        "eager_peak_mem": _gb(eager_peak_bytes),
+        "dynamo_peak_mem": _gb(peak_bytes),
+        **_counts(figures.record.case, figures.candidate.raw.compilation),
+    }
 
 
-def _peak_gb(memory: Memory, case: Case) -> float | None:
-    peak = memory.host_peak_rss_bytes if case.device == "cpu" else memory.device_peak_allocated_bytes
-    return None if peak is None else peak / 10**9
+def _gb(value_bytes: int | None) -> float | None:
+    return None if value_bytes is None else value_bytes / 10**9
 
 
 def _compilation_s(measured: Measured) -> float:
@@ -259,18 +252,16 @@ def _compilation_s(measured: Measured) -> float:
     return ahead_s + max(0.0, candidate.first_step_s - eager.warmup_s[-1])
 
 
-def _counts(case: Case, compilations: Iterable[Compilation | None]) -> Metrics:
+def _counts(case: Case, counted: Compilation | None) -> dict[str, float | None]:
     """What Dynamo counted; nothing for backends that are not behind Dynamo."""
-    counted = [compilation for compilation in compilations if compilation is not None]
-    if not counted or not backends.info(case.backend.name).uses_dynamo:
+    if counted is None or not backends.info(case.backend.name).uses_dynamo:
         return {}
-    captured = [float(one.operators_captured) for one in counted if one.operators_captured is not None]
     return {
-        **({"calls_captured": captured} if captured else {}),
-        "unique_graphs": [float(one.graphs) for one in counted],
-        "graph_breaks": [float(sum(one.graph_breaks.values())) for one in counted],
-        "unique_graph_breaks": [float(len(one.graph_breaks)) for one in counted],
-        "cudagraph_skips": [float(one.cudagraph_skips) for one in counted],
+        "calls_captured": counted.operators_captured,
+        "unique_graphs": counted.graphs,
+        "graph_breaks": sum(counted.graph_breaks.values()),
+        "unique_graph_breaks": len(counted.graph_breaks),
+        "cudagraph_skips": counted.cudagraph_skips,
     }
 
 

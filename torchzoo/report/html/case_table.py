@@ -8,15 +8,12 @@ from typing import Any
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult, Status
-from torchzoo.analysis.frame import CHECKED
+from torchzoo.analysis.frame import CHECKED, Row
 from torchzoo.case import AXES
 from torchzoo.report import columns, units
 from torchzoo.report.columns import CANDIDATE, EAGER, FIRST_STEP, MEMORY, SPEEDUP, TIME
 from torchzoo.report.html.blocks import capital
 from torchzoo.report.remarks import remarks_of
-
-#: A row of `analysis.frame`: the case's figures by the name of the column.
-Row = dict[str, Any]
 
 _FILTERS = {
     "domain": "Domain",
