@@ -47,9 +47,14 @@ class Model(SupervisedModel):
 #: The same bug, where kernels are fused.
 WRONG_IF_FUSED = WRONG.replace(
     'torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"',
-    """from torch._inductor.codegen.cpp import CppVecOverrides
-relu = CppVecOverrides.relu
-CppVecOverrides.relu = staticmethod(lambda x: x if torch._inductor.config.max_fusion_size > 1 else relu(x))""",
+    """from torch._inductor.codegen.cpp import CppOverrides, CppVecOverrides
+
+for overrides in (CppOverrides, CppVecOverrides):  # processors without vectors, and with them
+
+    def relu(x, correct=overrides.relu):
+        return x if torch._inductor.config.max_fusion_size > 1 else correct(x)
+
+    overrides.relu = staticmethod(relu)""",
 )
 COMPILED = msgspec.structs.replace(CASE, backend=INDUCTOR)
 ONLY_INDUCTOR = {"TORCH_BISECT_BACKEND": "inductor"}  # four other backends would be tried before
