@@ -14,7 +14,6 @@ from examples import CASE, measured, record, results_of, variant_result
 from torchzoo.analysis.frame import figure
 from torchzoo.measure import memory as memory_module
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.lending import Lending
 from torchzoo.measure.memory import allocator_bytes, free_memory, held_by_others, measure_memory, watch_device_peak
 from torchzoo.measure.passes.leak import measure_growth
 from torchzoo.record import Memory
@@ -57,11 +56,6 @@ def test_what_no_allocator_reports_is_not_known() -> None:
     free_memory(NPU)
     growth = measure_growth(lambda: None, DeviceClock(torch.device("cpu")), NPU, step_s=1.0, steps=2, min_steps=2)
     assert growth.device_bytes is None
-    lent: list[object] = []
-    lending = Lending(lambda *sizes: lent.append(sizes), lambda: lent.append("asked"))
-    lending.lend()
-    lending.take_back()
-    assert lent == []
 
 
 def test_what_an_allocator_reports_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from torchzoo.record import Record
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
 from torchzoo.run.scheduler import Scheduler
-from torchzoo.run.workers import Asks, Exited, Message
+from torchzoo.run.workers import Exited, Message
 from torchzoo.settings import Settings, Stage, StageLimits
 
 LANE = Lane(device="cpu")
@@ -75,10 +75,10 @@ class FakeWorkers:
                 continue
             script.pop(0)
             messages.append((ticket, message))
-            if message in (Stage.WAIT, Stage.HOLD, Asks()) or (message is Stage.EXAMINE and ticket in self.gangs):
+            if message in (Stage.WAIT, Stage.HOLD) or (message is Stage.EXAMINE and ticket in self.gangs):
                 self.waiting.add(ticket)
-            if message is Stage.CHECK:
-                self.say("check", ticket)
+            if message in (Stage.HOLD, Stage.CHECK):
+                self.say(message, ticket)
             if message is Stage.MEASURE:
                 self.measuring.add(ticket)
                 others = set(self.left) - self.paused - {ticket}

@@ -20,7 +20,7 @@ from torchzoo.run import agent as protocol
 from torchzoo.run.agents import AgentError, AgentProcess, AgentWorkers
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
-from torchzoo.run.workers import Asks, Exited, Lends
+from torchzoo.run.workers import Exited
 from torchzoo.settings import Settings, Stage
 from torchzoo.zoo.spec import read_spec
 from user_models import make_waiting
@@ -41,7 +41,7 @@ def scripted(path: Path, *answers: protocol.Answer | str, end: str = "cat > /dev
 
 
 def test_what_workers_say_while_an_answer_is_awaited_is_not_lost(tmp_path: Path) -> None:
-    sent = (Stage.BUILD, Lends(held_bytes=3, peak_bytes=7), Asks(), measured(), Exited(-9))
+    sent = (Stage.BUILD, measured(), Exited(-9))
     said = [protocol.Said(ticket=3, message=message) for message in sent]
     begun = protocol.Begun(undisturbed_loop_s=0.5)
     python = scripted(tmp_path, *said[:2], begun, *said[2:])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from itertools import accumulate
+
 import msgspec
 import pytest
 from fake_workers import CHECKED, GOOD, FakeWorkers, Script, entries, outcomes, scheduler
@@ -157,6 +160,21 @@ def test_no_case_starts_where_a_check_that_waits_will_need_the_memory() -> None:
     ended = {name: when for when, name in workers.did("kill")}
     assert started["c@cuda:0"] >= ended[first[1]]
     assert len(records) == 3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_checks_and_steps_together_never_need_more_than_the_device_has(seed: int) -> None:
+    draw = random.Random(seed)
+    needs_gib = {f"m{number}": draw.uniform(2, 30) for number in range(20)}
+    workers, records = checks_of(75, **needs_gib)
+    assert outcomes(records) == dict.fromkeys(needs_gib, measured())
+    changes = [
+        (when, change * needs_gib[name.partition("@")[0]])
+        for what, change in (("start", 1), ("hold", -1), ("check", 2), ("kill", -2))  # a check needs twice as much
+        for when, name in workers.did(what)
+    ]
+    used_gib = accumulate(change for _, change in sorted(changes))
+    assert max(used_gib) <= 75
 
 
 def test_a_check_that_hangs_is_ended_at_its_limit() -> None:

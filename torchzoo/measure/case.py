@@ -28,7 +28,6 @@ from torchzoo.measure.latency import (
     step_until_steady,
     steps_in,
 )
-from torchzoo.measure.lending import Lending
 from torchzoo.measure.member import Member
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import apply_memory_format, apply_precision, check_precision
@@ -66,7 +65,6 @@ def measure_case(
     window: Callable[[], Any],
     *,
     gate: HostGate | None = None,
-    lending: Lending | None = None,
     lines: Sequence[Line] = (),
     keep: Callable[[Measured], object] = lambda _: None,
 ) -> Measured:
@@ -74,9 +72,8 @@ def measure_case(
 
     `tell` is told each stage as it begins. `window` returns when this case may be measured, alone: until then other
     cases are prepared at the same time. `gate` watches the host for the first rank; without one, nothing is measured
-    again when the host is slow. While the case compiles or waits, `lending` may lend device memory to others.
-    `lines` lead to the other ranks of a case that has several. `keep` is given the figures when the timing is done, and
-    again before the check: they count even if what comes after fails.
+    again when the host is slow. `lines` lead to the other ranks of a case that has several. `keep` is given the figures
+    when the timing is done, and again before the check: they count even if what comes after fails.
 
     Raises:
         NotRunnable: the case can't run as its label says, or its training is not finite in eager.
@@ -84,7 +81,6 @@ def measure_case(
     """
     stages = Stages(tell)
     device = use_device(device_name, settings.threads)
-    lending = lending or Lending()
     stages.enter(Stage.IMPORT)
     checks = Pass.CHECK in settings.passes
     gang = Gang(Member(case, spec, device, gate=gate, keeps_start=checks and has_code_to_check(case)), lines)
@@ -102,14 +98,14 @@ def measure_case(
         keep(whole(measured))
 
     def with_its_model() -> tuple[Measured, TimedRuns | None]:
-        measured = _measure_model(gang, case, spec, device, settings, stages, window, lending, keep_whole)
+        measured = _measure_model(gang, case, spec, device, settings, stages, window, keep_whole)
         if checks:
             keep_whole(measured)
         return measured, passes.timed_runs_of(gang.member) if checks and has_code_to_check(case) else None
 
     measured, timed = with_model(gang, with_its_model)
     if checks:
-        measured = msgspec.structs.replace(measured, check=check_results(gang, stages, lending, timed=timed))
+        measured = msgspec.structs.replace(measured, check=check_results(gang, stages, timed=timed))
     stages.close()
     return whole(measured)
 
@@ -139,7 +135,7 @@ def has_code_to_check(case: Case) -> bool:
     return case.backend != EAGER and case.world == 1
 
 
-def check_results(gang: Gang, stages: Stages, lending: Lending, *, timed: TimedRuns | None = None) -> Check:
+def check_results(gang: Gang, stages: Stages, *, timed: TimedRuns | None = None) -> Check:
     """The check, which builds models of its own: the one before is gone.
 
     `timed` is what the code computes that the case has timed, if it has.
@@ -151,7 +147,7 @@ def check_results(gang: Gang, stages: Stages, lending: Lending, *, timed: TimedR
         return passes.check_ranks_of(gang, member.case)
     stages.enter(Stage.HOLD)
     stages.enter(Stage.CHECK)
-    return passes.check_of(member.case, member.spec, member.model_class, member.device, lending, timed)
+    return passes.check_of(member.case, member.spec, member.model_class, member.device, timed)
 
 
 def _measure_model(
@@ -162,7 +158,6 @@ def _measure_model(
     settings: Settings,
     stages: Stages,
     window: Callable[[], Any],
-    lending: Lending,
     keep: Callable[[Measured], object],
 ) -> Measured:
     """Everything but the check.
@@ -178,7 +173,7 @@ def _measure_model(
 
     stages.enter(Stage.WARM_UP)
     clock, gate = gang.clock(DeviceClock(device)), gang.gate()
-    patient = gang.clock(PatientClock(device, lambda: lending.waited_s))
+    patient = gang.clock(PatientClock(device))
     watch_of_eager = watch_compilation()
     with refusals_are_skips(case.precision):
         eager = warmed_up(gang, EAGER_VARIANT, patient, settings)
@@ -195,11 +190,10 @@ def _measure_model(
 
     if case.backend != EAGER:
         stages.enter(Stage.COMPILE)
-        watch = watch_compilation(lambda: lending.waited_s)
+        watch = watch_compilation()
         gang.everywhere("import_backend")
         make = partial(gang.everywhere, "add_candidate")
-        with lending.while_compiling():
-            runs.append(warmed_up(gang, CANDIDATE_VARIANT, patient, settings, make=make, watch=watch))
+        runs.append(warmed_up(gang, CANDIDATE_VARIANT, patient, settings, make=make, watch=watch))
         steps = sum(run.steps for run in runs)
         warm = runs[1].warm
         finite.require(
@@ -207,10 +201,8 @@ def _measure_model(
         )
 
     with gang.quiet():
-        lending.lend()
         stages.enter(Stage.WAIT)
         window()
-        lending.returned()
         stages.enter(Stage.MEASURE)
         gang.everywhere("forget_steps")
         timing = _time_in_turns(gang, runs, clock, gate, settings)
@@ -236,9 +228,7 @@ def _measure_model(
     for run in runs:
         run.count_late_graphs(settings)
 
-    lending.lend()
     stages.enter(Stage.EXAMINE)
-    lending.take_back()
     for run in runs:
         run.growth = passes.growth_of(run.variant, settings, device, clock, run.step_s)
         run.coverage = passes.coverage_of(case, eager.variant, run.variant, member.variants[run.variant.name].modules)

@@ -14,7 +14,6 @@ from torchzoo.machine import facts
 from torchzoo.measure.case import build_everywhere, check_results, count_parameters, with_model
 from torchzoo.measure.compilation import CompilationWatch
 from torchzoo.measure.gang import Gang, Line
-from torchzoo.measure.lending import Lending
 from torchzoo.measure.member import Member
 from torchzoo.measure.precision import check_precision
 from torchzoo.measure.process_group import use_device
@@ -32,7 +31,6 @@ def check_alone(
     settings: Settings,
     tell: Tell,
     *,
-    lending: Lending | None = None,
     lines: Sequence[Line] = (),
 ) -> Checked:
     """Whether a case computes what eager computes. One eager step before shows that it is what its label says.
@@ -50,7 +48,7 @@ def check_alone(
     gang.everywhere("load")
     step = with_model(gang, partial(_take_a_step, gang, stages))
     watch = CompilationWatch()
-    check = check_results(gang, stages, lending or Lending())
+    check = check_results(gang, stages)
     stages.close()
     return Checked(
         check=check,

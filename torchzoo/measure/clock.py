@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -64,13 +63,7 @@ class PatientClock(DeviceClock):
     `DeviceClock` asks the device without a pause, to see the end of a step at once. While several workers share the
     device, that takes much of the CPU time that their compilers need. This clock sees the end of a step late, by at
     most a twentieth of the step's time.
-
-    It stands still while this process waits for others: `waited_s` returns how long it has done so.
     """
-
-    def __init__(self, device: torch.device, waited_s: Callable[[], float] = lambda: 0.0) -> None:
-        super().__init__(device)
-        self.now_ns = lambda: time.perf_counter_ns() - round(1e9 * waited_s())
 
     def synchronize(self) -> None:
         end, began = self.mark(), time.perf_counter()

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -42,13 +42,11 @@ _REASON_CHARACTERS = 300
 class CompilationWatch(logging.Handler):
     """Counts what was compiled in this process since the watch began; see `watch_compilation`.
 
-    Dynamo is not disturbed while it compiles or runs: `counts` reads figures that Dynamo keeps anyway. `waited_s`
-    returns how long compilations have waited for other processes so far: that is no part of their time.
+    Dynamo is not disturbed while it compiles or runs: `counts` reads figures that Dynamo keeps anyway.
     """
 
-    def __init__(self, waited_s: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self) -> None:
         super().__init__(level=logging.WARNING)
-        self._waited_s = waited_s
         self._skips: list[str] = []
         self._counters_before = _counters()
         self._seconds_before = self._compile_seconds()
@@ -81,7 +79,7 @@ class CompilationWatch(logging.Handler):
         The recording of CUDA graphs and autotuning at run time are not in it.
         """
         spent = getattr(utils, "calculate_time_spent", None)
-        return None if spent is None else float(spent().get("total_wall_time", 0.0)) - self._waited_s()
+        return None if spent is None else float(spent().get("total_wall_time", 0.0))
 
     def counts(self, cache: CacheMode | None, *, warm_graphs: int | None = None) -> Compilation:
         """All figures since the watch began. A figure that this version of PyTorch does not keep is None or empty.
@@ -141,12 +139,12 @@ def caches_in(folder: Path | None) -> Iterator[None]:
         os.environ.update(before)
 
 
-def watch_compilation(waited_s: Callable[[], float] = lambda: 0.0) -> CompilationWatch:
-    """Begin to watch. From now on Dynamo drops no metrics of frames. See `CompilationWatch` for `waited_s`."""
+def watch_compilation() -> CompilationWatch:
+    """Begin to watch. From now on Dynamo drops no metrics of frames."""
     set_limit = getattr(utils, "set_compilation_metrics_limit", None)
     if set_limit is not None:
         set_limit(_FRAMES_KEPT)
-    watch = CompilationWatch(waited_s)
+    watch = CompilationWatch()
     logging.getLogger(_SKIP_LOGGER).addHandler(watch)
     return watch
 

@@ -1,4 +1,4 @@
-"""What a worker tells its runner, in lines of JSON: a stage that begins, memory that it lends, figures, the outcome.
+"""What a worker tells its runner, in lines of JSON: a stage that begins, figures, the outcome.
 
 The runner reads what is there and never waits for more, so that a worker that writes half a line, or nonsense, costs
 only its own case. What can't be read again can't be sent.
@@ -14,17 +14,17 @@ import msgspec
 
 from torchzoo.files import to_json
 from torchzoo.record import Outcome
-from torchzoo.run.workers import Asks, Garbled, Lends, Timed
+from torchzoo.run.workers import Garbled, Timed
 from torchzoo.settings import Stage
 
 #: A line with more bytes than this is no message: the largest outcomes have some MB.
 LONGEST_LINE = 256 * 2**20
 
 _Kind = TypeVar("_Kind")
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Stage | Outcome | Timed | Lends | Asks)
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Stage | Outcome | Timed)
 
 
-def encode(message: Stage | Outcome | Timed | Lends | Asks) -> bytes:
+def encode(message: Stage | Outcome | Timed) -> bytes:
     """The line of a message.
 
     Raises:
@@ -87,7 +87,7 @@ class LineReader(Generic[_Kind]):
         return messages
 
 
-class Reader(LineReader[Stage | Outcome | Timed | Lends | Asks]):
+class Reader(LineReader[Stage | Outcome | Timed]):
     """Reads what a worker tells its runner over a connection."""
 
     def __init__(self, connection: Connection) -> None:

@@ -1,8 +1,7 @@
 """Room for one more case: what memory cases need, and whether the devices and the host have it.
 
-A worker holds much less device memory while it compiles and while it waits than while it steps. Meanwhile it lends the
-rest (`torchzoo.measure.lending`), and gets it back when there is room again. A new worker starts only where any of them
-could go on if all others lent: so one of them always can.
+From its start a worker counts with all the memory that its case will need. A worker that waits for its check
+(`Stage.HOLD`) has given its model up, and counts with the memory of the check, so that its turn comes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from torchzoo.case import Case, Mode
 from torchzoo.record import Measured
 from torchzoo.run.lanes import CPU, Lane
 from torchzoo.run.plan import PlannedCase
-from torchzoo.run.workers import Lends, Running, Workers
+from torchzoo.run.workers import Running, Workers
 from torchzoo.settings import Stage
 
 HOST_RESERVE_BYTES = 2 * 2**30  # host memory that no worker is planned to use
@@ -23,7 +22,6 @@ WORKER_BYTES = 1.5 * 2**30  # host memory of a worker without its model
 DEVICE_SHARE = 0.9  # the part of a device's memory that workers are planned to use together
 CHECK_FACTOR = 2.0  # so much more device memory does the check need than what is timed: it computes in fp64, too
 CONTEXT_BYTES = 2**30  # device memory of a worker that has given its model up
-PEAK_MARGIN = 1.1  # so much more than at its peak so far may a worker need: compiled steps can need more than eager
 CHECK_HOST_BYTES = 48  # host memory of a check in training, per parameter: what four runs leave behind
 OPTIMIZER_HOST_BYTES = 32  # likewise, where what optimizers keep is compared, too: two moments
 USUAL_DEVICE_BYTES = 6 * 2**30  # device memory of a case whose metadata declares none: it takes 8 GiB at most
@@ -61,11 +59,7 @@ class Room:
     def on_device(self, planned: PlannedCase, lane: Lane) -> bool:
         """Whether the lane's device has memory for one more worker. One that is alone there may start in any case."""
         on_lane = self.on(lane)
-        needed = self.device_bytes_of(planned, lane)
-        least = min(needed, least_bytes(planned))
-        now = sum(map(_expected_bytes, on_lane)) + needed + _for_window(on_lane)
-        later = sum(map(_least_bytes, on_lane)) + least + max(needed - least, *map(_loan_bytes, on_lane), 0.0)
-        return not on_lane or (_fits(now, lane) and _fits(later, lane))
+        return not on_lane or _fits(sum(map(_needed_bytes, on_lane)) + self.device_bytes_of(planned, lane), lane)
 
     def on_host(self, planned: PlannedCase) -> bool:
         """Whether the host has memory for one more worker, now and once all workers have grown as expected."""
@@ -74,30 +68,15 @@ class Room:
         has_room = self._host_holds(self.running.values(), self.host_bytes_of(planned))
         return has_room and self.workers.host_available_bytes() > HOST_RESERVE_BYTES + WORKER_BYTES
 
-    def lent(self, worker: Running, loan: Lends) -> None:
-        """Note that a worker lends, and that it needs more than was expected if its peak has shown that."""
-        worker.lends, worker.least_bytes = True, loan.held_bytes + CONTEXT_BYTES
-        factor = CHECK_FACTOR if worker.stage is Stage.CHECK else 1.0  # its peak is that of the check
-        worker.device_bytes = max(worker.device_bytes, (PEAK_MARGIN * loan.peak_bytes + CONTEXT_BYTES) / factor)
-
     def to_check(self, worker: Running) -> bool:
         """Whether there is memory for the check of a worker that waits for it. Others that wait hold no model."""
         others = [other for other in self.running.values() if other.stage is not Stage.HOLD]
-        return self.to_grow(worker) and (not others or self._host_holds((worker, *others)))
-
-    def to_grow(self, worker: Running, *, in_window: bool = False) -> bool:
-        """Whether the device has memory for all that a worker needs, which lends some of it or waits for its check.
-
-        What the next window needs is left free. Where all others lend, this worker may go on: `on_device` has seen to
-        it. Its check needs more than what it lent, so it waits until there is room, or nobody else but such checks.
-        """
-        others = [other for other in self.on(worker.lane) if other is not worker]
-        beside = [other for other in others if other.stage is not Stage.HOLD]
-        is_free = not beside if worker.stage is Stage.HOLD else all(other.lends for other in beside)
-        if is_free or not worker.lends:
-            return True
-        left_free = 0.0 if in_window else _for_window(others)
-        return _fits(sum(map(_held_bytes, others)) + _needed_bytes(worker) + left_free, worker.lane)
+        if others and not self._host_holds((worker, *others)):
+            return False
+        on_lane = [other for other in self.on(worker.lane) if other is not worker]
+        beside = [other for other in on_lane if other.stage is not Stage.HOLD]
+        held = sum(map(_needed_bytes, beside)) + CONTEXT_BYTES * (len(on_lane) - len(beside))
+        return not beside or _fits(held + _needed_bytes(worker), worker.lane)
 
     def _host_holds(self, workers: Iterable[Running], more: float = 0.0) -> bool:
         return self.host_bytes is None or sum(map(_host_bytes, workers)) + more <= self.host_bytes - HOST_RESERVE_BYTES
@@ -148,39 +127,8 @@ def _needed_bytes(worker: Running) -> float:
     return worker.device_bytes * (CHECK_FACTOR if worker.stage in (Stage.HOLD, Stage.CHECK) else 1.0)
 
 
-def least_bytes(planned: PlannedCase) -> float:
-    """Device memory that a case holds while it lends what it can: its weights."""
-    return _weights_bytes(planned) + CONTEXT_BYTES
-
-
-def _least_bytes(worker: Running) -> float:
-    """Likewise, of a worker. One that waits for its check has no model."""
-    return CONTEXT_BYTES if worker.stage is Stage.HOLD else min(worker.least_bytes, _needed_bytes(worker))
-
-
-def _held_bytes(worker: Running) -> float:
-    """Device memory that a worker may use now."""
-    return _least_bytes(worker) if worker.lends else _needed_bytes(worker)
-
-
-def _expected_bytes(worker: Running) -> float:
-    """Device memory that new workers leave to a worker: that of a check, so that its turn comes."""
-    return _needed_bytes(worker) if worker.stage is Stage.HOLD else _held_bytes(worker)
-
-
-def _loan_bytes(worker: Running) -> float:
-    """What a worker needs beside what it holds while it lends."""
-    return _needed_bytes(worker) - _least_bytes(worker)
-
-
-def _for_window(workers: Iterable[Running]) -> float:
-    """What the largest of the workers that wait for a window will take back."""
-    waiting = [worker for worker in workers if worker.stage is Stage.WAIT and worker.lends]
-    return max(map(_loan_bytes, waiting), default=0.0)
-
-
 def _host_bytes(worker: Running) -> float:
-    """Host memory, likewise."""
+    """Host memory that a worker needs in this stage."""
     case, spec = worker.planned.case, worker.planned.spec
     assert spec is not None
     keeps_results = worker.stage in (Stage.HOLD, Stage.CHECK) and case.mode is Mode.TRAIN and case.device != CPU

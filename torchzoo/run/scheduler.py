@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from torchzoo.case import EAGER, Case, Mode
@@ -20,9 +19,9 @@ from torchzoo.record import Failed, FailureKind, Outcome, Record
 from torchzoo.run.failures import died, log_tail
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import Plan, PlannedCase
-from torchzoo.run.room import Room, least_bytes
+from torchzoo.run.room import Room
 from torchzoo.run.windows import ANSWER_TO_OPENING_S, Windows
-from torchzoo.run.workers import Asks, Exited, Garbled, Lends, Message, Running, Timed, Workers
+from torchzoo.run.workers import Exited, Garbled, Message, Running, Timed, Workers
 from torchzoo.settings import Settings, Stage
 
 ANSWER_TO_EXIT_S = 10.0
@@ -69,7 +68,7 @@ class Scheduler:
         self.now_s = now_s
         self.running: dict[int, Running] = {}
         self.room = Room(workers, self.running, settings.jobs)
-        self.windows = Windows(workers, self.running, now_s, partial(self.room.to_grow, in_window=True))
+        self.windows = Windows(workers, self.running, now_s)
         self.tickets = 0
         self.lanes_of_turns: dict[Case, Lane] = {}
 
@@ -101,7 +100,6 @@ class Scheduler:
                 self.windows.update()
                 if not self.windows.in_epoch:
                     self._let_check()
-                    self._let_grow()
                     self._start(queue)
                 wait_s = self._time_left_s() if self.running else STOPPED_S
                 for ticket, message in self.workers.wait(wait_s):
@@ -175,16 +173,8 @@ class Scheduler:
         """
         for ticket, worker in self.running.items():
             if worker.stage is Stage.HOLD and worker.outcome is None and self.room.to_check(worker):
-                worker.stage, worker.lends = Stage.CHECK, False
+                worker.stage = Stage.CHECK
                 worker.deadline_s = self.now_s() + self.limits.of(Stage.CHECK)
-                self.workers.go_on(ticket)
-
-    def _let_grow(self) -> None:
-        """Give workers the device memory back that they have lent and ask for, those that began first before others."""
-        for ticket, worker in self.running.items():
-            if worker.left_s is not None and worker.outcome is None and self.room.to_grow(worker):
-                worker.deadline_s = self.now_s() + worker.left_s
-                worker.lends, worker.left_s = False, None
                 self.workers.go_on(ticket)
 
     def _gang_is_in_the_way(self, lane: Lane) -> bool:
@@ -212,7 +202,6 @@ class Scheduler:
             started_at=timestamp(),
             deadline_s=self.now_s() + self.limits.of(Stage.START),
             device_bytes=self.room.device_bytes_of(planned, lane),
-            least_bytes=least_bytes(planned),
             host_bytes=self.room.host_bytes_of(planned),
             is_retry=is_retry,
         )
@@ -244,13 +233,7 @@ class Scheduler:
                     self.windows.ask(ticket)
                 if message is Stage.EXAMINE:
                     self.windows.measured(ticket)
-                if message is Stage.HOLD:
-                    worker.lends = True  # its model is gone
                 self.on_stage(worker.planned.case, worker.lane, message)
-            case Lends():
-                self.room.lent(worker, message)
-            case Asks():
-                worker.left_s, worker.deadline_s = worker.deadline_s - self.now_s(), math.inf
             case Timed():
                 worker.timed = message.measured
             case Garbled():

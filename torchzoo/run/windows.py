@@ -25,8 +25,7 @@ from torchzoo.run.workers import Running, Workers
 #: a lane rests when it has measured its cases and another one has not.
 READY_PER_LANE = 3
 #: It waits no longer than this for the others, from when a case is ready, and from the end of the epoch before: what
-#: an epoch leaves on one lane is not measured alone at once. (Replayed by `benchmarks/replay.py` with the times of four
-#: runs on two and four GPUs, this makes a run 5% to 12% shorter than six cases and 20 s from when a case is ready.)
+#: an epoch leaves on one lane is not measured alone at once.
 PATIENCE_S = 40.0
 #: A worker that has not begun to measure so long after its window opened never will.
 ANSWER_TO_OPENING_S = 30.0
@@ -39,7 +38,6 @@ class Windows:
     workers: Workers
     running: dict[int, Running]
     now_s: Callable[[], float]
-    has_memory: Callable[[Running], bool] = lambda _: True  # for the worker's window, beside those that are stopped
     waiting: dict[int, float] = field(default_factory=dict)  # by ticket, when it asked for a window; in that order
     share: frozenset[int] = frozenset()  # tickets that this epoch measures in any case
     chosen: deque[int] = field(default_factory=deque)  # those of them that it has yet to measure
@@ -108,9 +106,7 @@ class Windows:
         return {
             ticket: since_s
             for ticket, since_s in self.waiting.items()
-            if first[self.running[ticket].planned.case] == ticket
-            and not self._gang_moves_beside(ticket)
-            and self.has_memory(self.running[ticket])
+            if first[self.running[ticket].planned.case] == ticket and not self._gang_moves_beside(ticket)
         }
 
     def _gang_moves_beside(self, ticket: int) -> bool:
@@ -168,7 +164,6 @@ class Windows:
             self._resume(ticket)
             self.workers.resume(ticket)  # whoever stopped it
             self.workers.go_on(ticket)
-            self.running[ticket].lends = False
             self.running[ticket].deadline_s = self.now_s() + ANSWER_TO_OPENING_S
 
     def _opens(self, ticket: int, before: Iterable[Lane]) -> bool:

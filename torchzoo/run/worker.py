@@ -34,7 +34,6 @@ from torchzoo.run.alone import alone_in_process, with_alone
 from torchzoo.run.debugging import case_folder
 from torchzoo.run.failures import STACKS_SIGNAL, failure
 from torchzoo.run.lanes import Lane
-from torchzoo.run.loan import lending_to
 from torchzoo.run.ranks import Rank, Watch, fork_ranks
 from torchzoo.run.workers import Timed
 from torchzoo.settings import CacheMode, Pass, Settings, Stage
@@ -42,7 +41,6 @@ from torchzoo.zoo.spec import ModelSpec
 
 if TYPE_CHECKING:
     from torchzoo.measure.host import HostGate
-    from torchzoo.measure.lending import Lending
 
 #: The environment variable with the modules, separated by commas, that `torchzoo.run.preload` loads.
 PRELOAD_VARIABLE = "TORCHZOO_PRELOAD"
@@ -123,10 +121,8 @@ def work(request: Request, connection: Connection) -> None:
         died=lambda rank, code: _rank_died(rank, code, request.log),
         send=lambda why: messages.send(connection, _outcome_line(why, stage, request.log)),
     )
-    shares = request.case.device_type != "cpu" and not ranks and request.settings.checks
-    lending = partial(lending_to, connection, go) if shares else None
     keep = partial(_keep, connection, alone)
-    measure = partial(_measure, request, tell, window=window, ranks=ranks, lending=lending, keep=keep)
+    measure = partial(_measure, request, tell, window=window, ranks=ranks, keep=keep)
     result = attempt(lambda: with_alone(measure(), alone))
     cause = watch.cause(time.monotonic()) if isinstance(result, Exception) else None
     line = _outcome_line(cause or result, stage, request.log)
@@ -240,7 +236,6 @@ def _measure(
     tell: Callable[[Stage], None],
     window: Callable[[], object],
     ranks: Sequence[Rank] = (),
-    lending: Callable[[], Lending] | None = None,
     keep: Callable[[Measured], object] = lambda _: None,
 ) -> Measured | Checked:
     from torchzoo.measure.case import measure_case
@@ -257,7 +252,6 @@ def _measure(
         request.lane.device,
         msgspec.structs.replace(request.settings, threads=_threads(request)),
         tell,
-        lending=lending() if lending else None,
         lines=[Line(rank.line) for rank in ranks],
     )
 

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import msgspec
 
-from torchzoo.bounds import Count
 from torchzoo.record import CheckStatus, Failed, FailureKind, Measured, Outcome
 from torchzoo.run.lanes import Lane
 from torchzoo.run.plan import PlannedCase
@@ -27,17 +26,6 @@ class Garbled(msgspec.Struct, frozen=True, tag=True):
     what: str
 
 
-class Lends(msgspec.Struct, frozen=True, kw_only=True, tag="lends"):
-    """A worker lends the device memory that it does not hold now to others, and asks before it needs it again."""
-
-    held_bytes: Count  # that it holds meanwhile
-    peak_bytes: Count  # that it has held at most so far
-
-
-class Asks(msgspec.Struct, frozen=True, tag="asks"):
-    """A worker waits until it may use again what it has lent."""
-
-
 class Timed(msgspec.Struct, frozen=True, tag="timed"):
     """What a worker has measured so far. If it fails in what it does afterwards, this is not lost."""
 
@@ -52,7 +40,7 @@ def cut_short(measured: Measured, failed: Failed) -> Measured:
     return msgspec.structs.replace(measured, check=check, cut_short=failed)
 
 
-Message = Stage | Outcome | Timed | Lends | Asks | Garbled | Exited
+Message = Stage | Outcome | Timed | Garbled | Exited
 
 
 class Workers(Protocol):
@@ -67,7 +55,7 @@ class Workers(Protocol):
     def go_on(self, ticket: int) -> None:
         """Tell a waiting worker to go on.
 
-        It may measure, begin its check, use the device memory that it has lent, or, if it leads a gang, examine.
+        It may measure, begin its check, or, if it leads a gang, examine.
         """
         ...
 
@@ -98,10 +86,7 @@ class Running:
     started_at: str
     deadline_s: float
     device_bytes: float  # device memory that it is expected to need until it has been measured
-    least_bytes: float  # device memory that it holds while it lends the rest, as expected or as it was the last time
     host_bytes: float  # host memory, likewise
-    lends: bool = False
-    left_s: float | None = None  # of its time, when it asked for what it has lent; None: it does not ask
     stage: Stage = Stage.START
     outcome: Outcome | None = None
     timed: Measured | None = None  # what it has measured so far, from its timing on

@@ -18,7 +18,6 @@ from torchzoo.measure.check.check import check_case
 from torchzoo.measure.check.randomness import RecordRandomDraws
 from torchzoo.measure.check.rounding import perturbed_activations
 from torchzoo.measure.check.runs import Runs
-from torchzoo.measure.lending import Lending
 from torchzoo.model import Model
 from torchzoo.model.tasks import Batch, SupervisedModel
 from torchzoo.record import Check, CheckStatus
@@ -119,7 +118,7 @@ def test_what_is_wrong_beside_it_is_found(backend: Callable[..., str]) -> None:
 
 def test_where_a_step_allows_no_such_change_nothing_is_excused(backend: Callable[..., str]) -> None:
     case = msgspec.structs.replace(CASE, mode=Mode.TRAIN, batch_size=64, precision=Precision.AMP_FP16)
-    runs = Runs(case=case, spec=SPEC, model_class=PerSample, device=CPU, lending=Lending())
+    runs = Runs(case=case, spec=SPEC, model_class=PerSample, device=CPU)
     draws = RecordRandomDraws()
     runs.eager(draws)
     assert runs.perturbed_backward(draws, 0) is None
@@ -129,7 +128,7 @@ def test_where_a_step_allows_no_such_change_nothing_is_excused(backend: Callable
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.TF32, Precision.FP64])
 def test_other_precisions_keep_what_they_computed(precision: Precision) -> None:
     case = msgspec.structs.replace(CASE, mode=Mode.TRAIN, precision=precision)
-    assert not Runs(case=case, spec=SPEC, model_class=Shifted, device=CPU, lending=Lending()).keeps_coarse_activations
+    assert not Runs(case=case, spec=SPEC, model_class=Shifted, device=CPU).keeps_coarse_activations
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -16,7 +16,6 @@ from examples import CASE, SPEC
 from torchzoo.case import Backend, CompileScope, Mode, ResultKind
 from torchzoo.measure.check import runs as runs_module
 from torchzoo.measure.check.runs import STEPS, Runs
-from torchzoo.measure.lending import Lending
 from torchzoo.model import Model
 from torchzoo.record import Check, CheckStatus
 
@@ -323,7 +322,7 @@ def test_only_steps_that_eager_repeats_are_judged(backend: Any) -> None:
 
 def test_later_steps_of_training_leave_loss_and_gradients_and_what_makes_no_update_no_parameters() -> None:
     case = msgspec.structs.replace(CASE, mode=Mode.TRAIN, backend=Backend("eager"), batch_size=8)
-    runs = Runs(case=case, spec=SPEC, model_class=Plain, device=CPU, lending=Lending())
+    runs = Runs(case=case, spec=SPEC, model_class=Plain, device=CPU)
     first, second, last = runs.eager_inspected()[0]
     assert {ResultKind.GRADIENTS, ResultKind.PARAMETERS} < first.values.keys()
     assert second.values.keys() == {ResultKind.LOSS}
@@ -333,7 +332,7 @@ def test_later_steps_of_training_leave_loss_and_gradients_and_what_makes_no_upda
 
 def test_results_that_are_equal_in_all_steps_are_kept_once() -> None:
     case = msgspec.structs.replace(CASE, mode=Mode.EVAL, backend=Backend("eager"), batch_size=8)
-    runs = Runs(case=case, spec=SPEC, model_class=Plain, device=CPU, lending=Lending())
+    runs = Runs(case=case, spec=SPEC, model_class=Plain, device=CPU)
     first, *later = runs.eager_inspected()[0]
     output = first.values[ResultKind.OUTPUTS]["output"]
     assert all(results.values[ResultKind.OUTPUTS]["output"] is output for results in later)

@@ -19,7 +19,6 @@ from torchzoo.measure.check.milder import RAISED_BY
 from torchzoo.measure.check.results import CanNotCompare
 from torchzoo.measure.check.runs import Runs, TimedRuns, flags_kept
 from torchzoo.measure.check.verdicts import judge_runs, said_before
-from torchzoo.measure.lending import Lending
 from torchzoo.model import Model
 from torchzoo.record import Check, CheckStatus
 from torchzoo.zoo.spec import ModelSpec
@@ -38,12 +37,10 @@ def check_case(
     device: torch.device,
     *,
     timed: TimedRuns | None = None,
-    lending: Lending | None = None,
 ) -> Check:
     """Whether the case computes what eager computes, as far as its precision allows.
 
     `timed` is what the code computes that was timed in this process, if the case was timed.
-    While the case compiles once more, `lending` may lend device memory to others.
     An exception that the case itself raises is not caught: the case has failed.
     """
     with flags_kept():
@@ -55,7 +52,6 @@ def check_case(
                 device=device,
                 timed=timed,
                 was_timed=timed is not None,
-                lending=lending or Lending(),
             )
             found = judge_runs(runs)
             if _may_overflow_by_scaling(runs, found):

@@ -72,7 +72,6 @@ from torchzoo.measure.check.rounding import MovedDecisions, perturb_weights, per
 from torchzoo.measure.check.tolerances import PERTURBATIONS, coarsest_precision, tolerance_of
 from torchzoo.measure.compilation import CompilationWatch, count_compiled
 from torchzoo.measure.global_state import keeping_state
-from torchzoo.measure.lending import Lending
 from torchzoo.measure.memory import free_memory
 from torchzoo.measure.precision import Inspection, apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.start_state import CanNotRestore, StartState
@@ -275,7 +274,6 @@ def timed_runs(member: Member) -> TimedRuns:
         spec=member.spec,
         model_class=member.model_class,
         device=member.device,
-        lending=Lending(),
         was_timed=True,
     )
     try:
@@ -294,7 +292,6 @@ class Runs:
     spec: ModelSpec
     model_class: type[Model]
     device: torch.device
-    lending: Lending  # of memory, while the case's backend compiles
     raises_biases: bool = False  # of normalizations, so that the network amplifies rounding less
     has_raisable_biases: bool = False  # known after the first run
     amplifies_rounding: bool = False  # so much that many gradients are useless; known after results were judged
@@ -494,8 +491,7 @@ class Runs:
             self.compiled_anew = "nothing was timed" if not self.was_timed else why or "a new model can't run it"
             torch._dynamo.reset()
             watch = CompilationWatch()
-            with self.lending.while_compiling():
-                run = self._run(self.case.precision, inspection=inspection)
+            run = self._run(self.case.precision, inspection=inspection)
         count_compiled(watch, self.case, None)
         self.was_checked = True
         return run

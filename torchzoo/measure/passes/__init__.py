@@ -44,7 +44,6 @@ from torchzoo.zoo.spec import ModelSpec
 if TYPE_CHECKING:
     from torchzoo.measure.check.runs import TimedRuns
     from torchzoo.measure.gang import Gang
-    from torchzoo.measure.lending import Lending
     from torchzoo.measure.member import Member
     from torchzoo.measure.passes.breakdown import DeviceWork
     from torchzoo.measure.passes.communication import Communication
@@ -167,13 +166,12 @@ def check_of(
     spec: ModelSpec,
     model_class: type[Model],
     device: torch.device,
-    lending: Lending,
     timed: TimedRuns | None,
 ) -> Check:
     """Whether the case computes what eager computes. `timed` is what the code computes that it has timed, if any."""
     from torchzoo.measure.check.check import check_case
 
-    return check_case(case, spec, model_class, device, timed=timed, lending=lending)
+    return check_case(case, spec, model_class, device, timed=timed)
 
 
 def check_ranks_of(gang: Gang, case: Case) -> Check:
