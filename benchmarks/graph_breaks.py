@@ -13,10 +13,9 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from torchzoo.analysis.cases import CaseResult, read_report_data
-from torchzoo.analysis.graph_breaks import break_causes
 from torchzoo.case import EAGER
-from torchzoo.report import markdown
-from torchzoo.report.sections import graph_breaks
+from torchzoo.report import graph_breaks, markdown
+from torchzoo.report.graph_breaks import break_causes
 
 
 def compiled(folders: list[str]) -> list[CaseResult]:
@@ -40,7 +39,7 @@ def main() -> None:
     for words, some in (("with", broken), ("without", whole)):
         ratios = [1 / one.figures.time_ratio.value for one in some if one.figures and one.figures.time_ratio]
         print(f"{len(ratios)} cases {words} breaks: {geometric_mean(ratios):.2f}x as fast as eager")
-    print("", markdown.render(graph_breaks.blocks(results)), sep="\n", end="")
+    print("", markdown.render(graph_breaks.document(results)), sep="\n", end="")
 
 
 if __name__ == "__main__":

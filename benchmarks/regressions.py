@@ -36,10 +36,10 @@ from torchzoo.analysis.bound import Bound
 from torchzoo.analysis.cases import by_case
 from torchzoo.analysis.compare import RunComparison, compare_runs
 from torchzoo.analysis.judge import Verdict
-from torchzoo.analysis.noise import noise_of
 from torchzoo.analysis.run_figures import Metric, shown_variant
 from torchzoo.case import Case
 from torchzoo.record import Block, Measured, Record
+from torchzoo.report.noise import noise_of
 from torchzoo.report.summary import counts
 from torchzoo.report.units import least_differences
 from torchzoo.store import Run, read_run

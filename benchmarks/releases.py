@@ -35,7 +35,7 @@ from torchzoo.history.environments import using
 from torchzoo.history.turns import Place
 from torchzoo.record import Record
 from torchzoo.report import markdown
-from torchzoo.report.history import value_text
+from torchzoo.report.over_time import value_text
 from torchzoo.report.run_comparison import NAMES
 from torchzoo.run.plan import DEFAULT, SMOKE
 from torchzoo.run.request import RunRequest

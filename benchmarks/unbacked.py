@@ -31,7 +31,7 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.utils import fresh_cache, get_dtype_size, run_and_get_code
 
 from torchzoo import stats
-from torchzoo.analysis.kernels import busy_ratio, longest_kernels
+from torchzoo.analysis.kernels import busy_ratio, longest_kernels, short_name
 from torchzoo.case import Mode
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.fresh import SizeResult
@@ -39,7 +39,6 @@ from torchzoo.measure.size_sweep import POLICIES, Sized, sweep_sizes
 from torchzoo.model import Model
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report import markdown, units
-from torchzoo.report.sections.breakdown import short
 from torchzoo.settings import Settings
 from torchzoo.zoo.catalog import find_models, load_model_class
 
@@ -129,7 +128,7 @@ def longest_of(found: SizeResult, network: str, variant: str) -> list[list[str]]
     if variant not in found.breakdowns:
         return []
     return [
-        [network, units.seconds(one.per_step_s), f"{one.calls_per_step:g}", short(one.name)]
+        [network, units.seconds(one.per_step_s), f"{one.calls_per_step:g}", short_name(one.name)]
         for one in longest_kernels(found.breakdowns[variant], KERNELS)
     ]
 

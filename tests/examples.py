@@ -27,6 +27,7 @@ from torchzoo.record import (
     StopReason,
     VariantResult,
 )
+from torchzoo.report import terminal
 from torchzoo.settings import Settings
 from torchzoo.store import Run
 from torchzoo.zoo.spec import ModelSpec
@@ -158,7 +159,7 @@ def results_of(records: Iterable[Record]) -> list[CaseResult]:
 
 
 def rendered(renderable: object, width: int = 200) -> str:
-    """What the terminal shows of a rich renderable."""
+    """What the terminal shows of a document or of a rich renderable."""
     console = Console(file=io.StringIO(), width=width, highlight=False)
-    console.print(renderable)
+    console.print(terminal.render(renderable) if isinstance(renderable, list) else renderable)
     return console.file.getvalue()  # type: ignore[attr-defined]

@@ -8,11 +8,10 @@ import pytest
 from examples import INDUCTOR, record, run_of, variant_result
 from torchzoo.analysis.bound import Bound, bound_of, case_bound
 from torchzoo.analysis.cases import Status, case_results
-from torchzoo.analysis.overview import overview
-from torchzoo.analysis.totals import sections, speedups_by_group
+from torchzoo.analysis.totals import overview, sections, speedups_by_group
 from torchzoo.case import Mode
 from torchzoo.record import BackToBack, Block, Compilation, HostWatch, Measured, Recompilation, Record
-from torchzoo.report import tables
+from torchzoo.report import terminal_report
 from torchzoo.report.overview import totals_tables
 from torchzoo.report.remarks import remarks
 from torchzoo.report.terminal import lines
@@ -65,7 +64,7 @@ def test_older_records_are_judged_by_when_the_host_has_handed_over_its_work(
 def test_rows_name_the_bound_and_means_are_given_over_device_bound_cases_alone() -> None:
     run = run_of([case("busy", 0.19, 0.095), case("idle", 0.06, 0.02)])
     results = case_results(run)
-    text = "\n".join(lines(tables.terminal_table(results), width=160))
+    text = "\n".join(lines(terminal_report.terminal_table(results), width=160))
     assert "device, 95% / 95%" in text
     assert "host, 30% / 20%" in text
     ((_, by_domain),) = speedups_by_group(results).items()

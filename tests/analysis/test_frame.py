@@ -16,8 +16,8 @@ import torchzoo
 from examples import CASE, INDUCTOR, environment, manifest, measured, record
 from kept_runs import GIB, SCRIPT, against_eager, everything, failed, incorrect, keep
 from torchzoo import cli
+from torchzoo.analysis.command_lines import command
 from torchzoo.analysis.frame import FIGURES
-from torchzoo.analysis.reproduce import command
 from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.commands.options import run_request
 from torchzoo.record import Check, CheckStatus, Compilation, Failed, FailureKind, Growth, Record, Skipped

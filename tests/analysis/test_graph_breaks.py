@@ -11,8 +11,8 @@ import pytest
 from examples import INDUCTOR, measured, record, results_of, variant_result
 from kept_runs import keep
 from torchzoo import cli
-from torchzoo.analysis.graph_breaks import break_causes, cause
 from torchzoo.record import Block, Compilation, GraphBreak, Record
+from torchzoo.report.graph_breaks import break_causes, cause
 
 NMS = "Dynamic shape operator: Operator `nms`'s output shape depends on input Tensor data."
 

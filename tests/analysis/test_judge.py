@@ -16,13 +16,13 @@ from kept_nights import night
 from repeated_runs import LOOP_S, STEADY, process, records, times
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.analysis.judge import ASSUMED_SPREAD, Finding, Verdict
-from torchzoo.analysis.noise import noise_of
 from torchzoo.analysis.run_figures import Metric
 from torchzoo.history import queries
 from torchzoo.history.index import open_index
 from torchzoo.history.versions import compare_versions, side
 from torchzoo.record import BackToBack, Block, Compilation, DeviceState, HostWatch, Measured, Memory, Record
 from torchzoo.report import run_comparison as shown
+from torchzoo.report.noise import noise_of
 from torchzoo.settings import CacheMode
 from torchzoo.stats import median_estimate
 from torchzoo.store import read_run

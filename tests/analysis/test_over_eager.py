@@ -13,10 +13,10 @@ from repeated_runs import records
 from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.compare import RunComparison, compare_runs
 from torchzoo.analysis.judge import Finding, Verdict
-from torchzoo.analysis.noise import noise_of
 from torchzoo.analysis.run_figures import Metric, run_figures
 from torchzoo.record import BackToBack, Block, Record, VariantResult
-from torchzoo.report import history, run_comparison
+from torchzoo.report import over_time, run_comparison
+from torchzoo.report.noise import noise_of
 from torchzoo.report.summary import what_compare_finds
 from torchzoo.store import Run
 
@@ -137,9 +137,9 @@ def test_reports_show_a_ratio_without_a_unit() -> None:
 def test_a_figure_of_few_processes_is_shown_without_an_interval() -> None:
     (result, *_) = case_results(of_busy_host(1))
     (figure,) = (one for one in run_figures(result.case, result.measured) if one.metric is Metric.OVER_EAGER)
-    assert history.figure_text(figure).startswith("0.8")
+    assert over_time.figure_text(figure).startswith("0.8")
     few = msgspec.structs.replace(figure, confidence=0.5)
-    assert history.figure_text(few).endswith("x (5 processes: too few for an interval)")  # as of a time
+    assert over_time.figure_text(few).endswith("x (5 processes: too few for an interval)")  # as of a time
 
 
 @pytest.mark.parametrize(("processes", "is_shared"), [(2, False), (3, False), (4, True), (5, True)])

@@ -12,9 +12,8 @@ from torchzoo.analysis.frame import values
 from torchzoo.analysis.refusals import EAGER_SHARE_LIMIT
 from torchzoo.analysis.totals import ALL, CaseRatios, total
 from torchzoo.record import REFUSED, Check, CheckStatus, Compilation, Coverage, Flops, Measured, Recompilation
-from torchzoo.report import exports
+from torchzoo.report import compile_stats, exports
 from torchzoo.report.remarks import Mark, marks_of, remarks
-from torchzoo.report.sections import compilation
 
 AT_LIMIT = Recompilation(place="net.py:7 in forward", reason=f"{REFUSED}self.n == 7 # self.n += 1")
 NEVER_REFUSED = Recompilation(place="net.py:7 in forward", reason="size mismatch")
@@ -88,7 +87,7 @@ def test_captured_operators_are_exported() -> None:
 def test_one_cases_figures_and_the_frame_have_the_counts() -> None:
     (result,) = results_of([record(IN_EAGER, backend=INDUCTOR)])
     assert result.figures is not None
-    lines = dict(compilation.lines(result.figures.variants))
+    lines = dict(compile_stats.lines(result.figures.variants))
     assert lines["operators captured"] == ["-", "40"]
     assert lines["operators in eager"] == ["-", "48 of 48"]
     assert lines["functions left to eager"] == ["-", "1"]

@@ -18,13 +18,13 @@ from torchzoo import stats
 from torchzoo.analysis.cases import ReportData, case_results
 from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.means import case_ratio, geomean_of
-from torchzoo.analysis.noise import more_time, noise_of
 from torchzoo.analysis.totals import speedups_by_group
 from torchzoo.case import Domain, Mode
 from torchzoo.cli import main
+from torchzoo.commands.report import FORMATS
 from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
-from torchzoo.report import tables
-from torchzoo.report.formats import FORMATS
+from torchzoo.report import terminal_report
+from torchzoo.report.noise import more_time, noise_of
 from torchzoo.report.remarks import what_failed
 from torchzoo.report.summary import counts, summary, what_compare_finds, where_time_went
 from torchzoo.settings import Stage
@@ -136,7 +136,7 @@ def test_speedups_of_processes_that_disagree_are_wide() -> None:
 
 def test_tables_show_one_line_for_a_case_and_say_of_how_many_processes() -> None:
     records = [*processes(0.100, 0.102, 0.101), record(FAILED, repeat=3)]
-    text = rendered(tables.terminal_table(results_of(records)))
+    text = rendered(terminal_report.terminal_table(results_of(records)))
     title, headings, case, *_ = text.splitlines()
     assert title == "1 case: eval, cpu, eager, batch 4, each by 3 processes"
     assert headings.split() == ["model", "eager", "memory", "marks"]

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from examples import manifest, record
-from torchzoo.analysis.reproduce import command
+from torchzoo.analysis.command_lines import command
 
 
 @pytest.mark.parametrize(

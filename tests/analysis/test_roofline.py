@@ -11,8 +11,8 @@ from examples import CASE, measured, record, rendered, variant_result
 from torchzoo.analysis.peaks import Peak, Peaks, keep_measured, peaks_of
 from torchzoo.analysis.roofline import RooflineBound, achieved, known_peaks, mixed_peak
 from torchzoo.record import BackToBack, Block, Breakdown, Flops, Measured, MeasuredPeaks, StepTime
-from torchzoo.report import tables
-from torchzoo.report.sections.work import lines
+from torchzoo.report import one_case
+from torchzoo.report.one_case import work_lines
 
 PEAKS = Peaks(
     compute={path: Peak(per_s=rate, source="datasheet") for path, rate in {"fp32": 50.0, "tf32": 450.0}.items()},
@@ -63,7 +63,7 @@ def test_what_was_achieved_has_the_interval_of_the_latency() -> None:
 
 def test_nothing_is_said_where_nothing_was_counted() -> None:
     assert achieved(case_of(None), "eager", PEAKS) is None
-    assert lines(CASE, case_of(None)) == []
+    assert work_lines(CASE, case_of(None)) == []
 
 
 def test_the_peak_of_a_mixture_adds_times_not_rates() -> None:
@@ -183,7 +183,7 @@ def _measured_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_measured_cpu")
 def test_the_case_table_says_which_peak_and_what_bounds() -> None:
     work = flops(10**9, convolution={"float32": 60 * 10**9})
-    text = rendered(tables.case_table(record(case_of(work))))
+    text = rendered(one_case.brief(record(case_of(work))))
     for words in ("60.0 GFLOP", "60.0 GFLOP/s", "60.0%", "100 GFLOP/s (fp32; measured 2026-11-21 with torch 2.15.0)"):
         assert words in text
     assert "compute (compute 60% used, memory 5% used)" in text
@@ -200,8 +200,8 @@ def test_peaks_are_of_the_device_and_threads_of_the_case() -> None:
 def test_an_unknown_device_and_a_damaged_file_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHZOO_CACHE", str(tmp_path))
     case = case_of(flops(without={"aten::_fft_r2c": 3}, mm={"float32": 5}))
-    text = rendered(tables.case_table(record(case)))
+    text = rendered(one_case.brief(record(case)))
     assert "not known; see torchzoo doctor --peaks" in text
     assert "no formula for aten::_fft_r2c (3 calls)" in text
     (tmp_path / "peaks.yaml").write_text("[")
-    assert "can't read" in rendered(tables.case_table(record(case)))
+    assert "can't read" in rendered(one_case.brief(record(case)))

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from examples import INDUCTOR, measured, record, results_of, variant_result
-from torchzoo.analysis.scaling import Scaling, scalings
 from torchzoo.case import EAGER, Backend, Parallel
 from torchzoo.record import Block, Record
+from torchzoo.report import scaling
 from torchzoo.report.document import Table
-from torchzoo.report.sections import scaling as section
+from torchzoo.report.scaling import Scaling, scalings
 
 
 def pair(eager_s: float, candidate_s: float, *, world: int = 1, parallel: Parallel = Parallel.NONE) -> Record:
@@ -31,7 +31,7 @@ def test_eager_and_the_candidate_of_a_case_scale_each_by_themselves() -> None:
     weak = found[INDUCTOR].weak
     assert weak is not None
     assert round(weak.value, 6) == 0.5  # 0.1 s on one device, 0.2 s on two
-    _, shown = section.blocks(results_of(records))
+    _, shown = scaling.document(results_of(records))
     assert isinstance(shown, Table)
     steps = [tuple(cell.text for cell in row[:2]) for row in shown.rows]
     assert [("eager" in label, float(step.split()[0])) for label, step in steps] == [(True, 250), (False, 200)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torchzoo.analysis import reproduce
+from torchzoo.analysis import command_lines
 from torchzoo.cli import main
 from torchzoo.record import Measured
 from torchzoo.store import read_run
@@ -105,8 +105,8 @@ def test_exports_have_the_names(kept: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_the_command_that_measures_a_case_again_names_the_model(kept: Path) -> None:
     run = read_run(kept)
-    assert "tiny:deep:2" in reproduce.words(run.records[-1].case, run.manifest)
-    assert " tiny:deep:2 -d cpu " in reproduce.command(run.records[-1].case, run.manifest)
+    assert "tiny:deep:2" in command_lines.words(run.records[-1].case, run.manifest)
+    assert " tiny:deep:2 -d cpu " in command_lines.command(run.records[-1].case, run.manifest)
 
 
 def test_list_shows_models_of_a_collection_where_they_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,8 +20,8 @@ from torchzoo.case import Backend
 from torchzoo.measure.compilation import CompilationWatch, count_compiled, watch_compilation
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.record import Compilation, GraphBreak, Recompilation
+from torchzoo.report import compile_stats as report
 from torchzoo.report.remarks import remarks
-from torchzoo.report.sections import compilation as report
 from torchzoo.settings import CacheMode
 
 HERE = f"{'/'.join(Path(__file__).parts[-3:])}"
@@ -192,7 +192,7 @@ def compiled_record(counts: Compilation) -> examples.Record:
 
 
 def test_the_table_has_each_reason_once_with_its_place() -> None:
-    lines = report.table([compiled_record(COUNTS), examples.record()])
+    lines = examples.rendered(report.document([compiled_record(COUNTS), examples.record()]), width=80).splitlines()
     label = "tiny eval cpu inductor bs4"
     assert lines.count(label) == 2  # in the table, and above its reasons
     figures = lines[lines.index(label) + 1]
@@ -200,11 +200,11 @@ def test_the_table_has_each_reason_once_with_its_place() -> None:
     headings = ["compiling", "CPU", "time", "graphs", "breaks", "recompiled", "guards", "skips", "cache", "hits"]
     assert lines[lines.index(label) - 1].split() == headings
     assert lines[-3:] == [
-        "  graph break (2 times): a/b.py:7 in forward: a print",
-        "  recompiled: a/b.py:3 in forward: size mismatch",
-        "  no CUDA graph: skipping cudagraphs due to mutation",
+        "graph break (2 times): a/b.py:7 in forward: a print",
+        "recompiled: a/b.py:3 in forward: size mismatch",
+        "no CUDA graph: skipping cudagraphs due to mutation",
     ]
-    assert report.table([examples.record()]) == ["compilation: no case was compiled"]
+    assert examples.rendered(report.document([examples.record()])) == "compilation: no case was compiled\n"
 
 
 def test_one_cases_table_is_short_and_says_what_was_not_counted() -> None:
@@ -233,7 +233,7 @@ def test_a_package_shows_its_size_and_how_long_it_took() -> None:
     assert shown["package"] == ["-", "3.00 MiB"]
     assert shown["loading the package"] == ["-", "250 ms"]
     assert shown["graphs, graph breaks"] == shown["recompilations"] == ["-", "-"]
-    assert report.table([record])[-1] == "  package: 3.00 MiB, loaded in 250 ms"
+    assert examples.rendered(report.document([record])).endswith("\npackage: 3.00 MiB, loaded in 250 ms\n")
 
 
 def test_a_backend_that_is_not_behind_dynamo_has_no_graphs_to_show() -> None:

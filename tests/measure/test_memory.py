@@ -17,7 +17,7 @@ from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.memory import allocator_bytes, free_memory, held_by_others, measure_memory, watch_device_peak
 from torchzoo.measure.passes.leak import measure_growth
 from torchzoo.record import Memory
-from torchzoo.report.tables import figure_lines
+from torchzoo.report.one_case import figure_lines
 from torchzoo.run.room import Room, kind_of
 
 NPU = torch.device("privateuseone")

@@ -16,7 +16,7 @@ from torchzoo.analysis.ranking import SortKey
 from torchzoo.case import Backend, Mode, Precision
 from torchzoo.cli import main
 from torchzoo.record import Block, CheckStatus, Record, StopReason
-from torchzoo.report import tables, terminal, terminal_report
+from torchzoo.report import terminal, terminal_report
 from torchzoo.report.case_lines import LAYOUTS, CaseLines, without_middle
 from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of, remarks_of
 from torchzoo.report.summary import next_steps, summary
@@ -87,7 +87,7 @@ def test_each_mark_is_explained_once_and_no_list_of_cases_is_long(kept: Kept, na
     paragraphs = re.sub(r"\n +", " ", below).splitlines()
     labels = [result.case.label() for result in data.cases]
     longest = max(sum(label in paragraph for label in labels) for paragraph in paragraphs)
-    assert longest <= tables.MOST_LABELS + 1  # a label may be the beginning of another
+    assert longest <= terminal_report.MOST_LABELS + 1  # a label may be the beginning of another
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -119,7 +119,7 @@ def test_a_summary_of_all_domains_groups_and_failures_fits_a_screen(tmp_path: Pa
 
 
 def lines_of(records: list[Record], width: int = 80) -> list[str]:
-    return terminal.lines(tables.terminal_table(results_of(records)), width=width)
+    return terminal.lines(terminal_report.terminal_table(results_of(records)), width=width)
 
 
 def test_what_does_not_fit_is_named_and_the_first_to_go_are_intervals() -> None:
@@ -299,6 +299,6 @@ def test_a_terminal_has_colours_unless_it_is_asked_to_have_none(
     if no_color:
         monkeypatch.setenv("NO_COLOR", no_color)
     file = Terminal()
-    terminal.show(tables.terminal_table(results_of(several())), file=file)
+    terminal.show(terminal_report.terminal_table(results_of(several())), file=file)
     assert ("\x1b[31m" in file.getvalue()) is has_colors  # red: what failed, and figures that must be doubted
     assert "FAILED: oom_device in compile" in file.getvalue()

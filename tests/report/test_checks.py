@@ -8,7 +8,7 @@ from examples import INDUCTOR, record
 from kept_runs import against_eager, failed, incorrect, keep
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.record import Check, CheckStatus
-from torchzoo.report.sections import checks
+from torchzoo.report import checks
 
 UNDECIDED = Check(status=CheckStatus.NONDETERMINISTIC, reason="eager differs by 3%")
 LOST = Check(status=CheckStatus.NOT_REACHED, reason="crashed in check: it was killed")

@@ -11,8 +11,8 @@ from examples import ROOT, record, run_of
 from repeated_runs import FAILED, STEADY, records, times
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.compare import compare_runs
-from torchzoo.analysis.overview import overview
-from torchzoo.report import markdown, noise, run_comparison, terminal
+from torchzoo.analysis.totals import overview
+from torchzoo.report import html, markdown, noise, run_comparison, some_cases, terminal
 from torchzoo.report import overview as report
 from torchzoo.report.document import (
     Cell,
@@ -29,7 +29,6 @@ from torchzoo.report.document import (
     section,
     table,
 )
-from torchzoo.report.html import blocks
 
 KEPT = ROOT / "docs/results/2026-11-21-h200-check"
 FOREIGN = 'x|y <img src=1> [bold]`rm` "&\x1b[2J'
@@ -66,7 +65,7 @@ def toy() -> Document:
 
 def of_a_run() -> Document:
     data = read_report_data([KEPT])
-    return [*report.of_the_cases(data.cases), *report.document(data, overview(data.cases))]
+    return [*some_cases.document(data.cases), *report.document(data, overview(data.cases))]
 
 
 def of_a_comparison() -> Document:
@@ -84,7 +83,7 @@ DOCUMENTS = {"toy": toy, "run": of_a_run, "comparison": of_a_comparison, "noise"
 RENDERERS: dict[str, Callable[[Document], str]] = {
     "txt": lambda document: "\n".join([*terminal.lines(terminal.render(document), width=100), ""]),
     "md": markdown.render,
-    "html": lambda document: blocks.render(document, {"small eval": 7}) + "\n",
+    "html": lambda document: html.render(document, {"small eval": 7}) + "\n",
 }
 
 

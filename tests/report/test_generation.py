@@ -11,9 +11,9 @@ from examples import INDUCTOR, measured, record, results_of
 from kept_runs import against_eager, keep
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.case import Mode
+from torchzoo.commands.report import FORMATS
 from torchzoo.record import Record
-from torchzoo.report.formats import FORMATS
-from torchzoo.report.sections import generation
+from torchzoo.report.some_cases import generation_rows
 
 #: The datasheet of an H200 says 4.8 TB/s.
 H200 = "NVIDIA H200"
@@ -32,25 +32,25 @@ def prefill() -> Record:
 
 
 def test_a_token_takes_a_time_and_a_share_of_the_peak() -> None:
-    ((label, first, token, rate, share),) = generation.rows(results_of([decode(4_800_000_000)]))  # 1 ms at the peak
+    ((label, first, token, rate, share),) = generation_rows(results_of([decode(4_800_000_000)]))  # 1 ms at the peak
     assert label == "tiny decode cuda inductor bs8"
     assert (first, token, share) == ("", "2.0000 ms [2.0000, 2.0000]", "50.0%")
     assert "tokens/s" in rate
 
 
 def test_a_prefill_is_the_time_to_the_first_token_and_has_no_share() -> None:
-    ((_, first, token, _, share),) = generation.rows(results_of([prefill()]))
+    ((_, first, token, _, share),) = generation_rows(results_of([prefill()]))
     assert first
     assert token == share == ""
 
 
 def test_other_modes_are_left_out() -> None:
-    assert generation.rows(results_of([record(), record(mode=Mode.TRAIN)])) == []
+    assert generation_rows(results_of([record(), record(mode=Mode.TRAIN)])) == []
 
 
 def test_a_device_without_a_known_peak_has_no_share() -> None:
     outcome = measured(bytes_read_per_step=10**9, device_name="an unknown device")
-    (row,) = generation.rows(results_of([record(outcome, mode=Mode.DECODE)]))
+    (row,) = generation_rows(results_of([record(outcome, mode=Mode.DECODE)]))
     assert row[-1] == "-"
 
 

@@ -11,8 +11,8 @@ import pytest
 from examples import INDUCTOR, compared, manifest, measured, record
 from torchzoo.case import Precision
 from torchzoo.cli import main
+from torchzoo.commands.export import op_shapes
 from torchzoo.record import Measured, Operand, OperatorCalls, OperatorShapes, Skipped
-from torchzoo.report.op_shapes import op_shapes
 from torchzoo.store import Run, RunStore
 
 FOUND = OperatorShapes(

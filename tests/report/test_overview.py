@@ -16,9 +16,9 @@ from torchzoo import cli
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.totals import Total, device_ratios, outliers, sections
 from torchzoo.case import Backend, Case, Domain, Precision
+from torchzoo.commands.report import FORMATS
 from torchzoo.record import Block, Gpu, Measured, Record, Skipped
 from torchzoo.report import units
-from torchzoo.report.formats import FORMATS
 from torchzoo.report.overview import percent
 from torchzoo.report.summary import summary
 from torchzoo.settings import Settings

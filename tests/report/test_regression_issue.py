@@ -10,9 +10,9 @@ from syrupy.assertion import SnapshotAssertion
 from examples import CASE, environment, record, run_of
 from kept_nights import eager_s
 from torchzoo.analysis.compare import compare_runs
+from torchzoo.history import issues
+from torchzoo.history.issues import Effect, Issue
 from torchzoo.machine.differences import DifferenceKind
-from torchzoo.report import regression_issue
-from torchzoo.report.regression_issue import Effect, Issue
 
 
 def issue(**changes: Any) -> Issue:
@@ -31,13 +31,13 @@ def issue(**changes: Any) -> Issue:
 
 
 def test_an_issue_says_what_since_when_and_how_to_see_it_again(snapshot: SnapshotAssertion) -> None:
-    assert regression_issue.markdown(issue()) == snapshot
+    assert issues.as_markdown(issue()) == snapshot
 
 
 def test_what_is_not_known_is_said(snapshot: SnapshotAssertion) -> None:
-    assert regression_issue.markdown(issue(version="", remarks=("not bisected: no time",))) == snapshot
+    assert issues.as_markdown(issue(version="", remarks=("not bisected: no time",))) == snapshot
     others = issue(others=("timm@/src/timm:abab",))
-    assert "could not be judged: `timm@/src/timm:abab`" in regression_issue.markdown(others)
+    assert "could not be judged: `timm@/src/timm:abab`" in issues.as_markdown(others)
 
 
 def test_this_environment_is_named_by_its_versions() -> None:
@@ -47,27 +47,27 @@ def test_this_environment_is_named_by_its_versions() -> None:
         facts = environment(torch=torch, packages={"timm": "1.0"}, distributions=installed)
         sides.append(run_of([record(eager_s(0.02), repeat=n) for n in range(5)], environment=facts))
     comparison = compare_runs(*sides, across=frozenset(DifferenceKind))
-    text = regression_issue.markdown(issue(base="torch==2.14.0", candidate="this", version="", comparison=comparison))
+    text = issues.as_markdown(issue(base="torch==2.14.0", candidate="this", version="", comparison=comparison))
     was = "torchzoo 0.1.0 (no checkout), torch 2.15.0, CUDA None, Python 3.11.7"
     assert f"- `this ({was})`." in text
     assert f"| run | torch==2.14.0 | this ({was}) |" in text
     assert "| python | 3.11.7 | 3.11.7 |" in text
     assert "| other packages | effdet 0.4.0 | effdet 0.4.1 |" in text
     settings = issue(base="A=1,torch==2.14.0", candidate="A=1,B=x\\,y==z", comparison=comparison)
-    text = regression_issue.markdown(settings)
+    text = issues.as_markdown(settings)
     assert f"`A=1,B=x\\,y==z ({was})`" in text
     assert "`A=1,torch==2.14.0`" in text
 
 
 def test_a_long_title_is_cut() -> None:
     many = tuple(msgspec.structs.replace(issue().effects[0], what="x" * 300) for _ in range(3))
-    assert len(regression_issue.title(issue(effects=many))) == regression_issue.LONGEST_TITLE
+    assert len(issues.title(issue(effects=many))) == issues.LONGEST_TITLE
 
 
 def test_the_part_of_inductor_is_named_with_what_leaves_it_out() -> None:
-    text = regression_issue.markdown(issue(inside=("the lowering of an operator: relu", "TORCH_BISECT_MAX=1")))
+    text = issues.as_markdown(issue(inside=("the lowering of an operator: relu", "TORCH_BISECT_MAX=1")))
     assert (
         "- in inductor: the lowering of an operator: relu\n- without that part of inductor: `TORCH_BISECT_MAX=1`"
         in text
     )
-    assert "without that part" not in regression_issue.markdown(issue(inside=("not looked into", "")))
+    assert "without that part" not in issues.as_markdown(issue(inside=("not looked into", "")))

@@ -26,9 +26,9 @@ from examples import (
 from torchzoo.analysis.cases import ReportData, case_results
 from torchzoo.analysis.figures import case_figures
 from torchzoo.case import CompileScope, Domain, MemoryFormat, Mode, Parallel, Precision
+from torchzoo.commands.report import FORMATS
 from torchzoo.record import Block, Compilation, Failed, FailureKind, Record, Skipped, StopReason
-from torchzoo.report import tables, units
-from torchzoo.report.formats import FORMATS
+from torchzoo.report import one_case, terminal_report, units
 from torchzoo.report.progress import Progress
 from torchzoo.report.remarks import remarks
 from torchzoo.report.summary import counts, summary, where_time_went
@@ -72,7 +72,7 @@ def test_figures_say_when_a_step_returns_to_the_host(
     blocks = tuple(Block("eager", (0.1, 0.1), issued_s) for _ in range(10))
     outcome = measured(blocks=blocks, variants={"eager": variant_result(device_active_s=active_s)})
     figures = case_figures([record(outcome)])
-    lines = dict(tables.figure_lines(figures, [figures.eager]))
+    lines = dict(one_case.figure_lines(figures, [figures.eager]))
     assert lines.get("step returns after") == (None if cell is None else [cell])
 
 
@@ -154,7 +154,7 @@ def mixed() -> list[Record]:
 
 
 def test_the_terminal_table_shows_all_and_reads_no_markup_in_foreign_text() -> None:
-    text = rendered(tables.terminal_table(results_of(mixed())))
+    text = rendered(terminal_report.terminal_table(results_of(mixed())))
     assert "no [/bold] way" in text
     assert "[bold]heading" in text
     lines = text.splitlines()

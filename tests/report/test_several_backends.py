@@ -17,11 +17,10 @@ from torchzoo.analysis.beside_eager import beside_eager
 from torchzoo.analysis.cases import CaseResult, read_report_data
 from torchzoo.analysis.totals import sections
 from torchzoo.case import Backend
+from torchzoo.commands.report import FORMATS
 from torchzoo.record import Block, Failed, FailureKind, Measured, Record
-from torchzoo.report import tables
+from torchzoo.report import some_cases, terminal_report
 from torchzoo.report.document import Table
-from torchzoo.report.formats import FORMATS
-from torchzoo.report.sections import backends
 from torchzoo.settings import Stage
 
 OTHER = Backend("tvm")
@@ -43,7 +42,7 @@ def two_backends(second_eager_s: float) -> list[Record]:
 
 
 def cells(results: Sequence[CaseResult]) -> tuple[list[str], list[list[str]]]:
-    (table,) = backends.blocks(results)
+    (table,) = some_cases.several_backends(results)
     assert isinstance(table, Table)
     return [column.heading for column in table.columns], [[cell.text for cell in row] for row in table.rows]
 
@@ -54,18 +53,18 @@ def test_each_model_has_one_figure_of_eager_and_a_speedup_of_each_backend() -> N
     assert headings == ["case", "eager", "inductor", "tvm"]
     assert [row[0].split()[0] for row in rows] == list("abcd")
     assert all(row[1].startswith("20") and row[2].startswith("2.00") and row[3].startswith("4.0") for row in rows)
-    assert backends.notes(results) == []
-    text = rendered(tables.terminal_table(results))
+    assert some_cases.disagreements(results) == []
+    text = rendered(terminal_report.terminal_table(results))
     headings = [line.split() for line in text.splitlines() if line.startswith(("case ", "model "))]
     assert headings == [["case", "eager", "inductor", "tvm"], ["model", "backend", "time", "speedup", "memory"]]
 
 
 def test_figures_of_eager_that_disagree_are_told() -> None:
     results = results_of(two_backends(0.3))
-    (note,) = backends.notes(results)
+    (note,) = some_cases.disagreements(results)
     assert "in 1 of 4 cases" in note
     assert "a eval cpu eager bs4" in note
-    assert note in " ".join(rendered(tables.terminal_table(results)).split())
+    assert note in " ".join(rendered(terminal_report.terminal_table(results)).split())
 
 
 def test_eager_that_was_measured_alone_counts() -> None:
@@ -81,8 +80,8 @@ def test_eager_that_was_measured_alone_counts() -> None:
 
 def test_one_backend_of_each_model_has_no_such_table() -> None:
     results = results_of([example(model="a"), example(model="b"), example(compared(), model="b", backend=INDUCTOR)])
-    assert backends.blocks(results) == []
-    assert len(backends.notes(results)) == 1  # what eager took alone, and beside inductor
+    assert some_cases.several_backends(results) == []
+    assert len(some_cases.disagreements(results)) == 1  # what eager took alone, and beside inductor
 
 
 def test_a_backend_that_failed_says_so_in_its_cell() -> None:

@@ -13,9 +13,9 @@ import pytest
 from examples import GB, INDUCTOR, environment, manifest, record, run_of
 from kept_runs import against_eager
 from torchzoo.analysis.cases import ReportData, case_results
+from torchzoo.commands.report import FORMATS
 from torchzoo.files import to_json
 from torchzoo.record import DecodeError, DeviceState, Gpu, HostWatch, Record, decode_manifest, decode_record
-from torchzoo.report.formats import FORMATS
 
 STATE = DeviceState(sm_clock_mhz=1000, throttle_reasons=4, throttled_s={"software power cap": 1.0}, foreign_processes=1)
 WATCH = HostWatch(undisturbed_s=0.001, looks_s=(0.001, 0.002), waited_s=0.1, fast_cores=(0, 1), was_slow=True)

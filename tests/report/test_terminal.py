@@ -18,8 +18,7 @@ from torchzoo.analysis.compare import compare_runs
 from torchzoo.case import Mode
 from torchzoo.cli import main
 from torchzoo.record import Block, Breakdown, Compilation, GraphBreak, Kernel, Record, StepTime
-from torchzoo.report import noise, run_comparison, tables, terminal
-from torchzoo.report.sections import compilation
+from torchzoo.report import compile_stats, noise, one_case, run_comparison, terminal, terminal_report
 from torchzoo.report.summary import summary
 
 SHORT, LONG = "a", "[bold]a_model_with_a_very_long_name[/bold]_" + "x" * 60
@@ -110,6 +109,13 @@ def test_one_line_a_case_where_it_fits_and_no_more() -> None:
     assert all(words([cell]) in words(narrow) for row in ROWS for cell in row if " " not in cell)
 
 
+def test_figures_that_do_not_fit_in_columns_have_a_line_each() -> None:
+    figures = [f"{number}0.0 ms [9.0, 11.0]" for number in range(1, 6)]
+    lines = terminal.lines(terminal.CaseTable(list("abcde"), [(name, *figures) for name in (SHORT, MARKUP)]), width=80)
+    found = [f"  {name}  {figure}" for name, figure in zip("abcde", figures, strict=True)]
+    assert lines == [SHORT, *found, MARKUP, *found]
+
+
 def test_any_width_wraps_nothing() -> None:
     rows = [("a", "word " * 300), (LONG, "b")]
     lines = terminal.lines(terminal.table(("", ""), rows, has_headings=False), width=terminal.ANY_WIDTH)
@@ -148,8 +154,8 @@ def renderables() -> dict[str, Any]:
     slower = [record(measured(blocks=(Block("eager", (0.4, 0.41)),) * 10), model=SHORT), *records[1:]]
     comparison = compare_runs(run_of(records), run_of(slower, path=MARKUP))
     return {
-        "cases": tables.terminal_table(results_of(records)),
-        "one case": tables.case_table(record(profiled(), model=LONG, backend=INDUCTOR, device="cuda")),
+        "cases": terminal_report.terminal_table(results_of(records)),
+        "one case": terminal.render(one_case.brief(record(profiled(), model=LONG, backend=INDUCTOR, device="cuda"))),
         "summary": summary([run_of(records)], results_of(records)),
         "comparison": terminal.render(run_comparison.document(comparison)),
         "noise": terminal.render(noise.document(run_of(records))),
@@ -172,14 +178,14 @@ def test_every_table_stays_within_the_width_and_reads_no_markup(
 @pytest.mark.parametrize("width", WIDTHS)
 def test_compile_stats_line_up(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    lines = compilation.table(many())
+    lines = terminal.lines(terminal.render(compile_stats.document(many())))
     headings = next(line for line in lines if "recompiled" in line)
     figures = [line for line in lines if "9.00 s" in line]
     ends = headings.index("graphs") + len("graphs")
     assert [line[:ends].split()[-1] for line in figures] == ["12", "2", "2"]
     assert all(line[ends] == " " for line in figures)
     assert max(map(len, [headings, *figures])) <= width
-    assert f"  graph break: a.py:1 in f: {MARKUP}" in lines
+    assert f"graph break: a.py:1 in f: {MARKUP}" in lines
 
 
 # --- pipes and files ---

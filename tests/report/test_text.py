@@ -15,6 +15,7 @@ from examples import CASE, GB, INDUCTOR, ROOT, environment, measured, record, va
 from kept_runs import against_eager, keep
 from torchzoo import cli
 from torchzoo.case import Mode
+from torchzoo.commands.report import FORMATS
 from torchzoo.record import (
     Breakdown,
     Compilation,
@@ -28,7 +29,6 @@ from torchzoo.record import (
     StepTime,
 )
 from torchzoo.report import markdown, terminal
-from torchzoo.report.formats import FORMATS
 from torchzoo.report.progress import Progress
 from torchzoo.report.text import csv_text, json_text, visible
 from torchzoo.run.lanes import Lane

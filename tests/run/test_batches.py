@@ -11,7 +11,7 @@ from examples import CASE, INDUCTOR, SPEC, measured, record, results_of
 from in_this_process import torchzoo
 from torchzoo.case import EAGER, Axes, Backend, CompileScope, Mode
 from torchzoo.record import Failed, Record
-from torchzoo.report.sections import sweep
+from torchzoo.report.some_cases import batch_size_lines, curve_line
 from torchzoo.run.batches import BatchFileError, TunedBatch, best_batch, default_file, read_tuned, tune, write_tuned
 from torchzoo.run.plan import AUTO, make_plan, to_tune
 from torchzoo.store import Run, read_run
@@ -186,10 +186,10 @@ def test_throughput_by_batch_size_is_shown_of_what_was_measured_at_several() -> 
     other = record(model="other")
     failed = record(Failed(kind="error", stage="build", message="no"), batch_size=16)  # type: ignore[arg-type]
     several = [record(measured(samples_per_step=size), batch_size=size) for size in (8, 4)]
-    assert sweep.lines(results_of([*several, other, failed])) == [
+    assert batch_size_lines(results_of([*several, other, failed])) == [
         "tiny eval cpu eager, samples/s by batch size: 4: 40.0, 8: 80.0"
     ]
-    assert sweep.curve_line(other) == []
+    assert curve_line(other) == []
     tuned: Record = msgspec.structs.replace(other, batch_curve={4: 40.0, 8: 1234.5})
-    assert sweep.curve_line(tuned) == ["batch size by doubling, samples/s in eager: 4: 40.0, 8: 1,234"]
+    assert curve_line(tuned) == ["batch size by doubling, samples/s in eager: 4: 40.0, 8: 1,234"]
     assert CASE.tuning_case() == CASE

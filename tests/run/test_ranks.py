@@ -16,10 +16,10 @@ from examples import ROOT
 from in_this_process import torchzoo
 from torchzoo.analysis import leaks
 from torchzoo.analysis.cases import case_results
-from torchzoo.analysis.scaling import scalings
 from torchzoo.case import Parallel
 from torchzoo.machine.limits import usable_cores
 from torchzoo.record import CheckStatus, Failed, FailureKind, Measured, Skipped
+from torchzoo.report.scaling import scalings
 from torchzoo.store import read_run
 from user_models import METADATA, TINY, make_folder
 

@@ -18,6 +18,7 @@ from examples import INDUCTOR, by_itself, manifest, measured, variant_result
 from examples import record as example
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.case import EAGER, Backend, Domain, Mode
+from torchzoo.commands.report import FORMATS
 from torchzoo.record import (
     ApiSurface,
     Block,
@@ -33,7 +34,6 @@ from torchzoo.record import (
     Record,
     StepTime,
 )
-from torchzoo.report.formats import FORMATS
 from torchzoo.settings import Stage
 from torchzoo.stats import without_interval
 from torchzoo.store import RunStore

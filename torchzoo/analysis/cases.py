@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.analysis.bound import Bound, case_bound
+from torchzoo.analysis.command_lines import command
 from torchzoo.analysis.figures import CaseFigures, case_figures
 from torchzoo.analysis.refusals import late_compilations, refusals, unsteady_words
-from torchzoo.analysis.reproduce import command
 from torchzoo.analysis.throttling import was_shared
 from torchzoo.case import EAGER, Case, Domain
 from torchzoo.machine.differences import why_not_together

@@ -22,6 +22,8 @@ from torchzoo.settings import CacheMode
 from torchzoo.stats import Estimate
 from torchzoo.store import Run
 
+# --- one hardware against another ---
+
 #: One case that both runs measured, and the outcomes of its processes in the base and in the candidate run.
 ProcessPair = tuple[Case, Sequence[Measured], Sequence[Measured]]
 
@@ -61,6 +63,9 @@ def hardware_means(pairs: Sequence[ProcessPair], domains: Mapping[str, Domain]) 
     order = [*Domain, ALL]
     for (axes, mode, domain), ratios in sorted(groups.items(), key=lambda g: (g[0][:2], order.index(g[0][2]))):
         yield HardwareMean(axes=axes, domain=domain, mode=mode, ratio=geomean_of(ratios), cases=len(ratios))
+
+
+# --- two runs ---
 
 
 class Change(enum.StrEnum):

@@ -1,4 +1,4 @@
-"""What a profiled step consists of: its wall time, and the kernels (on the CPU: operators) that took longest."""
+"""The parts of a profiled step: its wall time, and the kernels (on the CPU: operators) that took longest."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def busy_ratio(breakdown: Breakdown | None, other: Breakdown | None) -> stats.Es
 
 
 def longest_kernels(breakdown: Breakdown, most: int) -> list[KernelShare]:
-    """Those that took longest, at most so many; none without profiled steps."""
+    """Return the kernels that took longest, at most `most`; none without profiled steps."""
     if not breakdown.steps:
         return []
     steps, wall_s = len(breakdown.steps), sum(step.wall_s for step in breakdown.steps)
@@ -53,3 +53,9 @@ def longest_kernels(breakdown: Breakdown, most: int) -> list[KernelShare]:
         )
         for kernel in breakdown.kernels[:most]
     ]
+
+
+def short_name(name: str, width: int = 56) -> str:
+    """Return a kernel's name without its result type, cut to the width."""
+    name = name.removeprefix("void ")
+    return name if len(name) <= width else name[: width - 1] + "…"

@@ -1,4 +1,4 @@
-"""What the cases of a report come to: pass rates, geometric means, ratios, outliers, one device against another."""
+"""Totals over the cases of a report: pass rates, geometric means, ratios, outliers, one device against another."""
 
 from __future__ import annotations
 
@@ -276,3 +276,34 @@ def device_ratios(results: Sequence[CaseResult]) -> tuple[DeviceRatio, ...]:
 def _latency(result: CaseResult) -> Estimate:
     assert result.figures is not None
     return result.figures.shown.latency_s
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals, outliers, one device against another, and the cases that did not pass."""
+
+    sections: tuple[Section, ...]
+    outliers: tuple[Outlier, ...]
+    device_ratios: tuple[DeviceRatio, ...]
+    failed: tuple[CaseResult, ...]
+    incorrect: tuple[CaseResult, ...]
+    refused: tuple[CaseResult, ...]
+    unsteady: tuple[CaseResult, ...]
+    skipped: tuple[CaseResult, ...]
+
+
+def overview(results: Sequence[CaseResult]) -> Overview:
+    """Group the results of all cases of a report."""
+
+    def of(status: Status) -> tuple[CaseResult, ...]:
+        return tuple(result for result in results if result.status is status)
+
+    return Overview(
+        sections=sections(results),
+        outliers=outliers(results),
+        device_ratios=device_ratios(results),
+        failed=of(Status.FAILED),
+        incorrect=of(Status.INCORRECT),
+        refused=of(Status.REFUSED),
+        unsteady=of(Status.UNSTEADY),
+        skipped=of(Status.SKIPPED),
+    )

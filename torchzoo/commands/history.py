@@ -209,7 +209,7 @@ def index_command(arguments: argparse.Namespace) -> int:
 
 def show_command(arguments: argparse.Namespace) -> int:
     """Show one series, or a line for each of several."""
-    from torchzoo.report import history as report
+    from torchzoo.report import over_time as report
 
     with _index(arguments) as index:
         found = _with_change_points(_series(index, arguments), arguments)
@@ -225,7 +225,7 @@ def show_command(arguments: argparse.Namespace) -> int:
 def regressions_command(arguments: argparse.Namespace) -> int:
     """Say what changed between two versions. The exit status says whether there is a regression."""
     from torchzoo.history.versions import compare_versions, side
-    from torchzoo.report import history as report
+    from torchzoo.report import over_time as report
 
     metrics = _metrics(arguments.metric)
     with _index(arguments) as index:

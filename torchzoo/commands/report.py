@@ -5,18 +5,83 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from collections.abc import Callable
 from typing import IO, Any
 
-from torchzoo.analysis.cases import read_report_data
+import msgspec
+
+from torchzoo.analysis import totals
+from torchzoo.analysis.cases import ReportData, read_report_data
 from torchzoo.analysis.ranking import SortKey
 from torchzoo.commands.arguments import kept_run, positive_int, usable_path, write
 from torchzoo.errors import UsageError
-from torchzoo.report import markdown, noise, terminal, terminal_report
-from torchzoo.report.formats import DEFAULT, FORMATS
-from torchzoo.report.overview import notes
+from torchzoo.report import markdown, noise, overview, some_cases, terminal, terminal_report
 from torchzoo.report.terminal_report import View
+from torchzoo.report.text import csv_text, json_text
 
+# --- formats: a line in `FORMATS`, and a function which imports what it alone needs ---
+
+Writer = Callable[[ReportData, IO[str]], None]
+
+
+class Format(msgspec.Struct, frozen=True):
+    """The text of the help on a format, and the function that writes a report in it."""
+
+    text: str
+    write: Writer
+
+
+def _markdown(data: ReportData, file: IO[str]) -> None:
+    cases = [overview.cases_table(data.cases), *some_cases.document(data.cases)]
+    blocks = [*overview.before_the_cases(data), *cases, *overview.document(data, totals.overview(data.cases))]
+    file.write(markdown.render(blocks))
+
+
+def _csv(data: ReportData, file: IO[str]) -> None:
+    from torchzoo.analysis.frame import FIGURES, values
+
+    names = [column.name for column in FIGURES]
+    rows = map(values, data.cases)
+    file.write(csv_text([names, *([row[name] for name in names] for row in rows)]))
+
+
+def _json(data: ReportData, file: IO[str]) -> None:
+    from torchzoo.report.json_report import document
+
+    file.write(json_text(document(data), indent=1) + "\n")
+
+
+def _jsonl(data: ReportData, file: IO[str]) -> None:
+    for record in data.records:
+        print(json_text(record), file=file)
+
+
+def _html(data: ReportData, file: IO[str]) -> None:
+    from torchzoo.report.html.page import page
+
+    file.write(page(data))
+
+
+def _svg(data: ReportData, file: IO[str]) -> None:
+    from torchzoo.report.dots import speedup_picture
+
+    file.write(speedup_picture(data) + "\n")
+
+
+DEFAULT = "table"
+FORMATS = {
+    "table": Format("tables for the terminal", terminal_report.write),
+    "md": Format("Markdown", _markdown),
+    "csv": Format("a row for each case", _csv),
+    "json": Format("rows, summary and what is known of the runs", _json),
+    "jsonl": Format("the records as they were kept, one in each line", _jsonl),
+    "html": Format("one file that opens in a browser and needs nothing else", _html),
+    "svg": Format("a picture of the speedups by domain", _svg),
+}
 NOISE_FORMATS = (DEFAULT, "md", "json")
+
+
+# --- the command ---
 
 
 def add_parser(commands: Any) -> None:
@@ -84,7 +149,7 @@ def _write_cases(arguments: argparse.Namespace, name: str, file: IO[str]) -> Non
     if view != View() and name != DEFAULT:
         raise UsageError(f"--sort, --worst and --best go with --format {DEFAULT}: the page sorts where it is clicked")
     data = read_report_data(arguments.paths)
-    for note in notes(data):
+    for note in overview.notes(data):
         terminal.say(f"torchzoo: {note}")
     if view == View():
         FORMATS[name].write(data, file)

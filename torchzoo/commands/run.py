@@ -9,12 +9,12 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
-from torchzoo.analysis.reproduce import shell_line
+from torchzoo.analysis.command_lines import shell_line
 from torchzoo.case import Case
 from torchzoo.commands.arguments import check_given, check_retries, part, usable_path
 from torchzoo.commands.dry_run import show_plan
@@ -23,11 +23,12 @@ from torchzoo.commands.executor_options import add_executor, executor_of
 from torchzoo.commands.options import add_options, run_request, without_effect
 from torchzoo.commands.torchbench_options import add_torchbench_options
 from torchzoo.errors import UsageError
-from torchzoo.record import Measured, Outcome, Record
-from torchzoo.report import tables, terminal, units
+from torchzoo.record import Measured, Outcome
+from torchzoo.report import compile_stats, one_case, terminal, units
 from torchzoo.report.progress import Progress
 from torchzoo.report.remarks import not_measured_line
 from torchzoo.report.summary import before_the_summary, next_steps, summary
+from torchzoo.report.terminal_report import terminal_table
 from torchzoo.report.text import json_text
 from torchzoo.run.interrupts import terminated_as_interrupted
 from torchzoo.run.request import RunRequest
@@ -95,7 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         finished = finish(session, run_store, is_kept=is_kept, quiet=arguments.quiet)
         _show(finished, as_json=arguments.json, quiet=arguments.quiet)
         if arguments.compile_stats:
-            _show_compilation(finished.records, file=sys.stderr if arguments.json else sys.stdout)
+            stats = terminal.render(compile_stats.document(finished.records))
+            terminal.show("", stats, file=sys.stderr if arguments.json else sys.stdout)
         _say_where(finished, is_kept=is_kept, quiet=arguments.quiet)
     return 1 if has_failures(finished) else 0
 
@@ -252,13 +254,6 @@ def _show(finished: Run, *, as_json: bool, quiet: bool = False) -> None:
         return
     if len(records) > 1:
         details = map(terminal.hanging, before_the_summary(finished))
-        terminal.show(tables.terminal_table(results), *details, summary([finished], results))
+        terminal.show(terminal_table(results), *details, summary([finished], results))
     else:
-        terminal.show(tables.case_detail(records[0]))
-
-
-def _show_compilation(records: Sequence[Record], file: TextIO) -> None:
-    from torchzoo.report.sections.compilation import table
-
-    for line in ["", *table(records)]:
-        terminal.show_line(line, file)
+        terminal.show(terminal.render(one_case.brief(records[0])))

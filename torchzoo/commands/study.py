@@ -35,8 +35,8 @@ def add_parser(commands: Any) -> None:
         "study",
         help="measure what others have published, and write both figures side by side",
         description="Run the plan of a study, keep the run in DIR/NAME, and write the document DIR/NAME.md; without a "
-        "NAME, list the studies. Where options change the plan's cases, the run is reported as any other is, without "
-        "the published figures.",
+        "NAME, list the studies. Where options add cases that the plan does not have, the run is reported as any other "
+        "is, without the published figures.",
     )
     add_plan_options(parser, example="paper_breakdown")
     parser.add_argument(
@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
         "--part",
         type=part,
         metavar="I/N",
-        help="only the Ith of N parts of the models, where a machine is lent for a short time; --from joins the runs",
+        help="only the Ith of N parts of the models; --from joins the runs of all parts",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.set_defaults(command=run, parser=parser)
@@ -98,16 +98,16 @@ def _request(chosen_study: Study, arguments: argparse.Namespace, folder: Path) -
 
 
 def _execute(chosen_study: Study, session: Session, store: RunStore, folder: Path, *, quiet: bool) -> int:
-    """Run what is left of the session. Then write the document, or report the run if its plan is not the study's."""
+    """Run the rest of the session. Then write the document; report the run if it has other cases than the plan."""
     finished = finish(session, store, is_kept=True, quiet=quiet, command=("study", chosen_study.name))
     terminal.say(f"run kept in {store.path}")
-    if study.has_plan(chosen_study, finished):
+    if study.is_of_the_plan(chosen_study, finished):
         _write(chosen_study, [store.path], folder)
     else:
         terminal_report.write(read_report_data([store.path]), sys.stdout)
         terminal.say(
-            "torchzoo: the cases are not those of the study's plan, so published figures are left out; "
-            f"`torchzoo study {chosen_study.name} --from RUN ...` joins runs that have parts of the plan"
+            f"torchzoo: some cases are not in the plan of {chosen_study.name}, so published figures are left out; "
+            f"`torchzoo study {chosen_study.name} --from RUN` writes the document of the others"
         )
     return 1 if any(result.all_failures for result in case_results(finished)) else 0
 

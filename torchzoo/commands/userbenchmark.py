@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchzoo.analysis.cases import case_results
-from torchzoo.analysis.reproduce import shell_line
+from torchzoo.analysis.command_lines import shell_line
 from torchzoo.case import Case
 from torchzoo.commands.arguments import (
     add_suite,

@@ -18,9 +18,9 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import AXES, Case
 from torchzoo.record import Failed
 from torchzoo.report import terminal
+from torchzoo.report.checks import check_of
 from torchzoo.report.columns import BOUND, CANDIDATE, EAGER, MEMORY, REACH, SPEEDUP, TIME, Detail, FigureColumn
 from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of
-from torchzoo.report.sections.checks import check_of
 from torchzoo.report.text import visible
 
 if TYPE_CHECKING:

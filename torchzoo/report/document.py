@@ -1,6 +1,6 @@
 """The document model: what a report, a comparison or an issue says. Renderers give it a form.
 
-A document is a sequence of blocks. `terminal.render`, `markdown.render` and `html.blocks.render` show it.
+A document is a sequence of blocks. `terminal.render`, `markdown.render` and `html.render` show it.
 """
 
 from __future__ import annotations

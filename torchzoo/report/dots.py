@@ -12,9 +12,13 @@ from typing import Protocol
 
 import msgspec
 
+from torchzoo.analysis.cases import CaseResult, ReportData
+from torchzoo.analysis.totals import ALL, Total, speedups_by_group
 from torchzoo.case import Mode
+from torchzoo.errors import UsageError
 from torchzoo.report import units
-from torchzoo.report.html.offline import template
+from torchzoo.report.html import template
+from torchzoo.report.markdown import provenance_line
 from torchzoo.stats import LEAST_OF_A_MEAN, Estimate
 
 WIDTH = 760
@@ -43,7 +47,7 @@ class DotRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
-    """One chart of a picture."""
+    """A chart of a picture."""
 
     title: str
     axis: str  # what is right of 1x, or what the percent are of
@@ -92,13 +96,13 @@ class _Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Scale(Protocol):
     def x(self, value: float) -> float:
-        """Where a value stands. What is beyond the scale stands at its edge."""
+        """The place of a value; the edge of the scale for a value beyond it."""
 
     def has(self, value: float) -> bool:
         """Whether a value is within the scale."""
 
     def ticks(self) -> tuple[_Tick, ...]:
-        """What the axis says."""
+        """The labels of the axis."""
 
     def shown(self, value: float) -> str:
         """A value in figures."""
@@ -167,7 +171,7 @@ def ratios_around(values: Sequence[float]) -> RatioScale:
 
 
 def picture(panels: Sequence[Panel], about: str) -> str:
-    """The whole file. `about`: a line on the machine and the software. Each panel has at least one group."""
+    """Return the whole file. `about` is a line on the machine and the software. Each panel has at least one group."""
     charts: list[_Chart] = []
     y = 0.0
     for panel in panels:
@@ -224,3 +228,60 @@ def _line(group: DotRow, scale: _Scale, y: float, *, name: str) -> _Line:
         interval=(scale.x(group.mean.low), scale.x(group.mean.high)) if group.mean.has_interval else None,
         text=f"{scale.shown_mean(group.mean)} ({group.count})",
     )
+
+
+# --- the speedups of a run ---
+
+SPEEDUP_AXIS = "eager time / candidate time: right of 1x the candidate is faster"
+
+
+def speedup_picture(data: ReportData) -> str:
+    """Return the picture of a run's speedups: a row for each domain and mode, a dot for each case, and the mean.
+
+    Raises:
+        UsageError: no case with a backend beside eager passed, so there is no speedup.
+    """
+    panels = []
+    for group, by_domain in speedups_by_group(data.cases).items():
+        results = [
+            one for one in data.cases if one.has_candidate and one.passed and one.case.comparison_group() == group
+        ]
+        panels.append(_speedup_panel(group, by_domain, results))
+    if not panels:
+        raise UsageError("no speedups to draw: no case with a backend beside eager passed (--backend adds one)")
+    return picture(panels, provenance_line([run.manifest for run in data.runs], data.device_names))
+
+
+def _speedup_panel(group: str, by_domain: dict[str, dict[Mode, Total]], results: Sequence[CaseResult]) -> Panel:
+    groups: list[DotRow] = []
+    for domain, by_mode in by_domain.items():
+        for mode in (mode for mode in Mode if mode in by_mode):
+            mean = by_mode[mode].passing
+            assert mean is not None
+            groups.append(
+                DotRow(
+                    name=domain.replace("_", " "),
+                    mode=mode,
+                    values=tuple(map(speedup_of, (one for one in results if _row_of(one) == (domain, mode)))),
+                    mean=mean,
+                    count=by_mode[mode].compared,
+                )
+            )
+    return Panel(
+        title=f"Speedup of {group} over eager",
+        axis=SPEEDUP_AXIS,
+        groups=tuple(groups),
+        dot="model" if len({(one.case.model, one.case.mode) for one in results}) == len(results) else "case",
+    )
+
+
+def _row_of(result: CaseResult) -> tuple[str, Mode]:
+    """The row that has the case's dot: of its domain, or of all cases if its domain is not known."""
+    return (ALL if result.domain is None else result.domain), result.case.mode
+
+
+def speedup_of(result: CaseResult) -> Value:
+    """Return the speedup of a case that passed with a backend beside eager."""
+    assert result.figures is not None
+    assert result.figures.speedup is not None
+    return Value(name=result.case.label(), value=result.figures.speedup.value)

@@ -8,10 +8,9 @@ import msgspec
 
 from torchzoo.analysis.cases import ReportData
 from torchzoo.analysis.frame import FIGURES, values
-from torchzoo.analysis.graph_breaks import break_causes
-from torchzoo.analysis.overview import overview
-from torchzoo.analysis.totals import OUTLIER_RULE, Section
+from torchzoo.analysis.totals import OUTLIER_RULE, Section, overview
 from torchzoo.record import Manifest
+from torchzoo.report.graph_breaks import break_causes
 from torchzoo.report.overview import TOTALS_NOTE
 from torchzoo.stats import Estimate
 

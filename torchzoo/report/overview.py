@@ -1,17 +1,21 @@
-"""The document of a whole report, but its table of cases: totals, failures, outliers, devices, commands."""
+"""The document of a whole report: cases, totals, failures, outliers, devices, commands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from torchzoo.analysis.beside_eager import has_several_backends
 from torchzoo.analysis.cases import CaseResult, ReportData
-from torchzoo.analysis.overview import Overview
-from torchzoo.analysis.reproduce import shell_line
-from torchzoo.analysis.totals import OUTLIER_RULE, Outlier, Total
-from torchzoo.report import units
+from torchzoo.analysis.command_lines import shell_line
+from torchzoo.analysis.totals import OUTLIER_RULE, Outlier, Overview, Total
+from torchzoo.case import Precision
+from torchzoo.report import checks, graph_breaks, some_cases, units
+from torchzoo.report.columns import BOUND, CANDIDATE, EAGER, MEMORY, SPEEDUP, TIME, FigureColumn
 from torchzoo.report.document import Block, Cell, Code, Column, Fold, Heading, Items, Style, Table, Text, section, table
 from torchzoo.report.markdown import provenance
-from torchzoo.report.sections import backends, checks, generation, graph_breaks, scaling, sweep
+from torchzoo.report.remarks import remarks_of, what_failed
 
 TOTALS = (
     Column("group"),
@@ -22,6 +26,9 @@ TOTALS = (
     Column("coverage", short="cover", is_number=True),
     *(Column(name, is_number=True) for name in ("T", "CM", "GM", "D")),
 )
+FIGURES = (EAGER, CANDIDATE, SPEEDUP, BOUND, MEMORY)
+#: The columns where another table has the figures of eager.
+OWN_FIGURES = (TIME, SPEEDUP, BOUND, MEMORY)
 #: How to read the totals, wherever they are shown.
 TOTALS_NOTE = (
     "passed: cases that were measured or checked, and not found incorrect or refused, of those that could run (skipped "
@@ -35,20 +42,44 @@ TOTALS_NOTE = (
 
 
 def before_the_cases(data: ReportData) -> list[Block]:
-    """Where the runs were made, and the backends side by side where there are several."""
+    """Return where the runs were made, and the backends side by side if there are several."""
     made = provenance(*(run.manifest for run in data.runs))
     memory = "memory: peak allocated on the device, or on the CPU peak resident; of the candidate if there is one"
-    by_backend = [*backends.blocks(data.cases), *map(Text, backends.notes(data.cases))]
+    by_backend = [*some_cases.several_backends(data.cases), *map(Text, some_cases.disagreements(data.cases))]
     return [Fold((Items((*made.texts, memory)),)), *by_backend]
 
 
-def of_the_cases(results: Sequence[CaseResult]) -> list[Block]:
-    """Figures that only some cases have: of tokens, of ranks, of several batch sizes."""
-    return [block for section in (generation, scaling, sweep) for block in section.blocks(results)]
+def cases_table(results: Sequence[CaseResult]) -> Table:
+    """Return a row for each case, without the figures of eager if there are several backends: their table has these."""
+    columns = OWN_FIGURES if has_several_backends(results) else FIGURES
+    headings = ("model", "mode", "device", "backend", "precision", "batch", *(one.heading for one in columns), "note")
+    return table(headings, (_cells(result, columns) for result in results))
+
+
+def _cells(result: CaseResult, columns: Sequence[FigureColumn]) -> tuple[str, ...]:
+    case = result.case
+    axes = msgspec.structs.replace(case, precision=Precision.DEFAULT).axes_label()  # precision has a column of its own
+    head = (
+        case.model,
+        case.mode,
+        case.device,
+        axes,
+        case.precision,
+        "-" if case.batch_size is None else str(case.batch_size),
+    )
+    figures = result.measured_figures
+    if figures is None:
+        return (*head, *[""] * len(columns), "; ".join(what_failed(result)))
+    notes = [f"{figures.processes} processes"] if figures.processes > 1 else []
+    return (
+        *head,
+        *(one.cell(figures) for one in columns),
+        "; ".join([*notes, *what_failed(result), *remarks_of(result.measured)]),
+    )
 
 
 def document(data: ReportData, found: Overview) -> list[Block]:
-    """Totals, what did not pass, outliers, devices, checks, graph breaks and commands."""
+    """Return totals, cases that did not pass, outliers, devices, checks, graph breaks and commands."""
     commands = tuple(result.command for result in data.cases)
     again = (Heading("Commands"), Text("Each measures a row of the first table again."), Code(commands))
     return [
@@ -58,14 +89,14 @@ def document(data: ReportData, found: Overview) -> list[Block]:
         Fold(tuple(problems(found))),
         *outliers(found),
         *devices(found),
-        *checks.blocks(data.cases),
-        *graph_breaks.blocks(data.cases),
+        *checks.document(data.cases),
+        *graph_breaks.document(data.cases),
         Fold(again),
     ]
 
 
 def totals_tables(found: Overview) -> list[tuple[str, Table]]:
-    """The totals of each kind of speedup with their title, those of all cases first."""
+    """Return the totals of all cases, then of each kind of speedup, with their titles."""
     return [(section.title, _totals_table(section.totals)) for section in found.sections]
 
 
@@ -93,7 +124,7 @@ def _total_cells(total: Total) -> tuple[Cell | str, ...]:
 
 
 def problems(found: Overview) -> list[Block]:
-    """The cases that are in no mean, with the reasons."""
+    """Return the cases that are in no mean, with the reasons."""
     kinds = {
         "Failed": found.failed,
         "Incorrect": found.incorrect,
@@ -113,7 +144,7 @@ def _problem(result: CaseResult) -> tuple[Cell | str, ...]:
 
 
 def outliers(found: Overview, *, has_scores: bool = False) -> list[Block]:
-    """The cases whose speedup is far from that of their group; if asked, with the score that says how far."""
+    """Return the cases whose speedup is far from that of their group, with the score if `has_scores`."""
     columns: list[Column | str] = [
         "",
         "case",
@@ -128,7 +159,7 @@ def outliers(found: Overview, *, has_scores: bool = False) -> list[Block]:
 
 
 def devices(found: Overview) -> list[Block]:
-    """The times of cases on one device over those on another."""
+    """Return the ratios of each case's times on two devices."""
     rows = ((one.result.case.label(), one.base, units.factor(one.ratio)) for one in found.device_ratios)
     return section("One device against another", table(("case", "against", "times as fast"), rows))
 
@@ -145,7 +176,7 @@ def speed_word(one: Outlier) -> str:
 
 
 def notes(data: ReportData) -> list[str]:
-    """The cases and records that the runs lack, in words."""
+    """Say which cases and records the runs lack."""
     found = [run.damage for run in data.runs if run.damage]
     missing = [(data.not_run, "case", "cases"), (data.repeats_not_run, "repeat", "repeats of measured cases")]
     texts = [f"{count} planned {one if count == 1 else many}" for count, one, many in missing if count]

@@ -1,4 +1,4 @@
-"""What a reader of a case's figures must know, in words or as marks; and what became of a case, in one line."""
+"""Remarks on a case's figures, in words or as marks, and the outcome of a case in one line."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import enum
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from torchzoo.analysis import leaks
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.analysis.figures import case_figures
-from torchzoo.analysis.noise import more_time
+from torchzoo.analysis.leaks import LeakCheck, LeakVerdict, Measure
 from torchzoo.analysis.refusals import refusals, unsteady_words
 from torchzoo.analysis.throttling import POWER_CAP, foreign_processes, throttled
 from torchzoo.record import (
     Checked,
     CheckStatus,
     Failed,
+    Growth,
     HostWatch,
     Measured,
     Record,
@@ -23,7 +25,7 @@ from torchzoo.record import (
     VariantResult,
 )
 from torchzoo.report import units
-from torchzoo.report.sections import growth
+from torchzoo.report.noise import more_time
 from torchzoo.stats import STATED_CONFIDENCE
 
 #: The status of a check, for people.
@@ -78,7 +80,7 @@ class Mark(enum.Enum):
 
 
 class Remark(NamedTuple):
-    """What a reader must know of one case, and the mark that stands for it."""
+    """A fact that a reader of a case's figures must know, and the mark that stands for it."""
 
     mark: Mark
     text: str
@@ -175,7 +177,7 @@ def _of_variant(result: VariantResult) -> list[Remark]:
         found.append(Remark(Mark.TRACED, text))
     if result.compilation and result.compilation.late_graphs:
         found.append(Remark(Mark.UNSTEADY, f"UNSTEADY, in no mean: {unsteady_words(result.compilation)}"))
-    if leak := growth.remark(result.growth):
+    if leak := _leak(result.growth):
         found.append(Remark(Mark.LEAK, leak))
     return found
 
@@ -302,3 +304,40 @@ def not_measured_line(outcome: Checked | Skipped | Failed) -> str:
     if isinstance(outcome, Skipped):
         return f"skipped: {outcome.reason}"
     return f"FAILED ({outcome.kind} in {outcome.stage}): {outcome.message}"
+
+
+# --- growth of memory over many steps ---
+
+
+def growth_lines(results: Sequence[VariantResult]) -> list[tuple[str, list[str]]]:
+    """Return a line of a case's table; `-` for a variant whose growth was not measured."""
+    return [("growth of memory", ["-" if r.growth is None else _growth(r.growth) for r in results])]
+
+
+def _leak(growth: Growth | None) -> str | None:
+    """Say which memory leaks, and how much a step; None if none does."""
+    found = leaks.check(growth) if growth is not None else None
+    return (
+        f"its memory leaks: {_growing(found, LeakVerdict.LEAK)}"
+        if found and found.verdict is LeakVerdict.LEAK
+        else None
+    )
+
+
+def _growth(growth: Growth) -> str:
+    found = leaks.check(growth)
+    if found.verdict is LeakVerdict.LEVEL:
+        return f"none in {len(growth.host_bytes)} steps"
+    return f"{found.verdict}: {_growing(found, found.verdict)}"
+
+
+def _growing(found: LeakCheck, verdict: LeakVerdict) -> str:
+    """`1.00 MiB a step of the heap, 2 Python objects a step`: the measures that have this verdict."""
+    return ", ".join(_amount(what, found.slopes[what].value) for what, one in found.verdicts.items() if one is verdict)
+
+
+def _amount(measure: Measure, per_step: float) -> str:
+    if measure is Measure.PYTHON:
+        return f"{per_step:.3g} Python objects a step"
+    where = {Measure.DEVICE: "on the device", Measure.HEAP: "of the heap", Measure.HOST: "of the host's memory"}
+    return f"{units.size(round(per_step))} a step {where[measure]}"

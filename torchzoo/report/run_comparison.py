@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from torchzoo.analysis.command_lines import command
 from torchzoo.analysis.compare import (
     Change,
     RunComparison,
@@ -14,7 +15,6 @@ from torchzoo.analysis.compare import (
     cases_to_measure_again,
 )
 from torchzoo.analysis.judge import CASES_FROM, LEAST_THRESHOLD, PAIRS_FROM, THRESHOLD, Finding, Verdict
-from torchzoo.analysis.reproduce import command
 from torchzoo.analysis.run_figures import Metric
 from torchzoo.record import Manifest
 from torchzoo.report import markdown, terminal, units

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from torchzoo.analysis.cases import CaseResult
+from torchzoo.analysis.command_lines import shell_line
 from torchzoo.analysis.counts import failures_by_kind, run_counts
-from torchzoo.analysis.noise import noise_of
-from torchzoo.analysis.reproduce import shell_line
 from torchzoo.analysis.totals import ALL, Total, speedups_by_group
 from torchzoo.case import Mode
-from torchzoo.record import Record
+from torchzoo.record import Checked, Measured, Record
 from torchzoo.report import terminal, units
+from torchzoo.report.noise import noise_of
 from torchzoo.report.overview import percent
 from torchzoo.report.progress import MOST_LANES
+from torchzoo.settings import Stage
 from torchzoo.store import Run
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
-
-from collections import defaultdict
-from datetime import datetime
-
-import msgspec
-
-from torchzoo.record import Checked, Measured
-from torchzoo.settings import Stage
-
-# Where the time of a run went: wall time, measuring windows by lane, and the workers' CPU time by stage.
+# --- the time of a run: wall time, measuring windows by lane, and the workers' CPU time by stage ---
 
 #: Where no worker ran for longer than this, the run was interrupted, and resumed later.
 PAUSE_S = 30.0
 
 
 class TimeUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the processes that ran."""
+    """The time of the processes that ran."""
 
     processes: int
     wall_s: float  # from the first worker's start to the last worker's end, without pauses
@@ -74,13 +70,15 @@ def _wall_s(ran: Sequence[Record]) -> float:
     return wall_s
 
 
+# --- the summary ---
+
 #: So that the summary fits 24 lines of 80 columns.
 MOST_GROUPS, MOST_KINDS, MOST_LABELS, MOST_RUNS = 6, 3, 2, 3
 SPEEDUPS = "over eager, geometric mean [95% interval] (cases)"
 
 
 def summary(runs: Sequence[Run], results: Sequence[CaseResult]) -> Any:
-    """What one or more runs come to.
+    """Return the summary of one or more runs.
 
     Args:
         runs: as they were read.
@@ -155,7 +153,7 @@ def next_steps(results: Sequence[CaseResult]) -> list[str]:
 
 
 def before_the_summary(run: Run) -> list[str]:
-    """What is worth knowing of a run, and is not in its summary."""
+    """Return lines on the noise and the time of a run, which its summary leaves out."""
     return [*what_compare_finds(run), *where_time_went(run)[1:]]
 
 

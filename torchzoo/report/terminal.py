@@ -147,7 +147,11 @@ def hanging(line: str) -> Any:
 
 
 class CaseTable:
-    """A line of figures for each case. The figures are beside the case's name if that fits, else below it.
+    """A table of figures by case, in the first of these forms that fits the width.
+
+    1. A line for each case: its name, and the figures beside it.
+    2. The name of each case, and its figures in columns below it. Remarks in brackets are wrapped.
+    3. The name of each case, and below it a line for each figure, after its heading.
 
     Args:
         headings: of the figures.
@@ -168,33 +172,45 @@ class CaseTable:
         if name + sum(widths) + GAP * len(widths) <= options.max_width:
             yield table(("case", *self.headings), self.rows, right=self.right)
             return
-        between = len(widths) - 1
-        gap = GAP if sum(widths) + GAP * between <= options.max_width - INDENT else 1
-        least = [max(_widest_part(cell.plain) for cell in column) for column in columns[1:]]
-        widths = _narrowed(widths, least, options.max_width - INDENT - gap * between)
+        available = options.max_width - INDENT
+        gaps = len(widths) - 1
+        gap = GAP if sum(widths) + GAP * gaps <= available else 1
+        least = [_least_width(heading.plain, (cell.plain for cell in cells)) for heading, *cells in columns[1:]]
+        if sum(least) + gap * gaps <= available:
+            yield from self._in_columns(_narrowed(widths, least, available - gap * gaps), gap)
+        else:
+            yield from self._in_lines(available)
+
+    def _in_columns(self, widths: Sequence[int], gap: int) -> Iterator[Any]:
         yield indented(table(self.headings, [], right=self.right, widths=widths, gap=gap))
-        for label, *cells in self.rows:
-            figures = table(self.headings, [cells], right=self.right, widths=widths, gap=gap, has_headings=False)
-            yield label
-            yield indented(figures)
+        for name, *cells in self.rows:
+            yield name
+            yield indented(table(self.headings, [cells], right=self.right, widths=widths, gap=gap, has_headings=False))
+
+    def _in_lines(self, available: int) -> Iterator[Any]:
+        widest = max(heading.cell_len for heading in texts(self.headings))
+        for name, *cells in self.rows:
+            yield name
+            figures = [one for one in zip(self.headings, cells, strict=True) if one[1].plain]
+            yield indented(table(("", ""), figures, widths=(widest, available - widest - GAP), has_headings=False))
 
 
-def _widest_part(cell: str) -> int:
-    """The width of a cell that is wrapped before its remarks in brackets: `1.02x [1.01, 1.03]` and `(at 88%)`."""
+def _least_width(heading: str, cells: Iterable[str]) -> int:
+    """The width of a column that breaks no figure. Headings and remarks in brackets are wrapped between words."""
     from rich.cells import cell_len
 
-    return max(map(cell_len, cell.replace(" (", "\n(").split("\n")))
+    parts = heading.split()
+    for one in "; ".join(cells).split("; "):
+        figure, _, remarks = one.partition(" (")
+        parts += [figure, *remarks.split()]
+    return max(map(cell_len, parts))
 
 
 def _narrowed(widths: Sequence[int], least: Sequence[int], available: int) -> list[int]:
-    """The widths of columns that fit into what is available.
-
-    The columns that have more than their least width become narrower first, the widest of them first.
-    """
+    """Return the widths, the widest ones reduced until their sum is available, none below its least width."""
     found = list(widths)
-    while sum(found) > available and max(found) > 1:
-        wide = [number for number, width in enumerate(found) if width > least[number]] or range(len(found))
-        found[max(wide, key=lambda number: found[number])] -= 1
+    while sum(found) > available:
+        found[max((n for n in range(len(found)) if found[n] > least[n]), key=found.__getitem__)] -= 1
     return found
 
 

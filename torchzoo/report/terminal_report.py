@@ -1,4 +1,4 @@
-"""A whole report for the terminal: the cases, what they come to, and at the end a summary that fits a screen."""
+"""A whole report for the terminal: the cases, their totals, and at the end a summary that fits a screen."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from typing import IO, Any
 import msgspec
 
 from torchzoo.analysis import ranking
-from torchzoo.analysis.cases import CaseResult, ReportData
-from torchzoo.analysis.overview import overview
+from torchzoo.analysis.cases import CaseResult, ReportData, Status
 from torchzoo.analysis.ranking import SortKey
-from torchzoo.report import one_case, tables, terminal
+from torchzoo.analysis.totals import overview
+from torchzoo.record import CheckStatus
+from torchzoo.report import one_case, some_cases, terminal, units
 from torchzoo.report.case_lines import CaseLines
+from torchzoo.report.checks import check_of
 from torchzoo.report.overview import document
+from torchzoo.report.remarks import what_failed
 from torchzoo.report.summary import before_the_summary, next_steps, summary
+
+MOST_LABELS = 4  # of cases that have a reason in common
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """Which cases are shown, and in what order. By default all, in the order of the plan."""
+    """The choice and the order of the cases that are shown: by default all, in the order of the plan."""
 
     sort: SortKey | None = None
     worst: int | None = None  # only so many of them, the worst first
@@ -34,15 +39,49 @@ def write(data: ReportData, file: IO[str], view: View = View()) -> None:  # noqa
         parts: list[Any] = [CaseLines(selected)]
     else:
         results = data.cases if view.sort is None else ranking.in_order(data.cases, view.sort)
-        parts = [tables.terminal_table(results), "", terminal.render(document(data, overview(data.cases)))]
+        parts = [terminal_table(results), "", terminal.render(document(data, overview(data.cases)))]
         parts += [terminal.hanging(line) for run in data.runs for line in before_the_summary(run)]
     terminal.show(*parts, summary(data.runs, data.cases), file=file)
     for line in next_steps(data.cases):
         terminal.show_line(line, file)
 
 
+def terminal_table(results: Sequence[CaseResult]) -> Any:
+    """Return a line for each case, and the reasons why some have no figures."""
+    from rich.console import Group
+
+    if not results:
+        return Group()
+    lines = CaseLines({f"{len(results)} case{'s' * (len(results) != 1)}": results})
+    above, below = some_cases.several_backends(results), some_cases.document(results)
+    return Group(
+        *([terminal.render(above), ""] if above else []),
+        lines,
+        *map(terminal.hanging, [*not_measured(results), *some_cases.disagreements(results)]),
+        *(["", terminal.render(below)] if below else []),
+    )
+
+
+def not_measured(results: Sequence[CaseResult]) -> list[str]:
+    """Return the reasons why cases have no figures: a line for each reason, with the first few cases that have it.
+
+    Cases that were checked and are correct are left out: their own line says so.
+    """
+    cases_by_reason: dict[str, list[str]] = {}
+    for result in results:
+        found = check_of(result) if result.status is Status.CHECKED else None
+        if found is not None and found.status is CheckStatus.CORRECT:
+            continue
+        for reason in what_failed(result):
+            cases_by_reason.setdefault(reason, []).append(result.case.label())
+    return [
+        f"{reason} ({len(labels)}): {units.first_few(labels, MOST_LABELS)}"
+        for reason, labels in sorted(cases_by_reason.items(), key=lambda item: item[0].startswith("skipped"))
+    ]
+
+
 def _selected(results: Sequence[CaseResult], view: View) -> dict[str, list[CaseResult]]:
-    """The worst, then the best, by the title of their table; empty where all are shown, or none can be chosen."""
+    """Return the worst cases, then the best, by title of their table; none if all are shown or none can be chosen."""
     key = ranking.default_key(results) if view.sort in (None, SortKey.MODEL) else view.sort
     ranked = ranking.ranked(results, key)
     chosen = {"worst": ranked[: view.worst or 0], "best": ranked[::-1][: view.best or 0]}

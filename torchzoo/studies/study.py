@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from torchzoo.analysis.cases import read_report_data
-from torchzoo.analysis.reproduce import of_run, shell_line
+from torchzoo.analysis.command_lines import of_run, shell_line
 from torchzoo.case import Case, Mode
 from torchzoo.files import FileError, read_yaml
 from torchzoo.machine.differences import DifferenceKind, machine_differences, machine_kind, machine_names
@@ -184,10 +184,10 @@ def own_cases(study: Study) -> tuple[Case, ...]:
     return tuple(dict.fromkeys(with_own_name(one.case.first_repeat(), study.name) for one in plan))
 
 
-def has_plan(study: Study, run: Run) -> bool:
-    """Whether the run has all cases of the study's plan, and no other."""
-    own, cases = own_cases(study), {with_own_name(case.first_repeat(), study.name) for case in run.manifest.cases}
-    return len(cases) == len(own) and all(map(_is_in(own), cases))
+def is_of_the_plan(study: Study, run: Run) -> bool:
+    """Whether the study's plan has every case of the run, and the run has one device and one batch of each model."""
+    cases = with_own_names(run, study.name).manifest.cases
+    return all(map(_is_in(own_cases(study)), cases)) and not _is_mixed(cases)
 
 
 def of_the_plan(study: Study, run: Run) -> Run:
@@ -201,11 +201,16 @@ def of_the_plan(study: Study, run: Run) -> Run:
     cases = tuple(filter(has, run.manifest.cases))
     if not cases:
         raise StoreError(f"{run.path} has no case of the plan of {study.name}: `torchzoo report` shows the run")
-    different = {case.first_repeat() for case in cases}
-    if len({case.device for case in cases}) > 1 or len(set(map(_without_batch, different))) < len(different):
+    if _is_mixed(cases):
         raise StoreError(f"{run.path} has several devices, or several batches of a model: {study.name} is about one")
     manifest = msgspec.structs.replace(run.manifest, cases=cases)
     return msgspec.structs.replace(run, manifest=manifest, records=tuple(one for one in run.records if has(one.case)))
+
+
+def _is_mixed(cases: Iterable[Case]) -> bool:
+    """Whether the cases have several devices, or several batches of a model."""
+    different = {case.first_repeat() for case in cases}
+    return len({case.device for case in different}) > 1 or len(set(map(_without_batch, different))) < len(different)
 
 
 def _is_in(plan: Sequence[Case]) -> Callable[[Case], bool]:

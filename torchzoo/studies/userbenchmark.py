@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult, Status, case_results
+from torchzoo.analysis.command_lines import shell_line
 from torchzoo.analysis.counts import run_counts
 from torchzoo.analysis.figures import CaseFigures
-from torchzoo.analysis.reproduce import shell_line
 from torchzoo.case import Case, Domain, Mode
 from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
 from torchzoo.files import parse_python

@@ -20,7 +20,7 @@ from statistics import median
 import msgspec
 
 from torchzoo import stats
-from torchzoo.analysis.kernels import busy_ratio, longest_kernels
+from torchzoo.analysis.kernels import busy_ratio, longest_kernels, short_name
 from torchzoo.analysis.means import geomean
 from torchzoo.case import Axes, Backend, Case, Domain, Mode
 from torchzoo.errors import UsageError
@@ -28,7 +28,6 @@ from torchzoo.measure.fresh import SizeResult, SizeSweep, Took, TrialRecord, Tur
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Failed
 from torchzoo.report import units
 from torchzoo.report.document import Block, Heading, table
-from torchzoo.report.sections.breakdown import short
 from torchzoo.run.request import RunRequest
 from torchzoo.run.trial_store import Trials
 from torchzoo.settings import Settings, StageLimits
@@ -291,7 +290,7 @@ def _kernels(some: Sequence[Swept]) -> list[Sequence[str]]:
                         network,
                         units.seconds(kernel.per_step_s),
                         f"{kernel.calls_per_step:g}",
-                        short(kernel.name),
+                        short_name(kernel.name),
                     )
                     for kernel in longest_kernels(size.breakdowns[variant], KERNELS)
                 ]

@@ -19,8 +19,7 @@ from torchzoo.record import CheckStatus
 from torchzoo.report import units
 from torchzoo.report.beside import Row, scaled
 from torchzoo.report.document import Block, Heading, Table, Text, table
-from torchzoo.report.dots import DotRow, Panel
-from torchzoo.report.speedup_picture import AXIS, speedup_of
+from torchzoo.report.dots import SPEEDUP_AXIS, DotRow, Panel, speedup_of
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import Pass, Settings, Stage, StageLimits
 from torchzoo.stats import Estimate
@@ -176,7 +175,9 @@ def panels(run: Run) -> list[Panel]:
             if mean is not None:
                 values = tuple(map(speedup_of, some))
                 groups.append(DotRow(name=name, mode=Mode.TRAIN, values=values, mean=mean, count=len(some)))
-        found.append(Panel(title=f"Speedup of inductor over eager at {precision}", axis=AXIS, groups=tuple(groups)))
+        found.append(
+            Panel(title=f"Speedup of inductor over eager at {precision}", axis=SPEEDUP_AXIS, groups=tuple(groups))
+        )
     return found
 
 

@@ -10,7 +10,7 @@ from torchzoo.analysis.figures import case_figures
 from torchzoo.analysis.totals import speedups_by_group
 from torchzoo.case import ResultKind
 from torchzoo.record import Check, CheckStatus, Measured, Record, ResultComparison
-from torchzoo.report import remarks, summary, tables
+from torchzoo.report import one_case, remarks, summary
 
 
 def checked(status: CheckStatus, model: str = "tiny") -> Record:
@@ -37,7 +37,7 @@ def test_reports_say_what_a_check_found(status: CheckStatus) -> None:
     said = "; ".join(remarks.remarks(record.outcome))
     assert status.replace("_", " ") in said.lower().replace("_", " ")
     assert "network.fc.weight" in said
-    table = examples.rendered(tables.case_table(record))
+    table = examples.rendered(one_case.brief(record))
     assert "network.fc.weight" in table
     assert "0.25" in table
     assert "(of 62 tensors 3 wrong, 1 not judged)" in " ".join(table.split())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchzoo.analysis.collectives import collective_figures, exposed_share
 from torchzoo.analysis.peaks import keep_measured, measured_file, measured_key
 from torchzoo.measure.passes.breakdown import step_times
 from torchzoo.measure.passes.communication import (
@@ -17,6 +16,7 @@ from torchzoo.measure.passes.communication import (
 )
 from torchzoo.measure.passes.profiling import Activity, EventKind
 from torchzoo.record import Collective, CommunicationStep, MeasuredPeaks, StepTime
+from torchzoo.report.scaling import collective_figures, exposed_share
 from torchzoo.stats import bus_factor
 
 KERNEL = {

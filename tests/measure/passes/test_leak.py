@@ -15,8 +15,7 @@ from torchzoo.analysis.leaks import LeakVerdict, Measure
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.passes.leak import measure_growth
 from torchzoo.record import Growth
-from torchzoo.report.remarks import remarks
-from torchzoo.report.sections import growth as report
+from torchzoo.report.remarks import growth_lines, remarks
 
 CPU = torch.device("cpu")
 KIB, MIB = 2**10, 2**20
@@ -174,7 +173,7 @@ def test_a_leak_is_a_remark_and_a_level_growth_a_line() -> None:
     quiet = examples.measured(variants={"eager": examples.variant_result(growth=level)})
     assert not any("leak" in remark for remark in remarks(quiet))
     results = [examples.variant_result(growth=level), examples.variant_result()]
-    assert report.lines(results) == [("growth of memory", ["none in 8 steps", "-"])]
+    assert growth_lines(results) == [("growth of memory", ["none in 8 steps", "-"])]
 
 
 @pytest.mark.gpu

@@ -15,7 +15,7 @@ After the window, while other cases may run:
 
 To add a pass, add a module and a function here, a member of `Pass` in `torchzoo/settings.py` (its option of `torchzoo
 run` is made from it, with a help text in `torchzoo/commands/run_options.py`), a field in `torchzoo/record.py`, a call
-in `torchzoo/measure/case.py`, and its lines in `torchzoo/report/sections/`.
+in `torchzoo/measure/case.py`, and its lines in `torchzoo/report/one_case.py`.
 
 `measured_peaks` is not of a case: it measures a device.
 

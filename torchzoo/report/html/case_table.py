@@ -12,7 +12,7 @@ from torchzoo.analysis.frame import CHECKED, Row
 from torchzoo.case import AXES
 from torchzoo.report import columns, units
 from torchzoo.report.columns import CANDIDATE, EAGER, FIRST_STEP, MEMORY, SPEEDUP, TIME
-from torchzoo.report.html.blocks import capital
+from torchzoo.report.html import capital
 from torchzoo.report.remarks import remarks_of
 
 _FILTERS = {

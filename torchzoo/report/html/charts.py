@@ -9,14 +9,13 @@ import msgspec
 
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.frame import Row
-from torchzoo.analysis.overview import Overview
 from torchzoo.analysis.step_times import step_times
-from torchzoo.analysis.totals import DeviceRatio
+from torchzoo.analysis.totals import DeviceRatio, Overview
 from torchzoo.case import AXES
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT
 from torchzoo.report.html.case_table import speedup_text
+from torchzoo.report.one_case import figure_lines
 from torchzoo.report.remarks import remarks_of
-from torchzoo.report.tables import figure_lines
 from torchzoo.stats import Estimate
 
 #: How many step times the file may hold; each takes about six bytes.

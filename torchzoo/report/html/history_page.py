@@ -11,8 +11,8 @@ from typing import Any
 
 from torchzoo.analysis.change_points import ChangePoint
 from torchzoo.analysis.series import IndexedRun, Series
-from torchzoo.report.history import change_text, p_text, series_title, value_text
-from torchzoo.report.html.offline import offline_page
+from torchzoo.report.html import offline_page
+from torchzoo.report.over_time import change_text, p_text, series_title, value_text
 from torchzoo.report.run_comparison import NAMES
 
 #: A small chart: its size in pixels, and the most values in it.
@@ -23,7 +23,7 @@ Found = tuple[Series, Sequence[ChangePoint]]
 
 
 def page(found: Sequence[Found]) -> str:
-    """The whole file."""
+    """Return the whole file."""
     runs = _runs(found)
     return offline_page(
         "history",

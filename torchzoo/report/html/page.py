@@ -13,25 +13,22 @@ import msgspec
 from torchzoo.analysis.beside_eager import has_several_backends
 from torchzoo.analysis.cases import CaseResult, ReportData
 from torchzoo.analysis.frame import values
-from torchzoo.analysis.overview import Overview, overview
-from torchzoo.analysis.totals import Total
+from torchzoo.analysis.totals import Overview, Total, overview
 from torchzoo.files import to_json
-from torchzoo.report import units
+from torchzoo.report import checks, graph_breaks, some_cases, units
 from torchzoo.report.document import Block, Fold, Heading
-from torchzoo.report.html.blocks import render
+from torchzoo.report.html import offline_page, render
 from torchzoo.report.html.case_table import ColumnHeading, case_columns, filters
 from torchzoo.report.html.charts import chart_data, figures
-from torchzoo.report.html.offline import offline_page
 from torchzoo.report.json_report import about_run
 from torchzoo.report.markdown import machines, provenance_line, software
-from torchzoo.report.overview import TOTALS_NOTE, notes, of_the_cases, outliers, percent, problems, totals_tables
-from torchzoo.report.sections import backends, checks, graph_breaks
+from torchzoo.report.overview import TOTALS_NOTE, notes, outliers, percent, problems, totals_tables
 from torchzoo.report.summary import where_time_went
 from torchzoo.stats import Estimate
 
 
 def page(data: ReportData) -> str:
-    """The whole file."""
+    """Return the whole file."""
     results = data.cases
     rows = [values(result) for result in results]
     found = overview(results)
@@ -45,7 +42,7 @@ def page(data: ReportData) -> str:
         title=_title(data),
         subtitle=provenance_line([run.manifest for run in data.runs], data.device_names),
         cards=_cards(data, found),
-        notes=[*notes(data), *backends.notes(results)],
+        notes=[*notes(data), *some_cases.disagreements(results)],
         summary=render(_summary(data, found), opens),
         filters=filters(rows),
         figures=figures(rows, found),
@@ -63,16 +60,16 @@ def page(data: ReportData) -> str:
 def _summary(data: ReportData, found: Overview) -> list[Block]:
     """The tables of the report. The totals of all cases are open, those of each kind of speedup folded."""
     (title, everything), *kinds = totals_tables(found)
-    by_backend = backends.blocks(data.cases)
+    by_backend = some_cases.several_backends(data.cases)
     return [
         Heading(f"Summary: {title}"),
         msgspec.structs.replace(everything, notes=(TOTALS_NOTE,)),
         *(Fold((totals,), f"Summary: {title}") for title, totals in kinds),
         *outliers(found, has_scores=True),
         *([Heading("Models and backends"), *by_backend] if by_backend else []),
-        *of_the_cases(data.cases),
-        *checks.blocks(data.cases),
-        *graph_breaks.blocks(data.cases),
+        *some_cases.document(data.cases),
+        *checks.document(data.cases),
+        *graph_breaks.document(data.cases),
     ]
 
 

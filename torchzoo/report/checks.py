@@ -29,8 +29,8 @@ EXPLAINED = (
 )
 
 
-def blocks(results: Sequence[CaseResult]) -> list[Block]:
-    """The counts; as details, how to read them and why results are not called correct."""
+def document(results: Sequence[CaseResult]) -> list[Block]:
+    """Return the counts; as details, how to read them and why results are not called correct."""
     if not (counted := rows(results)):
         return []
     why = table(REASON_HEADINGS, reasons(results))

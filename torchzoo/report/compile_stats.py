@@ -1,4 +1,4 @@
-"""What compilation did: a few lines of one case's table, and a table over the compiled cases of a run."""
+"""Counts of compilation: lines of one case's table, and the document of `--compile-stats` over the cases of a run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from torchzoo.analysis.figures import VariantFigures
 from torchzoo.case import EAGER
 from torchzoo.record import CANDIDATE_VARIANT, Compilation, Coverage, Measured, Record, VariantResult
-from torchzoo.report import terminal, units
+from torchzoo.report import units
+from torchzoo.report.document import Block, Column, Heading, Items, Text, section, table
 
 #: How many reasons of one kind a case's own table shows. `--compile-stats` shows all of them.
 FEW = 5
-HEADINGS = ("compiling", "CPU time", "graphs", "breaks", "recompiled", "guards", "skips", "cache hits")
+FIGURES = ("compiling", "CPU time", "graphs", "breaks", "recompiled", "guards", "skips", "cache hits")
 EXPLAINED = (
     "CPU time: of the first step. Breaks: of graphs. Recompiled: functions that were compiled once more. Skips: CUDA "
     "graphs that were not recorded. Cache hits: what the cache held at first, and the graphs that were found in it."
@@ -20,7 +21,7 @@ EXPLAINED = (
 
 
 def lines(columns: Sequence[VariantFigures]) -> list[tuple[str, list[str]]]:
-    """A label and a cell for each variant; `-` if neither Dynamo nor AOTInductor compiled anything."""
+    """Return lines of a case's table; `-` for a variant of which neither Dynamo nor AOTInductor compiled anything."""
     counts = [c.raw.compilation for c in columns]
 
     def cells(of: Callable[[Compilation], str]) -> list[str]:
@@ -44,7 +45,7 @@ def _has_compiled(counts: Compilation) -> bool:
 
 
 def reasons(measured: Measured, *, limit: int | None = FEW) -> Iterator[str]:
-    """Each break, recompilation and skipped CUDA graph of the candidate with its place and reason. Equal ones once."""
+    """Yield each break, recompilation and skipped CUDA graph of the candidate, with place and reason, each once."""
     result = measured.variants.get(CANDIDATE_VARIANT)
     if result is None or result.compilation is None:
         return
@@ -62,8 +63,8 @@ def reasons(measured: Measured, *, limit: int | None = FEW) -> Iterator[str]:
             yield f"{what}: {len(each) - limit} more, see --compile-stats or the record"
 
 
-def table(records: Iterable[Record]) -> list[str]:
-    """The lines of `--compile-stats`: a table of the compiled cases, then the packages and reasons of each case."""
+def document(records: Iterable[Record]) -> list[Block]:
+    """Return a table of the compiled cases, then the package and the reasons of each case."""
     compiled = [
         (record.case.label(), record.outcome, result)
         for record in records
@@ -73,13 +74,14 @@ def table(records: Iterable[Record]) -> list[str]:
         and result.compilation is not None
     ]
     if not compiled:
-        return ["compilation: no case was compiled"]
-    rows = [[label, *_cells(result, result.compilation)] for label, _, result in compiled if result.compilation]
-    found = ["compilation", *terminal.lines(terminal.CaseTable(HEADINGS, rows, right=HEADINGS[:-1]), EXPLAINED)]
+        return [Text("compilation: no case was compiled")]
+    columns = (Column("case"), *(Column(figure, is_number=True) for figure in FIGURES))
+    rows = ([label, *_cells(result, result.compilation)] for label, _, result in compiled if result.compilation)
+    blocks = section("compilation", table(columns, rows, notes=[EXPLAINED]))
     for label, measured, result in compiled:
-        some = [*_package(result), *reasons(measured, limit=None)]
-        found += [label, *(f"  {one}" for one in some)] if some else []
-    return found
+        some = (*_package(result), *reasons(measured, limit=None))
+        blocks += [Heading(label, level=3), Items(some)] if some else []
+    return blocks
 
 
 def _cells(result: VariantResult, counts: Compilation) -> list[str]:
@@ -107,7 +109,7 @@ def _compiling(counts: Compilation) -> str:
 
 
 def _recompilations(counts: Compilation) -> str:
-    """How many there were; `-` where they were not counted, and for a package, which nothing compiles again."""
+    """Count them; `-` if nothing counted them, and for a package, which nothing compiles again."""
     return "-" if counts.compile_s is None or not counts.graphs else str(len(counts.recompilations))
 
 

@@ -1,17 +1,21 @@
-"""Why Dynamo ended graphs, ranked over the models of a run: one line for each cause."""
+"""The causes of graph breaks, ranked over the cases of a report."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.record import CANDIDATE_VARIANT, LEFT_WHOLE, GraphBreak, Measured
+from torchzoo.report import units
+from torchzoo.report.document import Block, Column, Fold, Heading, Items, table
 
-#: What differs between models that have the same cause, and what stands there instead.
+# --- causes ---
+
+#: Patterns of text that differs between models with the same cause, and their replacements.
 _DIFFERENCES = (
     (r"LazyVariableTracker\(realized: (\w+\(.*\))\)", r"\1"),  # the same value, looked at earlier
     (r"(?: at )?0x[0-9A-Fa-f]+", ""),  # addresses
@@ -24,7 +28,7 @@ _DIFFERENCES = (
 
 
 class BreakCause(msgspec.Struct, frozen=True, kw_only=True):
-    """One cause of graph breaks, over all cases that have it."""
+    """A cause of graph breaks, over all cases that have it."""
 
     reason: str  # without what differs between models
     models: tuple[str, ...]  # by name
@@ -34,7 +38,7 @@ class BreakCause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cause(reason: str) -> str:
-    """A break's reason without what differs between models: addresses, paths, indices, how much was left to Python."""
+    """Return a reason without addresses, paths, indices and other text that differs between models."""
     text = reason.removeprefix(LEFT_WHOLE)
     for pattern, instead in _DIFFERENCES:
         text = re.sub(pattern, instead, text)
@@ -42,7 +46,7 @@ def cause(reason: str) -> str:
 
 
 def break_causes(results: Iterable[CaseResult]) -> list[BreakCause]:
-    """The causes over these cases: first what most models have, then what broke most graphs.
+    """Rank the causes by the number of models that have them, then by the number of breaks.
 
     Of a case that several processes measured, one counts. A case whose modes, backends or precisions differ from
     another's is a case of its own, so a break that both have counts twice.
@@ -73,3 +77,51 @@ def _breaks(result: CaseResult) -> tuple[GraphBreak, ...]:
     outcome = result.shown.outcome
     candidate = outcome.variants.get(CANDIDATE_VARIANT) if isinstance(outcome, Measured) else None
     return candidate.compilation.breaks if candidate is not None and candidate.compilation is not None else ()
+
+
+# --- document ---
+
+COLUMNS = (
+    Column("reason"),
+    Column("models", is_number=True),
+    Column("breaks", is_number=True),
+    Column("left whole", is_number=True),
+    Column("most often at"),
+    Column("which"),
+)
+EXPLAINED = (
+    "Models: how many have it. Breaks: of graphs, over all cases. Left whole: those that left a whole function to "
+    "Python. Addresses, paths and indices are left out of a reason, so that the same cause is one line."
+)
+MOST_MODELS = 4  # in a row
+MOST_BREAKS = 5  # in the terminal
+
+
+def document(results: Sequence[CaseResult]) -> list[Block]:
+    """Return a table with a row for each cause; in the terminal, the first causes in words."""
+    causes = break_causes(results)
+    if not causes:
+        return []
+    details = table(COLUMNS, map(_row, causes), notes=[EXPLAINED]).used()
+    heading = f"Graph breaks ({_number(len(causes), 'reason')})"
+    return [Heading(heading), Fold((details,), brief=(Items(tuple(_lines(causes))),))]
+
+
+def _lines(causes: Sequence[BreakCause]) -> list[str]:
+    """`14 models, 354 breaks: Dynamic shape operator ... (most often at boxes.py:48)` for each of the first causes."""
+    found = [
+        f"{_number(len(one.models), 'model')}, {_number(one.breaks, 'break')}: {one.reason}"
+        + (f" (most often at {one.place})" if one.place else "")
+        for one in causes[:MOST_BREAKS]
+    ]
+    more = len(causes) - MOST_BREAKS
+    return [*found, *([f"and {_number(more, 'more reason')}: --format md has them all"] if more > 0 else [])]
+
+
+def _row(one: BreakCause) -> tuple[str, str, str, str, str, str]:
+    which = units.first_few(one.models, MOST_MODELS)
+    return (one.reason, str(len(one.models)), str(one.breaks), str(one.whole or ""), one.place, which)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

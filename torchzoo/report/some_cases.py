@@ -1,0 +1,145 @@
+"""Tables of figures that only some cases have: several backends, generated tokens, several batch sizes, ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from torchzoo.analysis.beside_eager import BesideEager, beside_eager, has_several_backends
+from torchzoo.analysis.cases import CaseResult
+from torchzoo.analysis.figures import CaseFigures
+from torchzoo.analysis.peaks import PeaksFileError
+from torchzoo.analysis.roofline import known_peaks, read_rate
+from torchzoo.case import Mode
+from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Measured, Record
+from torchzoo.report import scaling, units
+from torchzoo.report.document import Block, Items, section, table
+from torchzoo.stats import Estimate
+
+
+def document(results: Sequence[CaseResult]) -> list[Block]:
+    """Return the sections on tokens, ranks and batch sizes, for the cases that have such figures."""
+    return [*generation(results), *scaling.document(results), *batch_sizes(results)]
+
+
+# --- several backends beside one figure of eager ---
+
+OVER_EAGER = "Each speedup is over the eager that took turns with the backend in the same process."
+
+
+def several_backends(results: Sequence[CaseResult]) -> list[Block]:
+    """Return a table with a row for each case and the speedup of each backend; none if no case has several backends."""
+    if not has_several_backends(results):
+        return []
+    found = beside_eager(results)
+    names = list(dict.fromkeys(name for one in found for name in one.backends))
+    return [table(("case", "eager", *names), (_beside_eager(one, names) for one in found), notes=[OVER_EAGER])]
+
+
+def disagreements(results: Sequence[CaseResult]) -> list[str]:
+    """Say in how many cases the figures of eager disagree, and where they differ most; no line if all agree."""
+    found = beside_eager(results)
+    disagreeing = [one for one in found if one.disagrees]
+    if not disagreeing:
+        return []
+    worst = max(disagreeing, key=lambda one: _high(one).value / _low(one).value)
+    return [
+        f"eager's own figures disagree beyond their intervals in {len(disagreeing)} of {len(found)} cases, most in "
+        f"{worst.case.label()}: {units.latency(_low(worst))} and {units.latency(_high(worst))}"
+    ]
+
+
+def _low(one: BesideEager) -> Estimate:
+    return min((each for each in one.eagers if each.has_interval), key=lambda each: each.high)
+
+
+def _high(one: BesideEager) -> Estimate:
+    return max((each for each in one.eagers if each.has_interval), key=lambda each: each.low)
+
+
+def _beside_eager(one: BesideEager, backends: Sequence[str]) -> list[str]:
+    eager = "" if one.eager is None else units.latency(one.eager)
+    speedups = [_speedup(one.backends[name]) if name in one.backends else "" for name in backends]
+    return [one.case.label(), eager, *speedups]
+
+
+def _speedup(result: CaseResult) -> str:
+    """`1.32x [1.30, 1.34]`, with the status if it is in no mean; the status alone of a case without a speedup."""
+    figures = result.figures
+    if figures is None or figures.speedup is None:
+        return str(result.status)
+    return units.speedup(figures.speedup) + ("" if result.passed else f", {result.status}")
+
+
+# --- models that generate: time to the first token, time of a token, tokens per second ---
+
+GENERATION = ("case", "to the first token", "a token", "throughput", "share of the memory's peak")
+
+
+def generation(results: Sequence[CaseResult]) -> list[Block]:
+    """Return a table with a row for each case of a mode that generates."""
+    return section("Generation", table(GENERATION, generation_rows(results)).used())
+
+
+def generation_rows(results: Sequence[CaseResult]) -> list[tuple[str, str, str, str, str]]:
+    """Return the cells under `GENERATION` for each measured case of a mode that generates, of the candidate if any.
+
+    The last cell is the rate at which weights and caches are read at least, over the peak of the device's memory.
+    """
+    return [
+        _generation_row(result.case.label(), result.case.mode, figures)
+        for result in results
+        if result.case.mode.generates and (figures := result.measured_figures) is not None
+    ]
+
+
+def _generation_row(label: str, mode: Mode, figures: CaseFigures) -> tuple[str, str, str, str, str]:
+    time = units.latency(figures.shown.latency_s)
+    rate = units.rate(figures.samples_per_s(figures.shown), figures.measured.sample_unit)
+    times = (time, "") if mode is Mode.PREFILL else ("", time)
+    return (label, *times, rate, _memory_share(figures))
+
+
+def _memory_share(figures: CaseFigures) -> str:
+    try:
+        peaks = known_peaks(figures.record.case, figures.measured)
+    except PeaksFileError:
+        return "-"
+    variant = EAGER_VARIANT if figures.candidate is None else CANDIDATE_VARIANT
+    rate = read_rate(figures.measured, variant, peaks)
+    if rate is None:
+        return ""
+    return "-" if rate.share is None else f"{rate.share.value:.1%}"
+
+
+# --- throughput by batch size ---
+
+
+def batch_sizes(results: Sequence[CaseResult]) -> list[Block]:
+    """Return a line for each case that was measured at several batch sizes, with its throughput at each."""
+    lines = batch_size_lines(results)
+    return section("Batch sizes", Items(tuple(lines))) if lines else []
+
+
+def batch_size_lines(results: Sequence[CaseResult]) -> list[str]:
+    """`resnet18 eval cpu eager, images/s by batch size: 1: 15.2, 2: 27.0` for each case with several sizes."""
+    rates: dict[str, dict[int, float]] = {}
+    for result in results:
+        case, figures = result.case, result.measured_figures
+        if case.batch_size is not None and figures is not None:
+            label = msgspec.structs.replace(case, batch_size=None).label()
+            name = f"{label}, {figures.measured.sample_unit}/s by batch size"
+            rates.setdefault(name, {})[case.batch_size] = figures.samples_per_s(figures.shown)
+    return [f"{name}: {_listed(of_case)}" for name, of_case in rates.items() if len(of_case) > 1]
+
+
+def curve_line(record: Record) -> list[str]:
+    """Say which batch sizes `--bs auto` tried, with their throughput; no line without `--bs auto`."""
+    if record.batch_curve is None or not isinstance(record.outcome, Measured):
+        return []
+    return [f"batch size by doubling, {record.outcome.sample_unit}/s in eager: {_listed(record.batch_curve)}"]
+
+
+def _listed(rates: Mapping[int, float]) -> str:
+    return ", ".join(f"{size}: {units.number(rates[size])}" for size in sorted(rates))
