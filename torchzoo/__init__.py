@@ -13,7 +13,7 @@ __all__ = ["__version__", "load", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """`torchzoo.load` and `torchzoo.run`, imported where they are used: the command line starts without them."""
+    """Import `torchzoo.load` and `torchzoo.run` on first use: the command line starts without them."""
     if name == "load":
         from torchzoo.analysis.frame import load
 

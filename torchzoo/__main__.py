@@ -1,22 +1,22 @@
-"""`torchzoo`, `python -m torchzoo` and `run.py` start here."""
+"""Start `torchzoo`, `python -m torchzoo` and `run.py`."""
 
 import atexit
 import signal
 import sys
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while modules are imported: an end without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while modules are imported ends without a traceback
 
 from torchzoo.cli import main as command_line
 
 
 def main(*first: str) -> int:
-    """The command line, with the arguments `first` before those of this process. Returns the exit status."""
+    """Run the command line, with the arguments `first` before those of this process. Return the exit status."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return command_line([*first, *sys.argv[1:]])
-    finally:  # Ctrl-C while Python ends: registered last, this comes before what multiprocessing does then
+    finally:  # ignore Ctrl-C while Python ends; registered last, this runs before multiprocessing's handlers
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 

@@ -1,4 +1,4 @@
-"""What is measured: a case with its axes, and the kinds of results that its step has."""
+"""Define a case, the thing that is measured: its axes, and the kinds of results of its step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torchzoo.bounds import Count, Int64, PositiveCount
 
 
 class Mode(enum.StrEnum):
-    """What a step does. Each mode has a method of `torchzoo.model.Model`: `train_step`, `eval_step`, ..."""
+    """The kind of a step. Each mode has a method of `torchzoo.model.Model`: `train_step`, `eval_step`, ..."""
 
     TRAIN = "train"
     EVAL = "eval"
-    PREFILL = "prefill"  # of models that generate: read a prompt, fill the cache, give the first token
-    DECODE = "decode"  # one more token for each sequence, with the cache that is there
+    PREFILL = "prefill"  # models that generate: read a prompt, fill the cache, give the first token
+    DECODE = "decode"  # models that generate: one more token for each sequence, with a filled cache
 
     @property
     def generates(self) -> bool:
@@ -29,7 +29,7 @@ class Mode(enum.StrEnum):
 class Precision(enum.StrEnum):
     """A precision label. `torchzoo.measure.precision` applies it to a model and checks that it was reached."""
 
-    DEFAULT = "default"  # what PyTorch does out of the box: fp32, TF32 in convolutions only
+    DEFAULT = "default"  # PyTorch's defaults: fp32, TF32 in convolutions only
     FP32 = "fp32"  # no TF32 anywhere
     TF32 = "tf32"  # TF32 in matrix products and convolutions
     FP16 = "fp16"  # weights and inputs cast
@@ -38,18 +38,18 @@ class Precision(enum.StrEnum):
     AMP_FP16 = "amp_fp16"
     AMP_BF16 = "amp_bf16"
     FP64 = "fp64"
-    FP8 = "fp8"  # bf16, and Linear layers multiply in float8: weights and activations, in training gradients too
-    INT8WO = "int8wo"  # bf16, and the weights of Linear layers are stored in 8 bits; inference only
-    INT4WO = "int4wo"  # the same in 4 bits
+    FP8 = "fp8"  # bf16, but Linear layers multiply weights, activations and gradients in float8
+    INT8WO = "int8wo"  # bf16, but the weights of Linear layers are stored in 8 bits; inference only
+    INT4WO = "int4wo"  # as INT8WO, in 4 bits
 
     @property
     def is_weight_only(self) -> bool:
-        """Whether weights are stored in fewer bits than they are multiplied in."""
+        """Whether weights are stored in fewer bits than the products use."""
         return self in (Precision.INT8WO, Precision.INT4WO)
 
     @property
     def is_quantized(self) -> bool:
-        """Whether torchao quantizes Linear layers. All else is as with `bf16`."""
+        """Whether torchao quantizes Linear layers. Other layers are as with `bf16`."""
         return self is Precision.FP8 or self.is_weight_only
 
 
@@ -59,18 +59,18 @@ class MemoryFormat(enum.StrEnum):
 
 
 class CompileScope(enum.StrEnum):
-    NETWORK = "network"  # what a user does with torch.compile(model)
-    BLOCK = "block"  # each repeated block by itself: blocks of one class share their code, and less is compiled
-    STEP = "step"  # the whole step: loss, backward and optimizer too
+    NETWORK = "network"  # each network, as by torch.compile(model)
+    BLOCK = "block"  # each repeated block by itself: blocks of one class share their code
+    STEP = "step"  # the whole step, with loss, backward and optimizer
 
 
 class Parallel(enum.StrEnum):
-    """How the ranks of a case share its step."""
+    """The way in which the ranks of a case share its step."""
 
-    NONE = "none"  # there is one rank
-    DDP = "ddp"  # DistributedDataParallel: each has all weights and its own batch
-    FSDP2 = "fsdp2"  # fully_shard: each has a part of the weights and its own batch
-    TP = "tp"  # tensor parallelism: each has a part of the weights, all have the same batch
+    NONE = "none"  # one rank
+    DDP = "ddp"  # DistributedDataParallel: each rank has all weights and its own batch
+    FSDP2 = "fsdp2"  # fully_shard: each rank has a part of the weights and its own batch
+    TP = "tp"  # tensor parallelism: each rank has a part of the weights, all have the same batch
 
 
 class Domain(enum.StrEnum):
@@ -83,24 +83,24 @@ class Domain(enum.StrEnum):
 
 
 class NativeDtype(enum.StrEnum):
-    """The dtype that a model computes in when nothing is cast."""
+    """The dtype in which a model computes without a cast."""
 
     FP32 = "fp32"
     FP64 = "fp64"
 
 
 class ResultKind(enum.StrEnum):
-    """A kind of result of a step: what can be compared with another run of the same step."""
+    """A kind of result of a step, which is compared with another run of the step."""
 
     LOSS = "loss"
     OUTPUTS = "outputs"  # the floating outputs of an evaluation
     INTEGERS = "integers"  # outputs and buffers that are whole numbers: token indices, counters
     DETECTIONS = "detections"  # sets of boxes
     GRADIENTS = "gradients"
-    PARAMETERS = "parameters"  # what the step added to the parameters
-    OPTIMIZER = "optimizer"  # moments and the like that an optimizer keeps
+    PARAMETERS = "parameters"  # changes of the parameters by the step
+    OPTIMIZER = "optimizer"  # the optimizer's state, such as moments
     BUFFERS = "buffers"  # running statistics
-    STATE = "state"  # what a step that does not train changed in buffers and caches
+    STATE = "state"  # changes of buffers and caches by a step that does not train
 
 
 class Backend(msgspec.Struct, frozen=True):
@@ -117,9 +117,9 @@ EAGER = Backend("eager")
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to measure, fully resolved. Its fields are its identity: no label is ever parsed back.
+    """A case, fully resolved. Its fields are its identity: no label is ever parsed back.
 
-    Each field but `model` is an axis: `AXES` declares them.
+    Each field but `model` is an axis, which `AXES` declares.
     """
 
     model: str
@@ -129,12 +129,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision = Precision.DEFAULT
     memory_format: MemoryFormat = MemoryFormat.CONTIGUOUS
     compile_scope: CompileScope = CompileScope.NETWORK
-    #: None only where nothing can run: no metadata, or a mode that the model does not have.
-    batch_size: PositiveCount | None  # of each rank; with tensor parallelism, of all together
-    world: PositiveCount = 1  # how many ranks, each a process with a device of its own
+    #: None only if nothing can run: without metadata, or in a mode that the model does not have.
+    batch_size: PositiveCount | None  # of each rank; with tensor parallelism, of all ranks together
+    world: PositiveCount = 1  # number of ranks, each a process with a device of its own
     parallel: Parallel = Parallel.NONE
     seed: Int64 = 0
-    repeat: Count = 0  # counted from 0: the same case may be measured in several processes
+    repeat: Count = 0  # number, from 0, of the process that measures the case
 
     def label(self) -> str:
         """The case in words, for people: `resnet18 train cuda inductor fp32 bs16`. Defaults are left out."""
@@ -146,7 +146,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(parts)
 
     def axes_label(self) -> str:
-        """The axes that cases must share to be averaged, whatever the device: `inductor amp`. Defaults are left out."""
+        """The axes that cases must share to be averaged, except the device: `inductor amp`. Defaults are left out."""
         return " ".join([str(self.backend), *self.variations()])
 
     def variations(self) -> list[str]:
@@ -155,17 +155,17 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return [axis.label.format(axis.of(self), case=self) for axis in named]
 
     def comparison_group(self) -> str:
-        """What the case must share with others to be averaged with them: `inductor on cuda at amp`."""
+        """The label of all axes that cases must share to be averaged: `inductor on cuda at amp`."""
         found = (axis.phrase.format(axis.of(self), case=self) for axis in AXES if not axis.is_default(self))
         return f"{self.backend} on {self.device}{''.join(found)}"
 
     def compiled_by(self) -> str:
-        """The backend, and what it is given unless that is each network: `inductor`, `inductor scope=step`."""
+        """The backend, and its scope unless that is each network: `inductor`, `inductor scope=step`."""
         given = [axis.label.format(axis.of(self)) for axis in AXES if axis.of_compiler and not axis.is_default(self)]
         return " ".join([str(self.backend), *given])
 
     def ranks_label(self) -> str:
-        """`ddp x4`: how many ranks there are, and what they share."""
+        """The kind of parallelism and the number of ranks: `ddp x4`."""
         return f"{self.parallel} x{self.world}"
 
     @property
@@ -174,15 +174,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return self.device.partition(":")[0]
 
     def first_repeat(self) -> Case:
-        """The case with the number of its repeat set to 0: it stands for all of its repeats."""
+        """The case with repeat 0, which represents all its repeats."""
         return msgspec.structs.replace(self, repeat=0)
 
     def tuning_case(self) -> Case:
-        """The eager case whose throughput decides on this one's batch size with `--bs auto`."""
+        """The eager case whose throughput determines this case's batch size with `--bs auto`."""
         return self.first_repeat().in_eager()
 
     def in_eager(self) -> Case:
-        """The case with eager alone: every backend is measured beside that."""
+        """The case with eager alone, which every backend is compared with."""
         given = {axis.name: axis.default for axis in AXES if axis.of_compiler}
         return msgspec.structs.replace(self, backend=EAGER, **given)
 
@@ -190,22 +190,22 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
     """A way in which cases differ, declared once. Commands, plans, labels, tables, filters and indexes read `AXES`.
 
-    To add one, add its field to `Case` and to `Axes`, its entry to `AXES`, and the code that applies it.
+    To add an axis, add its field to `Case` and to `Axes`, its entry to `AXES`, and the code that applies it.
     """
 
     name: str  # the field of `Case`, and the keyword of `torchzoo.run`
     plural: str  # the field of `Axes`
     kind: type[Any]  # of a value: an enum, `Backend`, `int` or `str`
-    default: Any = None  # left out of labels and commands; None: every case names its value
+    default: Any = None  # omitted in labels and commands; None: every case names its value
     options: tuple[str, ...] = ()  # of the command line
     metavar: str
-    help: str  # of the option; {known} stands for what the kind, or the registry of backends, has
-    column: str  # what the column of a table holds
+    help: str  # of the option; {known} stands for the known values
+    column: str  # description of a table's column
     heading: str  # of a narrow column
     label: str = ""  # a format of the value in `Case.axes_label`; empty: not part of it
-    phrase: str = ""  # likewise, in `Case.comparison_group`
-    of_compiler: bool = False  # whether eager has no such thing
-    is_filter: bool = False  # whether a page lets its reader choose by it
+    phrase: str = ""  # a format of the value in `Case.comparison_group`
+    of_compiler: bool = False  # whether the axis does not apply to eager
+    is_filter: bool = False  # whether pages have a filter for it
 
     def of(self, case: Case) -> Any:
         """The value of a case."""
@@ -216,11 +216,11 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True):
         return self.default is not None and bool(self.of(case) == self.default)
 
     def text(self, case: Case) -> str:
-        """The value of a case as the command line takes it."""
+        """The value of a case as on the command line."""
         return str(self.of(case))
 
     def value(self, text: str) -> Any:
-        """The value that `text` stands for; the inverse of `text`.
+        """Parse a value: the inverse of `text`.
 
         Raises:
             ValueError: the axis has no such value.
@@ -238,7 +238,7 @@ AXES = (
         kind=Mode,
         options=("-t", "--mode"),
         metavar="M[,M]",
-        help="{known}; the last two of models that generate",
+        help="{known}; the last two are for models that generate",
         column="train or eval",
         heading="mode",
         is_filter=True,
@@ -360,11 +360,11 @@ AXES = (
 class Axes(msgspec.Struct, frozen=True, kw_only=True):
     """The axes of a run. The plan has a case for each combination.
 
-    Each of `batch_sizes` is a number, `smoke`, `default` (the batch in metadata.yaml), `serving` (that of a busy server
-    for modes that generate, the default for others), `auto` (the default, doubled until throughput stops rising), or
+    Each of `batch_sizes` is a number, `smoke`, `default` (the batch in metadata.yaml), `serving` (the batch of a busy
+    server for modes that generate, else the default), `auto` (the default, doubled until throughput stops rising), or
     None (in evaluation the batch tuned for this class of device if there is one, else the default). Eager compiles
-    nothing, so it has one case for all of `compile_scopes`, and none where another backend of the same case can run:
-    that has eager beside it. `repeats` is how many processes measure each case.
+    nothing, so it has one case for all of `compile_scopes`, and no case of its own if another backend of the case can
+    run, which eager is measured in turns with. `repeats` is the number of processes that measure each case.
     """
 
     modes: tuple[Mode, ...]
@@ -378,21 +378,21 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True):
     parallels: tuple[Parallel, ...] = ()  # of the cases with several ranks
     seed: int = 0
     repeats: int = 1
-    eager_alone: bool = False  # whether eager is measured alone, too, where another backend has it beside it
+    eager_alone: bool = False  # whether eager is measured alone, too, despite other backends
 
     @property
     def folds_eager(self) -> bool:
-        """Whether eager was asked for and is measured beside other backends only, where these can run."""
+        """Whether eager was requested, and is measured only in turns with other backends if these can run."""
         return EAGER in self.backends and len(self.backends) > 1 and not self.eager_alone
 
     def ranks(self) -> tuple[tuple[int, Parallel], ...]:
-        """How many ranks there are, and what they share: each combination once."""
+        """The combinations of the number of ranks and the kind of parallelism."""
         one = [(1, Parallel.NONE)] if 1 in self.worlds else []
         several = [world for world in self.worlds if world > 1]
         return (*one, *itertools.product(several, self.parallels))
 
     def combinations(self) -> Iterator[dict[str, Any]]:
-        """The fields of `Case` for each combination, but for `model`; `batch_size` is still what was asked for."""
+        """The fields of `Case` but `model` for each combination; `batch_size` is still the requested one."""
         independent = [axis for axis in AXES if axis.name not in ("world", "parallel", "seed")]
         values = [getattr(self, axis.plural) for axis in independent]
         for *chosen, (world, parallel), repeat in itertools.product(*values, self.ranks(), range(self.repeats)):
@@ -400,6 +400,6 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True):
             yield {**named, "world": world, "parallel": parallel, "seed": self.seed, "repeat": repeat}
 
     def only(self, case: Case) -> Axes:
-        """These axes with the values of one case, which is measured once."""
+        """The axes with the values of one case, which is measured once."""
         values = {axis.plural: axis.of(case) if axis.name == "seed" else (axis.of(case),) for axis in AXES}
         return msgspec.structs.replace(self, **values, repeats=1)

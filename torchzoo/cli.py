@@ -1,4 +1,4 @@
-"""The command line. Each command is a module of `torchzoo.commands`, imported only when it is asked for.
+"""Run the command line. Each command is a module of `torchzoo.commands`, imported on demand.
 
 Torch is never imported in this process, except by `torchzoo list --table` and `torchzoo check-model`.
 """
@@ -24,7 +24,7 @@ from torchzoo.report.text import visible
 OK, USAGE, INTERRUPTED = 0, 2, 130
 SHELLS = ("bash", "zsh", "tcsh")
 BEFORE_EXAMPLES = "examples:"
-LONGEST_MESSAGE = 1000  # characters: a message repeats what was given, however long that is
+LONGEST_MESSAGE = 1000  # characters: messages quote the user's input, which may be long
 
 #: The commands in the order of `torchzoo --help`, and their modules.
 COMMANDS = {
@@ -47,7 +47,7 @@ COMMANDS = {
     "env": "env",
 }
 
-#: Words that are no commands, and the options that do what they ask for.
+#: Words that are not commands, and the options for their purpose.
 ELSEWHERE = {
     "noise": "report RUN --noise",
     "narrow": "bisect --inside-inductor RUN",
@@ -55,12 +55,12 @@ ELSEWHERE = {
     "describe": "list --table",
 }
 
-#: Those that measure. They stop, pin and end whole trees of processes, by signals, fork, prctl and /proc.
+#: Commands that measure. They stop, pin and end whole trees of processes, by signals, fork, prctl and /proc.
 MEASURES = frozenset({"run", "ab", "bisect", "watch", "userbenchmark", "study", "doctor"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 all well, 1 a case failed, 2 wrong usage, 130 interrupted."""
+    """Run a command, and return the exit status: 0 success, 1 a case failed, 2 wrong usage, 130 interrupted."""
     _open_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["install"]:
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         terminal.say("torchzoo: interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader, `head` for example, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has ended
         _drop_output()
         return OK
     except OSError as error:  # a full disk, for example
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_system(named: Sequence[str]) -> None:
-    """Raises `UsageError` if a command that measures is named on another system than Linux."""
+    """Raise `UsageError` if a command that measures is used on another system than Linux."""
     if sys.platform != "linux" and MEASURES.intersection(named):
         way = "use WSL 2" if sys.platform == "win32" else "use a virtual machine or a container with Linux"
         others = ", ".join(name for name in COMMANDS if name not in MEASURES)
@@ -105,9 +105,9 @@ def _check_system(named: Sequence[str]) -> None:
 
 
 def _open_streams() -> None:
-    """Open what the caller has closed of standard input, output and error, and let no character stop a message.
+    """Reopen closed standard streams, and let no character stop a message.
 
-    A file that is opened later would take the place of a closed stream, and get what is printed.
+    Otherwise a file that is opened later would take the place of a closed stream, and get its output.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)  # noqa: FBT003  its only argument
@@ -120,7 +120,7 @@ def _open_streams() -> None:
 
 
 def _check_current_folder() -> None:
-    """Raises `UsageError` if the current folder was deleted: then no process can be started, and no path is found."""
+    """Raise `UsageError` if the current folder was deleted: no process could be started, and no path be found."""
     try:
         Path.cwd()
     except FileNotFoundError as error:
@@ -128,7 +128,7 @@ def _check_current_folder() -> None:
 
 
 def _drop_output() -> None:
-    """What is left to print can't be printed: Python must not try once more when it ends."""
+    """Redirect the output that can't be printed, so that Python does not try again when it ends."""
     with contextlib.suppress(io.UnsupportedOperation), Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
@@ -141,14 +141,14 @@ def _short(message: str) -> str:
 
 
 class _Help(argparse.HelpFormatter):
-    """Help in which the lines of examples stay as they are."""
+    """A formatter of help that keeps the lines of examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith(BEFORE_EXAMPLES) else super()._fill_text(text, width, indent)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argparse, with errors of one line that are safe to show, and examples below the help."""
+    """An argument parser with safe one-line errors, and examples below the help."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(**{"formatter_class": _Help, **how})
@@ -165,7 +165,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _PrintCompletion(argparse.Action):
-    """Print a script for a shell, and end."""
+    """The action that prints a script for a shell, and ends."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: object, values: object, option_string: str | None = None
@@ -177,7 +177,7 @@ class _PrintCompletion(argparse.Action):
 
 
 def build_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of these commands. Each sets `command`, a function from the arguments to an exit status."""
+    """The parser of these commands. Each command sets `command`, a function from the arguments to an exit status."""
     parser = _Parser(prog="torchzoo", description="Measure PyTorch models: time, memory, speedups.")
     parser.add_argument("--version", action="version", version=f"torchzoo {torchzoo.__version__}")
     parser.add_argument(

@@ -1,7 +1,7 @@
-"""Read a file that a user or another program made: its content, or an error in one line that names the file.
+"""Read files of a user or another program: return the content, or raise an error of one line that names the file.
 
-A named pipe, a device or a folder is an error, and nothing waits for it. So is a file of gigabytes where a page is
-expected, and YAML so deep that a parser would crash.
+A named pipe, a device or a folder is an error, and never waited for. A huge file, or YAML so deep that a parser would
+crash, is an error, too.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import msgspec
 
 from torchzoo.errors import TorchzooError, attempt, one_line, written
 
-#: The most that is read of a file of YAML, and of one of Python. People's own have a few KiB.
+#: The most bytes of a YAML and of a Python file that are read. Typical files have a few KiB.
 YAML_BYTES, PYTHON_BYTES = 64 * 2**10, 2**20
 
-#: YAML that is nested deeper than this is refused: libyaml's reader recurses, and crashes from some 20,000 levels on.
-#: A text of so many characters is no deeper, so its levels need not be counted.
+#: The most levels of YAML: libyaml's reader recurses, and crashes from some 20,000 levels on. Texts of at most so many
+#: characters can't be deeper.
 DEEPEST_YAML = 4096
 
-#: The letters of the names that `safe_name` makes: a name has at most 255 bytes, of which callers add some.
+#: The longest name that `safe_name` returns: a file name has at most 255 bytes, of which callers add some.
 LONGEST_NAME = 200
 
 _NEVER_WAIT = getattr(os, "O_NONBLOCK", 0)  # Windows has no such flag, and no named pipe among its files
@@ -35,14 +35,14 @@ _Kind = TypeVar("_Kind")
 
 
 class FileError(TorchzooError):
-    """A file can't be read, or does not hold what it should. The message is one line that begins with its path."""
+    """A file can't be read, or has invalid content. The message is one line that begins with its path."""
 
 
 def read_file(path: Path, most_bytes: int | None = None) -> bytes:
-    """The content of a regular file. It never waits, as to open a named pipe would.
+    """The content of a regular file. Opening never waits, as for a named pipe.
 
     Raises:
-        FileError: there is none, it can't be read, or it is larger than `most_bytes`.
+        FileError: the file does not exist, can't be read, or is larger than `most_bytes`.
     """
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NEVER_WAIT)) as file:
@@ -57,10 +57,10 @@ def read_file(path: Path, most_bytes: int | None = None) -> bytes:
 
 
 def read_yaml(path: Path, kind: type[_Kind], most_bytes: int = YAML_BYTES) -> _Kind:
-    """A YAML file as a `kind`, as `msgspec.convert` makes it. An empty file is an empty mapping.
+    """Read a YAML file as a `kind`, as `msgspec.convert` does. An empty file is an empty mapping.
 
     Raises:
-        FileError: it can't be read, is not UTF-8, is not YAML, or is no `kind`.
+        FileError: the file can't be read, is not UTF-8 or not YAML, or its content is no `kind`.
     """
     content = read_file(path, most_bytes)
     found = attempt(lambda: msgspec.convert(_load_yaml(content.decode()), kind))
@@ -71,7 +71,7 @@ def read_yaml(path: Path, kind: type[_Kind], most_bytes: int = YAML_BYTES) -> _K
     elif isinstance(found, UnicodeDecodeError):
         lines = content.count(b"\n", 0, found.start)
         what = f"not UTF-8 text in line {lines + 1}: {found.reason}"
-    else:  # of yaml, or of what it calls: a number of 5,000 digits is a ValueError
+    else:  # errors of yaml, or of Python, as of a number with 5,000 digits
         mark = getattr(found, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
         what = f"not valid YAML{line}: {getattr(found, 'problem', None) or found}"
@@ -92,7 +92,7 @@ def _load_yaml(text: str) -> Any:
 
 @functools.cache
 def _yaml_loader() -> Any:
-    """A loader of plain data. It refuses merges (`<<`), with which a page of text grows to gigabytes."""
+    """A loader of plain data. Merges (`<<`), with which a short text can grow to gigabytes, are refused."""
     import yaml
 
     fast = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -100,7 +100,7 @@ def _yaml_loader() -> Any:
 
 
 def safe_name(text: str) -> str:
-    """`text` as the name of a file, of ASCII letters, digits and `_.-`. A long one is cut, and stays unlike others."""
+    """`text` as a file name of ASCII letters, digits and `_.-`. Long names are cut, and stay distinct."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", text)
     if len(name) <= LONGEST_NAME:
         return name
@@ -109,13 +109,13 @@ def safe_name(text: str) -> str:
 
 
 def parse_python(path: Path) -> ast.Module | None:
-    """The syntax tree of a file; None if it has none, which whoever imports the file will report."""
-    tree = attempt(lambda: ast.parse(read_file(path, PYTHON_BYTES)))  # deep code is a MemoryError or a RecursionError
+    """The syntax tree of a file; None if it can't be parsed, which its import will report."""
+    tree = attempt(lambda: ast.parse(read_file(path, PYTHON_BYTES)))  # a MemoryError or RecursionError for deep code
     return None if isinstance(tree, Exception) else tree
 
 
 def to_json(value: Any) -> bytes:
-    """`value` as JSON, whatever text it holds (see `written`)."""
+    """`value` as JSON, with text that UTF-8 can't encode escaped (see `written`)."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:

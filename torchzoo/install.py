@@ -1,7 +1,7 @@
 """Install torchzoo and the libraries that models need, by pip, and show what is ready.
 
-A fresh checkout starts here. So only the standard library is imported until pip has installed `BOOTSTRAP`: what reads
-the catalog of models and prints the table.
+A fresh checkout starts here, so only the standard library is imported until pip has installed `BOOTSTRAP`, which
+reading the catalog and printing the table need.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from torchzoo.zoo.requirements import (
 
 READY, NOT_READY, USAGE, INTERRUPTED = 0, 1, 2, 130
 BOOTSTRAP = {"msgspec": "msgspec", "packaging": "packaging", "pyyaml": "yaml", "rich": "rich"}  # distribution: module
-TIED_TO_TORCH = ("torchzoo", "torchvision", "torchaudio")  # a release of these needs its own release of torch
+TIED_TO_TORCH = ("torchzoo", "torchvision", "torchaudio")  # each release of these needs one release of torch
 VENV = "use a virtual environment: python3 -m venv .venv && . .venv/bin/activate"
 
-#: Runs a command. Its standard error is kept, its standard output goes to the terminal.
+#: Runs a command. Its standard error is returned, its standard output goes to the terminal.
 Run = Callable[[Sequence[str]], subprocess.CompletedProcess[str]]
-#: The requirements of each model; of a model whose folder is broken, the error.
+#: The requirements of each model, or the error of a model whose folder is faulty.
 Needs = dict[str, tuple[str, ...] | TorchzooError]
 
 
 class NotReady(TorchzooError):
-    """Torchzoo itself is not ready, so nothing can be said about models."""
+    """Torchzoo itself is not ready, so models can't be checked."""
 
 
 def main(argv: Sequence[str], prog: str = "python install.py", run: Run | None = None) -> int:
-    """Install (unless `--check`), then print what is ready and what is not.
+    """Install (unless `--check`), then print the state of torchzoo and each model.
 
     Args:
         argv: the arguments of the command line.
         prog: the program's name.
-        run: runs pip and the imports; a test gives its own.
+        run: runs pip and the imports; tests pass their own.
 
     Returns:
         The exit status: 0 all is ready, 1 something is not, 2 wrong usage, 130 interrupted.
@@ -127,13 +127,13 @@ def _own_requirements() -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Installer:
-    """Calls pip for the Python that runs this, and looks at what is installed."""
+    """An installer that calls pip for this Python, and checks what is installed."""
 
     run: Run
     constraints: Path | None
 
     def bootstrap(self, *, is_check: bool) -> None:
-        """Install what this program needs itself. Raises `NotReady` if that can't be, or `is_check` forbids it."""
+        """Install this program's own requirements. Raise `NotReady` if that fails, or if `is_check` forbids it."""
         if not is_check:
             _require_usable_pip()
         missing = [name for name, module in BOOTSTRAP.items() if importlib.util.find_spec(module) is None]
@@ -143,7 +143,7 @@ class Installer:
                 raise NotReady(f"torchzoo itself is not ready: {', '.join(missing)} not installed: {error}")
 
     def install(self, needs: Needs) -> dict[str, str]:
-        """Install torchzoo, if this is a checkout, and what the models need. Returns pip's errors by requirement."""
+        """Install torchzoo, in a checkout, and the models' requirements. Return pip's errors by requirement."""
         parts = {"torchzoo": ["-e", str(checkout())]} if checkout() else {}
         for requirements in needs.values():
             if not isinstance(requirements, TorchzooError):
@@ -151,7 +151,7 @@ class Installer:
         return self._install_together(parts) if parts else {}
 
     def _install_together(self, parts: Mapping[str, Sequence[str]]) -> dict[str, str]:
-        """All parts in one call, so that pip finds versions that fit together. If that fails, in smaller calls."""
+        """Install all parts in one call, so that pip finds compatible versions, or in smaller calls if that fails."""
         error = self.pip([argument for arguments in parts.values() for argument in arguments])
         if error is None or len(parts) == 1:
             return dict.fromkeys(parts, error) if error else {}
@@ -164,7 +164,7 @@ class Installer:
         return errors
 
     def pip(self, arguments: Sequence[str]) -> str | None:
-        """Call `pip install` and pass on its messages. Returns the error in one line, None if there is none."""
+        """Call `pip install` and pass on its messages. Return the error in one line, or None."""
         command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
         done = self.run([*command, *(() if self.constraints is None else ("-c", str(self.constraints))), *arguments])
         print(done.stderr, end="", file=sys.stderr, flush=True)
@@ -175,10 +175,10 @@ class Installer:
         return None if done.returncode == 0 else pip_error(done.stderr, done.returncode)
 
     def problems(self, needs: Needs, errors: Mapping[str, str], *, is_fast: bool) -> dict[str, str | None]:
-        """Why torchzoo and each model is not ready; None for what is. `errors` are pip's, by requirement."""
+        """The reason why torchzoo or a model is not ready, or None, by name. `errors` are pip's, by requirement."""
         wanted = {} if self.constraints is None else read_constraints(self.constraints)
 
-        @functools.cache  # many models need the same
+        @functools.cache  # many models share requirements
         def problem(requirements: tuple[str, ...]) -> str | None:
             lacking = {text: reason for text in requirements if (reason := unsatisfied(text, wanted))}
             if lacking:
@@ -194,7 +194,7 @@ class Installer:
         return found
 
     def _import_problem(self, requirements: Sequence[str]) -> str | None:
-        """Import the libraries in a process of their own. Returns the last line of the error, None if there is none."""
+        """Import the libraries in a new process. Return the last line of the error, or None."""
         statement = f"import {', '.join(map(top_module, requirements))}"
         done = self.run([sys.executable, "-P", "-c", statement])
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
@@ -204,7 +204,7 @@ class Installer:
 
 
 def _require_usable_pip() -> None:
-    if not is_installed("pip"):  # by its metadata: to look for the module changes setuptools' hold on distutils
+    if not is_installed("pip"):  # by metadata: finding the module would change setuptools' patch of distutils
         raise NotReady(f"{sys.executable} has no pip; {VENV}")
     is_managed = (Path(sysconfig.get_path("stdlib")) / "EXTERNALLY-MANAGED").is_file()  # PEP 668
     if is_managed and sys.prefix == sys.base_prefix and not os.environ.get("PIP_BREAK_SYSTEM_PACKAGES"):
@@ -217,8 +217,8 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def pip_error(stderr: str, returncode: int) -> str:
-    """The last line of pip's messages that says what went wrong."""
-    begin = re.compile("(ERROR:|error:|\N{MULTIPLICATION SIGN})\\s*")  # of pip's errors
+    """The last line of pip's messages that describes the error."""
+    begin = re.compile("(ERROR:|error:|\N{MULTIPLICATION SIGN})\\s*")  # marks of pip's errors
     says_little = ("subprocess-exited-with-error", "for help visit", "See above for")
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in stderr.splitlines()]
     errors = [line for line in lines if begin.match(line) and not any(words in line for words in says_little)]
@@ -227,7 +227,7 @@ def pip_error(stderr: str, returncode: int) -> str:
 
 
 def _print_table(problems: Mapping[str, str | None]) -> None:
-    """Print a line for torchzoo and for each model, and a last line that counts the models."""
+    """Print a line for torchzoo and for each model, and the count of models that are ready."""
     from torchzoo.report import terminal
 
     rows = [(name, "not ready" if problem else "ready", problem or "") for name, problem in problems.items()]

@@ -1,4 +1,4 @@
-"""What a run leaves behind, as frozen data with a JSON form (msgspec): measurements, outcomes, records, the manifest.
+"""Define the results of a run as frozen data with a JSON form (msgspec): measurements, outcomes, records, manifest.
 
 Times are in seconds, memory in bytes, and samples are raw. Medians, units and rounding belong to `stats` and `report`.
 """
@@ -19,10 +19,10 @@ from torchzoo.settings import CacheMode, Settings, Stage
 
 SCHEMA_VERSION = 2
 
-#: Begins the reason of a recompilation that Dynamo refused: from then on the function may run in eager.
+#: Prefix of the reason of a recompilation that Dynamo refused, after which the function may run in eager.
 REFUSED = "refused, compiled too often: "
 
-#: Begins the reason of a graph break where Dynamo could not compile a function at all.
+#: Prefix of the reason of a graph break at which Dynamo could not compile a function at all.
 LEFT_WHOLE = "left to Python whole: "
 
 #: The names of a case's variants: the step in eager, and the same step with the case's backend.
@@ -30,37 +30,37 @@ EAGER_VARIANT, CANDIDATE_VARIANT = "eager", "candidate"
 
 
 class ApiSurface(msgspec.Struct, frozen=True, kw_only=True):
-    """What one eager step uses of PyTorch: functions (`torch.nn.functional.linear`) and operators (`aten::mm`)."""
+    """The functions (`torch.nn.functional.linear`) and operators (`aten::mm`) of PyTorch that an eager step uses."""
 
     functions: tuple[str, ...]
     operators: tuple[str, ...]
-    reason: str = ""  # why names are missing, where the step could not be watched
+    reason: str = ""  # why names are missing, if the step could not be traced
 
 
 class Operand(msgspec.Struct, frozen=True, array_like=True):
-    """A tensor that an operator takes. A list of tensors has the dtype `list`, and its length as its shape."""
+    """A tensor operand of an operator. A list of tensors has the dtype `list`, and its length as its shape."""
 
-    dtype: str  # as torch names it: `bfloat16`
+    dtype: str  # torch's name: `bfloat16`
     shape: tuple[Count, ...]
 
 
 class OperatorCalls(msgspec.Struct, frozen=True, array_like=True):
-    """All calls of one operator with operands of the same shapes and dtypes, over all profiled steps."""
+    """All calls of an operator with operands of the same shapes and dtypes, over all profiled steps."""
 
-    name: str  # of the operator; of a kernel that no operator started, the kernel's
+    name: str  # of the operator, or of a kernel that no operator launched
     operands: tuple[Operand, ...]
     calls: PositiveCount
-    total_s: Seconds  # of the kernels that it started; on the CPU its own time, without the operators inside it
+    total_s: Seconds  # time of its kernels; on the CPU its own time, without the operators inside it
 
 
 class OperatorShapes(msgspec.Struct, frozen=True, kw_only=True):
     """The operators of a variant that take time, the longest first."""
 
-    steps: Count  # that were profiled; 0 where the profiler could not tell, and then `problem` says why
+    steps: Count  # profiled steps; 0 if the profile has none, and then `problem` says why
     operators: tuple[OperatorCalls, ...] = ()
-    others: Count = 0  # how many more combinations of operator and operands there are
+    others: Count = 0  # number of further combinations of operator and operands
     others_calls: Count = 0
-    others_s: Seconds = 0.0  # their time
+    others_s: Seconds = 0.0  # time of the others
     problem: str = ""
 
     @property
@@ -71,45 +71,44 @@ class OperatorShapes(msgspec.Struct, frozen=True, kw_only=True):
 
 class CheckStatus(enum.StrEnum):
     CORRECT = "correct"
-    PARTLY_CORRECT = "partly_correct"  # what can be judged is, and much of a kind of result can't be
+    PARTLY_CORRECT = "partly_correct"  # all results that can be judged are correct, but many of a kind can't be
     INCORRECT = "incorrect"
     NONDETERMINISTIC = "nondeterministic"  # two runs of eager do not agree with each other
-    REFERENCE_FAILED = "reference_failed"  # there is nothing to judge by
-    NOT_REACHED = "not_reached"  # the check did not come to its end; the record says why
+    REFERENCE_FAILED = "reference_failed"  # there is no reference
+    NOT_REACHED = "not_reached"  # the check did not finish; the record says why
 
 
 class ResultComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of result compared with the reference. Its errors are those of the tensor that does worst.
+    """A kind of result compared with the reference. Its errors are those of the worst tensor.
 
     An error is relative to the tensor's norm; for `integers` and `detections` it is the share of elements, or boxes,
-    that differ. It is None for a tensor that is not finite or has another shape. `is_close` is None where nothing can
-    be said because eager itself is too far from the reference.
+    that differ. Tensors that are not finite or have another shape have the error None. `is_close` is None if eager
+    itself is too far from the reference for a verdict.
     """
 
     what: ResultKind
-    worst: str  # the name of the tensor
+    worst: str  # name of the worst tensor
     error: float | None  # of the case against the reference
-    eager_error: float | None  # of eager against the reference: at the same precision, or for eager at the model's own
-    tolerance: float  # of the precision, or of an exception in metadata.yaml
+    eager_error: float | None  # of eager at the same precision (for cases of eager: at the model's own)
+    tolerance: float  # of the precision, or from metadata.yaml
     is_close: bool | None
-    allowed: float | None = None  # how large the error may be: the tolerance, or a multiple of eager's own error
+    allowed: float | None = None  # greatest allowed error: the tolerance, or a multiple of eager's error
     tensors: Count = 1
     tensors_not_judged: Count = 0
-    step: PositiveCount = 1  # of those in a row that are compared: the first, unless a later one alone is wrong
-    tensors_wrong: Count | None = None  # of those that were judged; None: not counted
+    step: PositiveCount = 1  # number of the compared step: the first, unless only a later one is wrong
+    tensors_wrong: Count | None = None  # among the judged tensors; None: not counted
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a case's results are what eager computes, judged by an fp64 reference."""
+    """The verdict on whether a case's results are those of eager, judged by an fp64 reference."""
 
     status: CheckStatus
     reason: str = ""  # one line
-    comparisons: tuple[ResultComparison, ...] = ()  # of eager's second run with its first, if `nondeterministic`
-    steps: PositiveCount = 1  # so many in a row, from the same start, were compared and could be judged
-    #: Why the code that is checked is not the code that was timed. Empty where it is, or where nothing is compiled.
-    #: None: not known.
+    comparisons: tuple[ResultComparison, ...] = ()  # if `nondeterministic`, of eager's second run with its first
+    steps: PositiveCount = 1  # number of consecutive steps from the same start that were compared and judged
+    #: The reason why the checked code is not the timed code; empty if both are equal, or not compiled; None: not known.
     compiled_anew: str | None = None
-    judged_at: Precision | None = None  # if not the case's own precision, since there was nothing to judge by at that
+    judged_at: Precision | None = None  # precision of the judgement, if there was no reference at the case's own
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,13 +118,13 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine and its software. A field is None where the fact could not be found out, or does not exist there."""
+    """The machine and its software. A field is None if the fact is not known, or does not exist there."""
 
     torchzoo: str
     torchzoo_commit: str | None = None  # with `+` if files of the checkout were changed
     python: str
     platform: str
-    malloc: str | None = None  # the C library's allocator, and how it is set
+    malloc: str | None = None  # the C library's allocator and its settings
     cpu: str
     cpu_count: PositiveCount | None = None
     cpu_usable: PositiveCount
@@ -136,8 +135,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     hip: str | None = None
     cudnn: int | None = None
     nccl: str | None = None
-    packages: dict[str, str]  # versions of the main libraries beside torch
-    distributions: dict[str, str] | None = None  # versions of all that is installed, by normalised name
+    packages: dict[str, str]  # versions of the main libraries besides torch
+    distributions: dict[str, str] | None = None  # versions of all installed distributions, by normalised name
     gpus: tuple[Gpu, ...]
     variables: dict[str, str]  # environment variables that can change how PyTorch and its libraries compute
 
@@ -164,14 +163,14 @@ class FailureKind(enum.StrEnum):
     CRASHED = "crashed"
     NOT_FINITE = "not_finite"  # NaN or infinity in training, by the backend alone: eager stays finite
     ERROR = "error"
-    INTERRUPTED = "interrupted"  # of the run, after the case was timed: a run that goes on measures it once more
+    INTERRUPTED = "interrupted"  # the run was interrupted after the timing of the case; a resumed run repeats the case
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive steps of one variant, each timed with the device synchronised before and after.
 
-    `issued_s` is how long it takes until a step returns, the median of the block: after that, the host waits for the
-    device. None: not known.
+    `issued_s` is the median time in the block until a step returns, after which the host waits for the device. None:
+    not known.
     """
 
     variant: str
@@ -184,24 +183,24 @@ class BackToBack(msgspec.Struct, frozen=True, array_like=True):
 
     steps: PositiveCount
     elapsed_s: PositiveSeconds
-    device_s: Seconds | None = None  # between device events before the first step and after the last; None on the CPU
-    host_s: Seconds | None = None  # until the first step returned: far below a step's time if the device is the limit
-    host_was_slow: bool | None = None  # after the run, and the time to make it again was used up; None: not known
+    device_s: Seconds | None = None  # between device events around the steps; None on the CPU
+    host_s: Seconds | None = None  # until the first step returns: far below a step's time if the device is the limit
+    host_was_slow: bool | None = None  # at the end, without time left to repeat the run; None: not known
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Peaks over a few steady steps (one if it is very slow), in a pass of their own; None where nothing tells them."""
+    """Peak memory over a few steady steps (one if it is very slow), in a pass of their own; None: not known."""
 
     device_peak_allocated_bytes: Count | None = None
     device_peak_reserved_bytes: Count | None = None
-    device_process_bytes: Count | None = None  # what NVML sees: CUDA context and libraries included
+    device_process_bytes: Count | None = None  # by NVML: CUDA context and libraries included
     host_peak_rss_bytes: Count | None = None
-    host_peak_is_of_pass: bool = False  # False: the kernel's mark could not be reset; it is the process's peak so far
-    host_uss_bytes: Count | None = None  # the process's own: memory that it shares with the fork server is not counted
+    host_peak_is_of_pass: bool = False  # False: of the process so far; the kernel's counter could not be reset
+    host_uss_bytes: Count | None = None  # unique to the process: without memory shared with the fork server
 
 
 class Alone(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate in a new process, in which no eager step came before. Its caches of compiled code began empty."""
+    """A candidate in a new process, in which eager never ran. Its caches of compiled code began empty."""
 
     first_step_s: Seconds  # wall time, compilation included; other workers share the cores if `jobs` is above 1
     first_step_cpu_s: Seconds  # the compilers' own processes included
@@ -210,7 +209,7 @@ class Alone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphBreak(msgspec.Struct, frozen=True, kw_only=True):
-    """Why Dynamo ended a graph, and where in the source of the model or a library: `resnet.py:120 in forward`."""
+    """The reason why Dynamo ended a graph, and the place in the source: `resnet.py:120 in forward`."""
 
     reason: str
     place: str  # empty: not known
@@ -224,15 +223,15 @@ class Recompilation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compilation(msgspec.Struct, frozen=True, kw_only=True):
-    """What Dynamo counted for one variant, from its first step to the end of its timing; or what AOTInductor made.
+    """Dynamo's counts for a variant, from its first step to the end of its timing; or AOTInductor's results.
 
-    Where Dynamo compiled graphs and `compile_s` is None, recompilations and guards were not counted either.
+    If Dynamo compiled graphs and `compile_s` is None, recompilations and guards were not counted either.
     """
 
     graphs: Count = 0
-    graph_breaks: dict[str, Count] = {}  # how often, by reason: Dynamo's own counter, for those who expect its number
+    graph_breaks: dict[str, Count] = {}  # number by reason, from Dynamo's own counter
     cudagraph_skips: Count = 0
-    cache: CacheMode | None = None  # None where the backend compiles nothing that is cached
+    cache: CacheMode | None = None  # None if the backend compiles nothing that is cached
     cache_hits: Count = 0  # graphs whose code inductor found in its cache
     cache_misses: Count = 0
     compile_s: Seconds | None = None  # wall time inside Dynamo and its backend (aoti: from torch.export to the package)
@@ -240,21 +239,21 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
     breaks: tuple[GraphBreak, ...] = ()
     recompilations: tuple[Recompilation, ...] = ()
     cudagraph_skip_reasons: tuple[str, ...] = ()
-    #: How many of `graphs` were compiled after the warm-up, while memory or time was measured. None: not counted.
+    #: The part of `graphs` that was compiled after the warm-up, while memory or time was measured. None: not counted.
     late_graphs: Count | None = None
     package_bytes: Count | None = None  # size of AOTInductor's packages, weights included; None for other backends
-    load_s: Seconds | None = None  # wall time of loading them
-    traced: bool = False  # PyTorch's structured trace was written meanwhile: all times of compiling include that
-    operators_captured: Count | None = None  # calls in all graphs that Dynamo captured (its `calls_captured`)
+    load_s: Seconds | None = None  # wall time of loading the packages
+    traced: bool = False  # all compile times include writing PyTorch's structured trace
+    operators_captured: Count | None = None  # calls in all graphs that Dynamo captured (`calls_captured`)
 
     @property
     def refused(self) -> tuple[Recompilation, ...]:
-        """The functions that Dynamo refused to compile again, having reached its limit of recompilations."""
+        """The functions that Dynamo refused to compile again, at its limit of recompilations."""
         return tuple(one for one in self.recompilations if one.reason.startswith(REFUSED))
 
     @property
     def functions_left(self) -> int:
-        """How many functions Dynamo left to eager: those that it refused, and those that it could not compile."""
+        """The number of functions that Dynamo left to eager: refused ones, and those that it could not compile."""
         return len(self.refused) + sum(one.reason.startswith(LEFT_WHOLE) for one in self.breaks)
 
     @property
@@ -263,15 +262,15 @@ class Compilation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def break_count(self) -> int:
-        """How many places ended a graph. Functions left to Python as a whole count, which `graph_breaks` misses."""
+        """The number of places that ended a graph, with functions left to Python, which `graph_breaks` misses."""
         return len(self.breaks)
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of one step ran as its label says: operators of the modules that the label compiles, forward only."""
+    """The forward operators of a step, in the modules that the label compiles, that ran as the label says."""
 
-    operators: Count  # that eager calls in these modules; an operator inside another one does not count
-    in_eager: Count  # that the candidate calls in these modules outside of all compiled graphs
+    operators: Count  # called by eager in these modules; operators inside others do not count
+    in_eager: Count  # called by the candidate in these modules outside all compiled graphs
 
     @property
     def eager_share(self) -> float:
@@ -280,7 +279,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepTime(msgspec.Struct, frozen=True, array_like=True):
-    """Where the wall time of one profiled step went. The rest is idle (on the CPU: Python and the framework)."""
+    """The parts of the wall time of a profiled step. The rest is idle (on the CPU: Python and the framework)."""
 
     wall_s: PositiveSeconds
     active_s: Seconds  # the device computes (the CPU is inside operators): the union of the intervals
@@ -297,16 +296,16 @@ class Kernel(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
-    """What a profiled pass of its own found: each step, and the kernels (on the CPU: operators) that took longest."""
+    """The result of a profiled pass: each step, and the kernels (on the CPU: operators) that took longest."""
 
-    steps: tuple[StepTime, ...]  # empty where the profiler could not tell; then `problem` says why
+    steps: tuple[StepTime, ...]  # empty if the profile has none; then `problem` says why
     kernels: tuple[Kernel, ...]
-    trace: str | None = None  # path of the Chrome trace, where it was kept
+    trace: str | None = None  # path of the Chrome trace, if kept
     problem: str = ""
 
 
 class EnergyWindow(msgspec.Struct, frozen=True, array_like=True):
-    """Back-to-back steps, and how much the device's energy counter rose during them."""
+    """Back-to-back steps, and the rise of the device's energy counter during them."""
 
     steps: PositiveCount
     elapsed_s: PositiveSeconds
@@ -332,58 +331,58 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory in use after each of many steps, garbage collected before each reading. It stays level, or it leaks."""
+    """The memory in use after each of many steps, with garbage collected before each reading."""
 
     device_bytes: tuple[Count, ...] | None  # allocated; None on the CPU
-    host_bytes: tuple[Count, ...]  # unique to the process, in whole pages: those that allocators keep count
-    heap_bytes: tuple[Count, ...] | None = None  # what the C library (glibc) has handed out, CPU tensors included
-    python_objects: tuple[Int64, ...] = ()  # made since the pass began, and known to the garbage collector
+    host_bytes: tuple[Count, ...]  # unique to the process, in pages, with those that allocators keep
+    heap_bytes: tuple[Count, ...] | None = None  # allocated by the C library (glibc), CPU tensors included
+    python_objects: tuple[Int64, ...] = ()  # made since the pass began, as the garbage collector counts them
 
 
 class Flops(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of one eager step; a multiply-add counts as two operations."""
+    """The work of an eager step; a multiply-add counts as two operations."""
 
     total: Count
-    by_operator: dict[str, dict[str, Count]]  # then by the dtype of its operands: {"aten::mm": {"float32": 1024}}
-    without_formula: dict[str, Count] = {}  # calls of operators that compute much but have no formula, by operator
-    bytes_moved: Count | None = None  # operands and results of all operators: what unfused kernels read and write
+    by_operator: dict[str, dict[str, Count]]  # and dtype of operands: {"aten::mm": {"float32": 1024}}
+    without_formula: dict[str, Count] = {}  # calls of expensive operators without a formula, by operator
+    bytes_moved: Count | None = None  # operands and results of all operators, as unfused kernels read and write them
     product_bytes: Count | None = None  # operands and results of the operators that `by_operator` names
     #: Calls of fused attention in the forward pass, by operator and arguments. None: not counted.
     attention: dict[str, Count] | None = None
 
 
 class CommunicationStep(msgspec.Struct, frozen=True, array_like=True):
-    """One profiled step of one rank."""
+    """A profiled step of a rank."""
 
     wall_s: PositiveSeconds
-    total_s: Seconds  # in which a collective runs
-    exposed_s: Seconds  # in which a collective runs and nothing computes
+    total_s: Seconds  # time in which a collective runs
+    exposed_s: Seconds  # time in which a collective runs and nothing computes
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):
     """The collectives of one kind in a step, over all ranks."""
 
-    name: str  # as nccl-tests names them: all_reduce, all_gather, reduce_scatter, ...
+    name: str  # nccl-tests' name: all_reduce, all_gather, reduce_scatter, ...
     calls: Count
-    bytes: Count | None  # of all calls, as nccl-tests counts them; None where the profiler did not tell
-    step_s: tuple[Seconds, ...]  # by profiled step: the sum over calls of the shortest time that a rank spent in it
+    bytes: Count | None  # of all calls, as nccl-tests counts them; None: not in the profile
+    step_s: tuple[Seconds, ...]  # by profiled step: sum over calls of the shortest time of a rank
 
 
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of one variant: of eager, or of the candidate beside it."""
+    """The measurements of a variant: of eager, or of the candidate."""
 
     first_step_s: Seconds  # wall time, compilation included; other workers share the cores if `jobs` is above 1
     first_step_cpu_s: Seconds  # CPU time of the same step, the compilers' own processes included
     first_step_peak_bytes: Count | None = None  # of the device, compiling included; None on the CPU, or not known
-    conversion_s: Seconds | None = None  # of `first_step_s`, before the step; None: `first_step_s` is without it
+    conversion_s: Seconds | None = None  # part of `first_step_s` before the step; None: not part of it
     warmup_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
     memory: Memory
-    alone: Alone | None = None  # of a candidate, where that was asked for and worked
-    why_not_alone: Skipped | Failed | None = None  # where it was asked for and did not work
+    alone: Alone | None = None  # of a candidate, if requested and successful
+    why_not_alone: Skipped | Failed | None = None  # reason if `alone` was requested and failed
     back_to_back: Annotated[tuple[BackToBack, ...], Meta(min_length=1)]
-    result_is_finite: bool  # loss (train) or outputs (eval) after warm-up
+    result_is_finite: bool  # of the loss (train) or outputs (eval) after warm-up
     device_active_s: Seconds | None = None  # time in which the device works in one step; None on the CPU, or not known
-    device_kernels: Count | None = None  # that run in that step; None on the CPU, or not known
+    device_kernels: Count | None = None  # kernels of that step; None on the CPU, or not known
     compilation: Compilation | None = None
     coverage: Coverage | None = None  # of a candidate behind Dynamo
     breakdown: Breakdown | None = None
@@ -401,27 +400,27 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     temperature_c: Int64 | None = None
     power_w: Amount | None = None
     throttle_reasons: Count | None = None  # NVML's bit mask
-    throttled_s: dict[str, Seconds] = {}  # by reason, since the driver was loaded; reasons that NVML counts
-    foreign_processes: Count | None = None  # processes that compute on the device and are not of this run
+    throttled_s: dict[str, Seconds] = {}  # by NVML's reason, since the driver was loaded
+    foreign_processes: Count | None = None  # processes of other runs that compute on the device
 
 
 class HostWatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gate for the host (`torchzoo.measure.host`) found and did."""
+    """The observations and actions of the wait for a fast host (`torchzoo.measure.host`)."""
 
     undisturbed_s: PositiveSeconds | None  # the loop's time on an undisturbed core, before the run; None: not known
-    looks_s: tuple[PositiveSeconds, ...]  # the loop's time beside each timed block and run; of the slowest thread
-    waited_s: Seconds  # for the host to be fast, and for choosing cores
-    fast_cores: tuple[Count, ...]  # that the case (all its ranks) was kept to in the end; empty: all
-    one_core: bool = False  # the two threads of a training step kept to one of these cores
-    matters: bool = True  # steps wait for the host; if not, nothing is measured again, however slow it is
-    was_slow: bool  # the host was slow, and the time to measure again was used up: such blocks count
-    redone: tuple[Block, ...] = ()  # blocks that were measured again because the host was slow; they don't count
+    looks_s: tuple[PositiveSeconds, ...]  # the loop's time at each timed block and run, of the slowest thread
+    waited_s: Seconds  # time of waiting for a fast host, and of choosing cores
+    fast_cores: tuple[Count, ...]  # cores that the case (all its ranks) was pinned to in the end; empty: all
+    one_core: bool = False  # whether the two threads of a training step shared a core
+    matters: bool = True  # whether steps wait for the host; if not, nothing is repeated
+    was_slow: bool  # whether slow blocks count, without time left to repeat them
+    redone: tuple[Block, ...] = ()  # slow blocks that were repeated, and don't count
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank of a case that has several saw."""
+    """The measurements of a rank, in cases with several."""
 
-    step_s: dict[str, PositiveSeconds]  # by variant, the median of its own timed steps
+    step_s: dict[str, PositiveSeconds]  # by variant, the median of the rank's timed steps
     memory: dict[str, Memory]  # by variant
     communication: dict[str, tuple[CommunicationStep, ...]] = {}  # by variant
     device_state_before: DeviceState | None = None
@@ -429,54 +428,54 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag="measured"):
-    """Raw results of a case. `blocks` are in the order they ran: A A A for eager alone, A B B A or B A A B."""
+    """The raw results of a case. `blocks` are in the order of execution: A A A for eager, A B B A or B A A B."""
 
     blocks: tuple[Block, ...]
     stop_reason: StopReason
     variants: dict[str, VariantResult]  # "eager", and "candidate" for another backend
     samples_per_step: PositiveCount
     sample_unit: Annotated[str, Meta(max_length=100)]
-    bytes_read_per_step: PositiveCount | None = None  # weights and caches, each once; of models that generate
+    bytes_read_per_step: PositiveCount | None = None  # weights and caches, each once, for models that generate
     parameters: Count
-    operator_dtypes: dict[str, Count]  # how many floating results the operators of one eager step compute, by dtype
+    operator_dtypes: dict[str, Count]  # number of floating results of an eager step's operators, by dtype
     precision_flags: dict[str, str]
     host_syncs: str | None = None  # the declared reason why a step waits for its accelerator; None on the CPU
     threads: PositiveCount
     device_name: str
     device_state_before: DeviceState | None = None
     device_state_after: DeviceState | None = None
-    #: How long the timing waited until the device had worked off the kernels that other workers had queued before they
-    #: were stopped. None on the CPU, or not known.
+    #: The time that the timing waited for the device to finish kernels that other workers had queued before they were
+    #: stopped. None on the CPU, or not known.
     device_wait_s: Seconds | None = None
-    #: In spite of the wait, others used the device of a rank when the timing began. None: not known.
+    #: Whether others used the device of a rank when the timing began, despite the wait. None: not known.
     device_was_busy: bool | None = None
     host_loop_s: tuple[PositiveSeconds, ...] = ()  # `facts.host_loop_s`, before and after the latency pass
     host: HostWatch | None = None  # None: the host was not watched
-    ranks: tuple[RankResult, ...] = ()  # of a case that has several; all other fields are those of rank 0
-    #: Settings that importing the model's libraries changed, or building it. None: not known.
+    ranks: tuple[RankResult, ...] = ()  # in cases with several; other fields are of rank 0
+    #: Settings that were restored because importing the libraries or building the model changed them. None: not known.
     put_back: tuple[str, ...] | None = None
-    #: Wall time by stage. The time in which the worker was stopped, or waited for device memory, counts.
+    #: Wall time by stage, including the time in which the worker was stopped, or waited for device memory.
     stage_seconds: dict[str, Seconds] = {}
-    stage_cpu_seconds: dict[str, Seconds] = {}  # CPU time of the worker and of the compilers' processes it started
+    stage_cpu_seconds: dict[str, Seconds] = {}  # of the worker and of its compilers' processes
     flops: Flops | None = None
-    candidate_flops: Flops | None = None  # of the graphs that Dynamo captures for the candidate, before its compiler
-    unequal_work: str = ""  # why the work of the variants may differ, where the model's metadata names a reason
+    candidate_flops: Flops | None = None  # of the candidate's graphs, as captured by Dynamo
+    unequal_work: str = ""  # the metadata's reason why the work of the variants may differ
     api: ApiSurface | None = None
     check: Check | None = None
-    #: What ended the case after its timing: the pass in which that was, and all after it, are missing.
+    #: The failure that ended the case after its timing. The failed pass and all later ones are missing.
     cut_short: Failed | None = None
 
     @property
     def is_incorrect(self) -> bool:
-        """Whether the results were checked and are wrong. The figures are shown then, but no mean counts them."""
+        """Whether the results were checked and are wrong. The figures are then shown, but count in no mean."""
         return self.check is not None and self.check.status is CheckStatus.INCORRECT
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, tag="checked"):
-    """The results of a case were checked, and nothing was timed. The fields are those of `Measured`."""
+    """The results of a case that was checked and not timed. The fields are those of `Measured`."""
 
     check: Check
-    graphs: Count | None  # that Dynamo captured meanwhile; None for a backend that is not behind it
+    graphs: Count | None  # captured by Dynamo; None for backends without it
     parameters: Count
     operator_dtypes: dict[str, Count]
     precision_flags: dict[str, str]
@@ -499,7 +498,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     kind: FailureKind
     stage: Stage
     message: str  # one line
-    traceback: str = ""  # the end of it
+    traceback: str = ""  # its end
     log: str = ""  # path of the worker's output
 
 
@@ -507,33 +506,33 @@ Outcome = Measured | Checked | Skipped | Failed
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One case and its outcome. The times of day are UTC, in ISO 8601."""
+    """A case and its outcome. The times of day are UTC, in ISO 8601."""
 
     case: Case
     outcome: Outcome
     started_at: str
     finished_at: str
-    lane: str | None = None  # the device it ran on, with its index; None if it never ran
-    paused_s: Seconds = 0.0  # how long the worker was stopped while others were measured
+    lane: str | None = None  # device of the case, with its index; None if it never ran
+    paused_s: Seconds = 0.0  # time in which the worker was stopped for others' measurements
     batch_curve: dict[PositiveCount, Amount] | None = None  # with `--bs auto`: eager's samples/s by batch size
 
     @property
     def failure(self) -> Failed | None:
-        """What failed: the case, or what came after its timing. None: nothing."""
+        """The failure of the case, or of a pass after its timing; None without a failure."""
         if isinstance(self.outcome, Measured):
             return self.outcome.cut_short
         return self.outcome if isinstance(self.outcome, Failed) else None
 
 
 class BatchCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """What `--bs auto` tried for one tuning case."""
+    """The batch sizes that `--bs auto` tried for a tuning case."""
 
-    case: Case  # at the batch size that was chosen
+    case: Case  # at the chosen batch size
     samples_per_s: dict[PositiveCount, Amount]  # of eager, by batch size
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`run.json`: what a run was asked to do, and where."""
+    """The contents of `run.json`: the request of a run, and its machine."""
 
     schema_version: int = SCHEMA_VERSION
     torchzoo_version: str
@@ -542,17 +541,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     environment: Environment
     settings: Settings
     cases: tuple[Case, ...]
-    domains: dict[str, Domain] = {}  # by model, where its metadata can be read
+    domains: dict[str, Domain] = {}  # by model, if its metadata can be read
     device_indices: tuple[Count, ...] | None = None  # the accelerators that a `cuda` without index is spread over
     undisturbed_loop_s: PositiveSeconds | None = None  # `facts.host_loop_s` before the run; None: not known
     models_dirs: tuple[str, ...] = ()  # the user's own model folders
     batch_curves: tuple[BatchCurve, ...] = ()
-    hosts: tuple[Host, ...] = ()  # of a run that was spread; `environment` is that of the first one
-    turns: Count = 0  # of a userbenchmark with fresh processes: how many are planned; 0: none, or not known
+    hosts: tuple[Host, ...] = ()  # of a run on several hosts; `environment` is of the first
+    turns: Count = 0  # planned fresh processes of a userbenchmark; 0: none, or not known
 
 
 class MeasuredPeaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The best rates that were measured: on one device, or between several of one kind."""
+    """The best measured rates of one device, or between several of one kind."""
 
     tflop_per_s: dict[str, PositiveAmount] = {}  # by arithmetic: "fp32", "tf32", "bf16", ...
     gb_per_s: PositiveAmount | None = None  # bytes read and bytes written together; None: between several devices
@@ -562,7 +561,7 @@ class MeasuredPeaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class DecodeError(TorchzooError):
-    """Bytes that are no record or no manifest. The message is one line."""
+    """Bytes are not a valid record or manifest. The message is one line."""
 
 
 class _Versioned(msgspec.Struct):
@@ -570,14 +569,14 @@ class _Versioned(msgspec.Struct):
 
 
 _manifests, _records = msgspec.json.Decoder(Manifest), msgspec.json.Decoder(Record)
-_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # what msgspec raises, and what is raised here
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # errors of msgspec, and of this module
 
 
 def decode_record(line: bytes) -> Record:
-    """The record of one line of `records.jsonl`.
+    """Decode a line of `records.jsonl`.
 
     Raises:
-        DecodeError: it is no record, or its parts do not belong together.
+        DecodeError: the line is no record, or its parts contradict each other.
     """
     try:
         record = _records.decode(line)
@@ -592,10 +591,10 @@ def decode_record(line: bytes) -> Record:
 
 
 def decode_manifest(content: bytes) -> Manifest:
-    """The manifest that `run.json` holds.
+    """Decode the content of `run.json`.
 
     Raises:
-        DecodeError: it is none, or one of another schema.
+        DecodeError: the content is no manifest, or has another schema.
     """
     try:
         version = msgspec.json.decode(content, type=_Versioned).schema_version
@@ -617,7 +616,7 @@ def _check_times(*times: str) -> None:
 
 
 def _check_measured(record: Record, measured: Measured) -> None:
-    """The variants are those of the case, and their blocks stand as they were timed: A A A, or A B B A, B A A B."""
+    """Check that the variants are those of the case, and their blocks are in turns: A A A, or A B B A, B A A B."""
     a, b = EAGER_VARIANT, CANDIDATE_VARIANT
     rounds = [(a,)] if record.case.backend == EAGER else [(a, b, b, a), (b, a, a, b)]
     if set(measured.variants) != set(rounds[0]):

@@ -1,4 +1,4 @@
-"""Figures and their intervals from raw samples: medians, paired speedups, shares, outliers, Student's t."""
+"""Compute figures and their intervals from raw samples: medians, paired speedups, shares, outliers, Student's t."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import msgspec
 
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, BackToBack, Block, Breakdown, Energy
 
-#: The confidence that an interval is computed for. A pass computes its interval again and again, and stops when it is
-#: narrow. This costs up to 2% of the coverage (`tests/measure/test_measure.py` simulates it), so 95% are left.
+#: The confidence that an interval is computed for. A pass computes its interval repeatedly, and stops when it is
+#: narrow, which costs up to 2% of the coverage (`tests/measure/test_measure.py` simulates it), so 95% are left.
 NOMINAL_CONFIDENCE = 0.97
 STATED_CONFIDENCE = 0.95
 _NOMINAL_Z = 2.170090  # the normal quantile of NOMINAL_CONFIDENCE, two-sided
-#: A mean of fewer models or processes has no interval: Student's t would reach from nothing to everything.
+#: The fewest models or processes of a mean with an interval. For fewer, Student's t gives useless widths.
 LEAST_OF_A_MEAN = 4
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """A value, and an interval [low, high] that contains the true value with probability `confidence`.
 
-    Few samples can't give 95%. Then `confidence` is what they give: three samples give 75%.
+    Few samples can't give 95%. Then `confidence` is the level that they give: 75% for three samples.
     """
 
     value: float
@@ -31,33 +31,33 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     confidence: float
     count: int
-    of: str = "samples"  # what is counted; of `range`, `low` and `high` are the least and the most
+    of: str = "samples"  # unit of `count`; for `range`, `low` and `high` are the least and the most
 
     @property
     def has_interval(self) -> bool:
-        """Whether the interval says something: that of one or two samples, or of a mean of too few values, does not."""
+        """Whether the interval has a use, unlike that of one or two samples, or of a mean of too few values."""
         return self.confidence > 0.5
 
     @property
     def counted(self) -> str:
-        """`2 models`."""
+        """The count with its unit: `2 models`."""
         return f"{self.count} {self.of if self.count != 1 else _ONE[self.of]}"
 
     @property
     def why_no_interval(self) -> str:
-        """`2 models: too few for an interval`."""
+        """The reason why there is no interval: `2 models: too few for an interval`."""
         return f"{self.counted}: too few for an interval"
 
     @property
     def relative_half_width(self) -> float:
-        """Half of the interval's width over the value; infinite without one."""
+        """Half of the interval's width over the value; infinite without an interval."""
         return (self.high - self.low) / 2 / self.value if self.has_interval else math.inf
 
     def excludes(self, value: float) -> bool:
         return self.has_interval and not self.low <= value <= self.high
 
     def surely_excludes(self, value: float) -> bool:
-        """Whether the interval excludes it, and holds at 95%: that of a few samples, or of one, says nothing."""
+        """Whether the interval excludes the value and holds at 95%, which that of a few samples does not."""
         return self.confidence >= STATED_CONFIDENCE and self.excludes(value)
 
 
@@ -65,7 +65,7 @@ _ONE = {"samples": "sample", "processes": "process", "runs": "run", "models": "m
 
 
 def without_interval(value: float, count: int, of: str) -> Estimate:
-    """A mean of fewer than `LEAST_OF_A_MEAN` values."""
+    """The estimate of a mean of fewer than `LEAST_OF_A_MEAN` values."""
     return Estimate(value=value, low=value, high=value, confidence=0.0, count=count, of=of)
 
 
@@ -73,8 +73,8 @@ def without_interval(value: float, count: int, of: str) -> Estimate:
 def _rank(count: int, confidence: float) -> tuple[int, float]:
     """The largest k for which [x(k), x(n+1-k)] covers the median with at least `confidence`, and its exact coverage.
 
-    The coverage of order statistics is exact for any continuous distribution: 1 - 2 P(Binomial(n, 1/2) < k).
-    Where even the extremes do not reach `confidence`, k is 1 and the coverage is below `confidence`.
+    The coverage of order statistics is exact for any continuous distribution: 1 - 2 P(Binomial(n, 1/2) < k). If even
+    the extremes do not reach `confidence`, k is 1 and the coverage is below `confidence`.
     """
     below = 0.5**count  # P(Binomial < 1)
     k, term = 1, below
@@ -91,7 +91,7 @@ def median_estimate(values: Sequence[float]) -> Estimate:
     """The median with its distribution-free 95% interval (order statistics; David & Nagaraja, Order Statistics, 7.1).
 
     Raises:
-        ValueError: no values.
+        ValueError: there are no values.
     """
     if not values:
         raise ValueError("no samples to estimate from")
@@ -107,24 +107,24 @@ def median_estimate(values: Sequence[float]) -> Estimate:
 
 
 def _normal_rank(count: int) -> tuple[int, float]:
-    """The same rank for a large count: there the binomial is close to normal, and 0.5**n would underflow."""
+    """The rank and its coverage for a large count, by the normal approximation, since 0.5**n would underflow."""
     return math.floor((count - _NOMINAL_Z * math.sqrt(count)) / 2), NOMINAL_CONFIDENCE
 
 
 def block_times_s(blocks: Iterable[Block], variant: str) -> list[float]:
-    """Mean step time of each block of `variant`. A mean counts the work that is done only in every n-th step."""
+    """The mean step time of each block of `variant`. A mean includes work that is done only in every n-th step."""
     return [fmean(block.samples_s) for block in blocks if block.variant == variant]
 
 
 def latency_s(blocks: Iterable[Block], variant: str) -> Estimate:
-    """Median over blocks of the time of one synchronised step."""
+    """The median over blocks of the time of a synchronised step."""
     return median_estimate(block_times_s(blocks, variant))
 
 
 def quad_ratios(blocks: Sequence[Block]) -> list[float]:
-    """Eager time over candidate time in each quad, A B B A or B A A B. An unfinished one at the end is left out.
+    """Eager time over candidate time in each quad, A B B A or B A A B. An unfinished last quad is left out.
 
-    A quad's ratio is (A1 + A2) / (B1 + B2). A drift that is linear over the quad cancels.
+    A quad's ratio is (A1 + A2) / (B1 + B2), in which a drift that is linear over the quad cancels.
     """
     ratios = []
     for start in range(0, len(blocks) - 3, 4):
@@ -139,20 +139,19 @@ def speedup(blocks: Sequence[Block]) -> Estimate:
 
 
 def steps_per_s(runs: Sequence[BackToBack]) -> Estimate:
-    """Steps per second without a synchronisation after each."""
+    """The steps per second without a synchronisation after each step."""
     return median_estimate([run.steps / run.elapsed_s for run in runs])
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """How the wall time of all profiled steps divides: fractions that add up to 1.
+    """The shares of the wall time of all profiled steps, which add up to 1.
 
-    Each interval is that of the median of the single steps' shares. It is widened to contain the value, where it
-    does not.
+    Each interval is that of the median of the single steps' shares, widened to contain the value if necessary.
     """
 
     active: Estimate
     movement: Estimate
-    communication: Estimate | None  # None where no collective ran
+    communication: Estimate | None  # None if no collective ran
     idle: Estimate
 
 
@@ -179,7 +178,7 @@ def _share(parts: Sequence[float], walls: Sequence[float]) -> Estimate:
 
 
 def step_energy_j(energy: Energy) -> Estimate:
-    """Joules per step over all windows together: there the counter's coarse ticks cancel.
+    """Joules per step over all windows together, where the counter's coarse ticks cancel.
 
     The interval is that of the median of the single windows.
     """
@@ -188,9 +187,9 @@ def step_energy_j(energy: Energy) -> Estimate:
 
 
 def bus_factor(name: str, world: int) -> float:
-    """What the bytes of a collective over its time are multiplied by, to be compared with the speed of the links.
+    """The factor that turns the bytes of a collective over its time into a rate that compares with the links' speed.
 
-    1 for those that move all bytes over one link, as a broadcast does. The formulas are those of nccl-tests:
+    The factor is 1 for collectives that move all bytes over one link, such as broadcast. The formulas are nccl-tests':
     https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
     if name == "all_reduce":
@@ -199,9 +198,9 @@ def bus_factor(name: str, world: int) -> float:
 
 
 def outlier_count(values: Sequence[float], threshold: float = 3.5) -> int:
-    """How many values have a modified z-score on the MAD above `threshold` (Iglewicz & Hoaglin, 1993).
+    """The number of values with a modified z-score on the MAD above `threshold` (Iglewicz & Hoaglin, 1993).
 
-    They are only counted. No value is ever dropped.
+    Outliers are only counted, never dropped.
     """
     if not values:
         return 0
@@ -211,7 +210,7 @@ def outlier_count(values: Sequence[float], threshold: float = 3.5) -> int:
 
 
 def expected_half_width(values: Sequence[float], count: int) -> float:
-    """The relative half-width that the interval of the median of `count` such values would have, about.
+    """The expected relative half-width of the interval of the median of `count` such values.
 
     The standard error of the median of normal values is the square root of pi / 2 times that of their mean.
     """
@@ -219,7 +218,7 @@ def expected_half_width(values: Sequence[float], count: int) -> float:
 
 
 def relative_mad(values: Sequence[float]) -> float:
-    """Median absolute deviation over the median."""
+    """The median absolute deviation over the median."""
     center = median(values)
     return median(abs(value - center) for value in values) / center
 
@@ -273,9 +272,9 @@ def trigamma(x: float) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """p-values adjusted for the number of tests, in the order given.
 
-    If every test whose adjusted p-value is below alpha is called a difference, then with probability 1 - alpha all of
-    these calls are right. The step-down method of Holm (Scandinavian Journal of Statistics 6, 1979) holds however the
-    tests depend on each other.
+    If every test whose adjusted p-value is below alpha is called a difference, all of these calls are right with
+    probability 1 - alpha. The step-down method of Holm (Scandinavian Journal of Statistics 6, 1979) holds for any
+    dependence between the tests.
     """
     adjusted = [1.0] * len(p_values)
     highest = 0.0
@@ -287,7 +286,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def variance(values: Sequence[float]) -> float:
-    """The variance of a sample of at least two. (That of `statistics` computes in fractions, many times as long.)"""
+    """The variance of at least two values, much faster than by `statistics`, which computes in fractions."""
     center = fmean(values)
     return math.fsum((value - center) ** 2 for value in values) / (len(values) - 1)
 
@@ -298,7 +297,7 @@ def processes_value(medians: Sequence[float]) -> float:
 
 
 def processes_estimate(processes: Sequence[Sequence[float]]) -> Estimate:
-    """One figure from several processes that measured the same case. The interval includes how much they differ.
+    """The figure of several processes that measured the same case. The interval includes their differences.
 
     Args:
         processes: the positive values of each process (means of blocks, or ratios of quads).
@@ -306,21 +305,21 @@ def processes_estimate(processes: Sequence[Sequence[float]]) -> Estimate:
     The value is the geometric mean of the processes' medians. The interval is Student's t on the logarithms of these
     medians. A median contains the deviation of its process and the rest of the noise within the process, so the spread
     of the medians covers both (a nested random-effects model; Searle, Casella & McCulloch, Variance Components, 1992,
-    3.3). Fewer than four processes give none: t is 12.7 for two processes and 4.3 for three.
+    3.3). Fewer than four processes give no interval: t is 12.7 for two processes and 4.3 for three.
 
     How often the interval of five processes holds the true value was simulated (`tests/analysis/test_repeats.py`):
 
     - Processes differ lognormally: 95 times in 100.
     - Processes fall in two groups that are 10% apart: 94 times.
-    - One process in five takes half as long again: 65 times.
+    - One process in five takes 1.5 times as long: 65 times.
 
-    In the trials that failed, all processes were of one kind, so that the other kind could not be seen. Order
-    statistics need no assumption, but they reach 95% only with six processes or more.
+    In the failed trials, all processes were of one kind, so that the other kind could not be seen. Order statistics
+    need no assumption, but they reach 95% only with six processes or more.
 
     A single process gets its own interval, from order statistics.
 
     Raises:
-        ValueError: no process, or one without values.
+        ValueError: there is no process, or a process has no values.
     """
     if len(processes) < 2:
         return median_estimate(processes[0] if processes else [])
@@ -340,14 +339,14 @@ def processes_estimate(processes: Sequence[Sequence[float]]) -> Estimate:
 
 
 def inverse(estimate: Estimate) -> Estimate:
-    """1 / the value. The ends of the interval change places."""
+    """The estimate of 1 / the value. The ends of the interval change places."""
     return msgspec.structs.replace(estimate, value=1 / estimate.value, low=1 / estimate.high, high=1 / estimate.low)
 
 
 def quotient(base: Estimate, other: Estimate) -> Estimate:
-    """Base over other, of two values that were measured apart.
+    """The ratio of base to other, two values that were measured independently.
 
-    The interval contains the true ratio when both intervals contain their true values. So the probabilities of error
+    The interval contains the true ratio when both intervals contain their true values, so the probabilities of error
     add up.
     """
     fewer = min(base, other, key=lambda one: one.count)

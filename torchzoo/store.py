@@ -1,10 +1,10 @@
-"""The folder of a run.
+"""Read and write the folder of a run.
 
 - `run.json`: the manifest.
 - `records.jsonl`: one record a line. A record is on disk before its case counts as done.
-- `records.jsonl.gz`: records from before, compressed with gzip. It is only read.
-- `logs/`: what the workers printed.
-- `.lock`: locked by the runner that writes here. The file stays when the runner has ended.
+- `records.jsonl.gz`: earlier records, compressed with gzip, which are only read.
+- `logs/`: the output of the workers.
+- `.lock`: the lock of the runner that writes here. The file stays when the runner has ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torchzoo.settings import Stage
 if TYPE_CHECKING:
     from filelock import FileLock
 
-#: The most that is read of a manifest. That of all models with some axes has a few MiB.
+#: The most bytes of a manifest that are read. A manifest of all models with some axes has a few MiB.
 MANIFEST_BYTES = 256 * 2**20
 
 #: The files of records, in the order in which they were written: a later record of a case replaces an earlier one.
@@ -44,27 +44,27 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     manifest: Manifest
     records: tuple[Record, ...]  # the latest record of each case, in the plan's order
-    damaged: dict[tuple[str, int], str] = {}  # why a line of records can't be read, by its file and number
-    joined: tuple[Run, ...] = ()  # the runs that this one was put together from
+    damaged: dict[tuple[str, int], str] = {}  # reasons why lines can't be read, by file and number
+    joined: tuple[Run, ...] = ()  # the runs that this run was joined from
 
     @property
     def finished(self) -> set[Case]:
-        """The cases that need not run when the run goes on."""
+        """The cases that need not run when the run is resumed."""
         return {r.case for r in self.records if r.failure is None or r.failure.kind is not FailureKind.INTERRUPTED}
 
     @property
     def parts(self) -> tuple[Run, ...]:
-        """The runs as they were read: those that were joined, or this one."""
+        """The runs as read from folders: the joined runs, or this run."""
         return self.joined or (self,)
 
     @property
     def damaged_lines(self) -> int:
-        """How many lines of records can't be read."""
+        """The number of lines of records that can't be read."""
         return len(self.damaged)
 
     @property
     def damage(self) -> str:
-        """One line on the lines that can't be read; empty if there are none."""
+        """The message on the lines that can't be read; empty if there are none."""
         if not self.damaged:
             return ""
         ((name, first), why), count = next(iter(self.damaged.items())), len(self.damaged)
@@ -74,10 +74,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that no reader ever finds a part of it, even if this process is killed.
+    """Write a file atomically: no reader sees a part of it, even if this process is killed.
 
     Raises:
-        OSError: it can't be written.
+        OSError: the file can't be written.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_bytes(content)
@@ -91,15 +91,15 @@ def lock_folder(
     owner: str = "torchzoo",
     advice: str = "name another folder with -o",
 ) -> FileLock:
-    """Keep other processes from a folder until the lock is released. The folder is made if it does not exist.
+    """Lock a folder against other processes, and return the lock. The folder is made if it does not exist.
 
-    The lock belongs to this process. It ends with the process, however that ends, and no worker inherits it.
+    The lock belongs to this process and ends with it. Workers do not inherit it.
 
     Args:
         folder: the folder. Its file `.lock` is locked, and stays.
         subfolder: a folder in it that is made, too.
-        owner: who is at work there if it is locked.
-        advice: what to do if it can't be written.
+        owner: the name of the program that holds the lock, for the message.
+        advice: the message's advice if the folder can't be written.
 
     Raises:
         StoreError: the folder can't be written, or another process works there.
@@ -119,15 +119,15 @@ def lock_folder(
 
 
 class RunStore:
-    """Writes one run. Use it as a context manager: inside, a lock keeps other runners out of the folder.
+    """The writer of a run, a context manager: inside, a lock keeps other runners out of the folder.
 
     Args:
         path: the run's folder.
-        resume: whether the folder holds a run to go on with; if not, it must not hold one.
+        resume: whether the folder holds a run to resume; if not, it must not hold a run.
 
     Raises:
-        StoreError: on entering. The folder can't be written, another runner works on it, or it holds a run where it
-            should not, or none where it should.
+        StoreError: on entering, if the folder can't be written, is locked by another runner, holds a run without
+            `resume`, or holds no run with it.
     """
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
@@ -157,7 +157,7 @@ class RunStore:
         """Write the manifest.
 
         Raises:
-            StoreError: it could not be read again, as with a number that does not fit 64 bits.
+            StoreError: the manifest could not be read again, as with a number that does not fit 64 bits.
         """
         content = to_json(manifest)
         kept = attempt(lambda: decode_manifest(content))
@@ -166,10 +166,10 @@ class RunStore:
         write_whole(self.path / "run.json", msgspec.json.format(content, indent=1) + b"\n")
 
     def append(self, record: Record) -> Record:
-        """Add a record; it is on disk when this returns. A record that could not be read again becomes a failure.
+        """Add a record, and flush it to disk. A record that could not be read again becomes a failure.
 
         Returns:
-            The record as it will be read.
+            The record as later reads return it.
         """
         line, kept = _as_kept(record)
         append_line(self.path / RECORDS, line)
@@ -177,12 +177,12 @@ class RunStore:
         return kept
 
     def log_path(self, number: int, label: str) -> Path:
-        """The file for what the worker of case `number` of the plan prints."""
+        """The file for the output of the worker of case `number` of the plan."""
         return self.logs / f"{number:04d}-{safe_name(label)}.log"
 
 
 def _as_kept(record: Record) -> tuple[bytes, Record]:
-    """The line of a record, and the record that is read from it."""
+    """The line of a record, and the record as read from it."""
 
     def kept(record: Record) -> tuple[bytes, Record]:
         line = to_json(record)
@@ -197,7 +197,7 @@ def _as_kept(record: Record) -> tuple[bytes, Record]:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Add a line to a file; it is on disk when this returns. After a line that was cut short it begins a new one."""
+    """Add a line to a file, and flush it to disk. A new line is begun after an unfinished one."""
     with path.open("a+b") as file:
         if file.tell() > 0:
             file.seek(-1, os.SEEK_END)
@@ -209,17 +209,17 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 def _no_run(path: Path, why: str) -> StoreError:
-    """The error for a folder without a run. It names runs in the folder's own folders, or says how to keep one."""
+    """The error for a folder without a run. The message names runs in its subfolders, or says how to keep one."""
     inside = sorted(str(manifest.parent) for manifest in path.glob("*/run.json"))
     hint = f"there are runs in it, such as {inside[-1]}" if inside else "`torchzoo run MODEL -o DIR` keeps a run in DIR"
     return StoreError(f"no run in {path}: {why}; {hint}")
 
 
 def read_run(path: Path) -> Run:
-    """Read a run's folder. Lines that can't be read, as where a runner was killed while it wrote, are noted.
+    """Read a run's folder. Lines that can't be read, as after a kill during writing, are listed in `damaged`.
 
     Raises:
-        StoreError: there is no run, one of its files is no file, or it was written by a newer torchzoo.
+        StoreError: there is no run, its files can't be read, or it was written by a newer torchzoo.
     """
     manifest_path = path / "run.json"
     try:
@@ -233,7 +233,7 @@ def read_run(path: Path) -> Run:
     latest: dict[Case, Record] = {}
     damaged: dict[tuple[str, int], str] = {}
     for place, line in lines.items():
-        if not line:  # as behind the last line
+        if not line:  # after the last newline
             continue
         try:
             record = decode_record(line)
@@ -250,7 +250,7 @@ def _lines(path: Path) -> list[bytes]:
     """The lines of a file of records.
 
     Raises:
-        FileError: it can't be read, or its compressed content is damaged.
+        FileError: the file can't be read, or its compressed content is damaged.
     """
     content = read_file(path)
     if path.name == COMPRESSED_RECORDS:

@@ -101,7 +101,7 @@ def test_a_path_is_one_that_the_system_takes(tmp_path: Path) -> None:
 
 def test_a_path_that_a_run_keeps_is_text(tmp_path: Path) -> None:
     assert arguments.recorded_path(os.fspath(tmp_path)) == tmp_path
-    with pytest.raises(argparse.ArgumentTypeError, match="no UTF-8"):
+    with pytest.raises(argparse.ArgumentTypeError, match="not UTF-8"):
         arguments.recorded_path("\udcff")
 
 

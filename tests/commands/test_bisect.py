@@ -152,7 +152,7 @@ def test_it_goes_on_after_an_interrupt(
     monkeypatch.setattr(bisect, "candidates", None)  # the index is not asked again
     second = use(monkeypatch, FakeJudge(13))
     assert main(["bisect", "--resume", str(folder)]) == bisect.FOUND
-    assert "torchzoo: 2 verdicts are there already" in capsys.readouterr().err
+    assert "torchzoo: 2 verdicts are kept from before" in capsys.readouterr().err
     assert first.asks == ["torch==2.18", "torch==2.15"]
     assert "torch==2.15" not in second.asks
     third = use(monkeypatch, FakeJudge(13))

@@ -300,7 +300,7 @@ def test_interrupt_ends_the_worker_and_keeps_what_was_measured(tmp_path: Path) -
     _, stderr = parent.communicate(timeout=180)
     assert parent.returncode == 130
     assert "interrupted" in stderr
-    assert f"the rest of it: torchzoo run --resume {tmp_path / 'run'}\n" in stderr
+    assert f"measure the rest with: torchzoo run --resume {tmp_path / 'run'}\n" in stderr
     assert "Traceback" not in stderr
     _, alive = psutil.wait_procs(children, timeout=20)
     assert alive == []

@@ -116,7 +116,7 @@ def test_an_interrupted_study_says_how_to_go_on_although_it_is_quiet(
     monkeypatch.setattr("torchzoo.commands.run.follow", interrupted)
     assert cli.main(["study", "paper_breakdown", "alexnet", "-q", "-o", str(tmp_path)]) == 130
     path = tmp_path / "paper_breakdown"
-    assert f"the rest of it: torchzoo study paper_breakdown --resume {path}\n" in capsys.readouterr().err
+    assert f"measure the rest with: torchzoo study paper_breakdown --resume {path}\n" in capsys.readouterr().err
 
 
 def test_runs_of_two_machines_are_for_the_study_of_devices_alone(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""What follows from records: what became of cases, figures, totals, comparisons, noise. Pure, and without torch."""
+"""Derive statuses, figures, totals, comparisons and noise from records, without torch and without side effects."""

@@ -1,4 +1,4 @@
-"""Several backends of the same cases beside one figure of eager, and where eager's own figures disagree."""
+"""Compare several backends of the same cases with one figure of eager, and find where eager's figures disagree."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torchzoo.stats import Estimate
 
 
 class BesideEager(msgspec.Struct, frozen=True, kw_only=True):
-    """A case with each of its backends. Eager is that which was measured alone, else that of the middle backend."""
+    """A case with each of its backends. Eager's figure was measured alone, or else is the middle one of all."""
 
     case: Case  # in eager
-    eager: Estimate | None  # its latency; None where nothing was measured
-    eagers: tuple[Estimate, ...]  # alone, and beside each backend
+    eager: Estimate | None  # latency; None: not measured
+    eagers: tuple[Estimate, ...]  # measured alone, and in turns with each backend
     backends: dict[str, CaseResult]  # by what compiled it: `inductor`, `inductor scope=step`
 
     @property
     def disagrees(self) -> bool:
-        """Whether two of eager's figures have intervals that do not meet."""
+        """Whether two of eager's figures have disjoint intervals."""
         sure = [one for one in self.eagers if one.has_interval]
         return bool(sure) and max(one.low for one in sure) > min(one.high for one in sure)
 

@@ -1,4 +1,4 @@
-"""What bounds a step: the device, which works all the time, or the host, which does not keep it busy."""
+"""Find out what bounds a step: the device, which works all the time, or the host, which does not keep it busy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from statistics import median
 from torchzoo import stats
 from torchzoo.record import Measured
 
-#: Shares of the step's time in which the device works: from the first on it bounds the step, below the second the host.
+#: A step is bound by the device from the first share of time in which the device works, by the host below the second.
 DEVICE_SHARE, HOST_SHARE = 0.9, 0.5
 
-#: Where the device's time is not known, a step is bound by the device if the host hands over its work within this part
-#: of the step's time, and else by the host.
+#: If the device's time is not known, a step is bound by the device if the host has issued it within this part of the
+#: step's time, and else by the host.
 HANDED_OVER_BY = 0.5
 
 
@@ -24,7 +24,7 @@ class Bound(enum.StrEnum):
 
 
 def device_share(measured: Measured, variant: str) -> float | None:
-    """The share of a synchronised step's time in which the device works; None where it is not known, as on the CPU."""
+    """The share of a synchronised step's time in which the device works; None if not known, as on the CPU."""
     active_s = measured.variants[variant].device_active_s
     if active_s is None:
         return None
@@ -32,7 +32,7 @@ def device_share(measured: Measured, variant: str) -> float | None:
 
 
 def bound_of(measured: Measured, variant: str) -> Bound | None:
-    """What bounds a variant's step; None where that is not known."""
+    """The bound of a variant's step; None if it is not known."""
     share = device_share(measured, variant)
     if share is not None:
         return Bound.DEVICE if share >= DEVICE_SHARE else Bound.HOST if share < HOST_SHARE else Bound.BOTH
@@ -44,7 +44,7 @@ def bound_of(measured: Measured, variant: str) -> Bound | None:
 
 
 def case_bound(processes: Sequence[Measured]) -> Bound | None:
-    """What bounds a case: the host if it bounds one of the variants, the device if it bounds all; None: not known."""
+    """The bound of a case: the host if it bounds any variant, the device if it bounds all; None: not known."""
     found = [bound_of(measured, variant) for measured in processes for variant in measured.variants]
     if not found or None in found:
         return None

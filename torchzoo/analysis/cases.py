@@ -1,4 +1,4 @@
-"""What became of each case of a run, or of several runs of one machine: the one place that decides it."""
+"""Decide the status of each case of a run, or of several runs of one machine. No other module decides it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from torchzoo.store import Run, StoreError, read_run
 
 
 class Status(enum.StrEnum):
-    """What became of a case; of several repeats, the first of these that one of them has."""
+    """The result of a case. With several repeats, the first status in this order that a repeat has."""
 
     FAILED = "failed"
-    INCORRECT = "incorrect"  # measured or checked, and its results are not eager's
-    REFUSED = "refused"  # measured, and its label does not hold: much of it ran in eager, or did other work than eager
-    UNSTEADY = "unsteady"  # measured, and compiled again while it was
+    INCORRECT = "incorrect"  # measured or checked, with results that differ from eager's
+    REFUSED = "refused"  # measured, but much of it ran in eager, or it did other work than eager
+    UNSTEADY = "unsteady"  # measured, but compiled again during the measurement
     PASSED = "passed"
     CHECKED = "checked"  # not found incorrect; nothing was timed
     SKIPPED = "skipped"
 
 
-#: Measured and shown, but not a speedup of the backend: in no mean.
+#: Statuses of measured cases whose figures are shown, but are not a speedup of the backend and count in no mean.
 NO_SPEEDUP = frozenset({Status.REFUSED, Status.UNSTEADY})
 
 
 class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One case with the records of all its repeats."""
+    """A case with the records of all its repeats."""
 
     case: Case  # its repeat is 0
     records: tuple[Record, ...]
@@ -62,7 +62,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def wrong_checks(self) -> tuple[Check, ...]:
-        """Of the repeats whose results are not eager's."""
+        """The checks that found results other than eager's."""
         return tuple(one for one in self.checks if one is not None and one.status is CheckStatus.INCORRECT)
 
     @cached_property
@@ -72,7 +72,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def all_failures(self) -> tuple[Failed, ...]:
-        """The same, and what failed after the timing of repeats that were measured."""
+        """All failures, including those after the timing of repeats that were measured."""
         return tuple(record.failure for record in self.records if record.failure is not None)
 
     @cached_property
@@ -91,7 +91,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def passed(self) -> bool:
-        """Whether its figures count in means."""
+        """Whether the figures of the case count in means."""
         return self.status is Status.PASSED
 
     @property
@@ -100,27 +100,27 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_timed(self) -> bool:
-        """Whether its run measures times. If not, the case has a verdict on its results at best, and no figure."""
+        """Whether the run measures times. If not, the case has at best a verdict on its results, and no figures."""
         return self.manifest.settings.is_timed
 
     @property
     def host_was_slow(self) -> bool:
-        """Whether the host stayed slow while one of its processes was measured: such steps count."""
+        """Whether the host stayed slow during the measurement of a repeat. Such steps count nevertheless."""
         return any(measured.host is not None and measured.host.was_slow for measured in self.measured)
 
     @property
     def device_was_shared(self) -> bool:
-        """Whether processes of others used the device, or had it open, while one of its processes was measured."""
+        """Whether other processes used the device, or had it open, during the measurement of a repeat."""
         return any(map(was_shared, self.measured))
 
     @property
     def has_candidate(self) -> bool:
-        """Whether the case is a backend beside eager."""
+        """Whether the case compares a backend with eager."""
         return self.case.backend != EAGER
 
     @cached_property
     def shown(self) -> Record:
-        """The record that stands for the case: of a repeat that failed; else of one that ran; else of one skipped."""
+        """The record that represents the case: a failed repeat if any, else one that ran, else a skipped one."""
         return min(self.records, key=lambda record: (Failed, Measured, Checked, Skipped).index(type(record.outcome)))
 
     @property
@@ -144,12 +144,12 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def bound(self) -> Bound | None:
-        """What bounds its steps; None where that is not known, as on the CPU."""
+        """The bound of the steps of the case; None if it is not known, as on the CPU."""
         return case_bound(self.measured)
 
     @property
     def reason(self) -> str:
-        """Why it was skipped, how it failed, or what is wrong with its figures; empty for a case that passed."""
+        """The reason why the case was skipped or failed, or the fault of its figures; empty if it passed."""
         outcome = self.outcome
         if isinstance(outcome, Skipped):
             return outcome.reason
@@ -164,7 +164,7 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class ReportData(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a report shows, from one or more runs."""
+    """The content of a report, from one or more runs."""
 
     runs: tuple[Run, ...]
     cases: tuple[CaseResult, ...]
@@ -186,10 +186,10 @@ class ReportData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_report_data(paths: Sequence[Path]) -> ReportData:
-    """Read runs. Where several have the same case, the run named last counts.
+    """Read runs into one report. If several runs have the same case, the last of them in `paths` counts.
 
     Raises:
-        StoreError: there is no run, it holds no records, or the runs are not of like machines and the same software.
+        StoreError: a path holds no run, no run has records, or the runs differ in machine, software or settings.
     """
     runs = tuple(read_run(path) for path in dict.fromkeys(paths))
     for run in runs:
@@ -215,14 +215,14 @@ def read_report_data(paths: Sequence[Path]) -> ReportData:
 
 
 def _repeats_not_run(run: Run, found: Mapping[Case, CaseResult]) -> int:
-    """How many planned repeats of the cases that this run has measured are missing."""
+    """The number of planned repeats without a record, over the cases that this run has measured."""
     have = {record.case for result in found.values() if result.run == run.path for record in result.records}
     cases = {case.first_repeat() for case in have}
     return sum(case not in have and case.first_repeat() in cases for case in run.manifest.cases)
 
 
 def case_results(run: Run, records: Iterable[Record] | None = None) -> list[CaseResult]:
-    """The cases of a run that have a record, in the plan's order; with `records`, those of these alone."""
+    """The cases of a run that have a record, in the plan's order, from all its records or only from `records`."""
     return [
         CaseResult(
             case=case,
@@ -236,7 +236,7 @@ def case_results(run: Run, records: Iterable[Record] | None = None) -> list[Case
 
 
 def by_case(records: Iterable[Record]) -> dict[Case, list[Record]]:
-    """Records by case, the number of the repeat set to 0, in the order in which cases first come."""
+    """Records by case with repeat 0, in the order of each case's first record."""
     found: dict[Case, list[Record]] = {}
     for record in records:
         found.setdefault(record.case.first_repeat(), []).append(record)
@@ -244,7 +244,7 @@ def by_case(records: Iterable[Record]) -> dict[Case, list[Record]]:
 
 
 def _check_stands_with(first: Run, other: Run) -> None:
-    """Raises `StoreError` where two runs are of different machines, software or settings."""
+    """Raise `StoreError` if two runs differ in machine, software or settings."""
     if why := why_not_together(first.manifest, other.manifest):
         raise StoreError(
             f"{first.path} and {other.path} can't stand in one report: {why}. "

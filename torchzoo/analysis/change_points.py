@@ -55,7 +55,7 @@ def change_points(
     least_magnitude: float = 0.0,
     least_length: int = LEAST_LENGTH,
 ) -> tuple[ChangePoint, ...]:
-    """The change points of a series, in its order. The same series gives the same points.
+    """The change points of a series, in its order. Equal series give equal points.
 
     Args:
         values: in the order of time, in any unit, positive. NaN stands for a value that is missing.
@@ -93,7 +93,7 @@ def _check_options(window: int, p_value: float, least_magnitude: float, least_le
 
 
 def pieces(points: Sequence[int], length: int) -> list[tuple[int, int, int]]:
-    """For each point of a series, where the piece before it starts, the point, and where the piece after it ends."""
+    """The start of the piece before each point, the point, and the end of the piece after it."""
     ends = [0, *points, length]
     return list(zip(ends, ends[1:], ends[2:], strict=False))
 
@@ -124,7 +124,7 @@ def weak_points(logs: _Floats, *, window: int, p_value: float, least_length: int
 
 
 def split_window(logs: _Floats, *, p_value: float, least_length: int) -> list[int]:
-    """Where a window is split: at its greatest divergence, then each part again, while the t test allows it."""
+    """The places where a window is split: at its greatest divergence, then in each part, while the t test allows it."""
     sums = distance_sums(logs)
     found, open_parts = [], [(0, len(logs))]
     while open_parts:

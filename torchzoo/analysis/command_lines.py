@@ -1,4 +1,4 @@
-"""The commands that measure a case, or a whole run, again."""
+"""Write the commands that measure a case, or a whole run, again."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from torchzoo.zoo.programs import run_words
 def command(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | None = None) -> str:
     """`python run.py resnet18 -d cuda -t train --backend inductor --bs 16 ...`, quoted for a shell.
 
-    Outside a checkout it begins with `torchzoo run`.
-
-    The command has the settings of the run that are not the defaults. It has the time limits only if the case exceeded
-    one.
+    Outside a checkout, the command begins with `torchzoo run`. The command has the settings that are not the defaults,
+    and the time limits if the case exceeded a limit.
     """
     return shell_line([*run_words(), *words(case, manifest, repeats=repeats, failed=failed)])
 
 
 def words(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | None = None) -> list[str]:
-    """The words behind `python run.py`, or `torchzoo ab --base A --candidate B`. See `command`."""
+    """The arguments of `python run.py`, or of `torchzoo ab --base A --candidate B`. See `command`."""
     found = [case.model, "-d", case.device, "-t", str(case.mode)]
     for axis in AXES:
         if axis.name not in ("mode", "device") and axis.of(case) is not None and not axis.is_default(case):
@@ -39,15 +37,15 @@ def words(case: Case, manifest: Manifest, *, repeats: int = 1, failed: Record | 
             found += [f"--{name}-timeout", f"{getattr(limits, f'{name}_s'):g}"]
     for folder in manifest.models_dirs:
         found += ["--models-dir", folder]
-    if case.model.startswith("-"):  # no option of ours
+    if case.model.startswith("-"):  # not an option
         found = [*found[1:], "--", case.model]
     return found
 
 
 def of_run(manifest: Manifest) -> str:
-    """The command that made a run, as one types it: `torchzoo study nanogpt -d cuda`.
+    """The command that made a run, as a user types it: `torchzoo study nanogpt -d cuda`.
 
-    The manifest has its words quoted for a shell. Of torchzoo's own programs it has the path.
+    The manifest has the command's words, quoted for a shell, with the full path of torchzoo's own programs.
     """
     program, *rest = manifest.command or ("",)
     path = PurePath(program.strip("'"))
@@ -61,12 +59,12 @@ def of_run(manifest: Manifest) -> str:
 
 
 def shell_line(some: Iterable[str]) -> str:
-    """The words as a line for a shell."""
+    """The words as a command line for a shell."""
     return " ".join(map(_quoted, some))
 
 
 def _quoted(word: str) -> str:
-    """The word for a shell. Control characters stand as escapes, so that the line does nothing where it is shown."""
+    """The word, quoted for a shell, with control characters as escapes, which are harmless in a terminal."""
     if word.isprintable():
         return shlex.quote(word)
     escapes = (

@@ -1,4 +1,4 @@
-"""Two runs compared: what differs between them, a finding for each case and metric, and what broke or was mended."""
+"""Compare two runs: their differences, a finding for each case and metric, and the cases whose status changed."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ ProcessPair = tuple[Case, Sequence[Measured], Sequence[Measured]]
 
 
 class HardwareRatio(msgspec.Struct, frozen=True, kw_only=True):
-    """Time on the base's hardware over time on the candidate's: above 1, the candidate's is faster."""
+    """Time on the base's hardware over time on the candidate's. Above 1, the candidate's hardware is faster."""
 
     case: Case
-    base_s: Estimate  # the time of a step on each
+    base_s: Estimate  # time of a step
     candidate_s: Estimate
     ratio: Estimate
 
 
 class HardwareMean(msgspec.Struct, frozen=True, kw_only=True):
-    """Geometric mean of a group's ratios; `domain` is `all` for all of them."""
+    """Geometric mean of a group's ratios; `domain` is `all` for the mean over all domains."""
 
     axes: str
     domain: str
@@ -48,13 +48,13 @@ class HardwareMean(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hardware_ratio(case: Case, base: Sequence[Measured], candidate: Sequence[Measured]) -> HardwareRatio:
-    """The ratio of one case that both runs measured, each by itself."""
+    """The ratio of the latencies of a case that each run measured by itself."""
     was, now = (stats.processes_estimate(times_s(side)) for side in (base, candidate))
     return HardwareRatio(case=case, base_s=was, candidate_s=now, ratio=stats.quotient(was, now))
 
 
 def hardware_means(pairs: Sequence[ProcessPair], domains: Mapping[str, Domain]) -> Iterable[HardwareMean]:
-    """By backend and the other axes, mode and domain: the geometric mean over cases (the paper's Figure 5)."""
+    """The geometric means over cases by axes, mode and domain (the paper's Figure 5)."""
     groups: dict[tuple[str, Mode, str], list[CaseRatio]] = {}
     for case, base, candidate in pairs:
         was, now = (ratio_of(case, times_s(side)) for side in (base, candidate))
@@ -69,7 +69,7 @@ def hardware_means(pairs: Sequence[ProcessPair], domains: Mapping[str, Domain]) 
 
 
 class Change(enum.StrEnum):
-    """How a case's status differs between the runs."""
+    """The change of a case's status between the runs."""
 
     NEWLY_FAILING = "newly failing"
     NEWLY_PASSING = "newly passing"
@@ -85,28 +85,28 @@ REGRESSIONS = frozenset({Verdict.SLOWER, Verdict.MORE})
 class StatusChange(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     change: Change
-    base: str  # what became of it, in words; empty where it is not there
+    base: str  # status in words; empty if the run lacks the case
     candidate: str
 
 
 class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """All that comparing two runs gives. `device_ratios` in place of findings where the hardware is the difference."""
+    """The result of comparing two runs. Runs on different hardware have `device_ratios` instead of findings."""
 
     base: str
     candidate: str
     base_manifest: Manifest
     candidate_manifest: Manifest
-    threshold: float | None  # None: for each case what its noise allows
-    in_turns: bool  # whether equal repeats of both runs were measured one beside the other
+    threshold: float | None  # None: chosen for each case by its noise
+    in_turns: bool  # whether equal repeats of both runs were measured one right after the other
     differences: tuple[Difference, ...]
     findings: tuple[Finding, ...]
     changes: tuple[StatusChange, ...]
     device_ratios: tuple[HardwareRatio, ...] = ()
     device_means: tuple[HardwareMean, ...] = ()
     still_failing: int = 0
-    unsteady: tuple[Case, ...] = ()  # unsteady or refused in one of the runs: they are not compared
-    slow_hosts: tuple[int, int] = (0, 0)  # cases of each run during which the host stayed slow, of those in both
-    shared_devices: tuple[int, int] = (0, 0)  # and during which the device was used by others, too
+    unsteady: tuple[Case, ...] = ()  # unsteady or refused in one of the runs, so not compared
+    slow_hosts: tuple[int, int] = (0, 0)  # common cases of each run with a slow host during their measurement
+    shared_devices: tuple[int, int] = (0, 0)  # common cases of each run with other processes on their device
 
     @property
     def is_across_hardware(self) -> bool:
@@ -114,12 +114,12 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_regression(self) -> bool:
-        """Something is slower, takes more memory or newly fails. Never so between different hardware."""
+        """Whether a case is slower, takes more memory or newly fails. Always False between different hardware."""
         return not self.is_across_hardware and is_regression(self.findings, self.changes)
 
 
 def is_regression(findings: Iterable[Finding], changes: Iterable[StatusChange]) -> bool:
-    """Whether something is slower, takes more memory or newly fails."""
+    """Whether a case is slower, takes more memory or newly fails."""
     failing = any(one.change is Change.NEWLY_FAILING for one in changes)
     return failing or any(finding.verdict in REGRESSIONS for finding in findings)
 
@@ -138,14 +138,14 @@ def compare_runs(
     Args:
         base: the run before.
         candidate: the run after.
-        threshold: the least difference that matters: 0.07 for 7%; None: for each case what its noise allows.
-        across: what the runs may differ in.
-        metrics: what to judge.
-        in_turns: whether equal repeats of both runs were measured one beside the other. Then the repeats of a case that
-            only one of them measured are left out.
+        threshold: the least difference that matters: 0.07 for 7%; None: chosen for each case by its noise.
+        across: the kinds of differences that the runs may have.
+        metrics: the metrics to judge.
+        in_turns: whether equal repeats of both runs were measured one right after the other. Repeats of a case that
+            only one run measured are then left out.
 
     Raises:
-        UsageError: they differ in more than that, or have no case in common.
+        UsageError: the runs have a difference that `across` lacks, or have no case in common.
     """
     differences = run_differences(base, candidate)
     check_accepted(differences, across)
@@ -198,14 +198,14 @@ def compare_runs(
 def compare_in_turns(
     base: Run, candidate: Run, *, threshold: float | None = None, metrics: Sequence[Metric] = tuple(Metric)
 ) -> RunComparison:
-    """Compare two runs that were measured in turns, whatever they differ in: that difference is the point."""
+    """Compare two runs that were measured in turns, whatever their differences, which the user asked about."""
     return compare_runs(
         base, candidate, threshold=threshold, across=frozenset(DifferenceKind), metrics=metrics, in_turns=True
     )
 
 
 def check_accepted(differences: Iterable[Difference], across: frozenset[DifferenceKind]) -> None:
-    """Raises `UsageError` where the runs differ in hardware, torch, driver or kernels and `across` does not say so."""
+    """Raise `UsageError` if the runs differ in hardware, torch, driver or kernels and `across` lacks that kind."""
     by_kind = {kind: [d for d in differences if d.kind is kind] for kind in DifferenceKind}
     refused = {kind: some for kind, some in by_kind.items() if some and kind is not DifferenceKind.OTHER}
     missing = [kind for kind in refused if kind not in across]
@@ -225,7 +225,7 @@ _Results = dict[Case, CaseResult]
 def _matchable(
     old: Iterable[CaseResult], new: Iterable[CaseResult], *, ignore_device: bool
 ) -> tuple[_Results, _Results]:
-    """Results by case. With `ignore_device`, and one device a run, a case on `cuda` is matched with that on `cpu`."""
+    """Results by case. With `ignore_device` and one device in each run, the base's cases get the candidate's device."""
     was, now = ({result.case: result for result in results} for results in (old, new))
     if ignore_device and all(len({case.device for case in results}) == 1 for results in (was, now)):
         device = next(iter(now)).device
@@ -245,7 +245,7 @@ def _figure_pairs(pair: ProcessPair, *, same_models: bool) -> list[FigurePair]:
 
 
 def _found_other_code(base: Sequence[Measured], candidate: Sequence[Measured]) -> bool:
-    """Whether the processes of one side found more of their compiled code in shared caches than those of the other."""
+    """Whether the two sides' processes found unequal parts of their compiled code in shared caches."""
     compiled = [[one.variants[shown_variant(one)].compilation for one in side] for side in (base, candidate)]
     found = [{(one.cache, one.cache_misses) for one in side if one is not None} for side in compiled]
     is_shared = any(cache is CacheMode.SHARED for side in found for cache, _ in side)
@@ -253,7 +253,7 @@ def _found_other_code(base: Sequence[Measured], candidate: Sequence[Measured]) -
 
 
 def _processes(old: CaseResult, new: CaseResult, *, in_turns: bool) -> tuple[Sequence[Measured], Sequence[Measured]]:
-    """The processes of both runs that are held against each other; in turns, those of equal repeats side by side."""
+    """The processes of both runs that are compared; of runs in turns, those of equal repeats, as pairs."""
     if not in_turns:
         return old.measured, new.measured
     was, now = (
@@ -264,9 +264,9 @@ def _processes(old: CaseResult, new: CaseResult, *, in_turns: bool) -> tuple[Seq
     return [was[repeat] for repeat in both], [now[repeat] for repeat in both]
 
 
-#: A case that could run, and gave no result to trust.
+#: Statuses of cases that could run and gave no trustworthy result.
 BAD = (Status.FAILED, Status.INCORRECT, Status.REFUSED)
-#: One without anything wrong.
+#: Statuses of cases without a fault.
 GOOD = (Status.PASSED, Status.CHECKED)
 
 
@@ -287,7 +287,7 @@ def _status_text(result: CaseResult) -> str:
 
 
 def _status_change(old: Status | None, new: Status | None) -> Change | None:
-    """How a case's status differs; None stands for a case that is not there, and for no difference."""
+    """The change of a case's status, or None. An argument is None if that run lacks the case."""
     if old is None or new is None:
         return Change.NEW if old is None else Change.GONE
     if new in BAD:
@@ -299,12 +299,12 @@ def _status_change(old: Status | None, new: Status | None) -> Change | None:
     return Change.NEWLY_PASSING if new in GOOD else Change.NEWLY_SKIPPED
 
 
-#: By case, its status and what became of it, in words.
+#: Status and description of each case.
 CaseStatuses = Mapping[Case, tuple[Status, str]]
 
 
 def status_changes(old: CaseStatuses, new: CaseStatuses) -> tuple[StatusChange, ...]:
-    """The cases whose status differs, sorted by how it does."""
+    """The cases whose status differs, sorted by the kind of change."""
     found = []
     for case in {**new, **old}:
         was, now = old.get(case), new.get(case)
@@ -317,11 +317,11 @@ def status_changes(old: CaseStatuses, new: CaseStatuses) -> tuple[StatusChange, 
 
 
 def still_failing(old: CaseStatuses, new: CaseStatuses) -> int:
-    """How many cases could run on both sides, and gave no result to trust on either."""
+    """The number of cases that could run on both sides and gave no trustworthy result on either."""
     return sum(old[case][0] in BAD and new[case][0] in BAD for case in old if case in new)
 
 
-# --- the results in short ---
+# --- summaries of the findings ---
 
 
 def cases_of_single_processes(comparison: RunComparison) -> set[Case]:
@@ -334,7 +334,7 @@ def cases_of_single_processes(comparison: RunComparison) -> set[Case]:
 
 
 def cases_to_measure_again(comparison: RunComparison) -> dict[Case, int]:
-    """The cases that regressed, and by how many processes to measure each: of a figure, by `REPEATS` at least."""
+    """The cases that regressed, each with the number of processes to use: at least `REPEATS` for figures."""
     found: dict[Case, int] = {}
     for finding in comparison.findings:
         if finding.verdict in REGRESSIONS:

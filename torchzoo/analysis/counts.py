@@ -1,4 +1,4 @@
-"""How many cases a run planned, and what became of them."""
+"""Count the cases that a run planned, by their status."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torchzoo.store import Run
 
 
 class RunCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """A case that several processes measure counts once, as failed if one of them failed."""
+    """Counts of cases. A case with several processes counts once, as failed if any process failed."""
 
     cases: int  # planned
-    repeats: int  # processes that measure each case
+    repeats: int  # processes for each case
     missing: int  # planned processes without a record
-    found: Total  # of the cases that have a record; without means
+    found: Total  # counts of the cases that have a record; without means
 
 
 def run_counts(run: Run) -> RunCounts:
@@ -35,7 +35,7 @@ def run_counts(run: Run) -> RunCounts:
 
 
 def failures_by_kind(records: Iterable[Record]) -> dict[tuple[bool, FailureKind, Stage], list[Case]]:
-    """The cases that failed, by whether they were measured before, what happened, and in which stage."""
+    """The failed cases by whether they were measured before the failure, the kind of failure, and the stage."""
     found: dict[tuple[bool, FailureKind, Stage], list[Case]] = {}
     for record in records:
         if (failed := record.failure) is not None:

@@ -23,25 +23,25 @@ class FirstStep(NamedTuple):
 
 
 class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one variant of a case comes to."""
+    """The figures of one variant of a case."""
 
     latency_s: Estimate
     outliers: int
     steps_per_s: Estimate
-    device_share: float | None  # of a synchronised step's time in which the device works; None where not known
-    issued_s: float | None  # until a synchronised step returns to the host; None where not known
+    device_share: float | None  # share of a synchronised step's time in which the device works; None: not known
+    issued_s: float | None  # time until a synchronised step returns to the host; None: not known
     raw: VariantResult
 
     @property
     def shares(self) -> Shares | None:
-        """How the wall time of the profiled steps divides; None without a breakdown."""
+        """The shares of the wall time of the profiled steps; None without a breakdown."""
         return stats.shares(self.raw.breakdown) if self.raw.breakdown is not None else None
 
     @property
     def cold_first_step(self) -> FirstStep | None:
-        """The first step where the caches of compiled code began empty; None if they did not.
+        """The first step if the caches of compiled code began empty, else None.
 
-        It is that of the process in which a candidate was alone, where there was one.
+        If a process measured the candidate alone, its first step counts.
         """
         if self.raw.alone is not None:
             return FirstStep(self.raw.alone.first_step_s, self.raw.alone.first_step_cpu_s)
@@ -57,10 +57,10 @@ class VariantFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured case. `candidate` and `speedup` are None for eager alone.
+    """The figures of a measured case. `candidate` and `speedup` are None for eager alone.
 
-    Where several processes measured it, estimates and counts are over all of them. `record`, `measured` and each
-    variant's `raw` are of the process whose latency is the middle one.
+    Estimates and counts are over all processes of the case. `record`, `measured` and each variant's `raw` are of the
+    process whose latency is the middle one.
     """
 
     record: Record
@@ -72,7 +72,7 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> VariantFigures:
-        """The figures that stand for the case: the candidate's, or eager's where there is none."""
+        """The figures that represent the case: the candidate's, or eager's if there is no candidate."""
         return self.candidate or self.eager
 
     @property
@@ -80,18 +80,18 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
         return [self.eager] if self.candidate is None else [self.eager, self.candidate]
 
     def peak_bytes(self, variant: VariantFigures) -> int | None:
-        """The peak of a variant: on the device, or on the CPU of the host. None where it is not known."""
+        """The peak memory of a variant, on the device or, for CPU cases, on the host; None if it is not known."""
         memory = variant.raw.memory
         on_host = self.record.case.device_type == "cpu"
         return memory.host_peak_rss_bytes if on_host else memory.device_peak_allocated_bytes
 
     @property
     def timed_steps(self) -> int:
-        """How many steps of eager and the candidate together were timed."""
+        """The number of timed steps of eager and the candidate together."""
         return sum(len(block.samples_s) for block in self.measured.blocks)
 
     def samples_per_s(self, variant: VariantFigures) -> float:
-        """Throughput of one of the variants."""
+        """The throughput of a variant."""
         return variant.steps_per_s.value * self.measured.samples_per_step
 
     @property
@@ -101,23 +101,23 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def host_memory_ratio(self) -> float | None:
-        """CM of the paper: candidate over eager, peak resident host memory. None where either is not known.
+        """CM of the paper: candidate over eager, peak resident host memory. None if either is not known.
 
-        The candidate's peak is that of a process without eager if one was measured. Eager's is read before anything is
-        compiled, so its process holds nothing else either way.
+        The candidate's peak is read in a process without eager if there was one. Eager's peak is read before any
+        compilation, so its process holds only eager in any case.
         """
         return self._memory_ratio(lambda memory: memory.host_peak_rss_bytes)
 
     @property
     def device_memory_ratio(self) -> float | None:
-        """GM of the paper: candidate over eager, peak allocated device memory. None where either is not known."""
+        """GM of the paper: candidate over eager, peak allocated device memory. None if either is not known."""
         return self._memory_ratio(lambda memory: memory.device_peak_allocated_bytes)
 
     @property
     def device_time_ratio(self) -> float | None:
-        """Candidate over eager of the time in which the device works in one step. None where either is not known.
+        """The time in which the device works in a step, candidate over eager. None if either is not known.
 
-        It depends on the device alone: how fast the host is, which others may share, does not matter.
+        The ratio does not depend on the speed of the host, which other processes may share.
         """
         if self.candidate is None:
             return None
@@ -133,12 +133,12 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def case_figures(records: Sequence[Record]) -> CaseFigures:
-    """The figures of one case from the processes that measured it. Records of other outcomes are left out.
+    """The figures of one case from the processes that measured it. Records with other outcomes are ignored.
 
-    What differs between processes is part of the intervals (`stats.processes_estimate`).
+    The intervals include the differences between processes (`stats.processes_estimate`).
 
     Raises:
-        ValueError: none of the records is measured.
+        ValueError: no record has the outcome `Measured`.
     """
     each = [_of_one(record, record.outcome) for record in records if isinstance(record.outcome, Measured)]
     if not each:

@@ -1,4 +1,4 @@
-"""The one case of a run that a user's words mean."""
+"""Find the case of a run that a user's words mean."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from fnmatch import fnmatchcase
 from torchzoo.analysis.cases import CaseResult
 from torchzoo.errors import UsageError, nearest
 
-SHOWN = 5  # of the cases that the words could mean
+SHOWN = 5  # matching cases that a message lists
 
 
 def find_case(results: Sequence[CaseResult], words: Sequence[str]) -> CaseResult:
-    """The case whose label (`resnet18 train cuda inductor bs16`) is these words; else the only one that has them all.
+    """The case whose label (`resnet18 train cuda inductor bs16`) is these words, or the only case that has them all.
 
-    A word may be a glob, and stands for one word of the label: the model, the mode, the device, the backend ...
+    Each word, which may be a glob, matches one word of the label: the model, the mode, the device, the backend ...
 
     Raises:
-        UsageError: no case, or several, match; the message names those that come next.
+        UsageError: no case matches, or several do; the message names the closest.
     """
     asked = [part for word in words for part in word.split()]
     exact = [result for result in results if result.case.label().split() == asked]

@@ -32,7 +32,7 @@ MEASURED, CHECKED, SKIPPED, FAILED = "measured", "checked", "skipped", "failed"
 
 
 class Unit(enum.StrEnum):
-    """What the values of a figure are: their type in pandas and how tables show them follow from it."""
+    """The unit of a figure, which decides its type in pandas and its format in tables."""
 
     TEXT = "text"
     FLAG = "flag"
@@ -53,7 +53,7 @@ class Unit(enum.StrEnum):
 
 
 class Better(enum.StrEnum):
-    """Which of two values of a figure is the better one."""
+    """The better one of two values of a figure: the smaller or the larger."""
 
     LESS = "less"
     MORE = "more"
@@ -72,17 +72,17 @@ _BETTER = {
 #: The figures of a case by their names.
 Row = dict[str, Any]
 
-#: How a figure follows from something: a function of it, or a path of attributes, which ends early where one is None.
+#: The way to a value: a function, or a path of attributes, which gives None if an attribute on the path is None.
 Of = Callable[..., Any] | str
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is known of a case. To add one, add its entry to `FIGURES`.
+    """A value that is known of a case. To add a figure, add its entry to `FIGURES`.
 
-    It follows from the `CaseFigures` of a case that was measured (`measured`), or from the `CaseResult` of any (`of`).
+    The value comes from the `CaseFigures` of a measured case (`measured`), or from the `CaseResult` of any case (`of`).
     """
 
-    name: str  # of its column, with the unit
+    name: str  # name of the column, with the unit
     unit: Unit
     text: str
     of: Of = ""
@@ -90,22 +90,22 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     better: Better | None = None
 
     def value(self, result: CaseResult) -> Any:
-        """The figure of a case, unrounded; None where there is nothing to say."""
+        """The figure of a case, unrounded; None if the case does not have it."""
         found = follow(result, self.of) if self.of else self.number(result.figures)
         return (str(found) or None) if self.unit is Unit.TEXT and found is not None else found
 
     def found(self, figures: CaseFigures | None) -> Any:
-        """The figure of a case that was measured, with its interval if it has one."""
+        """The figure of a measured case, as an `Estimate` if it has an interval."""
         return follow(figures, self.measured)
 
     def number(self, figures: CaseFigures | None) -> Any:
-        """The same without its interval."""
+        """The figure of a measured case, without its interval."""
         found = self.found(figures)
         return found.value if isinstance(found, Estimate) else found
 
 
 def follow(start: Any, of: Of) -> Any:
-    """Return what `of` finds from `start`, or None where a value on the way is None."""
+    """Return the value that `of` finds from `start`, or None if a value on the path is None."""
     if not isinstance(of, str):
         return None if start is None else of(start)
     for name in of.split("."):
@@ -125,12 +125,12 @@ def _any(name: str, unit: Unit, text: str, of: Of = "") -> Figure:
 
 
 def _measured(name: str, unit: Unit, text: str, of: Of = "", better: Better | None = None) -> Figure:
-    """A figure of the `CaseFigures` of cases that were measured."""
+    """A figure of the `CaseFigures` of measured cases."""
     return Figure(name=name, unit=unit, text=text, measured=of or name, better=better or _BETTER.get(unit))
 
 
 def _of_both(name: str, unit: Unit, text: str, of: Of = "") -> tuple[Figure, Figure]:
-    """A figure of the `VariantFigures` of eager, and of the candidate."""
+    """A figure of the `VariantFigures` of eager, and the same figure of the candidate."""
     return (
         _measured(f"eager_{name}", unit, f"eager: {text}", lambda figures: follow(figures.eager, of or name)),
         _measured(name, unit, f"candidate (else eager): {text}", lambda figures: follow(figures.shown, of or name)),
@@ -138,7 +138,7 @@ def _of_both(name: str, unit: Unit, text: str, of: Of = "") -> tuple[Figure, Fig
 
 
 def _raw(name: str, unit: Unit, text: str, of: Of = "") -> tuple[Figure, Figure]:
-    """The same, of what was recorded of a variant."""
+    """A figure of the recorded `VariantResult` of eager, and the same figure of the candidate."""
     return _of_both(name, unit, text, lambda variant: follow(variant.raw, of or name))
 
 
@@ -148,7 +148,7 @@ def _compiled(name: str, unit: Unit, text: str, of: Of = "") -> Figure:
 
 
 def _with_interval(figure: Figure) -> tuple[Figure, ...]:
-    """A figure that is an `Estimate`: five columns."""
+    """The five columns of a figure that is an `Estimate`."""
     name = figure.name
 
     def end(field: str) -> Callable[[CaseFigures], float | None]:
@@ -180,7 +180,7 @@ def _failure(name: str, text: str, of: str) -> Figure:
 
 
 def _outcome(name: str, unit: Unit, text: str) -> Figure:
-    """A field of what was measured, or checked without timing."""
+    """A figure that is a field of a `Measured` or `Checked` outcome."""
 
     def of(result: CaseResult) -> Any:
         found = result.figures.measured if result.figures is not None else result.outcome
@@ -190,7 +190,7 @@ def _outcome(name: str, unit: Unit, text: str) -> Figure:
 
 
 def _check(result: CaseResult) -> Check | None:
-    """The check of the case. One process with wrong results is enough."""
+    """The check of the case, of a process with wrong results if there is one."""
     if isinstance(result.outcome, Checked):
         return result.outcome.check
     if result.figures is None:
@@ -218,7 +218,7 @@ def _is_finite(figures: CaseFigures) -> bool:
 
 
 def leak_check(variant: VariantResult) -> leaks.LeakCheck | None:
-    """The verdict on the variant's growth; None where it was not asked for or is too short to tell."""
+    """The verdict on the variant's growth; None if it was not asked for or has too few steps."""
     try:
         return leaks.check(variant.growth) if variant.growth else None
     except ValueError:
@@ -236,7 +236,7 @@ def _growth(what: leaks.Measure) -> Callable[[VariantResult], float | None]:
 _PEAK = "peak allocated on the device, or on the CPU resident"
 _THROUGHPUT = "samples per second, many steps with one synchronisation"
 
-#: What each column holds. The candidate is the backend beside eager; of a case that is eager alone, eager itself.
+#: All columns. The candidate is the backend that is compared with eager; of a case of eager alone, eager itself.
 FIGURES: tuple[Figure, ...] = (
     _any("run", Unit.TEXT, "folder of the run"),
     _any("model", Unit.TEXT, "name of the model's folder", "case.model"),
@@ -393,13 +393,13 @@ _BY_NAME = {one.name: one for one in FIGURES}
 
 
 def load(runs: str | PathLike[str] | Sequence[str | PathLike[str]]) -> pd.DataFrame:
-    """Runs kept with `-o` as one pandas frame: a row per case, the columns of `FIGURES`, missing values as `<NA>`.
+    """Load runs kept with `-o` as a pandas frame: a row per case, the columns of `FIGURES`, `<NA>` for missing values.
 
-    Several runs stand below one another, also of different machines: the column `run` tells them apart. A warning says
-    which lines of a run can't be read, and are left out.
+    Several runs, also of different machines, are concatenated; the column `run` tells them apart. A warning names the
+    lines of a run that can't be read, which are left out.
 
     Raises:
-        StoreError: no run there, or one of a newer schema.
+        StoreError: a path holds no run, or a run of a newer schema.
     """
     paths = [runs] if isinstance(runs, str | PathLike) else list(runs)
     read = [read_run(Path(path)) for path in paths]
@@ -410,7 +410,7 @@ def load(runs: str | PathLike[str] | Sequence[str | PathLike[str]]) -> pd.DataFr
 
 
 def to_frame(results: Sequence[CaseResult]) -> pd.DataFrame:
-    """The results as a pandas frame, in their order. `frame.attrs["columns"]` says what each column holds."""
+    """The results as a pandas frame, in their order. `frame.attrs["columns"]` describes each column."""
     import pandas as pd
 
     dtypes = {one.name: one.unit.dtype for one in FIGURES}
@@ -421,7 +421,7 @@ def to_frame(results: Sequence[CaseResult]) -> pd.DataFrame:
 
 
 def values(result: CaseResult) -> Row:
-    """The row of a case: all of its figures, None where there is nothing to say; unrounded."""
+    """The row of a case: all its figures, unrounded, None for a figure that it does not have."""
     return {one.name: one.value(result) for one in FIGURES}
 
 
@@ -429,6 +429,6 @@ def figure(name: str) -> Figure:
     """The entry of `FIGURES` with this name.
 
     Raises:
-        KeyError: there is none.
+        KeyError: no figure has this name.
     """
     return _BY_NAME[name]

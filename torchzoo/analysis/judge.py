@@ -1,11 +1,11 @@
-"""Verdicts on pairs of figures, and every threshold behind them: the noise model of all comparisons.
+"""Judge pairs of figures, by the noise model and the thresholds of all comparisons.
 
-`judge` takes the figures of one case and metric in a base and in a candidate, and says whether they differ. `compare`,
+`judge` takes the figures of a case and metric in a base and in a candidate, and says whether they differ. `compare`,
 `ab`, `watch` and `bisect` pair the figures of two runs; `history regressions` pairs those of several runs of each side;
-`noise` pairs a run with itself. Nothing else differs between them.
+`noise` pairs a run with itself. The commands differ in nothing else.
 
 **What noise is.** The samples of one process agree far better than two processes do: memory layout, clocks and other
-users of the machine differ from process to process. So the unit of all tests is the process (of several runs a side:
+users of the machine differ from process to process. So the unit of all tests is the process (with several runs a side:
 the run), and its value is the median of its samples. Times are compared by their logarithms: a difference is a ratio.
 
 **When a time is slower or faster.** Two conditions hold together:
@@ -13,34 +13,34 @@ the run), and its value is the median of its samples. Times are compared by thei
 1. The difference is at least the threshold. Where the noise between processes is known, the threshold is
    `LEAST_THRESHOLD`, since the test below demands more of noisy cases. Where each side has one process, it is
    `THRESHOLD`, the 7% of TorchBench (Hao et al., 2023, arXiv:2304.14226; pytorch/benchmark#488).
-2. A test says that the difference is no accident. The test is Welch's t between the processes of both sides, or the
+2. A test finds the difference significant. The test is Welch's t between the processes of both sides, or the
    paired t from `PAIRS_FROM` processes on that were measured in turns. With several processes on one side only, their
    spread stands for both sides. With one process a side, an assumed spread (`ASSUMED_SPREAD` ...) stands for what is
    not known, and the interval within each process is added. Holm's method adjusts the p-values over all times of a
-   comparison, so that of a hundred comparisons without any change at most one names a case (`FAMILY_WISE_ERROR`).
+   comparison, so that at most one in a hundred comparisons without any change names a case (`FAMILY_WISE_ERROR`).
 
-A time is the same where the 95% interval of the ratio lies within the threshold (`THRESHOLD`, if none is asked for)
-either way. All else is inconclusive. (A rank test would need no distribution, but with five processes a side its
-p-value is never below 0.008, which is too little evidence for twenty cases.)
+A time is the same if the 95% interval of the ratio lies within the threshold (`THRESHOLD` by default) either way. All
+other times are inconclusive. (A rank test would need no distribution, but with five processes a side its p-value is
+never below 0.008, which is too little evidence for twenty cases.)
 
-**Shared variance.** Five pairs of processes tell little of a case's noise, so Student's t must expect far more of it.
+**Shared variance.** Five pairs of processes say little about a case's noise, so Student's t must allow for much more.
 Cases of one comparison that were measured in turns, on one machine in one hour, have similar noise. So have times over
-eager's, whose noise is mostly that of the samples. There, the variances of all cases tell how large the noise of a
-case mostly is and how far cases differ in it, which counts as some more degrees of freedom for each case (moderated t;
-Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004). If cases differ much, these are few. A
-case far noisier than the others keeps its own error.
+eager's, whose noise is mostly that of the samples. For these, the variances of all cases show the usual noise of a case
+and how far cases differ in it, which gives each case some more degrees of freedom (moderated t; Smyth, Statistical
+Applications in Genetics and Molecular Biology 3(1), 2004). The more cases differ, the fewer. A case far noisier than
+the others keeps its own error.
 
-**Host slack.** A step that waits for the host, and every compilation, takes as long as the host lets it. The host's
-speed is the time of a loop of plain Python beside the samples. The part of a difference that this loop explains is
-slack: the test and the threshold apply to what is left. Eager, measured in turns with the candidate, slows down as
-well, so the time over eager's is judged without slack, and a remark says what eager did. Other processes on a device
-take an unknown part of the time: if they were there during all of one side only, the slack is infinite.
+**Host slack.** The time of a compilation, and of a step that waits for the host, depends on the speed of the host. A
+loop of plain Python, timed between the samples, measures that speed. The part of a difference that the loop explains is
+slack: the test and the threshold apply to the rest. Eager, measured in turns with the candidate, slows down as well, so
+the time over eager's is judged without slack, and a remark says how eager changed. Other processes on a device take an
+unknown part of the time: if they ran during all processes of one side only, the slack is infinite.
 
-**Memory** hardly varies: it is more or less where the medians differ by the threshold and by `MEMORY_FLOOR_BYTES`, and
-the ranges of the processes do not overlap.
+**Memory** hardly varies: it is more or less if the medians differ by the threshold and by `MEMORY_FLOOR_BYTES`, and the
+ranges of the processes do not overlap.
 
-**Wider rules** propose what an A/B then decides: the levels and change points of nights, and the steps of a bisection.
-Their thresholds stand here, too. A wrong proposal costs only time.
+**Wider rules** propose changes that an A/B then judges: the levels and change points of nights, and the steps of a
+bisection. Their thresholds are here, too. A wrong proposal costs only time.
 """
 
 from __future__ import annotations
@@ -60,51 +60,50 @@ from torchzoo.stats import STATED_CONFIDENCE, Estimate
 
 # --- thresholds of verdicts ---
 
-#: The least difference that matters, where the noise between processes is not known, and where it is.
+#: The least difference that matters if the noise between processes is not known, and if it is.
 THRESHOLD, LEAST_THRESHOLD = 0.07, 0.01
-#: In how many of a hundred comparisons without any change at least one case is called slower or faster.
+#: The share of comparisons without any change in which at least one case is called slower or faster.
 FAMILY_WISE_ERROR = 0.01
-MEMORY_FLOOR_BYTES = 2**20  # a smaller difference never counts, whatever its share
+MEMORY_FLOOR_BYTES = 2**20  # smaller differences never count, whatever their share
 
-#: The standard deviation (of the logarithm) between processes that is assumed where each side has one process. Between
+#: The standard deviation (of the logarithm) between processes that is assumed if each side has one process. Between
 #: runs of one kind of machine in docs/results, 97 in 100 cases differed by less than 2% to 5% in steps that the device
 #: bounds, 15% to 20% in steps that wait for the host, and 16% to 30% in the CPU time of first steps.
 ASSUMED_SPREAD_DEVICE_BOUND = 0.02
 ASSUMED_SPREAD = 0.10
-#: For the time over eager's of steps that wait for the host, where 97 in 100 cases differed by less than 16%.
+#: The assumed spread of the time over eager's if steps wait for the host: 97 in 100 cases differed by less than 16%.
 ASSUMED_SPREAD_OVER_EAGER = 0.05
 
-#: From so many processes a side on, those that were measured in turns are tested as pairs. With fewer, the degrees of
-#: freedom that pairs cost are worth more than the drift of the machine that they take out.
+#: From so many processes a side on, processes that were measured in turns are tested as pairs. With fewer, the degrees
+#: of freedom that pairs cost are worth more than the drift of the machine that they remove.
 PAIRS_FROM = 10
-HOST_LOOP_NOISE = 0.02  # a smaller difference of the host's loop between processes is noise of a quiet machine
+HOST_LOOP_NOISE = 0.02  # smaller differences of the host's loop between processes are noise of a quiet machine
 
-#: Processes of each side that a verdict on a time takes: at first, and where these can't tell.
+#: Processes of each side for a verdict on a time: at first, and if these are inconclusive.
 REPEATS, MORE_REPEATS = 5, 20
 
 # --- shared variance ---
 
-#: Fewer cases tell too little of how much their noise differs.
+#: The fewest cases that share a variance: fewer don't show how much their noise differs.
 CASES_FROM = 10
-#: With fewer processes a side, a case's own variance is so unsure that all cases look alike, and too little noise is
-#: expected of the noisiest: two processes a side gave false alarms in a quarter to half of the comparisons of runs of
-#: launch-bound steps in docs/results, where Welch's t gave none.
+#: The fewest processes a side of a case with shared variance. With fewer, a case's own variance is so uncertain that
+#: all cases look alike, and too little noise is expected of the noisiest: with two, a quarter to half of the
+#: comparisons of launch-bound runs in docs/results had false alarms, where Welch's t had none.
 PROCESSES_FROM = 4
-#: The degrees of freedom that other cases add at most. Few cases can look alike by chance.
+#: The most degrees of freedom that other cases add. Few cases can look alike by chance.
 MOST_SHARED_DEGREES = 20.0
-#: A case whose logarithm of the variance is so many standard deviations above that of the others keeps its own error.
+#: A case whose logarithm of the variance is so many standard deviations above the others' keeps its own error.
 OWN_FROM = 2.0
 
-# --- wider rules: what a night may have made worse (`history.proposals`) ---
+# --- wider rules: changes of a nightly run (`history.proposals`) ---
 
-#: The usual value is the median of at most so many earlier nights. With fewer than the second, their spread says too
-#: little.
+#: The usual value is the median of at most so many earlier nights. Fewer than the second have no useful spread.
 USUAL_NIGHTS, LEAST_NIGHTS = 6, 4
-#: The least share by which a value is worse than usual: with few earlier nights, and with enough of them.
+#: The least share by which a value is worse than usual: with fewer than LEAST_NIGHTS earlier nights, and with more.
 FEW_NIGHTS_THRESHOLD, LEVEL_THRESHOLD = 0.05, 0.02
-#: The least excess over the usual value, in standard deviations of the earlier nights, by their median distance.
+#: The least excess over the usual value, in standard deviations (by the median distance) of the earlier nights.
 LEVEL_SIGMAS = 3.0
-#: A change is proposed if its first night is one of the last so many, tonight included.
+#: A change is proposed if its first night is among the last so many, tonight included.
 RECENT_NIGHTS = 3
 
 # --- wider rules: change points of a series (`analysis.change_points`) ---
@@ -112,19 +111,19 @@ RECENT_NIGHTS = 3
 #: The most values that are searched at once, as in Hunter.
 CHANGE_POINT_WINDOW = 50
 #: The greatest p-value of a change point. The tests are many and not corrected: each window is split where it looks
-#: worst. So p is far from the share of quiet series in which one is found. 0.0001 finds almost as many steps as
-#: Hunter's 0.001, in far fewer quiet series (docs/results/2026-11-22-change-points.md).
+#: worst. So p is not the share of constant series in which a change is found. 0.0001 finds almost as many steps as
+#: Hunter's 0.001, in far fewer constant series (docs/results/2026-11-22-change-points.md).
 CHANGE_POINT_P_VALUE = 1e-4
-#: The weak pass accepts p-values that are so many times as large. A change near another is weak until both are found.
+#: The weak pass accepts p-values up to so many times larger. A change near another is weak until both are found.
 WEAKER = 10.0
-#: The fewest values on each side of a change point. One outlier is no change, unless it is so large that it carries the
-#: night beside it along.
+#: The fewest values on each side of a change point. A single outlier is no change, unless it is so large that it
+#: dominates the piece that it shares with the next value.
 LEAST_LENGTH = 2
 
 # --- wider rules: versions of a bisection (`history.ab_evidence`) ---
 
-#: A version has the change where the whole interval of its ratio lies beyond this share of the change (of the
-#: logarithm), and lacks it where the whole interval lies on this side.
+#: A version has the change if the whole interval of its ratio lies beyond this share of the change (of the logarithm),
+#: and lacks it if the whole interval lies below.
 SHARE_OF_CHANGE = 0.5
 #: After a culprit, less than this share of the change counts as none.
 LEAST_LEFT = 0.25
@@ -140,22 +139,22 @@ class Verdict(enum.StrEnum):
 
 
 class FigurePair(NamedTuple):
-    """One metric of one case: its figures in the runs of the base and of the candidate. All have the same basis."""
+    """The figures of a case and metric in the runs of the base and of the candidate, all of the same basis."""
 
     case: Case
     metric: Metric
     base: Sequence[RunFigure]
     candidate: Sequence[RunFigure]
-    doubt: str = ""  # why a difference of memories may have another cause; then it is inconclusive
+    doubt: str = ""  # another possible cause of a difference in memory, which makes the finding inconclusive
 
     @property
     def of_processes(self) -> bool:
-        """Whether the values of the sides are of processes: each side is one run. Else they are of runs."""
+        """Whether the values are of processes, since each side is one run; else they are of runs."""
         return len(self.base) == len(self.candidate) == 1
 
     @property
     def values(self) -> tuple[Sequence[float], Sequence[float]]:
-        """The values that are compared, of each side. What differs between several runs is then part of the noise."""
+        """The values of each side that are compared. With several runs, the noise includes their differences."""
         if self.of_processes:
             return self.base[0].processes, self.candidate[0].processes
         return [one.value for one in self.base], [one.value for one in self.candidate]
@@ -167,14 +166,14 @@ class FigurePair(NamedTuple):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one case: the values of both sides (seconds, bytes or a ratio), their ratio, and the verdict."""
+    """The values of a case and metric on both sides (seconds, bytes or a ratio), their ratio, and the verdict."""
 
     case: Case
     metric: Metric
     verdict: Verdict
     base: float
     candidate: float
-    ratio: Estimate  # candidate over base; of memory the interval is the range of the repeats
+    ratio: Estimate  # candidate over base; for memory, the interval is the range of the repeats
     p_value: float | None  # adjusted for the number of tests in the comparison; None if there was no test
     same_within: float  # `same` says that the figures differ by less than this share
     sees: float | None  # the least difference that the test could have found, as a share; None if there was no test
@@ -195,9 +194,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pairs_of(case: Case, base: Iterable[RunFigure], candidate: Iterable[RunFigure]) -> list[FigurePair]:
-    """The figures of one case in two runs that can be compared, in the order of the base's.
+    """The comparable figures of one case in two runs, in the order of the base's.
 
-    The time over eager's is left out where the device bounds all steps: there it tells no more than the time.
+    The time over eager's is left out if the device bounds all steps, where it says no more than the time.
     """
     other = {(one.metric, one.basis): one for one in candidate}
     pairs = [
@@ -209,12 +208,12 @@ def pairs_of(case: Case, base: Iterable[RunFigure], candidate: Iterable[RunFigur
 
 
 def judge(pairs: Sequence[FigurePair], threshold: float | None = None, *, in_turns: bool = False) -> list[Finding]:
-    """A finding for each pair, in their order. All pairs of a comparison must be given at once: see Holm's method.
+    """Judge each pair, in order. All pairs of a comparison must be given at once, because of Holm's method.
 
     Args:
         pairs: cases and metrics that both sides have.
-        threshold: the least difference that matters: 0.07 for 7%; None: what each case's noise allows.
-        in_turns: whether the processes of the same place on both sides were measured one beside the other.
+        threshold: the least difference that matters: 0.07 for 7%; None: chosen for each case by its noise.
+        in_turns: whether processes at equal places of both sides were measured one right after the other.
     """
     times = [pair for pair in pairs if not pair.metric.is_memory]
     tests = [_tested(pair, ratio) for pair, ratio in zip(times, _ratios(times, in_turns=in_turns), strict=True)]
@@ -232,7 +231,7 @@ class _Tested(NamedTuple):
 
     pair: FigurePair
     ratio: LogRatio | None
-    slack: float  # the part of the logarithm that the host's speed, or others on the device, may explain
+    slack: float  # the part of the logarithm that the host's speed, or other processes on the device, may explain
     remark: str
 
 
@@ -262,9 +261,9 @@ def host_slack(value: float, base_loops_s: Sequence[float], candidate_loops_s: S
     """The part of a difference that the host's own speed explains, and a remark about it.
 
     Args:
-        value: the difference, a logarithm of candidate over base. A host that changed the other way explains nothing.
-        base_loops_s: the times of the host's loop, of the base.
-        candidate_loops_s: of the candidate.
+        value: the logarithm of candidate over base. A host whose speed changed the other way explains nothing.
+        base_loops_s: the times of the host's loop in the base's processes.
+        candidate_loops_s: the times of the host's loop in the candidate's processes.
     """
     if not base_loops_s or not candidate_loops_s:
         return math.inf, "the host's own speed was not recorded"
@@ -283,7 +282,7 @@ def _what_eager_did(pair: FigurePair) -> str:
 
 
 def _time_finding(one: _Tested, p_value: float, threshold: float | None, error_rate: float) -> Finding:
-    """`error_rate` is that of a single test in the comparison."""
+    """The finding of a test; `error_rate` is the error rate of each test in the comparison."""
     pair, ratio = one.pair, one.ratio
     base, candidate = map(stats.processes_value, pair.values)
     same_within = THRESHOLD if threshold is None else threshold
@@ -316,7 +315,7 @@ def _time_finding(one: _Tested, p_value: float, threshold: float | None, error_r
 
 
 def _without_confidence_of_few(pair: FigurePair, interval: Estimate) -> Estimate:
-    """With fewer than four processes of a side that has several, the interval serves the verdict, and is not shown."""
+    """The interval, without its confidence if a side with several values has too few for an interval to be shown."""
     fewest, most = sorted(map(len, pair.values))
     if fewest >= stats.LEAST_OF_A_MEAN or most == 1:
         return interval
@@ -370,7 +369,7 @@ class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
     """log(candidate / base) with its standard error.
 
     `degrees` are the degrees of freedom of the error; None if the error is taken as known. The error is that of a mean:
-    its square times `count` is the variance of a single value (of a pair's difference, or of a process).
+    its square times `count` is the variance of a single value (a pair's difference, or a process).
     """
 
     value: float
@@ -383,7 +382,7 @@ class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
         return self.error**2 * self.count
 
     def p_value(self, slack: float = 0.0) -> float:
-        """The two-sided probability of this or a larger ratio if the true one is at most `slack`, either way."""
+        """The two-sided probability of this or a larger ratio if the true ratio is at most `slack`, either way."""
         beyond = abs(self.value) - slack
         if beyond <= 0:
             return 1.0
@@ -393,7 +392,7 @@ class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * NormalDist().cdf(-t) if self.degrees is None else max(0.0, 1 - stats.t_coverage(t, self.degrees))
 
     def least_significant(self, error_rate: float) -> float:
-        """The least difference that the test of this ratio finds at that error rate, as a share: 0.012 for 1.2%."""
+        """The least difference that this test finds significant at that error rate, as a share: 0.012 for 1.2%."""
         t = NormalDist().inv_cdf(1 - error_rate / 2)
         if self.degrees is not None:
             t = stats.t_quantile(1 - error_rate, self.degrees)
@@ -413,16 +412,16 @@ class LogRatio(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def log_ratio(base: Sequence[float], candidate: Sequence[float], *, in_turns: bool = False) -> LogRatio:
-    """The ratio of the candidate's values to the base's. One side has several values, or both have.
+    """The ratio of the candidate's values to the base's. At least one side must have several values.
 
-    With several on both sides, the error is that of Welch's t (Biometrika 34, 1947), its degrees of freedom rounded
-    down. With several on one side only, their spread is taken for the other side, too.
+    With several values on both sides, the error is that of Welch's t (Biometrika 34, 1947), its degrees of freedom
+    rounded down. With several on one side only, their spread is used for the other side, too.
 
     Args:
         base: the median of each process, or the value of each run.
         candidate: the values of the other side.
-        in_turns: whether those of the same place on both sides were measured one beside the other. Then, from
-            `PAIRS_FROM` of them on, the error is that of the paired t: what slows both of a pair down is no noise.
+        in_turns: whether values at equal places of both sides were measured one right after the other. Then, from
+            `PAIRS_FROM` of them on, the error is that of the paired t, which excludes noise that both of a pair share.
     """
     logs = [[math.log(value) for value in side] for side in (base, candidate)]
     counts = [len(side) for side in logs]
@@ -436,7 +435,7 @@ def log_ratio(base: Sequence[float], candidate: Sequence[float], *, in_turns: bo
     parts = [stats.variance(side) / len(side) for side in logs]
     spread = sum(part * part / (number - 1) for part, number in zip(parts, counts, strict=True))
     degrees = sum(parts) ** 2 / spread if spread > 0 else min(counts) - 1
-    whole = max(1, math.floor(degrees + 1e-9))  # of sides that are equal, they are a whole number, but for rounding
+    whole = max(1, math.floor(degrees + 1e-9))  # sides with equal variances have whole degrees, but for rounding
     return LogRatio(value=value, error=math.sqrt(sum(parts)), degrees=whole, count=count)
 
 
@@ -448,7 +447,7 @@ def pair_ratio(base: Sequence[float], candidate: Sequence[float]) -> LogRatio:
 
 
 def _ratios(pairs: Sequence[FigurePair], *, in_turns: bool) -> list[LogRatio | None]:
-    """The ratio of each pair; None where nothing can be said."""
+    """The ratio of each pair; None if it has no error."""
     found = [_own_ratio(pair, in_turns=in_turns) for pair in pairs]
     for metric in Metric if in_turns else (Metric.OVER_EAGER,):
         places = [n for n, pair in enumerate(pairs) if pair.metric is metric and pair.of_processes]
@@ -484,13 +483,13 @@ def _assumed_spread(pair: FigurePair) -> float:
 
 
 class SharedVariance(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the variance of a case's pairs or processes before they are looked at."""
+    """The prior of the variance of a case's pairs or processes, from all cases."""
 
     variance: float
-    degrees: float  # of freedom: how sure that is
+    degrees: float  # of freedom of the prior
 
     def is_beyond(self, own: float, degrees: int) -> bool:
-        """Whether a case with that variance of its own, of so many degrees of freedom, is far noisier than others."""
+        """Whether a case whose own variance, with so many degrees of freedom, is `own` is far noisier than others."""
         if own == 0:
             return False
         above = _log_part(own, degrees) - _log_part(self.variance, self.degrees)
@@ -498,11 +497,11 @@ class SharedVariance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_shared_variance(ratios: Sequence[LogRatio | None], processes: Sequence[int]) -> list[LogRatio | None]:
-    """The ratios with errors that all of them tell together; None for each case that keeps its own error.
+    """The ratios with errors from all cases together; None for each case that keeps its own error.
 
     Args:
-        ratios: one for each case; None where nothing is known.
-        processes: how many each has, on the side that has fewer. Below `PROCESSES_FROM`, a case keeps its own error.
+        ratios: one for each case; None where it is not known.
+        processes: the processes of each case on its smaller side. Below `PROCESSES_FROM`, a case keeps its own error.
     """
     enough = [ratio if count >= PROCESSES_FROM else None for ratio, count in zip(ratios, processes, strict=True)]
     shared = shared_variance([ratio for ratio in enough if ratio is not None])
@@ -510,7 +509,7 @@ def with_shared_variance(ratios: Sequence[LogRatio | None], processes: Sequence[
 
 
 def shared_variance(ratios: Sequence[LogRatio]) -> SharedVariance | None:
-    """The variance that cases mostly have, by the moments of its logarithm (Smyth, 2004, 6.2); None for too few."""
+    """The usual variance of a case, by the moments of its logarithm (Smyth, 2004, 6.2); None for too few cases."""
     known = [(ratio.single_variance, ratio.degrees) for ratio in ratios if ratio.degrees and ratio.error > 0]
     if len(known) < CASES_FROM:
         return None
@@ -521,12 +520,12 @@ def shared_variance(ratios: Sequence[LogRatio]) -> SharedVariance | None:
 
 
 def _log_part(one: float, degrees: float) -> float:
-    """The logarithm of a variance, less what chance makes of it on average with so many degrees of freedom."""
+    """The logarithm of a variance, minus its expected value by chance with so many degrees of freedom."""
     return math.log(one) - stats.digamma(degrees / 2) + math.log(degrees / 2)
 
 
 def _shared_degrees(spread: float) -> float:
-    """The degrees of freedom d for which trigamma(d / 2) is the variance of the logarithms beyond chance."""
+    """The degrees of freedom d for which trigamma(d / 2) is `spread`, the variance of the logarithms beyond chance."""
     low, high = 0.0, MOST_SHARED_DEGREES
     if spread <= stats.trigamma(high / 2):
         return high

@@ -11,7 +11,7 @@ from torchzoo.record import Breakdown
 
 
 class KernelShare(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel in the profiled steps."""
+    """A kernel in the profiled steps."""
 
     name: str
     calls_per_step: float
@@ -20,19 +20,19 @@ class KernelShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def profiled_step_s(breakdown: Breakdown | None) -> float | None:
-    """The median wall time of a profiled step; None if there is none."""
+    """The median wall time of a profiled step; None without profiled steps."""
     return median(step.wall_s for step in breakdown.steps) if breakdown is not None and breakdown.steps else None
 
 
 def busy_s(breakdown: Breakdown | None) -> stats.Estimate | None:
-    """How long the device works in a step, the median (on the CPU: how long operators run); None if it is not known."""
+    """The median time in which the device works in a step (on the CPU: operators run); None if it is not known."""
     if breakdown is None or not breakdown.steps:
         return None
     return stats.median_estimate([step.active_s + step.movement_s + step.communication_s for step in breakdown.steps])
 
 
 def busy_ratio(breakdown: Breakdown | None, other: Breakdown | None) -> stats.Estimate | None:
-    """How long the device works in a step, over the same of another one; None if it is not known."""
+    """The time in which the device works in a step, over that of another breakdown; None if it is not known."""
     own_s, other_s = busy_s(breakdown), busy_s(other)
     if own_s is None or other_s is None or min(own_s.low, other_s.low) <= 0:
         return None

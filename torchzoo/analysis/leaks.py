@@ -1,4 +1,4 @@
-"""Whether the memory in use after each of many steps stays level or leaks."""
+"""Decide whether the memory in use after each of many steps stays level or leaks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LeakVerdict(enum.StrEnum):
 
 
 class Measure(enum.StrEnum):
-    """What may grow."""
+    """A measure of memory that may grow."""
 
     DEVICE = "device bytes"
     HEAP = "heap bytes"
@@ -50,7 +50,7 @@ class LeakCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdicts(self) -> dict[Measure, LeakVerdict]:
-        """For each measure: a leak grows by more than the threshold per step at 95%, a level one by less at 95%."""
+        """The verdict on each measure: a leak grows by the threshold or more per step (at 95%), a level one by less."""
         found = {}
         for measure, slope in self.slopes.items():
             threshold = THRESHOLDS[measure]
@@ -68,7 +68,7 @@ class LeakCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(growth: Growth) -> LeakCheck:
-    """The verdict on what was measured. The first half of the steps may fill caches and buffers, so it is ignored.
+    """Judge the growth over the second half of the steps. The first half may fill caches and buffers.
 
     Raises:
         ValueError: there are fewer than eight steps.
@@ -88,7 +88,7 @@ def slope(values: Sequence[float]) -> Slope:
     The bounds are those of Sen (1968): ranks among the pairs' slopes, by the normal approximation of Kendall's S.
 
     Raises:
-        ValueError: there are fewer than four values: then there are no bounds.
+        ValueError: there are fewer than four values, too few for bounds.
     """
     n = len(values)
     if n < 4:

@@ -1,9 +1,9 @@
-"""Means over cases, with intervals over models: what other models of the same kind could have given.
+"""Compute means over cases, with intervals over models: the values that other models of the same kind could have given.
 
-The interval is Student's t on the values of clusters: the modes of one model are not independent. It contains the noise
-within the cases, too, since that is in their values. Fewer than four models have none. A bootstrap would be too narrow:
-a percentile bootstrap over 8 models holds the true mean 80 to 88 times in 100, and over 5 models 79 to 87 times, where
-it says 95 (`tests/analysis/test_means.py` simulates Student's t).
+The interval is Student's t on the values of clusters, since the modes of one model are not independent. The interval
+includes the noise within the cases, which their values contain. Fewer than four models have none. A bootstrap would be
+too narrow: a nominal 95% percentile bootstrap over 8 models holds the true mean 80 to 88 times in 100, and over 5
+models 79 to 87 times (`tests/analysis/test_means.py` simulates Student's t).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from torchzoo.stats import (
 
 
 class CaseRatio(msgspec.Struct, frozen=True, kw_only=True):
-    """A ratio of one case, as it counts in means."""
+    """A ratio of one case that counts in means."""
 
     cluster: str  # cases of one cluster (the modes of a model) are not independent
-    own: Estimate  # where it stands alone
+    own: Estimate  # the ratio with its interval
 
 
 def case_ratio(processes: Sequence[Sequence[float]], *, cluster: str) -> CaseRatio:
-    """A case's ratio by the ratios of each process that measured it. It counts once, as `processes_estimate` says.
+    """A case's ratio from the ratios of its processes, combined by `processes_estimate`.
 
     Raises:
-        ValueError: there are no ratios, or one is not positive.
+        ValueError: a process has no ratios, there is no process, or a ratio is not positive.
     """
     if not processes or any(not ratios or min(ratios) <= 0 for ratios in processes):
         raise ValueError("a geometric mean needs cases with positive values")
@@ -50,12 +50,12 @@ def inverse(one: CaseRatio) -> CaseRatio:
 
 
 def quotient(one: CaseRatio, other: CaseRatio) -> CaseRatio:
-    """`one` over `other`, which were measured independently."""
+    """The ratio of `one` to `other`, which were measured independently."""
     return msgspec.structs.replace(one, own=stats.quotient(one.own, other.own))
 
 
 def at_least_1(one: CaseRatio) -> CaseRatio:
-    """The ratio, or 1 where it is less."""
+    """The ratio, or 1 if it is less."""
     value, low, high = (max(1.0, end) for end in (one.own.value, one.own.low, one.own.high))
     return msgspec.structs.replace(one, own=msgspec.structs.replace(one.own, value=value, low=low, high=high))
 
@@ -103,10 +103,10 @@ def mean(values: Sequence[float], *, of: str = "models", least: float = -math.in
     """The arithmetic mean, of models or of steps, with Student's t.
 
     Args:
-        values: one for each model or step.
-        of: what has a value each: models, or samples.
-        least: no mean can be less; the interval ends there.
-        most: no mean can be more; the interval ends there.
+        values: the value of each model or step.
+        of: the name of what the values belong to: models, or samples.
+        least: the least possible mean, where the interval ends.
+        most: the greatest possible mean, where the interval ends.
 
     Raises:
         ValueError: there is no value.
@@ -124,8 +124,8 @@ def mean(values: Sequence[float], *, of: str = "models", least: float = -math.in
 def share(values: Sequence[float]) -> Estimate:
     """The mean of values from 0 to 1, such as whether each model works, with Wilson's score interval (1927).
 
-    It holds where all are 0 or 1, and goes beyond what was seen where all are the same. Where a model's value is
-    between, as with one of two cases, it is too wide rather than too narrow.
+    The interval holds for values that are all 0 or 1, and has a width even if all are equal. For values in between, as
+    of a model with one of two cases, it is too wide rather than too narrow.
 
     Raises:
         ValueError: there is no value.

@@ -1,4 +1,4 @@
-"""The peaks of devices: a table of datasheets, and the peaks that `torchzoo doctor --peaks` measured."""
+"""Look up the peaks of devices: in datasheets, and in the peaks that `torchzoo doctor --peaks` measured."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torchzoo.files import FileError, read_yaml
 from torchzoo.record import MeasuredPeaks
 from torchzoo.store import write_whole
 
-#: The ways to compute matrix products, by the format of the operands.
+#: Kinds of matrix products, by the format of the operands.
 PATHS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
 
 
 class Datasheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One entry of `peaks.yaml`, which says what its fields mean."""
+    """An entry of `peaks.yaml`, which describes its fields."""
 
     names: tuple[str, ...]
     tflop_per_s: dict[str, float]
@@ -27,19 +27,19 @@ class Datasheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     url: str
 
     def best_tflop_per_s(self, path: str) -> float | None:
-        """The peak of matrix products: that of the matrix units of this format if the device has them."""
+        """The peak of matrix products: on the matrix units if the device has them for this format."""
         return self.tflop_per_s.get(f"{path}_matrix", self.tflop_per_s.get(path))
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
-    """Operations or bytes per second. `source` says in words where the figure is from."""
+    """Operations or bytes per second. `source` says in words where the figure comes from."""
 
     per_s: float
     source: str
 
 
 class Peaks(msgspec.Struct, frozen=True, kw_only=True):
-    """The peaks of one device. Each is from its datasheet, or measured if the datasheet does not have it."""
+    """The peaks of one device, each from its datasheet, or measured if the datasheet lacks it."""
 
     compute: dict[str, Peak]  # by path
     memory: Peak | None
@@ -50,11 +50,11 @@ class PeaksFileError(TorchzooError):
 
 
 def peaks_of(device_name: str, *, threads: int | None = None) -> Peaks:
-    """The known peaks of the device of that name. There are none for a device that is in neither table.
+    """The known peaks of the device of that name; empty for a device in neither table.
 
     Args:
         device_name: the name that torch gives.
-        threads: how many threads a CPU uses, since its peaks depend on that; None for an accelerator.
+        threads: the number of threads of a CPU, on which its peaks depend; None for an accelerator.
 
     Raises:
         PeaksFileError: the file of measured peaks can't be read.
@@ -77,7 +77,7 @@ def peaks_of(device_name: str, *, threads: int | None = None) -> Peaks:
 
 
 def bus_ceiling_bytes_per_s(device_name: str, world: int, collective: str) -> float | None:
-    """The measured bus bandwidth of a large collective between so many devices; None if it was not measured.
+    """The measured bus bandwidth of a large collective between `world` devices; None if it was not measured.
 
     Raises:
         PeaksFileError: the file of measured peaks can't be read.
@@ -88,16 +88,16 @@ def bus_ceiling_bytes_per_s(device_name: str, world: int, collective: str) -> fl
 
 
 def datasheet(device_name: str) -> Datasheet | None:
-    """The datasheet of the device with this name, or None. Upper and lower case and a leading NVIDIA don't matter.
+    """The datasheet of the device with this name, or None. Upper case and a leading NVIDIA are ignored.
 
-    (The name of a MIG slice is another one, so a slice has no datasheet.)
+    A MIG slice has a name of its own, and so no datasheet.
     """
     return _by_name().get(_plain(device_name))
 
 
 @functools.cache
 def datasheets() -> tuple[Datasheet, ...]:
-    """The whole table."""
+    """All datasheets."""
     return read_yaml(Path(__file__).with_name("peaks.yaml"), tuple[Datasheet, ...])
 
 
@@ -114,14 +114,14 @@ def _plain(name: str) -> str:
 
 
 def measured_key(device_name: str, threads: int | None, world: int = 1) -> str:
-    """The name of a device in the file: a CPU's has the number of threads. Several devices have their number."""
+    """The key of devices in the file: the name, and the threads of a CPU or the number of several devices."""
     if world > 1:
         return f"{device_name}, {world} ranks"
     return device_name if threads is None else f"{device_name}, {threads} threads"
 
 
 def measured_file() -> Path:
-    """`peaks.yaml` in $TORCHZOO_CACHE, else in `torchzoo` under $XDG_CACHE_HOME, else under ~/.cache."""
+    """The path of `peaks.yaml`: in $TORCHZOO_CACHE, else in $XDG_CACHE_HOME/torchzoo, else in ~/.cache/torchzoo."""
     own = os.environ.get("TORCHZOO_CACHE")
     if own:
         return Path(own) / "peaks.yaml"
@@ -130,7 +130,7 @@ def measured_file() -> Path:
 
 
 def read_measured(path: Path) -> dict[str, MeasuredPeaks]:
-    """The measured peaks in the file at `path`; none if there is no file.
+    """The measured peaks in the file at `path`; empty if there is no file.
 
     Raises:
         PeaksFileError: the file has other contents, or can't be read.
@@ -144,7 +144,7 @@ def read_measured(path: Path) -> dict[str, MeasuredPeaks]:
 
 
 def keep_measured(path: Path, key: str, peaks: MeasuredPeaks) -> None:
-    """Put the peaks of one device into the file; those of other devices stay. The file's folder is made.
+    """Write the peaks of one device into the file, and keep those of other devices. Make the file's folder if needed.
 
     Raises:
         PeaksFileError: the file can't be read or written.

@@ -1,4 +1,4 @@
-"""The cases of a report in another order: the worst first, or the few that are worst or best."""
+"""Sort the cases of a report from worst to best, or select the worst or best few."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchzoo.analysis.frame import Better, figure
 
 
 class SortKey(enum.StrEnum):
-    """What cases are sorted by. The worst comes first: the least speedup, the longest time, the most memory."""
+    """The key by which cases are sorted, worst first: the least speedup, the longest time, the most memory."""
 
     SPEEDUP = "speedup"
     TIME = "time"
@@ -22,14 +22,14 @@ _FIGURES = {SortKey.SPEEDUP: "speedup", SortKey.TIME: "latency_s", SortKey.MEMOR
 
 
 def badness(result: CaseResult, key: SortKey) -> float | None:
-    """The higher, the worse; None where the case has no such figure."""
+    """The sort value of a case, higher for worse cases; None if the case lacks the figure."""
     ranked_by = figure(_FIGURES[key])
     value: float | None = ranked_by.number(result.measured_figures)
     return -value if value is not None and ranked_by.better is Better.MORE else value
 
 
 def in_order(results: Iterable[CaseResult], key: SortKey) -> list[CaseResult]:
-    """The worst first; by name for `MODEL`. Cases without such a figure come last, in the order that they had."""
+    """The cases, worst first, or by name for `MODEL`. Cases without the figure come last, in their order."""
     if key is SortKey.MODEL:
         return sorted(results, key=lambda result: result.case.model.lower())
     ranked, others = [], []
@@ -49,5 +49,5 @@ def default_key(results: Iterable[CaseResult]) -> SortKey:
 
 
 def ranked(results: Iterable[CaseResult], key: SortKey) -> list[CaseResult]:
-    """The cases that passed and have such a figure, the worst first. No figure of another case can be trusted."""
+    """The cases that passed and have the figure, worst first. Figures of other cases can't be trusted."""
     return in_order((one for one in results if one.passed and badness(one, key) is not None), key)

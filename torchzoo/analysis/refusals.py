@@ -1,4 +1,4 @@
-"""Why the figures of a measured case are in no mean: they don't stand for its label, or it kept compiling."""
+"""Find the reasons to keep a measured case out of means: figures not of its label, or repeated compilation."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import Counter
 
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, REFUSED, Compilation, Flops, Measured, VariantResult
 
-#: A case whose networks ran more than this share of their operators in eager is no measurement of its backend.
+#: A case that ran more than this share of its networks' operators in eager is no measurement of its backend.
 EAGER_SHARE_LIMIT = 0.25
 
-#: A case is no comparison of like with like where the work of its variants differs by more than this share.
+#: A case whose variants differ in work by more than this share compares unlike things.
 WORK_LIMIT = 0.02
 
 
 def refusals(measured: Measured) -> list[str]:
-    """Why the figures do not stand for what their label says; empty where they do."""
+    """The reasons why the figures do not measure what the label says; empty if they do."""
     found = [_why_eager(one) for one in measured.variants.values()]
     if not measured.unequal_work:
         found.append(why_unequal(measured.flops, measured.candidate_flops))
@@ -22,7 +22,7 @@ def refusals(measured: Measured) -> list[str]:
 
 
 def _why_eager(result: VariantResult) -> str:
-    """Too large a part of what the label compiles ran in eager: how large, and which function Dynamo refused first."""
+    """The share of the operators that ran in eager, if it is too large, and the function that Dynamo refused first."""
     refused = result.compilation.refused if result.compilation is not None else ()
     if result.coverage is None:
         if not refused:
@@ -43,7 +43,7 @@ def _why_eager(result: VariantResult) -> str:
 
 
 def why_unequal(eager: Flops | None, candidate: Flops | None) -> str:
-    """The first figure in which the work of the two variants differs too much; empty if there is none."""
+    """The first figure in which the work of the variants differs too much; empty if there is none."""
     if eager is None or candidate is None:
         return ""
     if eager.attention != candidate.attention:
@@ -67,13 +67,13 @@ def _attention_of_one(eager: Flops, candidate: Flops) -> list[str]:
 
 
 def late_compilations(measured: Measured) -> list[Compilation]:
-    """The compilations of the variants that were compiled again while they were measured."""
+    """The compilations of the variants that were compiled again during the measurement."""
     compilations = (result.compilation for result in measured.variants.values())
     return [one for one in compilations if one is not None and one.late_graphs]
 
 
 def unsteady_words(compilation: Compilation) -> str:
-    """How often a variant was compiled again while it was measured, and the guard that failed last, if one did."""
+    """The number of compilations during the measurement of a variant, and the guard that failed last, if any."""
     times = f"compiled {compilation.late_graphs} more graphs while it was measured"
     if not compilation.recompilations:
         return times

@@ -1,4 +1,4 @@
-"""How much of a device's peak a step achieves, and what bounds the step: arithmetic, memory, or the host's launches."""
+"""Compare a step with a device's peak, and find what bounds it: arithmetic, memory, or the host's launches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torchzoo.case import Case
 from torchzoo.record import EAGER_VARIANT, Flops, Measured, VariantResult
 from torchzoo.stats import Estimate
 
-#: If the device has no work for this part of a step, the launches bound it.
+#: Launches bound a step if the device is idle for this share of it.
 IDLE_SHARE = 0.5
-#: If the host needs this part of a step's time to launch it, the device had to wait.
+#: The device had to wait if the host needs this share of a step's time to launch it.
 HOST_SHARE = 0.9
 #: The use of a peak that explains the time of a device that is known to be busy.
 BUSY_USE = 0.25
-#: The use of a peak that explains the time, whatever else is known.
+#: The use of a peak that explains the time in any case.
 CERTAIN_USE = 0.5
 
 
@@ -42,7 +42,7 @@ class MixedPeak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Achieved(msgspec.Struct, frozen=True, kw_only=True):
-    """What one variant achieved. `mfu` and `peak` are None if no peak is known. `why` is the reason for the bound."""
+    """The rate that a variant achieved. `mfu` and `peak` are None if no peak is known. `why` explains the bound."""
 
     flop_per_s: Estimate
     peak: MixedPeak | None
@@ -61,7 +61,7 @@ def known_peaks(case: Case, measured: Measured) -> Peaks:
 
 
 def achieved(measured: Measured, variant: str, peaks: Peaks) -> Achieved | None:
-    """What `variant` achieved; None if the operations were not counted.
+    """The rate that `variant` achieved; None if the operations were not counted.
 
     The operations are those of the eager step. The candidate's rate is the number of eager's operations over the
     candidate's time, whatever the candidate computes beside or instead of them (model FLOPs, as in MFU: Chowdhery et
@@ -84,14 +84,14 @@ def achieved(measured: Measured, variant: str, peaks: Peaks) -> Achieved | None:
 
 
 class ReadRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast a step reads its weights and caches, at least; `share` of the memory's peak is None if none is known."""
+    """The least rate at which a step reads its weights and caches; `share` is of the memory's peak if that is known."""
 
     bytes_per_s: Estimate
     share: Estimate | None
 
 
 def read_rate(measured: Measured, variant: str, peaks: Peaks) -> ReadRate | None:
-    """The bytes that a step must read over its time; None where a model does not say them.
+    """The bytes that a step must read over its time; None if the model does not declare them.
 
     A step that generates one token does little with what it reads, so the memory's peak bounds it.
     """
@@ -117,11 +117,11 @@ def mixed_peak(flops: Flops, flags: Mapping[str, str], peaks: Peaks) -> MixedPea
     """The peak for a step's mixture of operations: their number over the time that they would take at the peaks.
 
     The path of an operator is the format of its operands, whatever the case's label says (under autocast: the format
-    that autocast chose). It is fp64, fp16, bf16 or fp8, and for float32 either tf32 or fp32. PyTorch allows TF32
-    separately for convolutions and recurrent layers (cuDNN: `cudnn_allow_tf32`, on by default) and for products and
-    attentions (`float32_matmul_precision`, "highest" by default). So a `default` case on an NVIDIA GPU is a mixture.
-    Devices without TF32 compute in fp32. If TF32 is allowed, it is taken as used: a convolution for which cuDNN has no
-    TF32 kernel (a depthwise one) is compared with a peak that it can't reach.
+    that autocast chose): fp64, fp16, bf16 or fp8, and for float32 either tf32 or fp32. PyTorch allows TF32 separately
+    for convolutions and recurrent layers (cuDNN: `cudnn_allow_tf32`, on by default) and for products and attentions
+    (`float32_matmul_precision`, "highest" by default). So a `default` case on an NVIDIA GPU is a mixture. Devices
+    without TF32 compute in fp32. TF32 that is allowed counts as used: a convolution for which cuDNN has no TF32 kernel
+    (a depthwise one) is compared with a peak that it can't reach.
 
     Times are added, not rates. For example, 90 operations at 450 per second and 10 at 50 per second take 0.4 s, so the
     peak of these 100 operations is 250, not 410.
@@ -165,19 +165,19 @@ def _path(operator: str, dtype: str, flags: Mapping[str, str], peaks: Peaks) -> 
 def _bound(
     measured: Measured, variant: str, latency_s: float, peak: MixedPeak | None, peaks: Peaks
 ) -> tuple[RooflineBound, str]:
-    """What bounds a step, and the reason.
+    """The bound of a step, and the reason.
 
     1. `launch`: the breakdown shows that the device has no work for 50% of the latency or more. Without a breakdown:
        the host needs 90% or more of a step's time to launch it, so the device had to wait, and neither peak is used to
        50%.
        (A step that waits for the device by nature takes the host that long anyway, and the CPU is its own host. For
-       these only a breakdown can tell.)
+       such steps only a breakdown can tell.)
     2. `compute` or `memory`, whichever peak is used more (the roofline: Williams et al., 2009,
-       doi:10.1145/1498765.1498785), if it is used to at least 25%. It must be used to at least 50% if it is not known
-       that the device is busy, or if only one of the two uses is known. Bytes are those of unfused eager kernels, so
+       doi:10.1145/1498765.1498785), if the use is at least 25%, or at least 50% if it is not known that the device is
+       busy, or if only one of the two uses is known. Bytes are those of unfused eager kernels, so
        they are not known for a candidate. `memory` is not concluded if operations are missing
        (`Flops.without_formula`).
-    3. `unknown` otherwise: nothing that is known explains the time (small or badly shaped kernels, for example).
+    3. `unknown` otherwise: no known use explains the time (small or badly shaped kernels, for example).
     """
     result, flops = measured.variants[variant], measured.flops
     assert flops is not None
@@ -207,7 +207,7 @@ def _bound(
 
 
 def _idle_share(result: VariantResult, latency_s: float) -> float | None:
-    """The part of the usual latency in which the device has no work, by a profiled step. None without a breakdown.
+    """The share of the usual latency in which the device is idle in profiled steps. None without a breakdown.
 
     (Profiling delays launches, not kernels.) Operators of a CPU may look slower under the profiler: then the share is
     too low, but never below 0.
@@ -217,7 +217,7 @@ def _idle_share(result: VariantResult, latency_s: float) -> float | None:
 
 
 def _host_share(measured: Measured, result: VariantResult) -> float | None:
-    """The part of a step's time that the host needs to launch it, in a loop without synchronisations."""
+    """The share of a step's time that the host needs to launch it, in a loop without synchronisations."""
     if measured.host_syncs:
         return None
     shares = [run.host_s / (run.elapsed_s / run.steps) for run in result.back_to_back if run.host_s is not None]

@@ -1,4 +1,4 @@
-"""The figures of one case in one run: a few numbers for each metric, which comparisons judge and the history keeps."""
+"""Compute the figures of one case in one run, which comparisons judge and the history keeps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Metric(enum.StrEnum):
     """A figure that comparisons judge and the history keeps: less of it is better."""
 
     LATENCY = "latency"  # of a synchronised step of the candidate, or of eager alone
-    OVER_EAGER = "time_over_eager"  # the candidate's time over that of eager in turns with it: one over the speedup
+    OVER_EAGER = "time_over_eager"  # the candidate's time over eager's, in turns: 1 / speedup
     DEVICE_MEMORY = "device_memory"
     HOST_MEMORY = "host_memory"
     COMPILE_TIME = "compile_time"  # for backends that compile
@@ -50,23 +50,23 @@ _FIGURES = {
 
 
 class RunFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one case in one run: seconds, bytes or a ratio. Figures of another `basis` are not comparable.
+    """The value of a metric of a case in a run: seconds, bytes or a ratio. Only equal `basis` can be compared.
 
-    Of a time, `low` and `high` are its interval at `confidence`; of a memory, the least and the most of the processes.
+    For a time, `low` and `high` are its interval at `confidence`; for memory, the least and the most of the processes.
     """
 
     metric: Metric
-    basis: str = ""  # of compile times: what the caches held; of host memory: whether the peak is that of the pass
+    basis: str = ""  # compile time: what the caches held; host memory: whether the peak is of the memory pass
     value: float
     low: float
     high: float
     confidence: float = 0.0
     processes: tuple[float, ...]  # the median of each process
-    log_error: float | None = None  # of the logarithm, within a single process; None: several processes, or one sample
+    log_error: float | None = None  # standard error of the logarithm; None: several processes, or one sample
     is_device_bound: bool = False  # whether the device bounds the step of each process
-    host_loop_s: float | None = None  # the host's own speed: seconds of its loop of plain Python; None: not recorded
-    always_shared: bool = False  # whether others used the device, or had it open, in all of its processes
-    eager_s: float | None = None  # of a time over eager's: the time of eager's own step
+    host_loop_s: float | None = None  # the host's speed: seconds of a loop of plain Python; None: not recorded
+    always_shared: bool = False  # whether others used the device, or had it open, during all processes
+    eager_s: float | None = None  # time over eager's: the time of eager's step
 
 
 def run_figures(case: Case, processes: Sequence[Measured]) -> list[RunFigure]:
@@ -84,12 +84,12 @@ def run_figures(case: Case, processes: Sequence[Measured]) -> list[RunFigure]:
 
 
 def shown_variant(measured: Measured) -> str:
-    """The variant whose figures stand for the case: the candidate, or eager if there is none."""
+    """The variant whose figures represent the case: the candidate, or eager if there is no candidate."""
     return CANDIDATE_VARIANT if CANDIDATE_VARIANT in measured.variants else EAGER_VARIANT
 
 
 def times_s(processes: Iterable[Measured]) -> list[list[float]]:
-    """For each process, the mean step time of each block of the shown variant, in seconds."""
+    """The mean step time in seconds of each block of the shown variant, by process."""
     return [stats.block_times_s(measured.blocks, shown_variant(measured)) for measured in processes]
 
 
@@ -141,7 +141,7 @@ def _compile_time(processes: Sequence[Measured]) -> RunFigure | None:
     caches, values = {one.cache for one in compiled}, [one.first_step_cpu_s for one in results]
     cache = caches.pop() if len(caches) == 1 else None
     if cache in (None, CacheMode.SHARED) or any(one.traced for one in compiled) or min(values) <= 0:
-        return None  # shared caches may have held other parts; a trace took time to write; a time could not be read
+        return None  # shared caches may hold other parts; writing a trace takes time; an unreadable time is 0
     estimate = stats.processes_estimate([[value] for value in values])
     return RunFigure(
         metric=Metric.COMPILE_TIME,
@@ -175,7 +175,7 @@ def _memory(processes: Sequence[Measured], metric: Metric) -> RunFigure | None:
 
 
 def _host_loop_s(processes: Sequence[Measured]) -> float | None:
-    """The median of the loop beside the timed blocks, if all processes have it; else before and after them."""
+    """The median of the host's loop during the timed blocks if all processes have it, else before and after them."""
     looks_s = [median(one.host.looks_s) for one in processes if one.host is not None and one.host.looks_s]
     if len(looks_s) < len(processes):
         looks_s = [fmean(one.host_loop_s) for one in processes if one.host_loop_s]

@@ -1,4 +1,4 @@
-"""A series: one metric of one case on one kind of machine, a value for each run, in the order of time."""
+"""Represent a series: a metric of a case on one kind of machine, with a value for each run, in the order of time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from torchzoo.case import Case
 
 
 class IndexedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What a series needs to know of a run."""
+    """The facts of a run that a series needs."""
 
     run_id: int
     path: str
     created_at: str  # UTC, ISO 8601
     hardware: str  # the whole machine
-    software: Mapping[str, str]  # facts by name (`provenance.software_facts`)
+    software: Mapping[str, str]  # facts by name (`differences.software_facts`)
 
     @property
     def name(self) -> str:
-        """The name of its folder: of NIGHT/run, as `torchzoo watch` keeps the run of a night, NIGHT."""
+        """The name of the run's folder, or NIGHT for NIGHT/run, where `torchzoo watch` keeps the run of a night."""
         path = Path(self.path)
         return path.parent.name if path.name == "run" else path.name
 
@@ -35,7 +35,7 @@ class IndexedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeriesPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's part of a series. Without a figure, the case did not pass: it failed, was skipped or unsteady."""
+    """A run's point in a series. Without a figure, the case did not pass: it failed, was skipped or unsteady."""
 
     run: IndexedRun
     status: Status
@@ -44,7 +44,7 @@ class SeriesPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SoftwareChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that is not what it was in the run before; `none` where a run does not have it."""
+    """A fact that changed since the run before; `none` where a run does not have it."""
 
     name: str
     before: str
@@ -52,7 +52,7 @@ class SoftwareChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """The points are in the order of time."""
+    """A series, its points in the order of time."""
 
     case: Case
     machine: str
@@ -67,11 +67,11 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def values(self) -> list[float]:
-        """The value of each point, in seconds or bytes; NaN where there is none."""
+        """The value of each point, in the metric's unit; NaN without a figure."""
         return [math.nan if point.figure is None else point.figure.value for point in self.points]
 
     def software_changes(self) -> dict[int, tuple[SoftwareChange, ...]]:
-        """By the place of a point, what is not the same as in the run before it."""
+        """The software changes since the run before, by the place of the point in `points`."""
         found = {}
         for place in range(1, len(self.points)):
             changes = software_changes(self.points[place - 1].run.software, self.points[place].run.software)

@@ -1,4 +1,4 @@
-"""The times of a case's single steps, for a chart of their distribution."""
+"""Collect the times of a case's single steps, for a chart of their distribution."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The timed steps of one variant, over all processes that measured the case."""
 
     count: int
-    shown_ms: tuple[float, ...]  # in the order they ran: all of them, or evenly spaced ones if they are too many
+    shown_ms: tuple[float, ...]  # in the order of execution: all, or evenly spaced ones if there are too many
     quartiles_ms: tuple[float, ...]  # least, lower quartile, median, upper quartile and most, over all steps
 
 
 def steps_s(result: CaseResult) -> dict[str, list[float]]:
-    """All timed steps by variant, in the order they ran, over all processes that measured the case."""
+    """All timed steps by variant, in the order of execution, over all processes that measured the case."""
     found: dict[str, list[float]] = {}
     for measured in result.measured:
         for block in measured.blocks:
@@ -26,7 +26,7 @@ def steps_s(result: CaseResult) -> dict[str, list[float]]:
 
 
 def step_times(result: CaseResult, most: int) -> dict[str, StepTimes]:
-    """The step times by variant, with at most `most` of them to show."""
+    """The step times by variant, with at most `most` times to show."""
     import numpy as np
 
     found = {}

@@ -1,4 +1,4 @@
-"""Whether a device of a case throttled, from NVML's readings before and after the latency pass."""
+"""Find out whether a device of a case throttled, from NVML's readings before and after the latency pass."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from torchzoo.record import DeviceState, Measured
 
-#: The reason that holds where the device draws all the power that it may. It depends on the values in a step.
+#: The reason that holds if the device draws all the power that it may, which depends on the values in a step.
 POWER_CAP = "software power cap"
 
 #: nvmlClocksEventReasons: bit, name, and whether the device throttles: it runs slower than it was set to.
@@ -22,14 +22,14 @@ _REASONS = (
     (0x100, "display clocks", False),
 )
 
-#: A reason that lowered the clocks for a smaller share of the latency pass is left out.
+#: A reason is left out if it lowered the clocks for a smaller share of the latency pass.
 LEAST_SHARE = 0.01
 
 
 def throttled(measured: Measured) -> dict[str, float | None]:
     """The reasons for which the device throttled, with their share of the timed steps, or None if it is not known.
 
-    With several ranks, the share is that of the device that throttled most.
+    With several ranks, the share is the greatest of any device.
 
     NVML has masks of the reasons at one moment, and counters of how long each reason held. Not all drivers have the
     counters.
@@ -45,22 +45,22 @@ def throttled(measured: Measured) -> dict[str, float | None]:
 
 
 def foreign_processes(measured: Measured) -> int:
-    """How many other processes had the device open before or after the latency pass; of several devices, the most."""
+    """The greatest number of other processes that had a device open before or after the latency pass."""
     return max((state.foreign_processes or 0 for state in _states(measured)), default=0)
 
 
 def was_shared(measured: Measured) -> bool:
-    """Whether processes of others used the device while the case was measured, or had it open."""
+    """Whether other processes used the device, or had it open, during the measurement of the case."""
     return bool(measured.device_was_busy) or foreign_processes(measured) > 0
 
 
 def always_shared(processes: Iterable[Measured]) -> bool:
-    """Whether others used the device, or had it open, while each process of a case was measured."""
+    """Whether other processes used the device, or had it open, during the measurement of each process."""
     return all(map(was_shared, processes))
 
 
 def reasons(mask: int) -> list[str]:
-    """The name of each bit that is set; of an unknown bit its value, `0x200`."""
+    """The name of each bit that is set, or its value (`0x200`) for an unknown bit."""
     known = sum(bit for bit, _, _ in _REASONS)
     named = [name for bit, name, _ in _REASONS if mask & bit]
     rest = mask & ~known
@@ -68,7 +68,7 @@ def reasons(mask: int) -> list[str]:
 
 
 def throttled_shares(before: DeviceState, after: DeviceState, elapsed_s: float) -> dict[str, float]:
-    """For each reason that NVML counts, the share of the time between two readings for which the device throttled."""
+    """The share of the time between two readings in which the device throttled, for each reason that NVML counts."""
     return {
         reason: min(1.0, (after.throttled_s[reason] - began_s) / elapsed_s)
         for reason, began_s in before.throttled_s.items()

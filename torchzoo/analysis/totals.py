@@ -19,7 +19,7 @@ from torchzoo.stats import Estimate
 ALL = "all"
 DEVICE_BOUND = "device-bound"
 OUTLIER_SCORE = 3.5
-OUTLIER_CASES = 8  # below, "the others" are too few to be far from
+OUTLIER_CASES = 8  # the fewest cases that have outliers
 OUTLIER_RULE = (
     f"modified z-score of the logarithm of the speedup above {OUTLIER_SCORE} (0.6745 |x - median| / MAD; Iglewicz & "
     f"Hoaglin, 1993), among the passing cases of the same backend, device, precision and mode where these are "
@@ -38,27 +38,27 @@ UNKNOWN_BOUND = "bound not known"
 
 
 class Total(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of cases. The geometric means are over its cases with a candidate beside eager, if that is one backend's.
+    """The totals of a group of cases. Geometric means are over its cases with a candidate, if of one backend.
 
-    A group of several backends has none: each backend has a section of its own.
+    A group of several backends has no means: each backend has a section of its own.
     """
 
     axis: str  # what the group has in common: all, mode, domain, backend, precision, device, bound
     name: str
     measured: int
-    checked: int  # and not timed
-    incorrect: int  # among the measured and the checked: their results are not eager's
-    refused: int  # among the measured: their labels do not hold
+    checked: int  # checked and not timed
+    incorrect: int  # among the measured and the checked: results differ from eager's
+    refused: int  # among the measured: their figures are not of their label
     failed: int
     skipped: int
     compared: int  # cases with a candidate that passed
     comparable: int  # cases with a candidate that could run
-    passing: Estimate | None  # speedup over those compared
-    over_all: Estimate | None  # over all comparable, steady ones: one that failed or is incorrect counts as 1
-    time_ratio: Estimate | None  # T, candidate over eager, over those compared
+    passing: Estimate | None  # speedup over the compared cases
+    over_all: Estimate | None  # over all comparable, steady cases; a failed or incorrect case counts as 1
+    time_ratio: Estimate | None  # T, candidate over eager, over the compared cases
     host_memory_ratio: Estimate | None  # CM
     device_memory_ratio: Estimate | None  # GM
-    device_time_ratio: Estimate | None  # D: of the time in which the device works in one step
+    device_time_ratio: Estimate | None  # D, time in which the device works in one step
 
     @property
     def passed(self) -> int:
@@ -70,12 +70,12 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pass_rate(self) -> float | None:
-        """Of the cases that could run (were not skipped), the share that passed."""
+        """The share of passed cases among those that could run (were not skipped)."""
         return self.passed / self.could_run if self.could_run else None
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """Cases whose speedups are of one kind, `inductor on cuda`; or all cases, whatever their kind."""
+    """Totals of cases whose speedups are of one kind, `inductor on cuda`, or of all cases."""
 
     title: str
     totals: tuple[Total, ...]
@@ -89,16 +89,16 @@ class Outlier(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceRatio(msgspec.Struct, frozen=True, kw_only=True):
-    """How many times faster a case ran on `device` than on `base`; latencies of separate processes, not paired."""
+    """The speedup of a case on `device` over `base`, from latencies of separate processes, not paired."""
 
     result: CaseResult  # on `device`
     base: str
     device: str
-    ratio: Estimate  # its ends are those of both latencies' intervals put against each other: wider than 95%
+    ratio: Estimate  # the interval combines opposite ends of the latencies' intervals: wider than 95%
 
 
 def sections(results: Sequence[CaseResult]) -> tuple[Section, ...]:
-    """All cases by each axis that they differ in; then, where there are several comparison groups, each group alone."""
+    """A section of all cases, grouped by each axis in which they differ, then one for each of several backends."""
     ratios = CaseRatios(results)
     found = [Section(title="all cases", totals=_by_axes(results, ratios))]
     groups: dict[str, list[CaseResult]] = {}
@@ -116,7 +116,7 @@ def sections(results: Sequence[CaseResult]) -> tuple[Section, ...]:
 def speedups_by_group(results: Sequence[CaseResult]) -> dict[str, dict[str, dict[Mode, Total]]]:
     """Totals of the cases with a candidate that passed: by comparison group, then domain, then mode.
 
-    After the domains come `all` and `device-bound`: the cases that the device bounds.
+    The domains are followed by `all`, and by `device-bound`: the cases that the device bounds.
     """
     ratios = CaseRatios(results)
     groups: dict[str, dict[str, dict[Mode, list[CaseResult]]]] = {}
@@ -152,7 +152,7 @@ def _by_axes(
 
 
 def total(axis: str, name: str, results: Sequence[CaseResult], ratios: CaseRatios) -> Total:
-    """What one group of cases comes to; `ratios` must hold all of them."""
+    """The totals of a group of cases; `ratios` must hold all of them."""
     candidates = [result for result in results if result.has_candidate and result.is_timed and result.could_run]
     compared = [result for result in candidates if result.passed]
     one_kind = candidates if len({result.case.compiled_by() for result in candidates}) == 1 else []
@@ -180,7 +180,7 @@ def total(axis: str, name: str, results: Sequence[CaseResult], ratios: CaseRatio
 
 
 class CaseRatios:
-    """Every case's ratios, found once."""
+    """The ratios of all cases."""
 
     def __init__(self, results: Sequence[CaseResult]) -> None:
         self._of: dict[str, dict[int, CaseRatio]] = {
@@ -213,16 +213,16 @@ class CaseRatios:
                     self._of[name][id(result)] = ratio_of(result.case, [[value]])
 
     def geomean(self, name: str, results: Iterable[CaseResult]) -> Estimate | None:
-        """The geometric mean of one ratio over the cases that have it; None where none has.
+        """The geometric mean of a ratio over the cases that have it; None if no case has.
 
-        `speedup_or_1` counts a case that failed or is incorrect as 1, `speedup_at_least_1` one that became slower.
+        `speedup_or_1` counts a failed or incorrect case as 1, `speedup_at_least_1` a case that became slower.
         """
         cases = [self._of[name][id(result)] for result in results if id(result) in self._of[name]]
         return geomean_of(cases) if cases else None
 
 
 def ratio_of(case: Case, processes: Sequence[Sequence[float]]) -> CaseRatio:
-    """One case's values, by process, as they count in means. The cases of one model are not independent."""
+    """A case's ratio that counts in means, from its values by process. Cases of one model are not independent."""
     return case_ratio(processes, cluster=case.model)
 
 
@@ -232,7 +232,7 @@ def paired_ratios(result: CaseResult) -> list[list[float]]:
 
 
 def outliers(results: Sequence[CaseResult]) -> tuple[Outlier, ...]:
-    """Cases whose speedup is far from that of their group, by `OUTLIER_RULE`; the slow ones first."""
+    """The cases whose speedup is far from that of their group, by `OUTLIER_RULE`, slowest first."""
     groups: dict[tuple[str, str], list[CaseResult]] = {}
     for result in results:
         if result.has_candidate and result.passed:
@@ -258,7 +258,7 @@ def _speedup(result: CaseResult) -> float:
 
 
 def device_ratios(results: Sequence[CaseResult]) -> tuple[DeviceRatio, ...]:
-    """Cases that passed on several devices, each against the run's first one, at the same batch size."""
+    """The ratios of cases that passed on several devices, each to the run's first device at the same batch size."""
     devices = list(dict.fromkeys(result.case.device for result in results))
     found: dict[Any, dict[str, CaseResult]] = {}
     for result in results:

@@ -1,4 +1,4 @@
-"""The backends that torchzoo knows, as data that needs no torch. Their code is in the modules of this package."""
+"""Declare the backends as data that needs no torch. Their code is in the modules of this package."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from torchzoo.zoo.folders import CatalogError, find_userbenchmarks, import_file
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BackendInfo:
-    """What `plan` must know of a backend.
+    """The facts of a backend that `plan` needs.
 
     `preload` names modules that the fork server imports once, instead of every worker that compiles. `module` is a
-    module of `torchzoo.backends`. It has `compile_network(network, call, backend)` and, where `scopes` has others than
+    module of `torchzoo.backends` with `compile_network(network, call, backend)` and, if `scopes` has others than
     NETWORK, `compile_block(block, backend, parallel)` and `compile_step(step, backend)`. A backend of a userbenchmark
-    compiles nothing, and changes the model's own step instead: `module` is a file of that folder, and has
+    compiles nothing, and changes the model's own step instead: `module` is a file of that folder with
     `changed_step(model, step, backend)`. `package` must be importable; if it is not, `install` says what to do.
     """
 
-    module: str | None  # None for eager: there is nothing to compile
+    module: str | None  # None for eager, which compiles nothing
     userbenchmark: Path | None = None  # the folder that has the module
     uses_dynamo: bool = False
-    makes_updates: bool = False  # a changed step makes the updates of training by other code than eager
+    makes_updates: bool = False  # whether a changed step updates parameters by other code than eager
     preload: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     package: str | None = None
@@ -36,10 +36,10 @@ class BackendInfo:
     devices: tuple[str, ...] = ()  # device types; empty: any
     scopes: tuple[CompileScope, ...] = (CompileScope.NETWORK,)
     models: tuple[str, ...] = ()  # names of models; empty: any
-    takes_autocast: bool = True  # what is compiled computes under autocast as the network does
-    takes_ranks: bool = True  # it can be a part of a step that several ranks share
-    takes_quantized: bool = True  # it runs networks whose weights are quantized tensors of torchao
-    takes_unlike_calls: bool = True  # what is compiled for one call of a network takes other sizes and numbers, too
+    takes_autocast: bool = True  # whether compiled code follows autocast as the network does
+    takes_ranks: bool = True  # whether several ranks can share a step
+    takes_quantized: bool = True  # whether networks may have quantized tensors of torchao as weights
+    takes_unlike_calls: bool = True  # whether code for one call of a network takes other sizes and numbers
     why_limited: str = ""  # the reason for all these limits
 
     def takes(self, case: Case) -> bool:
@@ -56,21 +56,21 @@ class BackendInfo:
 
 AUTOCAST = (Precision.AMP, Precision.AMP_FP16, Precision.AMP_BF16)
 
-#: The environment variable with the folder for files of a worker's own. It is removed when the worker has ended.
+#: The environment variable with the folder for a worker's own files, which is removed when the worker has ended.
 SCRATCH_VARIABLE = "TORCHZOO_SCRATCH"
 
 
 def cache_variables(folder: Path) -> dict[str, str]:
-    """Environment variables with which inductor and Triton keep what they compile below this folder."""
+    """Environment variables that make inductor and Triton keep compiled code below this folder."""
     return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
 
 
 class NotRunnable(Exception):
-    """A case can't run here as its label says, and nobody is at fault: it is skipped, and the message is the reason."""
+    """A case can't run here as its label says, without a fault. The case is skipped, and the message is the reason."""
 
 
 class NotFiniteByBackend(Exception):
-    """Training is not finite with the backend, and is finite in eager. The case fails."""
+    """Training is finite in eager and not with the backend. The case fails."""
 
 
 _DYNAMO_SCOPES = tuple(CompileScope)
@@ -164,14 +164,14 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
 }
 
-#: Any other backend that is registered with Dynamo.
+#: The facts of any other backend that is registered with Dynamo.
 REGISTERED_WITH_DYNAMO = BackendInfo(module="dynamo", uses_dynamo=True, scopes=_DYNAMO_SCOPES)
-#: What such a backend needs beside torch. Dynamo registers these wherever it is installed.
+#: The library of backends that Dynamo registers even without it, and how to install it.
 LIBRARIES = {"tvm": ("tvm", "pip install apache-tvm"), "openxla": ("torch_xla", "pip install torch_xla")}
 
 
 def info(name: str) -> BackendInfo:
-    """Return what is known of a backend. A name that is neither listed nor a userbenchmark's is one of Dynamo's."""
+    """Return the facts of a backend. A name that is neither in `BACKENDS` nor a userbenchmark's is one of Dynamo's."""
     if name in LIBRARIES:
         package, install = LIBRARIES[name]
         return dataclasses.replace(REGISTERED_WITH_DYNAMO, package=package, install=install)
@@ -182,7 +182,7 @@ def info(name: str) -> BackendInfo:
 def of_userbenchmarks() -> dict[str, BackendInfo]:
     """Return the backends of userbenchmarks by qualified name, `USERBENCHMARK/NAME`.
 
-    They are the entries of `BACKENDS` in the file `backends.py` of a userbenchmark's folder, which needs no torch.
+    The backends are the entries of `BACKENDS` in the file `backends.py` of a userbenchmark's folder, without torch.
 
     Raises:
         CatalogError: the code of such a file fails.
@@ -217,7 +217,7 @@ def module_of(name: str) -> ModuleType:
 
 
 def makes_updates(case: Case) -> bool:
-    """Return whether the case makes the updates of training otherwise than eager: compiled, or by other code."""
+    """Return whether the case updates parameters otherwise than eager: compiled, or by other code."""
     return case.mode is Mode.TRAIN and (
         case.compile_scope is CompileScope.STEP or info(case.backend.name).makes_updates
     )

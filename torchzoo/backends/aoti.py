@@ -1,4 +1,4 @@
-"""AOTInductor: the exported network compiled into a package (a file with code and weights), and loaded from it."""
+"""AOTInductor: compile the exported network into a package (a file with code and weights), and load the package."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from torchzoo.backends.call import Call
 from torchzoo.backends.export import exported_program
 from torchzoo.case import Backend
 
-#: The ending of a file beside a package, with the named tuples that its network takes or returns, a line for each.
+#: The suffix of a package's file with the named tuples that its network takes or returns, a line for each.
 NAMED_TUPLES = ".named_tuples"
 
 
 class PackagedNetwork:
-    """A network that runs from its package. The folder with the package is there as long as this is.
+    """A network that runs from its package. The folder with the package lives as long as this object.
 
     Args:
-        program: what was loaded.
-        folder: has the package, and what PyTorch unpacks of it: GPU kernels are read from there when they first run.
+        program: the loaded program.
+        folder: the folder of the package and its unpacked files: GPU kernels are read from there when they first run.
         package_bytes: size of the package.
         compile_s: wall time from torch.export to the package.
-        load_s: wall time of loading it.
+        load_s: wall time of loading the package.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class PackagedNetwork:
         self.load_s = load_s
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with _RecordFunctionFast("aoti::run"):  # the profiler sees no fused kernels of the CPU in there
+        with _RecordFunctionFast("aoti::run"):  # the profiler sees no fused CPU kernels inside
             return self.program(*args, **kwargs)
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> PackagedNetwork:
-    """The network compiled ahead of time, with a copy of its weights, for inputs like those of the recorded call."""
+    """Compile the network ahead of time, with a copy of its weights, for inputs like those of the recorded call."""
     del backend
     folder = tempfile.TemporaryDirectory(
         dir=os.environ.get(SCRATCH_VARIABLE), prefix="aoti-", ignore_cleanup_errors=True
@@ -94,7 +94,7 @@ def make_package(network: nn.Module, call: Call, path: Path) -> None:
     """Compile the network, with a copy of its weights, into a package at `path` (a new file, `*.pt2`).
 
     Raises:
-        NotRunnable: what the C++ compiler makes here would crash when it is loaded.
+        NotRunnable: the C++ compiler's results would crash when loaded.
     """
     _require_shared_libstdcxx()
     program = exported_program(network, call)
@@ -104,7 +104,7 @@ def make_package(network: nn.Module, call: Call, path: Path) -> None:
 
 
 def load_package(path: Path) -> Callable[..., Any]:
-    """What the package at `path` computes. PyTorch unpacks it into a folder beside it."""
+    """Load the package at `path`, which PyTorch unpacks into a folder beside it, as a function."""
     for named in path.with_suffix(NAMED_TUPLES).read_text(encoding="utf-8").splitlines():
         if named not in SERIALIZED_TYPE_TO_PYTHON_TYPE:
             module, _, name = named.partition(":")
@@ -115,7 +115,7 @@ def load_package(path: Path) -> Callable[..., Any]:
 
 
 def _named_tuples(structure: TreeSpec | None) -> set[type]:
-    """The types of named tuples in the structure of inputs or outputs, also inside others."""
+    """The types of named tuples in the structure of inputs or outputs, at any depth."""
     found: set[type] = set()
 
     def look(node: Any) -> bool:
@@ -129,7 +129,7 @@ def _named_tuples(structure: TreeSpec | None) -> set[type]:
 
 
 def _register(named_tuple: type) -> str:
-    """Let packages have a named tuple by its name, which is returned: `module:class`. PyTorch knows none by itself."""
+    """Register a named tuple for packages under the returned name, `module:class`, since PyTorch registers none."""
     named = f"{named_tuple.__module__}:{named_tuple.__qualname__}"
     if named_tuple not in SUPPORTED_NODES:
         _register_namedtuple(named_tuple, serialized_type_name=named)
@@ -137,17 +137,17 @@ def _register(named_tuple: type) -> str:
 
 
 def _require_shared_libstdcxx() -> None:
-    """Raise `NotRunnable` where the C++ compiler finds libstdc++.a alone, and puts it into the package.
+    """Raise `NotRunnable` if the C++ compiler finds only libstdc++.a, and links it into the package.
 
-    The process then has libstdc++ twice. Seen with a g++ 13 that has no shared one (torch 2.11, CUDA): `std::regex`
-    ended the process while it loaded the package, or did not return within a minute.
+    The process then has libstdc++ twice: `std::regex` crashes or hangs while the package is loaded (g++ 13 without the
+    shared library, torch 2.11, CUDA).
     """
     if sys.platform != "linux":
         return
     try:
         compiler = torch._inductor.cpp_builder.get_cpp_compiler()
     except torch._inductor.exc.InvalidCxxCompiler:
-        return  # PyTorch says what is missing when it compiles
+        return  # PyTorch reports the missing compiler when it compiles
     asked = [compiler, "-print-file-name=libstdc++.so"]
     found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
     if not Path(found).is_absolute():
@@ -159,7 +159,7 @@ def _require_shared_libstdcxx() -> None:
 
 @contextlib.contextmanager
 def _temporary_files_in(folder: str) -> Iterator[None]:
-    """Where PyTorch's C++ code makes temporary files: what a killed worker leaves there is removed with its scratch."""
+    """Make PyTorch's C++ code put temporary files into the folder, so that a killed worker's are removed with it."""
     before = os.environ.get("TMPDIR")
     os.environ["TMPDIR"] = folder
     try:

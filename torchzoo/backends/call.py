@@ -1,4 +1,4 @@
-"""One recorded call of a network: ahead-of-time backends compile for its inputs, and for no others."""
+"""Record a call of a network. Ahead-of-time backends compile for its inputs, and for no others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torchzoo.backends import NotRunnable
 from torchzoo.model.tensors import kind_of
 
-#: What an exported graph has as constants.
+#: Types of arguments that an exported graph contains as constants.
 _CONSTANTS = (bool, int, float, complex, str, torch.dtype, torch.device, type(None))
 
 
@@ -25,16 +25,16 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     output_type: type
-    unlike: str = ""  # how a later call in the step differs, see `difference`; empty: all calls are alike
+    unlike: str = ""  # the `difference` of a later call in the step; empty: all calls are alike
 
     def as_kwargs(self, network: nn.Module) -> dict[str, Any]:
-        """All inputs, by the names that `network.forward` gives them."""
+        """All inputs, by the names in `network.forward`."""
         return dict(inspect.signature(network.forward).bind(*self.args, **self.kwargs).arguments)
 
     def difference(self, other: Call) -> str:
-        """How another call differs in what a graph of this one has fixed, in words. Empty: in nothing of the kind.
+        """The first difference of another call in what a graph of this call has fixed, in words; empty without one.
 
-        These are the arguments that are given, the sizes and dtypes of tensors, and numbers and texts.
+        A graph fixes which arguments are given, the sizes and dtypes of tensors, and numbers and texts.
         """
         ours, structure = tree_flatten((self.args, self.kwargs))
         theirs, other_structure = tree_flatten((other.args, other.kwargs))
@@ -44,7 +44,7 @@ class Call:
         return next((f"{second} instead of {first}" for first, second in pairs if first != second), "")
 
     def require_alike(self, network: str, backend: str) -> None:
-        """Raise `NotRunnable` where later calls differ: a graph of this one would compute something else for them."""
+        """Raise `NotRunnable` if later calls differ: a graph of this call would compute wrong results for them."""
         if self.unlike:
             raise NotRunnable(
                 f"{backend} compiles {network} for the inputs of one call, and the step also calls it with others: "
@@ -52,7 +52,7 @@ class Call:
             )
 
     def outputs(self, network: nn.Module) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Any]]:
-        """The call's output tensors, and a function that gives such tensors the structure that the network returns."""
+        """The call's output tensors, and a function that gives tensors the structure of the network's outputs."""
         with torch.no_grad():
             leaves, structure = tree_flatten(network(*self.args, **self.kwargs))
         return leaves, lambda tensors: tree_unflatten(tensors, structure)

@@ -1,4 +1,4 @@
-"""`torch.compile` with inductor, cudagraphs, aot_eager or any backend registered with Dynamo."""
+"""`torch.compile` with inductor, cudagraphs, aot_eager or any other backend registered with Dynamo."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torchzoo.case import Backend, Parallel
 
 
 def compile_network(network: nn.Module, call: Call | None, backend: Backend) -> Callable[..., Any]:
-    """The network's call under Dynamo."""
+    """Compile the network's call with Dynamo."""
     del call
     return _compiled(_call_of(network), backend)
 
 
 def compile_block(block: nn.Module, backend: Backend, parallel: Parallel) -> Callable[..., Any]:
-    """A block's call under Dynamo, which keeps compiled code by function: blocks of one class share it.
+    """Compile a block's call with Dynamo, which keeps compiled code by function: blocks of one class share it.
 
     Raises:
         NotRunnable: Dynamo would compile nothing.
@@ -31,7 +31,7 @@ def compile_block(block: nn.Module, backend: Backend, parallel: Parallel) -> Cal
 
 
 def compile_step(step: Callable[[], Any], backend: Backend) -> Callable[[], Any]:
-    """The whole step under Dynamo: loss, backward and optimizer too."""
+    """Compile the whole step with Dynamo: loss, backward and optimizer too."""
     return _compiled(step, backend)
 
 
@@ -42,11 +42,11 @@ def _compiled(function: Callable[..., Any], backend: Backend) -> Callable[..., A
 
 
 def _call_of(module: nn.Module) -> Callable[..., Any]:
-    """The module's call, hooks included: the same that `module.compile()` compiles.
+    """The module's call, hooks included, as `module.compile()` compiles it.
 
-    `compile()` of a module whose `forward` is PyTorch's own (`nn.Sequential`) compiles nothing, at least up to torch
-    2.11: Dynamo skips PyTorch's own functions unless another function calls them. In `torch.compile(network)` there is
-    such a function, so there is one here.
+    Dynamo skips functions of PyTorch (such as the `forward` of `nn.Sequential`) unless another function calls them, at
+    least up to torch 2.11, so `compile()` of such a module compiles nothing. `torch.compile(network)` calls it from a
+    function, as is done here.
     """
     module_call: Callable[..., Any] = module._call_impl
 

@@ -1,4 +1,4 @@
-"""`torch.export`: the whole forward as one graph, which runs as a module again."""
+"""`torch.export`: run the whole forward as one exported graph."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torchzoo.case import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
-    """The module of the exported program. Its weights are the network's own tensors."""
+    """Return the module of the exported program. Its weights are the network's own tensors."""
     del backend
     module: Callable[..., Any] = exported_program(network, call).module()
     return module
 
 
 def exported_program(network: nn.Module, call: Call) -> torch.export.ExportedProgram:
-    """The network's forward as torch.export sees it with the recorded call. What it can't export, it says why."""
+    """Export the network's forward with the recorded call. Errors of torch.export give the reason."""
     return torch.export.export(network, call.args, call.kwargs)

@@ -1,4 +1,4 @@
-"""ONNX Runtime: the network exported to ONNX. Inputs and outputs are bound where they are, without a copy."""
+"""ONNX Runtime: run the network exported to ONNX. Inputs and outputs are bound in place, without a copy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
-    """A function of the network's tensors, in the order in which they are given.
+    """Return a function of the network's tensors, in the order of the call.
 
     Raises:
         NotRunnable: the installed onnxruntime has no provider for the device.
@@ -52,7 +52,7 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
             _bind(binding.bind_input, value.name, tensor)
         for value, tensor in zip(session.get_outputs(), outputs, strict=True):
             _bind(binding.bind_output, value.name, tensor)
-        with _RecordFunctionFast("onnxruntime::run"):  # the profiler sees no operators in there
+        with _RecordFunctionFast("onnxruntime::run"):  # the profiler sees no operators inside
             session.run_with_iobinding(binding)
         return rebuild(outputs)
 

@@ -1,6 +1,6 @@
-"""OpenVINO on the CPU: the network converted with one recorded call.
+"""OpenVINO on the CPU: run the network converted with one recorded call.
 
-OpenVINO's Dynamo backend is not used: with torch 2.15 and openvino 2026.4 it fails on guards that it makes itself.
+OpenVINO's Dynamo backend is not used, since it fails on its own guards (torch 2.15, openvino 2026.4).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TYPES = {torch.float32: openvino.Type.f32, torch.float16: openvino.Type.f16, tor
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
-    """A function of the network's tensors that computes in the dtype of its weights.
+    """Return a function of the network's tensors that computes in the dtype of its weights.
 
-    By itself, OpenVINO would choose bfloat16 for float32 models on CPUs that have it.
+    OpenVINO's default for float32 models is bfloat16 on CPUs that have it.
     """
     del backend
     _, rebuild = call.outputs(network)
@@ -35,8 +35,8 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
 
     def run(*args: Any, **kwargs: Any) -> Any:
         arrays = [tensor.numpy() for tensor in tensors_in((args, kwargs))]
-        with _RecordFunctionFast("openvino::run"):  # the profiler sees no operators in there
-            results = compiled(arrays, share_inputs=True)  # outputs are copies: the next call would write over its own
+        with _RecordFunctionFast("openvino::run"):  # the profiler sees no operators inside
+            results = compiled(arrays, share_inputs=True)  # copies of outputs, which the next call would overwrite
         return rebuild([torch.from_numpy(results[index]) for index in range(len(results))])
 
     return run

@@ -1,8 +1,8 @@
-"""Copies of the model's optimizers that a candidate uses: eager's own keep their options and their counters of steps.
+"""Copy the model's optimizers for a candidate, so that eager's keep their options and counters of steps.
 
 A candidate must not change how eager's steps run. If the whole step is compiled, Dynamo moves Adam's counters of steps
-to the device, and eager would then wait for the device in each step to read them. So a copy has options and counters
-of its own. The parameters and the moments are the same tensors: they are not in the device's memory twice.
+to the device, and eager would then wait for the device in each step to read them. So a copy has its own options and
+counters, and shares the parameters and moments, which are not in the device's memory twice.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ COUNTER = "step"
 
 
 def optimizers_of(model: Model) -> list[Optimizer]:
-    """Return the optimizers that the model holds, alone or in a list, a tuple or a dict, each once."""
+    """Return the optimizers that the model holds, directly or in a list, a tuple or a dict, without duplicates."""
     return list({id(one): one for one in _held(list(vars(model).values()))}.values())
 
 
 def copy_of(optimizer: Optimizer, **options: Any) -> Attributes:
-    """Return the attributes of a copy of the optimizer, with these options and with counters of its own.
+    """Return the attributes of a copy of the optimizer, with these options and its own counters.
 
-    Counters are where PyTorch has them with such options: on the device if the update is fused or can be captured.
+    Counters are on the device if the update is fused or capturable, as in PyTorch.
     """
     groups: list[dict[str, Any]] = [{**group, **options} for group in optimizer.param_groups]
     state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
@@ -52,7 +52,7 @@ def copy_of(optimizer: Optimizer, **options: Any) -> Attributes:
 
 @dataclass
 class StepWithCopies:
-    """A step during which each optimizer has the attributes of its copy. To exchange them takes about a microsecond."""
+    """A step during which each optimizer has the attributes of its copy. Exchanging them takes about a microsecond."""
 
     step: Step
     copies: list[tuple[Optimizer, Attributes]]
@@ -71,7 +71,7 @@ class StepWithCopies:
 
 
 def states_after(model: Model, step: Step) -> list[Mapping[Tensor, dict[str, Any]]]:
-    """Return what each optimizer of the model, or its copy if the step has one, keeps of each parameter."""
+    """Return the state of each parameter in each optimizer of the model, or in its copy if the step has one."""
     copies = {id(optimizer): one for optimizer, one in step.copies} if isinstance(step, StepWithCopies) else {}
     return [copies.get(id(optimizer), vars(optimizer))["state"] for optimizer in optimizers_of(model)]
 

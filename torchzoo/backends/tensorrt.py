@@ -14,6 +14,6 @@ from torchzoo.case import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
-    """The module's call under Dynamo with the backend `torch_tensorrt`."""
+    """Compile the module's call with Dynamo and the backend `torch_tensorrt`."""
     del call, backend
     return torch.compile(network._call_impl, backend="torch_tensorrt")

@@ -1,4 +1,4 @@
-"""TorchScript: the network traced in one call, or its source compiled."""
+"""TorchScript: trace the network in one call, or compile its source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchzoo.case import Backend
 
 
 def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callable[..., Any]:
-    """The network traced with its recorded call, or scripted. It shares the network's weights."""
+    """Trace the network with its recorded call, or script it. The result shares the network's weights."""
     if backend.option == "script":
         scripted: Callable[..., Any] = torch.jit.script(network)
         return scripted
@@ -25,7 +25,7 @@ def compile_network(network: nn.Module, call: Call, backend: Backend) -> Callabl
 
 
 def with_output_type(function: Callable[..., Any], output_type: type) -> Callable[..., Any]:
-    """Return a mapping as the class that the network returns (transformers' ModelOutput): tracing makes it a dict."""
+    """Make the function return the network's class of mapping (transformers' ModelOutput), not tracing's dict."""
     if not (issubclass(output_type, dict) and output_type is not dict):
         return function
 

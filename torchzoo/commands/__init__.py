@@ -1,1 +1,1 @@
-"""The subcommands of `torchzoo` that are more than a few lines, a module each."""
+"""The larger subcommands of `torchzoo`, each in its own module."""

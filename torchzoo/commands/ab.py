@@ -1,4 +1,4 @@
-"""`torchzoo ab`: two software environments measured beside each other, with verdicts."""
+"""`torchzoo ab`: measure two software environments in turns, with verdicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_parser(commands: Any) -> None:
     """Add `ab` to argparse's subcommands."""
     parser = commands.add_parser(
         "ab",
-        help="measure two software environments beside each other: what one of them makes faster or slower",
+        help="measure two software environments in turns, and say what is faster or slower in the candidate",
         description="Measure the same cases in two software environments, process by process in turns (A B B A), and "
         "give verdicts as `compare` does; from --repeats 10 on, by pairs of processes. A SPEC is a version "
         "(torch==2.14.1; several packages with commas), a wheel (/path/x.whl), a commit of a library's checkout "
@@ -53,13 +53,13 @@ def add_parser(commands: Any) -> None:
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
-    """Measure both sides, or what is missing of them, and show the verdicts."""
+    """Measure both sides, or their missing cases, and show the verdicts."""
     if arguments.resume is not None:
         obeyed = ("resume", "threshold", "format", "quiet")
         check_given(arguments, obeyed, "--resume keeps the settings that the measurement began with")
         return _measure(ab.read_request(arguments.resume), arguments.resume, arguments)
     if arguments.base is None and arguments.candidate is None:
-        raise UsageError("say what to compare: --base SPEC, --candidate SPEC (the other one is this environment)")
+        raise UsageError("say what to compare: --base SPEC, --candidate SPEC (a missing SPEC is this environment)")
     base, candidate = (
         with_index(spec or "this", arguments.nightly_index) for spec in (arguments.base, arguments.candidate)
     )
@@ -83,5 +83,5 @@ def _measure(request: AbRequest, path: Path, arguments: argparse.Namespace) -> i
 
 
 def say_record(name: str, record: Record, done: int, total: int) -> None:
-    """Tell the user of a case that is finished in the environment `name`."""
+    """Print a line on a case that is finished in the environment `name`."""
     terminal.say(f"[{done}/{total}] {name}: {record.case.label()}: {one_line(record)}")

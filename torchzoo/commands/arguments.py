@@ -1,4 +1,4 @@
-"""The arguments that several commands share. Each function parses one kind of argument, or raises a one-line error."""
+"""Arguments that several commands share. Each function parses one kind of argument, or raises a one-line error."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MOST_THREADS = 2**31 - 1  # PyTorch's type for their number
 MOST_SAMPLES = 2**63 - 1  # PyTorch's type for sizes
 MOST_BYTES = 2**63 - 1  # the kernel's type for limits
 MOST_DEVICES = 1000
-LEAST_SEED, MOST_SEED = -(2**63), 2**63 - 1  # PyTorch takes them, and JSON keeps them
-MOST_SECONDS = 1e9  # a longer limit is none: this is 30 years
+LEAST_SEED, MOST_SEED = -(2**63), 2**63 - 1  # PyTorch takes these seeds, and JSON keeps them
+MOST_SECONDS = 1e9  # 30 years: no limit in effect
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
@@ -43,10 +43,10 @@ def add_suite(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_models(arguments: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The patterns and the suites that were given to the arguments of `add_models`.
+    """The patterns and suites in the arguments of `add_models`.
 
     Raises:
-        UsageError: none was given.
+        UsageError: neither a pattern nor a suite was given.
     """
     suites = words(arguments.suite)
     if not arguments.models and not suites:
@@ -55,7 +55,7 @@ def chosen_models(arguments: argparse.Namespace) -> tuple[tuple[str, ...], tuple
 
 
 def whole_number(text: str, least: int, most: int) -> int | None:
-    """The number that the text is in plain digits; None if it is no number, or out of these bounds."""
+    """Parse a number in plain digits; None if the text is no number, or is out of bounds."""
     digits = text.removeprefix("-") if least < 0 else text
     if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(most)):  # Python reads 4,300 digits at most
         return None
@@ -94,7 +94,7 @@ def seed(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A positive number of seconds. More than `MOST_SECONDS` is as much as that."""
+    """A positive number of seconds, at most `MOST_SECONDS`."""
     with contextlib.suppress(ValueError):
         if 0 < float(text) < float("inf"):
             return min(float(text), MOST_SECONDS)
@@ -114,7 +114,7 @@ def share_of(text: str) -> float:
 
 
 def indices(text: str) -> tuple[int, ...]:
-    """Device numbers such as 0,1,2. Each is kept once."""
+    """Device numbers such as 0,1,2, without duplicates."""
     found = [whole_number(word, 0, MOST_DEVICES) for word in text.split(",")]
     if None in found:
         raise argparse.ArgumentTypeError(f"expected device numbers such as 0,1,2, found '{text}'")
@@ -122,7 +122,7 @@ def indices(text: str) -> tuple[int, ...]:
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Numbers of ranks such as 1,2,4. Each is kept once."""
+    """Numbers of ranks such as 1,2,4, without duplicates."""
     found = [whole_number(word, 1, MOST_DEVICES) for word in text.split(",")]
     if None in found:
         raise argparse.ArgumentTypeError(f"expected numbers from 1 on such as 1,2,4, found '{text}'")
@@ -139,7 +139,7 @@ def size_in_bytes(text: str) -> int:
 
 
 def usable_path(text: str) -> Path:
-    """A path that the system takes. Whoever uses it says what must be there."""
+    """A path that the system accepts. Its user checks what must be there."""
     if not text:
         raise argparse.ArgumentTypeError("expected a path, found ''")
     path = Path(text)
@@ -152,25 +152,25 @@ def usable_path(text: str) -> Path:
 
 
 def spec_text(text: str) -> str:
-    """The SPEC of an environment. An empty one, as of a variable that is not set, would mean this environment."""
+    """The SPEC of an environment. An empty one, as from an unset variable, is refused."""
     if not text.strip():
         raise argparse.ArgumentTypeError("expected a SPEC, found '': is a variable not set? (`this`: this environment)")
     return text
 
 
 def recorded_path(text: str) -> Path:
-    """A path that `--resume` reads from the run's JSON."""
+    """A path that can be stored in the run's JSON, where `--resume` reads it."""
     path = usable_path(text)
     if written(str(path)) != str(path):
-        raise argparse.ArgumentTypeError(f"the path '{text}' has bytes that are no UTF-8: name another")
+        raise argparse.ArgumentTypeError(f"the path '{text}' has bytes that are not UTF-8: name another")
     return path
 
 
 def choices(text: str, kind: type[_Choice], what: str) -> tuple[_Choice, ...]:
-    """A comma list as members of an enum. Each is kept once.
+    """The members of an enum in a comma list, without duplicates.
 
     Raises:
-        UsageError: a word is no member, or there is no word.
+        UsageError: a word is no member, or the list is empty.
     """
     members = {member.value: member for member in kind}  # type: ignore[attr-defined]
     chosen = []
@@ -184,12 +184,12 @@ def choices(text: str, kind: type[_Choice], what: str) -> tuple[_Choice, ...]:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The words of a comma list. Each is kept once."""
+    """The words of a comma list, without duplicates."""
     return tuple(dict.fromkeys(filter(None, text.split(","))))
 
 
 def batch_sizes(text: str | None) -> tuple[int | str | None, ...]:
-    """Batch sizes: numbers, or words such as `smoke`. Each is kept once. None stands for no batch size."""
+    """Batch sizes: numbers, or words such as `smoke`, without duplicates. None stands for no batch size."""
     if text is None:
         return (None,)
     return tuple(_batch_size(word) for word in words(text)) or (_batch_size(text),)
@@ -206,7 +206,7 @@ def _batch_size(word: str) -> int | str:
 
 
 def devices_of(text: str) -> tuple[str, ...]:
-    """A comma list of devices, in the form in which they are recorded: `cpu`, `cuda`, `cuda:1`. Each is kept once."""
+    """The devices of a comma list in their recorded form (`cpu`, `cuda`, `cuda:1`), without duplicates."""
     devices = tuple(dict.fromkeys(map(_device, words(text))))
     if not devices:
         raise UsageError("no device given; write cpu, cuda or cuda:1")
@@ -225,7 +225,7 @@ def backends_of(text: str) -> tuple[Backend, ...]:
     """Return the backends of a comma list, each once.
 
     Raises:
-        UsageError: a listed backend does not have that mode, or there is no word.
+        UsageError: a listed backend does not have that mode, or the list is empty.
     """
     chosen = words(text)
     if not chosen or any(word.startswith(":") for word in chosen):
@@ -234,10 +234,10 @@ def backends_of(text: str) -> tuple[Backend, ...]:
 
 
 def folder(path: Path, option: str) -> Path:
-    """The folder at `path`. It is made if it does not exist.
+    """Return the folder at `path`, and make it if it does not exist.
 
     Raises:
-        UsageError: it can't be made.
+        UsageError: the folder can't be made.
     """
     folder = path.resolve()
     try:
@@ -248,7 +248,7 @@ def folder(path: Path, option: str) -> Path:
 
 
 def kept_run(path: Path) -> Run:
-    """Read a run that has records. The number of lines that can't be read goes to standard error.
+    """Read a run that has records, and print the number of unreadable lines to standard error.
 
     Raises:
         StoreError: there is no run at `path`, or it has no records.
@@ -279,13 +279,13 @@ def write(text: str, path: Path | None) -> None:
 def check_given(
     arguments: argparse.Namespace, obeyed: Collection[str], why: str, written: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse arguments that would have no effect. `arguments.parser` is the parser that they come from.
+    """Refuse arguments that have no effect. `arguments.parser` is their parser.
 
     Args:
         arguments: what the parser returned.
-        obeyed: the destinations of the arguments that have an effect.
+        obeyed: the destinations of arguments that have an effect.
         why: the reason, the beginning of the message.
-        written: how an option is written if its destination does not tell.
+        written: the spelling of options whose destination differs.
 
     Raises:
         UsageError: another argument was given; the message names all of them.
@@ -302,6 +302,6 @@ def check_given(
 
 
 def check_retries(arguments: argparse.Namespace) -> None:
-    """Raise UsageError if --retry-failed is given, where there is no --resume."""
+    """Raise UsageError if --retry-failed is given without --resume."""
     if arguments.retry_failed:
         raise UsageError("--retry-failed goes with --resume RUN")

@@ -36,16 +36,16 @@ from torchzoo.store import Run
 from torchzoo.zoo.catalog import find_models
 
 FOUND, NOT_FOUND = 0, 1
-#: The folder within a run that keeps what was found inside of inductor.
+#: The folder within a run for the results of --inside-inductor.
 NARROWED = "narrowed"
 COPIES = (
     "pip makes the environments here, and copies torch into each of them: some 5 GB and two minutes. "
     "With uv they share its files and take seconds: pip install uv"
 )
-#: What a run must do to see these changes.
+#: The pass of a run that finds each kind of change.
 PASS_OF = {Kind.INCORRECT: Pass.CHECK_ONLY, Kind.LEAKING: Pass.LEAK_CHECK}
 
-#: The options of `torchzoo run` that choose and limit one case.
+#: Options of `torchzoo run` that choose and limit the case.
 OF_RUN = {"models", "models_dir", *OPTIONS} - {"repeats", "jobs", "alone_timeout", "debug", "trace"}
 
 
@@ -113,21 +113,21 @@ def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
-    """Begin a bisection or go on with one; show each verdict and what was found. Or look inside of inductor."""
+    """Begin or continue a bisection, and show each verdict and the result; or look inside inductor."""
     if arguments.inside_inductor is not None:
         check_given(arguments, ("inside_inductor", "models"), "--inside-inductor reads a kept run")
         return _look_into(arguments.inside_inductor, arguments.models)
     folder = arguments.resume if arguments.resume is not None else arguments.output
     if folder is None:
-        raise UsageError("name a folder for the verdicts with -o DIR, or one to go on with: --resume DIR")
+        raise UsageError("name a folder for the verdicts with -o DIR, or a bisection to continue with --resume DIR")
     asked = _asked(arguments) if arguments.resume is None else None
     with BisectLog(folder, resume=asked is None) as log:
         asked = _asked_before(arguments, log) if asked is None else asked
         judge = make_judge(asked, folder / "records", ignore if arguments.quiet else say_record)
         if arguments.resume is None:
             for spec in (asked.versions[0], asked.versions[-1]):
-                prepare(spec)  # where that fails, the folder is still free for a corrected command
-            installer = attempt(find_installer)  # there may be none, where all environments are made already
+                prepare(spec)  # if that fails, the folder is still free for a corrected command
+            installer = attempt(find_installer)  # there may be none if all environments exist already
             if isinstance(installer, EnvironmentInstaller) and installer.name == "pip":
                 terminal.say(COPIES)
             log.begin(asked)
@@ -150,7 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _insides(result: Result, asked: Asked, judge: Judge, folder: Path) -> list[Inside | None]:
-    """For each culprit the part of inductor that did it, where inductor's own bisector can tell."""
+    """The responsible part of inductor for each culprit, or None if inductor's own bisector can't find it."""
     found: list[Inside | None] = []
     good = asked.versions[0]
     for number, culprit in enumerate(result.culprits, start=1):
@@ -170,11 +170,11 @@ def _insides(result: Result, asked: Asked, judge: Judge, folder: Path) -> list[I
 
 
 def _look_into(path: Path, words: Sequence[str]) -> int:
-    """Find the part of inductor for each incorrect case, or for the one that has these words.
+    """Find the responsible part of inductor for each incorrect case, or for the case that has these words.
 
     Raises:
         StoreError: the run can't be read.
-        UsageError: no case or several have the words, or the results of the one that has them are not incorrect.
+        UsageError: not exactly one case has the words, or its results are not incorrect.
     """
     data = read_report_data([path])
     (read,) = data.runs
@@ -193,7 +193,7 @@ def _look_into(path: Path, words: Sequence[str]) -> int:
 
 
 def _show_inside(result: CaseResult, read: Run) -> bool:
-    """Show what is wrong and which part of inductor does it. Returns whether that was found."""
+    """Show the fault of a case and the responsible part of inductor. Return whether the part was found."""
     label = result.case.label()
     terminal.show_line(f"{label}: {result.reason}")
     if not applies_to(Kind.INCORRECT, result.case) or result.case.world > 1:
@@ -214,14 +214,14 @@ def _show_inside(result: CaseResult, read: Run) -> bool:
     return True
 
 
-# --- what is asked ---
+# --- the request ---
 
 
 def _asked(arguments: argparse.Namespace) -> Asked:
-    """What the command line asks for, with all versions.
+    """The request of the command line, with all versions.
 
     Raises:
-        UsageError: it is not one case, or there is nothing between the two versions.
+        UsageError: the request has not exactly one case, or there is no version between the two.
     """
     made = _asked_without_versions(arguments)
     found = candidates(made.good, made.bad, pre_releases=made.pre_releases)
@@ -254,10 +254,10 @@ def _asked_without_versions(arguments: argparse.Namespace) -> Asked:
 
 
 def _asked_before(arguments: argparse.Namespace, log: BisectLog) -> Asked:
-    """What the bisection in the log began with. The whole command may be given again, if it asks for the same.
+    """The request of the bisection in the log. The command line may repeat it.
 
     Raises:
-        UsageError: an argument asks for something else. Only --lanes may change.
+        UsageError: an argument differs from the log's; only --lanes may.
     """
     before = log.asked()
     if arguments.lanes is not None:
@@ -273,7 +273,7 @@ def _asked_before(arguments: argparse.Namespace, log: BisectLog) -> Asked:
 
 
 def _words(arguments: argparse.Namespace) -> Iterable[str]:
-    """The words that ask for the same case: the model, the options of `OF_RUN` that are not the defaults, the pass."""
+    """The words that select the same case: the model, the options of `OF_RUN` that are not defaults, the pass."""
     yield from arguments.models
     for action in arguments.parser._actions:
         value = getattr(arguments, action.dest, None)
@@ -286,7 +286,7 @@ def _words(arguments: argparse.Namespace) -> Iterable[str]:
         yield f"--{needed.replace('_', '-')}"
 
 
-# --- what is shown ---
+# --- output ---
 
 
 def _say_known(log: BisectLog) -> None:
@@ -295,7 +295,7 @@ def _say_known(log: BisectLog) -> None:
         terminal.say(f"torchzoo: {remark}")
     if entries:
         verdicts = "1 verdict is" if len(entries) == 1 else f"{len(entries)} verdicts are"
-        terminal.say(f"torchzoo: {verdicts} there already")
+        terminal.say(f"torchzoo: {verdicts} kept from before")
 
 
 def _say_culprit(culprit: Culprit) -> None:
@@ -304,7 +304,7 @@ def _say_culprit(culprit: Culprit) -> None:
 
 
 def _shower(asked: Asked) -> Callable[[Step], None]:
-    """Shows a line for each verdict: `2.13.0  bad 1.200x [1.180, 1.220]; first bad: 2.13.0 (87%)`."""
+    """A function that shows a line for each verdict: `2.13.0  bad 1.200x [1.180, 1.220]; first bad: 2.13.0 (87%)`."""
     width = max(len(short_name(spec)) for spec in asked.versions)
 
     def show(step: Step) -> None:
@@ -317,7 +317,7 @@ def _shower(asked: Asked) -> Callable[[Step], None]:
 
 
 def _percent(probability: float) -> str:
-    """Whole percents, rounded down: what is not certain is never shown as 100%."""
+    """Whole percents, rounded down, at most 99%, since nothing is certain."""
     return f"{math.floor(min(probability, 0.999) * 100)}%"
 
 

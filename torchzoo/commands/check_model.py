@@ -1,7 +1,7 @@
-"""`torchzoo check-model`: whether a model folder keeps the contract, in plain words. `--write` fills in its figures.
+"""`torchzoo check-model`: check that a model folder keeps the contract. `--write` fills in its figures.
 
-What metadata.yaml lacks is computed first where that can be, so that one call names as much as possible of what is
-wrong. This command imports torch and the folder's code.
+Missing fields of metadata.yaml are computed first where possible, so that one call finds as many faults as possible.
+This command imports torch and the folder's code.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from torchzoo.zoo.metadata_text import FILL_IN, to_fill_in, with_lines
 from torchzoo.zoo.requirements import unsatisfied
 from torchzoo.zoo.spec import COMPUTED, ModelSpec, completed
 
-# What is wrong with the fields of a `metadata.yaml`, in plain words and all of it at once.
+# --- the fields of `metadata.yaml` ---
 
-#: The fields that every model has, and what they are.
+#: The fields that every model has, and their meanings.
 MEANING = {
     "domain": f"one of {', '.join(Domain)}",
     "task": "what the model does, in a word such as image_classification",
@@ -48,7 +48,7 @@ MEANING = {
 
 
 def wrong_fields(given: Mapping[str, Any]) -> list[str]:
-    """Fields that only a person can fill in and that are missing, that there are not, and that have a wrong value."""
+    """The faults of the fields: missing ones that only a person can fill in, unknown ones, and wrong values."""
     kinds = {field.name: field.type for field in msgspec.structs.fields(ModelSpec)}
     wrong = [f"has no {name}: {MEANING[name]}" for name in MEANING if name not in given and name not in COMPUTED]
     for name, value in given.items():
@@ -71,10 +71,10 @@ def _wrong_value(name: str, value: Any, kind: Any) -> list[str]:
 KEEPS, BREAKS = 0, 1
 
 SMOKE_BATCH = 2
-#: The default batch, in smoke batches, until a person writes that of the original code.
+#: The default batch, in smoke batches, until a person writes the batch of the original code.
 FIRST_BATCH = 8
 
-#: Counts of operations that differ by more than this share are different: metadata.yaml has four digits.
+#: Counts of operations are equal up to this share, since metadata.yaml has four digits.
 SAME_GFLOP = 1e-3
 
 #: Lines for metadata.yaml, by field.
@@ -82,12 +82,12 @@ Lines = dict[str, str]
 
 
 class FolderCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in a folder."""
+    """The result of checking a folder."""
 
     parameters: int = 0
     modes: tuple[Mode, ...] = ()
-    broken: tuple[str, ...] = ()  # why it does not keep the contract
-    lines: Lines = {}  # what metadata.yaml lacks, or has wrong, and can be computed
+    broken: tuple[str, ...] = ()  # reasons why it does not keep the contract
+    lines: Lines = {}  # missing or wrong lines of metadata.yaml that can be computed
     notes: tuple[str, ...] = ()
 
 
@@ -111,9 +111,9 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the folder, say what was found, and write what is to be written."""
+    """Check the folder, show the result, and write lines into metadata.yaml if asked."""
     folder = _folder(arguments.folder)
-    with contextlib.redirect_stdout(sys.stderr):  # what libraries print is no result
+    with contextlib.redirect_stdout(sys.stderr):  # output of libraries is not part of the result
         found = check(folder, writes=arguments.write)
     if found.broken:
         terminal.show_line(f"{shown(folder)} does not keep the contract:")
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _folder(given: Path) -> Path:
-    """The folder that was given by its path, or by the name of a model."""
+    """The folder given by its path, or by the name of a model."""
     if given.is_dir():
         return given.resolve()
     folders = find_models().folders
@@ -147,7 +147,7 @@ def _folder(given: Path) -> Path:
 
 
 def _left_to_fill_in(folder: Path) -> list[str]:
-    """The places that a person must still write."""
+    """A line on the places that a person must still write."""
     places = []
     for path in [folder / "metadata.yaml", *sorted(folder.rglob("*.py"))]:
         numbers = to_fill_in(path.read_text(encoding="utf-8", errors="replace"))
@@ -163,11 +163,11 @@ def _next_command(folder: Path, modes: tuple[Mode, ...]) -> str:
 
 
 def check(folder: Path, *, writes: bool) -> FolderCheck:
-    """All that can be said of a folder.
+    """Check a folder.
 
     Args:
-        folder: of the model.
-        writes: whether what metadata.yaml lacks will be written. If not, it breaks the contract.
+        folder: the model's folder.
+        writes: whether missing lines of metadata.yaml will be written. If not, they break the contract.
     """
     path = folder / "metadata.yaml"
     try:
@@ -185,14 +185,14 @@ def check(folder: Path, *, writes: bool) -> FolderCheck:
 
 
 def _for_now(given: Mapping[str, Any], folder: Path) -> ModelSpec:
-    """The spec, with something in place of what is still to be computed."""
+    """The spec, with placeholders for fields that are still to be computed."""
     filled = {"parameters": 0, "batch_size": {}, "smoke_batch_size": SMOKE_BATCH, **given}
     spec = msgspec.convert(filled, ModelSpec)
     return msgspec.structs.replace(spec, name=folder.name, folder=str(folder), collection="")
 
 
 def _check_code(spec: ModelSpec, given: Mapping[str, Any], path: Path, *, writes: bool) -> FolderCheck:
-    """Import the folder, build its model and take its steps. Whatever its code raises is raised, too."""
+    """Import the folder, build its model and take its steps. Errors of its code propagate."""
     from torchzoo.measure.repeated_step import step_notes
     from torchzoo.zoo import contract
 
@@ -234,7 +234,7 @@ def _missing(name: str, line: str) -> str:
 
 
 def _steps(spec: ModelSpec) -> list[Mode]:
-    """The modes that the model's class has a step for and that no entry of skips leaves out."""
+    """The modes for which the model's class has a step, without those that an entry of skips leaves out."""
     from torchzoo.model import Model
 
     model_class = load_model_class(spec)
@@ -248,7 +248,7 @@ def _steps(spec: ModelSpec) -> list[Mode]:
 
 
 def _parameters(spec: ModelSpec) -> int:
-    """The parameters of all networks in training, or in the first mode that the model has."""
+    """The number of parameters of all networks in training, or in the model's first mode."""
     from torchzoo.zoo.contract import build_cheaply
 
     mode = Mode.TRAIN if Mode.TRAIN in spec.batch_size else spec.modes()[0]
@@ -257,7 +257,7 @@ def _parameters(spec: ModelSpec) -> int:
 
 
 def _count(spec: ModelSpec) -> tuple[dict[Mode, float], list[str]]:
-    """The GFLOP of a step of each mode at the default batch, and why some are not counted."""
+    """The GFLOP of a step of each mode at the default batch, and the reasons why some are missing."""
     from torchzoo.measure.passes.flops import count_work
     from torchzoo.measure.without_data import true_answers
 
@@ -282,13 +282,13 @@ def _is_same(gflop: float, written: float | None) -> bool:
 
 
 def _gflop_line(gflop: Mapping[Mode, float]) -> str:
-    """With four digits, and without an exponent, which YAML reads in its own way."""
+    """The line, its values with four digits and no exponent, which YAML parses in its own way."""
     cells = ", ".join(f"{mode}: {Decimal(f'{value:.4g}'):f}" for mode, value in gflop.items())
     return f"gflop_per_step: {{{cells}}}"
 
 
 def told(error: Exception, folder: Path) -> str:
-    """An error of a folder's code in one line, with the last place in the folder that it came through."""
+    """An error of a folder's code in one line, with the last place in the folder on its traceback."""
     if isinstance(error, TorchzooError):
         return one_line(error)
     frames = [one for one in traceback.extract_tb(error.__traceback__) if Path(one.filename).is_relative_to(folder)]
@@ -300,10 +300,10 @@ def told(error: Exception, folder: Path) -> str:
 
 
 def write(path: Path, lines: Lines) -> None:
-    """Put lines into a `metadata.yaml`. The file is replaced at once, and only by one that can be read.
+    """Put lines into a `metadata.yaml`. The file is replaced atomically, and only by a readable one.
 
     Raises:
-        UsageError: the lines don't fit in, as in a file that is one `{...}`.
+        UsageError: the lines can't be inserted, as into a file that is one `{...}`.
     """
     path = path.resolve()
     text = with_lines(path.read_text(encoding="utf-8"), lines)

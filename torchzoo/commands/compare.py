@@ -1,4 +1,4 @@
-"""`torchzoo compare BASE CANDIDATE`: what is faster, slower or broken in one run, compared with another."""
+"""`torchzoo compare BASE CANDIDATE`: find what is faster, slower or broken in one run, compared with another."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare two runs and show the result. The exit status says whether there is a regression."""
+    """Compare two runs and show the result. Return `REGRESSION` or `OK`."""
     base, candidate = kept_run(arguments.base), kept_run(arguments.candidate)
     comparison = compare_runs(
         base,
@@ -69,10 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _members(text: str, known: tuple[_Word, ...], option: str) -> tuple[_Word, ...]:
-    """A comma list as members of an enum.
+    """The members of an enum in a comma list.
 
     Raises:
-        UsageError: a word that is not one of them.
+        UsageError: a word is not among `known`.
     """
     by_name = {member.value: member for member in known}
     words = [word for word in text.split(",") if word]

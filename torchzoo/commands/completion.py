@@ -1,4 +1,4 @@
-"""Scripts that let a shell complete commands, options, models, suites and paths. Shtab writes them."""
+"""Write scripts that let a shell complete commands, options, models, suites and paths, with shtab."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torchzoo.errors import UsageError
 from torchzoo.zoo.catalog import find_models
 from torchzoo.zoo.suites import suite_names
 
-FOLDERS = ("DIR", "RUN", "BASE", "CANDIDATE")  # what options and arguments call a folder
+FOLDERS = ("DIR", "RUN", "BASE", "CANDIDATE")  # metavars of folders
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script for a shell. It has the names of the models that are there now: to complete them costs nothing.
+    """The script for a shell. The script contains the names of the present models, so that completion is fast.
 
-    `parser` is changed: it can't parse any more.
+    `parser` is changed and can't parse afterwards.
 
     Raises:
         UsageError: shtab is not installed.
@@ -43,7 +43,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _words() -> dict[str, list[str]]:
-    """What can stand for an argument, by its name. Lists with commas are completed up to the first comma."""
+    """The values of arguments, by name. Comma lists are completed up to the first comma."""
     models = find_models().names
     return {
         "models": ["all", *Domain, *models],
@@ -58,7 +58,7 @@ def _words() -> dict[str, list[str]]:
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The parser, and those of its commands, at any depth."""
+    """The parser, and the parsers of its commands at any depth."""
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

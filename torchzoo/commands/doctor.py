@@ -1,4 +1,4 @@
-"""`torchzoo doctor`: what this machine or a cluster can run, how fast the machine is, and batch sizes that suit it."""
+"""`torchzoo doctor`: show what this machine or a cluster can run, and measure its speed and suitable batch sizes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show devices, versions, backends and models: what can run here, and what to install for the rest.
 
-    With --batches or --peaks only measure these; with an executor other than `local` only show its hosts.
+    With --batches or --peaks, only measure those; with an executor other than `local`, only show its hosts.
     """
     if arguments.batches:
         obeyed = ("batches", "models", "suite", "models_dir", "device", "precision", "file", "time_limit", "jobs")
@@ -149,7 +149,7 @@ def _show_models() -> None:
 
 
 def _tune_batches(arguments: argparse.Namespace) -> int:
-    """Find the batches, print and keep them."""
+    """Find the batch sizes, print and keep them."""
     from torchzoo.commands.run import say_tried
 
     patterns, suites = chosen_models(arguments)
@@ -180,10 +180,10 @@ def _tune_batches(arguments: argparse.Namespace) -> int:
 
 
 def measure_and_keep_peaks(server: ForkServer, machine: MachineInfo) -> None:
-    """Measure, show and keep the peaks of one device of each name, and of the CPU. Each has a process of its own.
+    """Measure, show and keep the peaks of one device of each name and of the CPU, each in a process of its own.
 
     Raises:
-        PeaksFileError: what was measured can't be kept.
+        PeaksFileError: the file of peaks can't be read or written.
         TorchUnusable: a device can't be used.
     """
     file = measured_file()
@@ -202,7 +202,7 @@ def measure_and_keep_peaks(server: ForkServer, machine: MachineInfo) -> None:
 
 
 def devices_alike(machine: MachineInfo, device: str) -> list[str]:
-    """Return all devices with this one's name; for the CPU return it twice, for two processes that share it."""
+    """Return all devices with this device's name; for the CPU return it twice, for two processes that share it."""
     kind, _, index = device.partition(":")
     if not index:
         return [device] * 2
@@ -240,7 +240,7 @@ def devices_to_measure(machine: MachineInfo) -> list[str]:
 
 
 def beside_datasheet(key: str, peaks: MeasuredPeaks) -> list[str]:
-    """The lines of a table: each path, and copying, as measured and as in the datasheet if there is one."""
+    """The lines of a table of each path and of copying: measured, and in the datasheet if there is one."""
     sheet = datasheet(key)
     found = [
         (path, peaks.tflop_per_s.get(path), None if sheet is None else sheet.best_tflop_per_s(path), "TFLOP/s")
@@ -254,7 +254,7 @@ def beside_datasheet(key: str, peaks: MeasuredPeaks) -> list[str]:
 
 
 def _cells(path: str, measured: float | None, stated: float | None, unit: str) -> list[str]:
-    """The path, the measured value, the datasheet's, and the share of it that was reached."""
+    """The path, the measured value, the datasheet's value, and their ratio."""
     values = ["" if value is None else f"{value:,.4g} {unit}" for value in (measured, stated)]
     share = f"{measured / stated:.0%}" if measured is not None and stated is not None else ""
     return [path, *values, share]
@@ -264,10 +264,10 @@ def _cells(path: str, measured: float | None, stated: float | None, unit: str) -
 
 
 def _show_cluster(executor: Executor) -> int:
-    """Say what the engine has: hosts, devices, and the kinds of machines.
+    """Show the hosts, devices and kinds of machines of the engine.
 
     Raises:
-        EngineError: the engine can't be used; the message says what is missing.
+        EngineError: the engine can't be used; the message says why.
     """
     if executor.engine is Engine.SLURM:
         return _show_slurm()
@@ -299,7 +299,7 @@ def _show_hosts(members: list[Member]) -> None:
 
 
 def _show_slurm() -> int:
-    """What Slurm says of its nodes. Their software is looked at when a run has them."""
+    """Show Slurm's list of nodes. Their software is inspected when a run has them."""
     try:
         import submitit  # noqa: F401
     except ImportError as error:

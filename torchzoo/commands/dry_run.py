@@ -1,4 +1,4 @@
-"""What a plan would measure, without measuring it."""
+"""Show what a plan would measure, without measuring."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torchzoo.studies.study import SOME_DEVICE, planned
 
 
 def show_plan(request: RunRequest, turns_of: TurnsOf | None = None, *, here: Plan | None = None) -> None:
-    """The cases, a line each; those that can't run by their reasons; and the settings, or how many processes.
+    """Print a line for each case, the cases that can't run by their reasons, and the settings or number of processes.
 
     Args:
-        request: what was asked for.
-        turns_of: the turns of a case, where it has fresh processes.
-        here: the cases as this machine has them; without it, no machine is asked.
+        request: the request.
+        turns_of: the turns of a case that is measured in fresh processes.
+        here: the cases as resolved on this machine; None: resolve them without a machine.
     """
     cases = planned(request) if here is None else here
     plan = [one for one in cases if turns_of is None or one.case.repeat == 0]

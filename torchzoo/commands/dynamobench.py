@@ -15,7 +15,7 @@ from torchzoo.dynamobench import checkout, launch
 from torchzoo.errors import UsageError
 from torchzoo.zoo.catalog import find_models
 
-#: Options of dynamobench that our models don't bear, and what to use.
+#: Options of dynamobench that these models do not support, and what to use instead.
 REFUSED = {
     "--multiprocess": "torchzoo run --world N --parallel ddp measures a step on several GPUs",
     "--fsdp": "torchzoo run --world N --parallel fsdp2 measures a step on several GPUs",
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Start dynamobench; returns its exit status.
 
     Raises:
-        UsageError: there is no checkout, or an option can't work with our models.
+        UsageError: there is no checkout, or an option does not work with these models.
     """
     for option in arguments.options:
         if (name := option.partition("=")[0]) in REFUSED:
@@ -57,15 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
     command, environment = launched(arguments.pytorch, arguments.models_dir, arguments.options)
     sys.stdout.flush()
     status = subprocess.run(command, check=False, env=environment).returncode  # noqa: S603  this Python
-    return status if status >= 0 else 128 - status  # as a shell has it of a process that a signal ended
+    return status if status >= 0 else 128 - status  # as in a shell, for a process that a signal ended
 
 
 def launched(pytorch: Path | None, models_dirs: list[Path], options: list[str]) -> tuple[list[str], dict[str, str]]:
     """The command that runs dynamobench, and its environment.
 
     Raises:
-        UsageError: dynamobench is not there.
-        CatalogError: a folder of models is not there.
+        UsageError: there is no dynamobench.
+        CatalogError: a folder of models does not exist.
     """
     named = pytorch or (Path(os.environ[checkout.VARIABLE]) if os.environ.get(checkout.VARIABLE) else None)
     folder = checkout.dynamobench_folder(named, metadata.version("torch"))

@@ -1,4 +1,4 @@
-"""`torchzoo env`: the software environments that were made for comparisons: make one, list them, delete them."""
+"""`torchzoo env`: make, list and delete the software environments of comparisons."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def _add_prune(actions: Any) -> None:
     )
     which = prune.add_mutually_exclusive_group()
     which.add_argument("keys", nargs="*", default=[], metavar="KEY", help="as `list` shows it, or its beginning")
-    which.add_argument("--older-than", type=_duration_s, metavar="30d", help="those not used for so long: 30d, 12h, 5m")
-    which.add_argument("--all", action="store_true", help="all")
+    which.add_argument("--older-than", type=_duration_s, metavar="30d", help="those unused for so long: 30d, 12h, 5m")
+    which.add_argument("--all", action="store_true", help="all environments")
     prune.set_defaults(command=delete)
 
 

@@ -1,4 +1,4 @@
-"""Examples below the help of each command: one to three that can be typed as they stand."""
+"""Examples below the help of each command: one to three that work as written."""
 
 from __future__ import annotations
 

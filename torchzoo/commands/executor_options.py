@@ -1,4 +1,4 @@
-"""The options that say who runs the cases: this machine, or the nodes of an engine."""
+"""The options that choose where cases run: on this machine, or on the nodes of an engine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torchzoo.commands.arguments import positive_int
 from torchzoo.errors import UsageError
 from torchzoo.run.spread.executor import Engine, Executor, parse_executor, parse_sbatch
 
-#: What argparse calls them.
+#: The destinations of the options in argparse.
 NAMES = ("executor", "host_kind", "nodes", "sbatch")
 
 
 def add_executor(parser: argparse.ArgumentParser) -> None:
     """Add the options that `executor_of` reads."""
     group = parser.add_argument_group(
-        "executor", "who runs the cases; each GPU of a host, or the GPUs of one case together, has one case at a time"
+        "executor", "where cases run; each GPU of a host, or the GPUs of one case together, has one case at a time"
     )
     group.add_argument(
         "--executor",
@@ -44,10 +44,10 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
 
 
 def executor_of(arguments: argparse.Namespace) -> Executor:
-    """What the options say.
+    """The executor that the options choose.
 
     Raises:
-        UsageError: a word that means nothing, or options that do not go together.
+        UsageError: an option has an unknown word, or options contradict each other.
     """
     engine, address = parse_executor(arguments.executor)
     executor = Executor(

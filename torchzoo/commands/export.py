@@ -1,4 +1,4 @@
-"""`torchzoo export RUN`: a run for the dashboards and scripts of others."""
+"""`torchzoo export RUN`: write a run for other programs, such as PyTorch's dashboard."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         UsageError: there are several CSV files and no folder for them, or a file can't be written.
-        StoreError: the run holds nothing that can be written in that form.
+        StoreError: the run holds nothing that the format can express.
     """
     kept = kept_run(arguments.run)
     if arguments.format == "hud-v3":

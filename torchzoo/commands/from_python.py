@@ -1,4 +1,4 @@
-"""`torchzoo.run(...)`: what `torchzoo run` does, called from Python. One parser and one session do both."""
+"""`torchzoo.run(...)`: call `torchzoo run` from Python, with the same parser and session."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from torchzoo.run.interrupts import terminated_as_interrupted
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Options that only print.
+#: Options that only affect what is printed.
 NOT_IN_PYTHON = ("json", "dry_run", "compile_stats")
 
 
 class _RaisingParser(argparse.ArgumentParser):
-    """Argparse, with errors that a caller can catch."""
+    """An argument parser with errors that a caller can catch."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
 
 def measured(models: str | Iterable[str], options: Mapping[str, Any]) -> pd.DataFrame:
-    """See `torchzoo.run`, which has the meaning of each argument."""
+    """Measure the models. `torchzoo.run` documents the arguments."""
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("torchzoo.run works in the main thread only: signals end its workers")
     line = words_of(models, options)
@@ -49,7 +49,7 @@ def measured(models: str | Iterable[str], options: Mapping[str, Any]) -> pd.Data
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """What the parser of `torchzoo run` makes of the words behind it.
+    """The arguments that the parser of `torchzoo run` makes of `words`.
 
     Raises:
         UsageError: with the message that the command prints.
@@ -60,7 +60,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def words_of(models: str | Iterable[str], options: Mapping[str, Any]) -> list[str]:
-    """The words of the command line. An option that is None or False is left out.
+    """The words of the command line. Options that are None or False are left out.
 
     Raises:
         TypeError: the command has no such option.
@@ -84,6 +84,6 @@ def words_of(models: str | Iterable[str], options: Mapping[str, Any]) -> list[st
 
 
 def _each(value: Any) -> list[str]:
-    """The value, or the values that it holds, as they are written on a command line."""
+    """The value, or the values that it holds, as words of a command line."""
     is_one = isinstance(value, str | PathLike) or not isinstance(value, Iterable)
     return [str(one) for one in ((value,) if is_one else value)]

@@ -1,4 +1,4 @@
-"""`torchzoo history`: many runs over time. An index over their folders answers, brought up to date on the way."""
+"""`torchzoo history`: questions about many runs over time, answered by an index that is updated first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 OK, REGRESSION = 0, 1
 RUNS = "runs"  # the folder of runs, if none is named
 TIME = "time"  # another word for the latency
-MOST_PROBLEMS = 20  # lines on folders that can't be read
+MOST_PROBLEMS = 20  # most lines on folders that can't be read
 
 
 def add_parser(commands: Any) -> None:
@@ -163,7 +163,7 @@ def _add_regressions(parts: Any) -> None:
     what = "a version of torch (2.15.0) or of a package (timm==1.0.20), a date (2026-11-22), the folder of a run, or "
     what += "a night of `torchzoo watch` (20261122T020000Z)"
     parser.add_argument("--from", dest="base", required=True, metavar="V", help=what)
-    parser.add_argument("--to", dest="candidate", required=True, metavar="W", help="likewise")
+    parser.add_argument("--to", dest="candidate", required=True, metavar="W", help="the other side, as for --from")
     parser.add_argument(
         "--threshold",
         type=share_of,
@@ -223,7 +223,7 @@ def show_command(arguments: argparse.Namespace) -> int:
 
 
 def regressions_command(arguments: argparse.Namespace) -> int:
-    """Say what changed between two versions. The exit status says whether there is a regression."""
+    """Show what changed between two versions. Return `REGRESSION` or `OK`."""
     from torchzoo.history.versions import compare_versions, side
     from torchzoo.report import over_time as report
 
@@ -259,7 +259,7 @@ def page_command(arguments: argparse.Namespace) -> int:
     return OK
 
 
-# --- what the words mean ---
+# --- the meaning of the arguments ---
 
 
 def _check_folders(folders: Sequence[Path]) -> None:
@@ -272,10 +272,10 @@ def _check_folders(folders: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def _index(arguments: argparse.Namespace) -> Iterator[Index]:
-    """The index, up to date with the folders of runs. With --index alone, as it is.
+    """Open the index and update it with the folders of runs; with --index alone, leave it as it is.
 
     Raises:
-        HistoryError: it can't be used.
+        HistoryError: the index can't be used.
         UsageError: a folder does not exist, or there are no runs.
     """
     folders = _folders(arguments)
@@ -295,7 +295,7 @@ def _index(arguments: argparse.Namespace) -> Iterator[Index]:
 
 
 def _folders(arguments: argparse.Namespace) -> list[Path]:
-    """The folders whose runs are asked for. None: with --index alone, all runs that it knows."""
+    """The folders of the requested runs; empty, with --index alone, for all runs that the index has."""
     return arguments.runs or ([] if arguments.index else [Path(RUNS)])
 
 
@@ -308,10 +308,10 @@ def _say_problems(update: Update) -> None:
 
 
 def _series(index: Index, arguments: argparse.Namespace) -> list[Series]:
-    """The series that were asked for.
+    """The requested series.
 
     Raises:
-        UsageError: there is none; the message names what there is.
+        UsageError: there is none; the message lists the index's cases.
     """
     wanted = _wanted(index, arguments)
     found = queries.series(index, wanted, _metrics(arguments.metric), below=_folders(arguments))

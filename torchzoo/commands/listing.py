@@ -1,4 +1,4 @@
-"""`torchzoo list`: the models, a line for each with the columns that are asked for; as JSON; or as a Markdown table."""
+"""`torchzoo list`: show models as lines with the chosen columns, as JSON, or as a Markdown table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchzoo.zoo.spec import ModelSpec, SpecError
 
 
 class ListColumn(NamedTuple):
-    """What a column is, and its cell for a model."""
+    """The meaning of a column, and its cell for a model."""
 
     meaning: str
     cell: Callable[[ModelSpec], str]
@@ -89,7 +89,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the models that were chosen. Without a choice: the model folders."""
+    """Print the chosen models, or without a choice all model folders."""
     if arguments.columns == HELP:
         rows = [(name, column.meaning) for name, column in COLUMNS.items()]
         terminal.show(terminal.table(("", ""), rows, has_headings=False))
@@ -121,19 +121,19 @@ def _markdown(specs: Sequence[ModelSpec], runs: Sequence[Path]) -> str:
     from torchzoo.commands import model_table
 
     counted = model_table.counted_in(map(read_run, runs))
-    with contextlib.redirect_stdout(sys.stderr):  # what libraries print is no part of the document
+    with contextlib.redirect_stdout(sys.stderr):  # output of libraries is not part of the document
         return model_table.document(specs, counted, sources=list(map(str, runs)))
 
 
 def _lines(specs: Sequence[ModelSpec], columns: Sequence[str]) -> str:
-    """A line for each model, however narrow the terminal is."""
+    """A line for each model, regardless of the terminal's width."""
     rows = [[COLUMNS[name].cell(spec) for name in columns] for spec in specs]
     table = terminal.table(columns, rows, right=[name for name in columns if COLUMNS[name].is_number])
     return "\n".join(terminal.lines(table, width=terminal.ANY_WIDTH)) + "\n"
 
 
 def _columns(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The columns that were asked for; none if the usual ones are meant.
+    """The chosen columns; empty for the usual ones.
 
     Raises:
         UsageError: there is no such column.
@@ -150,13 +150,13 @@ def _columns(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _usual_columns(specs: Sequence[ModelSpec]) -> tuple[str, ...]:
-    """Batch sizes of prefill and decode are shown where a model has them."""
+    """The usual columns, with batch sizes of prefill and decode if a model has them."""
     modes = [mode for mode in Mode if not mode.generates or any(mode in spec.batch_size for spec in specs)]
     return ("name", "domain", "task", *map(str, modes), "source")
 
 
 def _line_of(name: str, collection: Collection) -> str:
-    """How many models a collection has, and how to see them."""
+    """A line on the number of a collection's models, and the command that lists them."""
     try:
         return f"and {len(collection.members):,} models of the collection {name}: torchzoo list '{name}:*'"
     except SpecError as error:

@@ -1,7 +1,7 @@
-"""`torchzoo list --table`: models as a Markdown table of their metadata, their inputs' shapes and their FLOPs.
+"""`torchzoo list --table`: write models as a Markdown table of metadata, shapes of inputs, and FLOPs.
 
-Models are built and stepped on the meta device, where tensors have shapes and no values. If the work of a step
-depends on values, its FLOPs come from a run that measured it. Only this option and `check-model` import torch.
+Models are built and stepped on the meta device, where tensors have shapes and no values. If the work of a step depends
+on values, its FLOPs come from a measured run. Only this option and `check-model` import torch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOT_COUNTED = "something in the step needs data, and no run was given that count
 
 
 def counted_in(runs: Iterable[Run]) -> Counted:
-    """The FLOPs of eager steps at the default precision in runs with `--flops`. A later run replaces earlier ones."""
+    """The FLOPs of eager steps at the default precision in runs with `--flops`. Later runs replace earlier ones."""
     found = {}
     for one in runs:
         for record in one.records:
@@ -51,14 +51,14 @@ def counted_in(runs: Iterable[Run]) -> Counted:
 
 
 def count_step(model: Model) -> Flops:
-    """The FLOPs of one step of a model."""
+    """Count the FLOPs of a step of a model."""
     from torchzoo.measure.passes.flops import count_work
 
     return count_work(model.measured_step)
 
 
 def document(specs: Iterable[ModelSpec], counted: Counted, *, sources: Sequence[str] = ()) -> str:
-    """The whole document. `sources` are the runs that `counted` comes from."""
+    """The whole document. `sources` are the runs of `counted`."""
     lines = [EXPLANATION]
     if sources:
         lines += [f"Marked `*`: counted in {', '.join(map(code, sources))}.", ""]
@@ -82,19 +82,19 @@ def row(
     count: Callable[[Model], Flops] = count_step,
     smoke_flops: Mapping[Mode, int | None] = MappingProxyType({}),
 ) -> str:
-    """One model's line of the table.
+    """A model's line of the table.
 
     Args:
-        spec: of the model.
-        counted: what runs have counted.
+        spec: the model's metadata.
+        counted: the FLOPs from runs.
         count: counts a step of a model on the meta device.
-        smoke_flops: of steps with data at the smoke batch, as far as they are known.
+        smoke_flops: the FLOPs of steps with data at the smoke batch, as far as they are known.
     """
     return _row(spec, [_step(spec, mode, counted, count, smoke_flops.get(mode)) for mode in spec.modes()])
 
 
 def known_cells(spec: ModelSpec) -> list[str]:
-    """The cells that come from metadata alone. The first one has the line's beginning."""
+    """The cells from metadata alone. The first cell has the line's beginning."""
     return [
         f"| {escape(spec.name)}",
         spec.domain.value,
@@ -106,7 +106,7 @@ def known_cells(spec: ModelSpec) -> list[str]:
 
 
 class _TableStep(NamedTuple):
-    """`inputs` and `gflop` are cells. `problem` says why a number is missing or too low."""
+    """The cells `inputs` and `gflop` of a step. `problem` says why a number is missing or too low."""
 
     inputs: str
     gflop: str
@@ -125,7 +125,7 @@ def _both(texts: Iterable[str]) -> str:
 def _step(
     spec: ModelSpec, mode: Mode, counted: Counted, count: Callable[[Model], Flops], smoke_flops: int | None = None
 ) -> _TableStep:
-    """Shapes of the example inputs and the step's GFLOP, at the default batch size."""
+    """The shapes of the example inputs and the step's GFLOP, at the default batch size."""
     model_class, batch_size = load_model_class(spec), spec.batch_size[mode]
     from torchzoo.measure.without_data import true_answers
 
@@ -145,7 +145,7 @@ def _step(
 
 
 def _gflop(work: Flops) -> tuple[str, str]:
-    """The cell, and what is wrong with it."""
+    """The cell, and the problem with its number, if any."""
     gflop = f"{work.total / 1e9:,.4g}"
     if not work.without_formula:
         return gflop, ""
@@ -153,7 +153,7 @@ def _gflop(work: Flops) -> tuple[str, str]:
 
 
 def _shapes(inputs: Any) -> str:
-    """`float32 8x3x224x224`, with names where inputs have names. Equal ones are counted."""
+    """The shapes, `float32 8x3x224x224`, with the names of named inputs. Equal shapes are counted."""
     from torch import Tensor
     from torch.utils._pytree import keystr, tree_flatten_with_path
 

@@ -1,4 +1,4 @@
-"""`torchzoo new`: a model folder to start from, in the layout of another model."""
+"""`torchzoo new`: write a model folder to start from, in the layout of another model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the folder and say what comes next."""
+    """Write the folder, and print the next steps."""
     given: Path | None = arguments.models_dir
     parent = default_parent() if given is None else folder(given, "--models-dir")
     made = make_folder(arguments.name, arguments.like, parent, find_models([] if given is None else [parent]))
@@ -47,11 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def default_parent() -> Path:
-    """Where a new folder is written: beside the zoo's models in a checkout, else in the current folder."""
+    """The parent of a new folder: the zoo's models in a checkout, else the current folder."""
     return Path.cwd() if checkout() is None else bundled("models")
 
 
 def shown(path: Path) -> str:
-    """The path as a user would type it here: relative, if it is below the current folder."""
+    """The path as a user types it: relative if it is below the current folder."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

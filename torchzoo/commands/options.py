@@ -1,7 +1,7 @@
-"""The options that say what is measured and how, each declared once: how it is written, read, applied, and has effect.
+"""Options that choose what is measured and how. Each option is declared once, with its spelling, parser and effect.
 
-`torchzoo run`, `ab`, `bisect` and `watch` have all of them; userbenchmarks and studies have some, in place of their
-plan's own values. `torchzoo.run` takes them as keywords.
+`torchzoo run`, `ab`, `bisect` and `watch` have all options; userbenchmarks and studies have some, which replace the
+plan's values. `torchzoo.run` takes them as keywords.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from torchzoo.errors import UsageError
 from torchzoo.run.request import RunRequest
 from torchzoo.settings import CacheMode, Pass, Settings, StageLimits
 
-#: The seconds that a stage may take, unless an option says otherwise.
+#: The default limit of a stage, in seconds.
 TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)
 class GivenOptions:
-    """A request as it was given, and the cases that it has on the machine that measures."""
+    """The given options, and the request's cases on the machine that measures."""
 
     arguments: argparse.Namespace
     cases: Collection[Case]
@@ -57,22 +57,22 @@ class GivenOptions:
         return any(case.backend != EAGER for case in self.cases)
 
     def has(self, one: Pass) -> bool:
-        """Whether the pass was asked for."""
+        """Whether the pass was requested."""
         return one in (self.arguments.passes or ())
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option of commands that measure. None, its default, leaves the request as it is."""
+    """An option of commands that measure. Its default, None, leaves the request unchanged."""
 
-    flags: tuple[str, ...]  # the last one names it
-    sets: tuple[str, ...]  # the fields of a `RunRequest` that get the value: `settings.threads`
-    read: Callable[[str], Any]  # the value of a word; raises ArgumentTypeError, as UsageError is one
+    flags: tuple[str, ...]  # the last is the name
+    sets: tuple[str, ...]  # fields of a `RunRequest` that get the value: `settings.threads`
+    read: Callable[[str], Any]  # parses a word; may raise ArgumentTypeError, which UsageError is
     metavar: str
     help: str
-    default: str = ""  # what help says of the value where the option is not given
+    default: str = ""  # description of the default in the help
     has_effect: Callable[[GivenOptions], bool] = field(default=lambda _: True)
-    without: str = ""  # why an option that was given has no effect
+    without: str = ""  # message for a given option without effect
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class Option:
         return self.flags[-1].lstrip("-").replace("-", "_")
 
     def add(self, parser: Any, default: str | None = None) -> None:
-        """Add the option to a parser; `default` is what help says in place of its own."""
+        """Add the option to a parser; `default` replaces its own description of the default."""
         said = self.default if default is None else default
         text = self.help + (f" (default: {said})" if said else "")
         parser.add_argument(*self.flags, dest=self.name, type=self.read, metavar=self.metavar, help=text)
@@ -89,11 +89,11 @@ class Option:
 def _parallels(text: str) -> tuple[Parallel, ...]:
     found = choices(text, Parallel, "kind of parallelism")
     if Parallel.NONE in found:
-        raise UsageError("--parallel none is --world 1")
+        raise UsageError("--parallel none: write --world 1 instead")
     return found
 
 
-#: How the words of axes are read that are no enums.
+#: Parsers of the axes that are not enums.
 _READERS: dict[str, Callable[[str], Any]] = {
     "device": devices_of,
     "backend": backends_of,
@@ -111,12 +111,12 @@ _AXIS_DEFAULTS = {
 
 
 def axis_reader(axis: Axis) -> Callable[[str], Any]:
-    """What makes values of the axis from a comma list."""
+    """The parser of a comma list of values of the axis."""
     return _READERS.get(axis.name) or partial(choices, kind=axis.kind, what=axis.name.replace("_", " "))
 
 
 def axis_help(axis: Axis) -> str:
-    """The help of the axis' option, with all values that are known."""
+    """The help of the axis' option, with all known values."""
     known: Iterable[object] = backends.BACKENDS if axis.name == "backend" else ()
     if hasattr(axis.kind, "__members__"):
         known = [one for one in axis.kind if one is not Parallel.NONE]
@@ -137,7 +137,7 @@ _NOT_TIMED = "--check-only times nothing"
 _AXIS_EFFECTS: dict[str, tuple[Callable[[GivenOptions], bool], str]] = {
     "backend": (
         lambda asked: not _folds_eager(asked),
-        "eager is measured beside each other backend, and not alone again",
+        "eager is measured in turns with each other backend, and not alone again",
     ),
     "parallel": (
         lambda asked: any(case.world > 1 for case in asked.cases),
@@ -198,7 +198,7 @@ _OPTIONS = (
         sets=("axes.repeats",),
         read=repeat_count,
         metavar="N",
-        help=f"how many processes measure each case, to know what differs between processes; at most {MOST_REPEATS}",
+        help=f"processes that measure each case, to know how much processes differ; at most {MOST_REPEATS}",
         default="1",
     ),
     Option(
@@ -225,19 +225,19 @@ _OPTIONS = (
         "seconds a stage (build, compile, measure) may take before it is killed",
         f"{TIMEOUT_S:g}",
     ),
-    _limit("--build-timeout", ("build_s",), "the same for build alone"),
-    _limit("--compile-timeout", ("compile_s",), "the same for compile alone"),
+    _limit("--build-timeout", ("build_s",), "--timeout for the stage build alone"),
+    _limit("--compile-timeout", ("compile_s",), "--timeout for the stage compile alone"),
     _limit(
         "--measure-timeout",
         ("measure_s",),
-        "the same for measure alone",
+        "--timeout for the stage measure alone",
         has_effect=_is_timed,
         without=f"--measure-timeout has no effect: {_NOT_TIMED}",
     ),
     _limit(
         "--alone-timeout",
         ("alone_s",),
-        "the same for the process of --memory-alone: the case goes on without its figures",
+        "--timeout for the process of --memory-alone; the case continues without its figures",
         has_effect=lambda asked: asked.compiles and asked.has(Pass.MEMORY_ALONE),
         without="--alone-timeout has no effect: it limits the process of --memory-alone, and no case has one",
     ),
@@ -246,7 +246,7 @@ _OPTIONS = (
         sets=("jobs",),
         read=positive_int,
         metavar="N",
-        help="workers that prepare at once",
+        help="workers that prepare cases at the same time",
         default="one for each core; on the CPU the number of cores over --threads",
         has_effect=lambda asked: not asked.arguments.exclusive,
         without="--jobs has no effect: --exclusive prepares one case at a time",
@@ -265,7 +265,7 @@ _OPTIONS = (
         sets=("settings.host_memory_limit_bytes",),
         read=size_in_bytes,
         metavar="SIZE",
-        help="limit of a worker's data, such as 8GiB",
+        help="limit of a worker's host memory for data, such as 8GiB",
     ),
     Option(
         flags=("--cache",),
@@ -304,13 +304,13 @@ PASSES = {
     "`torchzoo export RUN --format op-shapes` writes them",
     Pass.FLOPS: "operations of a step, what the device achieved of its peak, and what bounds it",
     Pass.CHECK: "results compared with eager's, judged by an fp64 reference",
-    Pass.CHECK_ONLY: "the same, and nothing is timed: many cases are checked at once",
+    Pass.CHECK_ONLY: "--check without any timing: many cases are checked at the same time",
     Pass.MEMORY_ALONE: "peaks of a compiled candidate in a process of its own, in which eager never ran",
     Pass.LEAK_CHECK: "growth of device and host memory over many steps",
     Pass.ENERGY: "joules per step and per sample, by NVML's counter",
     Pass.API: "the functions and operators of PyTorch that a step touches",
 }
-#: When a pass that was asked for finds something, and what to say where it does not.
+#: Condition under which a requested pass has an effect, and the message if it has none.
 _PASS_EFFECTS: dict[Pass, tuple[Callable[[GivenOptions], bool], str]] = {
     Pass.MEMORY_ALONE: (lambda asked: asked.compiles, f"--memory-alone has no effect: {_EAGER_ALONE}"),
     Pass.ENERGY: (
@@ -338,7 +338,7 @@ def add_options(parser: argparse.ArgumentParser, *, repeats: int) -> None:
 
 
 def add_some(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
-    """Add options that replace the values of a plan."""
+    """Add options that replace values of a plan."""
     for name in names:
         OPTIONS[name].add(parser, default="the plan's own")
 
@@ -353,10 +353,10 @@ def add_nightly_index(parser: argparse.ArgumentParser) -> None:
 
 
 def run_request(arguments: argparse.Namespace, *, repeats: int = 1) -> RunRequest:
-    """The request of a command with the options of `add_options`; `repeats` as there.
+    """The request of a command with the options of `add_options`; `repeats` is the default of `--repeats`.
 
     Raises:
-        UsageError: a folder can't be made, options contradict each other, or there is nothing to measure.
+        UsageError: a folder can't be made, options contradict each other, or no model or suite is named.
     """
     patterns, suites = chosen_models(arguments)
     request = RunRequest(
@@ -380,7 +380,7 @@ def run_request(arguments: argparse.Namespace, *, repeats: int = 1) -> RunReques
 
 
 def applied(request: RunRequest, arguments: argparse.Namespace) -> RunRequest:
-    """The request with the values of all options that were given."""
+    """The request with the values of all given options."""
     for name, option in OPTIONS.items():
         value = getattr(arguments, name, None)
         if value is None:
@@ -397,7 +397,7 @@ def applied(request: RunRequest, arguments: argparse.Namespace) -> RunRequest:
 
 
 def _with(struct: Any, path: str, value: Any) -> Any:
-    """A copy of the struct with another value at a path such as `settings.threads`."""
+    """A copy of the struct with `value` at a path such as `settings.threads`."""
     name, _, rest = path.partition(".")
     return msgspec.structs.replace(struct, **{name: _with(getattr(struct, name), rest, value) if rest else value})
 
@@ -417,11 +417,11 @@ def _passes(arguments: argparse.Namespace) -> tuple[Pass, ...]:
 
 
 def without_effect(arguments: argparse.Namespace, cases: Collection[Case]) -> list[str]:
-    """A line for each option of `torchzoo run` that was given and has no effect on these cases.
+    """A line for each given option of `torchzoo run` that has no effect on these cases.
 
     Args:
         arguments: what the parser returned.
-        cases: all that are planned; empty: nothing can be said.
+        cases: all planned cases; empty if they are not known, which gives no lines.
     """
     asked = GivenOptions(arguments, cases)
     given = [option for name, option in OPTIONS.items() if getattr(arguments, name) is not None]

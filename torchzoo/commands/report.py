@@ -1,4 +1,4 @@
-"""`torchzoo report`: runs that were kept, as tables, Markdown, CSV, JSON or a page for the browser; or their noise."""
+"""`torchzoo report`: show kept runs as tables, Markdown, CSV, JSON or a page for the browser; or show their noise."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the runs and write the report.
 
     Raises:
-        StoreError: a run that can't be read, or runs that can't be in one report.
-        UsageError: the file can't be written, or options that do not go together.
+        StoreError: a run can't be read, or the runs can't be in one report.
+        UsageError: the file can't be written, or options contradict each other.
     """
     suffix = "" if arguments.output is None else arguments.output.suffix.removeprefix(".")
     name = arguments.format or (suffix if suffix in FORMATS else DEFAULT)

@@ -82,7 +82,7 @@ def add_parser(commands: Any) -> None:
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
-    """Resume a run, or plan a new one; then run it, show its results and sum up. With --dry-run only show the plan."""
+    """Resume a run, or plan a new one, then run it and show its results. With --dry-run, only show the plan."""
     if arguments.dry_run and arguments.resume is None:
         check_retries(arguments)
         if arguments.json:
@@ -106,11 +106,11 @@ def run(arguments: argparse.Namespace) -> int:
 def started(
     arguments: argparse.Namespace, command: tuple[str, ...] = ()
 ) -> Iterator[tuple[Session | SpreadSession, RunStore, bool]]:
-    """The session that the arguments ask for, ready to run; its store; and whether the run is kept.
+    """The session that the arguments request, ready to run; its store; and whether the run is kept.
 
     Args:
         arguments: what the parser returned.
-        command: the command line that the arguments are of; empty: that of this process.
+        command: the command line of the arguments; empty: that of this process.
 
     Raises:
         TorchzooError: the request can't be carried out.
@@ -154,7 +154,7 @@ def _new(
 def _resumed(
     executor: Executor, run_store: RunStore, nodes: contextlib.ExitStack, *, retry_failed: bool
 ) -> Session | SpreadSession:
-    for record in recovered(run_store.path):  # what nodes of Slurm told when nobody listened any more
+    for record in recovered(run_store.path):  # records that Slurm's nodes wrote after this program's end
         run_store.append(record)
     run = read_run(run_store.path)
     if executor.is_local:
@@ -165,7 +165,7 @@ def _resumed(
 
 
 def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None:
-    """Tell the user what a batch size that was tried came to."""
+    """Print the result of a batch size that was tried."""
     if isinstance(outcome, Measured):
         assert samples_per_s is not None
         terminal.say(f"tuning {case.label()}: {units.rate(samples_per_s, 'samples')}")
@@ -174,7 +174,7 @@ def say_tried(case: Case, outcome: Outcome, samples_per_s: float | None) -> None
 
 
 def follow(session: Session | SpreadSession, run_store: RunStore, *, quiet: bool) -> Run:
-    """Run what is left of a session, its progress shown unless `quiet`. Returns the whole run, earlier records too."""
+    """Run the remaining cases, with progress unless `quiet`. Return the whole run with its earlier records."""
     total, records = len(session.manifest.cases), list(session.done)
     progress = Progress(total=total, done=len(records), lanes=session.lanes, quiet=quiet)
     with session.workers, progress:
@@ -192,24 +192,24 @@ def finish(
     quiet: bool,
     command: Sequence[str] = ("run",),
 ) -> Run:
-    """See `follow`. If it is interrupted, say how to go on: by that command with `--resume`."""
+    """Call `follow`. On an interrupt, print the command that resumes the run."""
     try:
         return follow(session, run_store, quiet=quiet)
     except KeyboardInterrupt:
         if is_kept:
             resume = shell_line(["torchzoo", *command, "--resume", str(run_store.path)])
-            terminal.say(f"what was measured is kept; the rest of it: {resume}")
+            terminal.say(f"what was measured is kept; measure the rest with: {resume}")
         raise
 
 
 def has_failures(finished: Run) -> bool:
-    """Whether a case failed, though it may have been measured before, or has results that are not eager's."""
+    """Whether a case failed, even after its timing, or has results other than eager's."""
     results = case_results(finished)
     return any(result.status in (Status.FAILED, Status.INCORRECT) or result.all_failures for result in results)
 
 
 def _say_where(finished: Run, *, is_kept: bool, quiet: bool) -> None:
-    """Where the run is, and how to look at it."""
+    """Print where the run is kept, and how to look at it."""
     results = case_results(finished)
     has_failed = any(result.all_failures for result in results)
     if is_kept:
@@ -227,7 +227,7 @@ def _say_where(finished: Run, *, is_kept: bool, quiet: bool) -> None:
 
 @contextlib.contextmanager
 def _run_store(path: Path | None) -> Iterator[tuple[RunStore, bool]]:
-    """A store for the run, and whether it is kept: in a temporary folder it is kept only if a case failed."""
+    """A store for the run, and whether it is kept. A temporary folder is kept only if a case failed."""
     if path is not None:
         with RunStore(path) as run_store:
             yield run_store, True
@@ -244,7 +244,7 @@ def _run_store(path: Path | None) -> Iterator[tuple[RunStore, bool]]:
 
 
 def _show(finished: Run, *, as_json: bool, quiet: bool = False) -> None:
-    """One case in detail, or many cases a line each with their totals."""
+    """Print one case in detail, or a line for each of many cases and their totals."""
     records, results = finished.records, case_results(finished)
     if as_json:
         for record in records:

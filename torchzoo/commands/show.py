@@ -1,4 +1,4 @@
-"""`torchzoo show`: one case of a run in full."""
+"""`torchzoo show`: show one case of a run in full."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Find the case and show it.
 
     Raises:
-        StoreError: a run that can't be read.
-        UsageError: no case or several match, or the case has no samples.
+        StoreError: the run can't be read.
+        UsageError: not exactly one case matches, or the case has no samples.
     """
     data = read_report_data([arguments.path])
     for one in data.runs:

@@ -24,7 +24,7 @@ from torchzoo.store import RunStore, StoreError, read_run, write_whole
 from torchzoo.studies import study, userbenchmark
 from torchzoo.studies.study import Study
 
-#: Not docs/studies, which has the documents of the runs that are kept with torchzoo: `-o` writes those anew.
+#: The default folder of documents. docs/studies is for the runs that are kept in the repository.
 DOCUMENTS = Path("studies")
 WRITTEN = {"source": "--from"}
 
@@ -64,7 +64,7 @@ def add_parser(commands: Any) -> None:
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
-    """List the studies, show a plan, run one or go on with it, or only write a document. Returns the exit status."""
+    """List the studies, show a plan, run or resume a study, or only write a document. Return the exit status."""
     if arguments.name is None:
         check_given(arguments, (), "without a NAME the studies are listed", WRITTEN)
         return show_list(userbenchmark.summaries(studies=True))

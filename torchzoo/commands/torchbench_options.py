@@ -1,6 +1,6 @@
-"""TorchBench's options: seven mean the same as one of ours, and the others are refused by naming the page for them.
+"""TorchBench's options: seven stand for an option of torchzoo, and a message refers for the others to a page.
 
-They are not in `--help`, which has ours.
+None of them is in `--help`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torchzoo.commands.arguments import backends_of
 from torchzoo.commands.options import OPTIONS
 from torchzoo.settings import CacheMode, Pass
 
-#: The page that says what replaces each of the others.
+#: The page on what replaces the refused options.
 PAGE = "docs/torchbench.md"
 
 
@@ -23,7 +23,7 @@ def _backend_of_dynamo(name: str) -> tuple[Backend, ...]:
     return backends_of(name)
 
 
-#: Options that are understood: the destination of ours, and how argparse gets the value.
+#: Understood options: the destination of torchzoo's option, and how argparse gets the value.
 UNDERSTOOD: dict[str, tuple[str, dict[str, Any]]] = {
     "--test": ("mode", {"type": OPTIONS["mode"].read}),
     "--torchdynamo": ("backend", {"type": _backend_of_dynamo}),
@@ -34,7 +34,7 @@ UNDERSTOOD: dict[str, tuple[str, dict[str, Any]]] = {
     "--cold-start": ("cache", {"action": "store_const", "const": CacheMode.COLD}),
 }
 
-#: The others, of its run.py, its models, its backends and its userbenchmarks.
+#: Refused options, of TorchBench's run.py, models, backends and userbenchmarks.
 REFUSED = """
 -m --profile --profile-folder --no-profile-detailed --disable-profile-options --profile-export-chrome-trace
 --profile-devices --profile-eg --profile-eg-folder --cudastreams --export-metrics --stress --metrics
@@ -52,7 +52,7 @@ REFUSED = """
 
 
 def add_torchbench_options(parser: argparse.ArgumentParser) -> None:
-    """Let a parser understand or refuse TorchBench's options, where it has no such option of its own."""
+    """Let a parser understand or refuse TorchBench's options, except those with the name of an option of its own."""
     own = set(parser._option_string_actions)
     obeyed = {action.dest for action in parser._actions}
     hidden: dict[str, Any] = {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS}

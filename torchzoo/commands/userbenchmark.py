@@ -1,4 +1,4 @@
-"""`torchzoo userbenchmark`: run the plan of a userbenchmark and write its report, or report on a run that exists."""
+"""`torchzoo userbenchmark`: run the plan of a userbenchmark and write its report, or report on a kept run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from torchzoo.studies.userbenchmark import Choice, UserBenchmark
 WRITTEN = {"source": "--from"}
 
 
-#: The options that replace values of a plan.
+#: Options that replace values of a plan.
 REPLACED = (
     "mode",
     "device",
@@ -83,7 +83,7 @@ def add_parser(commands: Any) -> None:
 
 
 def chosen(arguments: argparse.Namespace, folder: Path) -> Choice:
-    """The models that the command line names, for a plan whose run is kept in `folder`."""
+    """The choice of models on the command line, for a plan whose run is kept in `folder`."""
     return Choice(
         patterns=tuple(arguments.models),
         suites=words(arguments.suite),
@@ -97,7 +97,7 @@ def _request(benchmark: UserBenchmark, arguments: argparse.Namespace, folder: Pa
 
 
 def add_plan_options(parser: argparse.ArgumentParser, *, example: str) -> None:
-    """Add NAME, MODEL and the options that replace a plan's own."""
+    """Add NAME, MODEL and the options that replace values of a plan."""
     parser.add_argument("name", nargs="?", metavar="NAME", help=f"such as {example}; none: list them")
     parser.add_argument("models", nargs="*", metavar="MODEL", help="instead of the plan's models, as for run")
     add_suite(parser)
@@ -107,7 +107,7 @@ def add_plan_options(parser: argparse.ArgumentParser, *, example: str) -> None:
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
-    """List the userbenchmarks, report on a run, go on with one, or run a plan. Returns the exit status."""
+    """List the userbenchmarks, report on a run, resume a run, or run a plan. Return the exit status."""
     if arguments.name is None:
         check_given(arguments, (), "without a NAME the userbenchmarks are listed", WRITTEN)
         return show_list(userbenchmark.summaries())
@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.output is None:
         raise UsageError(
-            "name the folder that keeps the results and their report with -o DIR, or read some: --from RUN"
+            "name a folder for the results and their report with -o DIR, or report on kept results with --from RUN"
         )
     with store_of(arguments.output) as store:
         request = _request(benchmark, arguments, store.path)
@@ -138,14 +138,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show_list(summaries: dict[str, str]) -> int:
-    """Print a line for each, however narrow the terminal is. Returns the exit status."""
+    """Print a line for each, regardless of the terminal's width. Return the exit status."""
     table = terminal.table(("", ""), summaries.items(), has_headings=False)
     print("\n".join(terminal.lines(table, width=terminal.ANY_WIDTH)))
     return 0
 
 
 def _check_processes(benchmark: UserBenchmark, arguments: argparse.Namespace) -> None:
-    """Raise UsageError if more fresh processes are asked for at once than the userbenchmark may have."""
+    """Raise UsageError if more fresh processes are requested at once than the userbenchmark may have."""
     if benchmark.turns is None:
         return
     for name, given in (("--jobs", arguments.jobs), ("--devices", arguments.devices)):
@@ -164,7 +164,7 @@ def _measure(
     request: RunRequest | None,
     arguments: argparse.Namespace,
 ) -> int:
-    """Run what is asked for, or without a request what is missing; then write the report beside the results."""
+    """Run the request, or without a request what is missing; then write the report in the results' folder."""
     has_failures = (
         _measure_cases(benchmark, store, request, arguments)
         if isinstance(store, RunStore)
@@ -204,7 +204,7 @@ def _measure_in_fresh_processes(
             if not arguments.quiet and not isinstance(record.outcome, Took):
                 terminal.say(f"{record.case.label()} {record.variant}: {not_measured_line(record.outcome)}")
     except KeyboardInterrupt:
-        terminal.say(f"what was measured is kept; the rest of it: {_go_on(benchmark, store.path)}")
+        terminal.say(f"what was measured is kept; measure the rest with: {_go_on(benchmark, store.path)}")
         raise
     terminal.say(f"results kept in {store.path}")
     return any(isinstance(record.outcome, Failed) for record in read_trials(store.path).records)

@@ -1,4 +1,4 @@
-"""`torchzoo watch`: a nightly run, and from a regression to the version that did it and an issue about it."""
+"""`torchzoo watch`: run a suite nightly, find the version that caused a regression, and write an issue about it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
         help="a nightly run: what became slower or larger, since which version, and an issue about it",
         description="One call is one night. Run the suite; propose what is worse than in earlier nights of the same "
         "machine; confirm it by an A/B of tonight's software and the earlier one, in turns; bisect what is confirmed; "
-        "write an issue. DIR keeps everything. A night that was cut short is gone on with by the next call. Exit "
+        "write an issue. DIR keeps everything. The next call continues an interrupted night. Exit "
         "status: 0 nothing was confirmed (the night is good; or undecided, as the last line says then), 1 a regression "
         "was confirmed, 2 wrong usage.",
     )
@@ -61,7 +61,7 @@ def add_parser(commands: Any) -> None:
 
 @terminated_as_interrupted()
 def run(arguments: argparse.Namespace) -> int:
-    """Do one night. The exit status says whether a regression was confirmed."""
+    """Run one night. Return `REGRESSION` or `OK`."""
     if arguments.repo is not None and arguments.issue != GITHUB:
         raise UsageError("--repo goes with --issue github")
     if arguments.repo is not None and not re.fullmatch(r"([\w.-]+/)?[\w.-]+/[\w.-]+", arguments.repo):
@@ -95,7 +95,7 @@ def _say_step(step: Step) -> None:
 
 
 def _end(night: Night, options: Options) -> str:
-    """The last line: the night's status, and what to do next."""
+    """The last line: the night's status, and the user's next step."""
     folder = options.root / NIGHTS / night.stamp
     if night.status is NightStatus.GOOD:
         return f"good: nothing was confirmed; next: call this again tomorrow (kept in {folder})"

@@ -1,4 +1,4 @@
-"""NVML, the management library of NVIDIA GPUs: which there are, and the state of one."""
+"""Read the facts and the state of GPUs from NVML, the management library of NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchzoo.record import DeviceState, Gpu
 if TYPE_CHECKING:
     import torch
 
-#: The environment variable with the process that has started the agents of a run, each of which has a fork server.
+#: The environment variable with the process that has started several fork servers for a run.
 RUNNER_VARIABLE = "TORCHZOO_RUNNER"
 
 
@@ -65,7 +65,7 @@ def nvml_device(device: torch.device) -> Any:
 
 
 def near_cores(device: torch.device) -> tuple[int, ...] | None:
-    """The cores of the device's NUMA node, from NVML; None where NVML does not know them."""
+    """The cores of the device's NUMA node; None if NVML does not know them."""
     handle = nvml_device(device)
     if handle is None:
         return None
@@ -83,10 +83,10 @@ def near_cores(device: torch.device) -> tuple[int, ...] | None:
 def device_state(device: torch.device) -> DeviceState | None:
     """Clocks, temperature, power, throttle reasons and foreign processes at this moment.
 
-    Call it in a worker: the processes of the worker's own run are not counted as foreign.
+    To be called in a worker: the processes of the worker's own run are not counted as foreign.
 
     Returns:
-        None without NVML. A field is None where NVML can't tell it.
+        None without NVML. A field is None if NVML does not know it.
     """
     handle = nvml_device(device)
     if handle is None:
@@ -125,7 +125,7 @@ _THROTTLE_COUNTERS = {
 
 
 def _throttled_s(values: Iterable[Any]) -> dict[str, float]:
-    """Seconds at lowered clocks by reason. A counter that this device or driver does not have is left out."""
+    """Seconds at lowered clocks by reason, for the counters that the device and driver have."""
     return {
         _THROTTLE_COUNTERS[value.fieldId]: value.value.ullVal / 1e9
         for value in values
@@ -134,12 +134,12 @@ def _throttled_s(values: Iterable[Any]) -> dict[str, float]:
 
 
 def run_ancestor() -> int:
-    """The process from which all workers of this worker's run descend: the runner of agents, else the fork server."""
+    """The process from which all workers of this run descend: the one in `RUNNER_VARIABLE`, else the fork server."""
     return int(os.environ.get(RUNNER_VARIABLE, os.getppid()))
 
 
 def foreign_processes(pids: Iterable[int], *, own: int, ancestor: int) -> int | None:
-    """How many of the processes on a device don't belong to this run.
+    """The number of processes on a device that don't belong to this run.
 
     Args:
         pids: the processes on the device, as NVML lists them.
@@ -147,7 +147,7 @@ def foreign_processes(pids: Iterable[int], *, own: int, ancestor: int) -> int | 
         ancestor: the process from which all processes of the run descend.
 
     Returns:
-        None if `own` is not among `pids`. Then NVML lists no processes, or counts them in another PID namespace.
+        None if `own` is not among `pids`, because NVML lists no processes, or those of another PID namespace.
     """
     others = set(pids)
     if own not in others:
@@ -158,7 +158,7 @@ def foreign_processes(pids: Iterable[int], *, own: int, ancestor: int) -> int | 
 def _is_foreign(pid: int, ancestor: int) -> bool:
     """Whether the process is alive and does not descend from `ancestor`.
 
-    NVML lists a process for some seconds after its end: those of `--memory-alone`, for example.
+    NVML lists a process for some seconds after its end.
     """
     import psutil
 
@@ -171,7 +171,7 @@ def _is_foreign(pid: int, ancestor: int) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is such a process, also where /proc hides it (`psutil.pid_exists` then says no)."""
+    """Whether the process exists, even if /proc hides it (where `psutil.pid_exists` is False)."""
     try:
         os.kill(pid, 0)
     except OSError as error:

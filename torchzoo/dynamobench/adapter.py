@@ -1,7 +1,7 @@
-"""A model of ours with what dynamobench reads of a model of TorchBench.
+"""Adapt a model of the zoo to the form of TorchBench's models that dynamobench reads.
 
-Dynamobench calls the network with its inputs. Its training step takes the mean of what the network returns as the loss,
-and has an optimizer of its own (on the CPU none). So neither the loss nor the optimizer of our step is part of it.
+Dynamobench calls the network with its inputs. Its training step takes the mean of the outputs as the loss, and has an
+optimizer of its own (on the CPU none). So neither the loss nor the optimizer of the zoo's step is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchzoo.model import Inputs, Model
 from torchzoo.zoo.catalog import Catalog, load_model_class
 from torchzoo.zoo.spec import ModelSpec
 
-#: What dynamobench gives each model beside its own options.
+#: Arguments that dynamobench passes to each model in addition to its own options.
 RANK_OPTIONS = ("--rank", "--world_size")
 
 
@@ -38,10 +38,10 @@ def benchmark_class(catalog: Catalog, name: str, found: str | NameRefused) -> ty
 
 
 class BenchmarkModel:
-    """What dynamobench makes one model from.
+    """The class that dynamobench instantiates for a model.
 
     Raises:
-        NotImplementedError: the model can't run so; the message says why. Dynamobench writes `model_fail_to_load`.
+        NotImplementedError: the model can't run; the message says why. Dynamobench writes `model_fail_to_load`.
     """
 
     name: ClassVar[str]
@@ -73,9 +73,9 @@ class BenchmarkModel:
             check_loss(self.name, self.network, self.inputs)
 
     def _built(self, spec: ModelSpec, mode: Mode) -> Model:
-        """The model at this batch size, or, where a model has no such batch, at that of its folder's smoke test.
+        """The model at this batch size, or at the smoke batch size if the model refuses this one.
 
-        Dynamobench asks in accuracy mode for 4 of everything, also of grid points that come in columns of 26.
+        In accuracy mode, dynamobench requests a batch of 4 of every model, even of grid points in columns of 26.
         """
         model_class = load_model_class(spec)
         model = attempt(lambda: model_class(mode, self.device, self.batch_size))
@@ -104,9 +104,9 @@ class ByPosition(nn.Module):
 
 
 def callable_by_position(network: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs]:
-    """The same network and inputs, in a form that dynamobench can copy.
+    """The network and inputs in a form that dynamobench can copy.
 
-    It copies a dict of tensors only. Of a tuple it copies the tensors, and gives the rest as it is.
+    Dynamobench copies a dict of tensors only. Of a tuple, it copies the tensors, and passes the rest unchanged.
     """
     if isinstance(inputs, tuple) or all(isinstance(value, Tensor) for value in inputs.values()):
         return network, inputs
@@ -130,10 +130,10 @@ def _check_skips(spec: ModelSpec, case: Case) -> None:
 
 
 def check_loss(name: str, network: nn.Module, inputs: Inputs) -> None:
-    """Check that dynamobench can form a loss: of the outputs in training mode, or in evaluation mode.
+    """Check that dynamobench can form a loss of the outputs, in training mode or in evaluation mode.
 
     Raises:
-        NotImplementedError: it can't.
+        NotImplementedError: dynamobench can't form a loss.
     """
     reasons = []
     for training in (True, False):
@@ -146,7 +146,7 @@ def check_loss(name: str, network: nn.Module, inputs: Inputs) -> None:
 
 
 def _no_loss(network: nn.Module, inputs: Any) -> str | None:
-    """Why the mean of the outputs is no loss; None if it is one."""
+    """The reason why the mean of the outputs is no loss, or None."""
     outputs = attempt(lambda: network(**inputs) if isinstance(inputs, dict) else network(*inputs))
     if isinstance(outputs, Exception):
         return f"a copy of the network does not run: {one_line(outputs)}"

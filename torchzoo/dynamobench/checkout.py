@@ -1,4 +1,4 @@
-"""Where dynamobench is: in a checkout that the user names."""
+"""Find dynamobench in a checkout that the user names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchzoo.errors import UsageError
 
-#: The environment variable that names a checkout, so that no command must.
+#: The environment variable that names a default checkout.
 VARIABLE = "TORCHZOO_PYTORCH"
 
 #: The folders that hold dynamobench: in a checkout of pytorch/pytorch, and in one of pytorch/benchmark (a copy).
@@ -24,11 +24,11 @@ def dynamobench_folder(checkout: Path | None, torch_version: str) -> Path:
     """The folder of dynamobench in a checkout.
 
     Args:
-        checkout: what the user named; None if nothing.
-        torch_version: the version of torch that is installed, which dynamobench must fit.
+        checkout: the folder that the user named, or None.
+        torch_version: the installed version of torch, which dynamobench must match.
 
     Raises:
-        UsageError: none was named, or dynamobench is not in it. The message says how to get it.
+        UsageError: no checkout was named, or it lacks dynamobench. The message says how to get it.
     """
     release = torch_version.partition("+")[0]
     get = HOW_TO_GET.format(branch=f"v{release}" if re.fullmatch(r"[\d.]+", release) else "main")

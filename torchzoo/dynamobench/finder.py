@@ -1,4 +1,4 @@
-"""The modules that dynamobench imports, made from our folders: `torchbenchmark`, `torchbenchmark.models.NAME`."""
+"""Make the modules that dynamobench imports from the zoo's folders: `torchbenchmark`, `torchbenchmark.models.NAME`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ROOT, MODELS, CANARIES = "torchbenchmark", "torchbenchmark.models", "torchbenchm
 
 
 class ZooFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and makes `torchbenchmark` and its modules.
+    """A finder and loader of `torchbenchmark` and its modules.
 
     Args:
         catalog: the models.
-        model_class: makes the class `Model` of a module from the name that was asked for, and the model of ours or the
-            reason why there is none. It is called when the module is imported.
+        model_class: makes the class `Model` of an imported module from the requested name and the zoo's model, or the
+            reason why there is none.
     """
 
     def __init__(self, catalog: Catalog, model_class: Callable[[str, str | NameRefused], type]) -> None:
@@ -45,19 +45,19 @@ class ZooFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         elif module.__name__ not in (MODELS, CANARIES):
             name = module.__name__.rpartition(".")[2]
             found = resolve(name, self.catalog)
-            assert found is not None  # find_spec has looked
+            assert found is not None  # find_spec has checked
             contents = {"Model": self.model_class(name, found)}
         vars(module).update(contents)
 
     def model_paths(self) -> list[str]:
-        """A path for each of our folders. Dynamobench takes its last part as the name, and nothing else of it."""
+        """A path for each folder of the zoo. Dynamobench uses only its last part, as the name."""
         return [str(self.catalog.folders[name].with_name(listed(name))) for name in self.catalog.names]
 
     def canary_paths(self) -> list[str]:
-        """Of models that TorchBench's CI does not run: there are none here."""
+        """The paths of models that TorchBench's CI does not run: none."""
         return []
 
 
 def install(finder: ZooFinder) -> None:
-    """Let Python ask `finder` first, also where a checkout of TorchBench could be found."""
+    """Put `finder` before Python's others, also before a checkout of TorchBench."""
     sys.meta_path.insert(0, finder)

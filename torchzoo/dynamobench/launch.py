@@ -1,7 +1,7 @@
-"""The process that becomes dynamobench: `python launch.py OPTIONS`, with the options of its torchbench.py.
+"""Run dynamobench in this process: `python launch.py OPTIONS`, with the options of its torchbench.py.
 
-Dynamobench starts itself again for each model as `sys.executable sys.argv`, so this file must be the script. The folder
-of dynamobench is in an environment variable: the options are all its own.
+Dynamobench restarts itself for each model as `sys.executable sys.argv`, so this file must be the script. The folder of
+dynamobench is in an environment variable, since all options are dynamobench's.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ FOLDER = "TORCHZOO_DYNAMOBENCH"
 
 
 def main() -> None:
-    """Make our models importable as TorchBench's, then run dynamobench's own file."""
+    """Make the zoo's models importable as TorchBench's, then run dynamobench's own file."""
     folder = os.environ[FOLDER]
-    sys.path[0] = folder  # as if its file were the script; torchzoo's modules here must not hide others
+    sys.path[0] = folder  # as for its own script; torchzoo's modules must not hide others
     root = str(Path(__file__).resolve().parents[2])
     if root not in sys.path:
         sys.path.append(root)  # a checkout that is not installed
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def run_as_main(path: Path) -> None:
-    """Run a file as the module `__main__`. (`runpy` would make it `sys.argv[0]`, too.)"""
+    """Run a file as the module `__main__`, without changing `sys.argv[0]` as `runpy` does."""
     spec = importlib.util.spec_from_file_location("__main__", path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Which model of ours a name means that dynamobench asks for."""
+"""Find the zoo's model for a name that dynamobench requests."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from torchzoo.files import read_yaml
 from torchzoo.zoo import catalog as zoo_catalog
 from torchzoo.zoo.catalog import Catalog
 
-#: Before the name of a model of ours: dynamobench then knows nothing about it, and treats it as any other.
+#: Prefix of names that dynamobench does not know, and treats without exceptions.
 PLAIN = "torchzoo_"
 
-#: Names under which dynamobench does not measure what the model's folder says. It is told the plain names instead.
+#: Names that dynamobench measures otherwise than the model's folder says. Its list has the plain names instead.
 CHANGED = {
     "vision_maskrcnn": "trains it with four boxes an image, in evaluation mode",
     "yolov3": "gives it images of its own, of 384 x 512",
 }
 
-#: Names that dynamobench treats in a way that our models do not bear, and how.
+#: Names whose treatment by dynamobench the zoo's models do not support, and the reason.
 SPECIAL = {
     "torchrec_dlrm": "for this name dynamobench takes batches of TorchRec apart; take --only dlrm_dcnv2",
 }
 
 
 class TorchBenchNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`torchbench_names.yaml`: for each of TorchBench's models, ours or `nothing`, and after `; ` what differs."""
+    """`torchbench_names.yaml`: the zoo's model for each of TorchBench's, or `nothing`, and a remark after `; `."""
 
     core: dict[str, str]
     canary: dict[str, str]
 
 
 class NameRefused(msgspec.Struct, frozen=True):
-    """There is no model for a name, and why."""
+    """The reason why there is no model for a name."""
 
     reason: str
 
@@ -46,20 +46,20 @@ def torchbench_names() -> TorchBenchNames:
 
 
 def listed(name: str) -> str:
-    """The name of a folder of ours that dynamobench is told where it runs all models."""
+    """The name of a folder of the zoo in dynamobench's list of all models."""
     return f"{PLAIN}{name}" if name in CHANGED else name
 
 
 def split(line: str) -> tuple[str, str]:
-    """A line of the table: the model of ours, and the remark."""
+    """Split a line of the table into the zoo's model and the remark."""
     ours, _, remark = line.partition("; ")
     return ours, remark
 
 
 def resolve(name: str, catalog: Catalog) -> str | NameRefused | None:
-    """The model of ours that a name means; None if nothing has the name.
+    """The zoo's model for a name; None if the name is unknown.
 
-    A folder of ours counts first, then TorchBench's table.
+    The zoo's folders are searched first, then TorchBench's table.
     """
     if name in SPECIAL:
         return NameRefused(f"{name}: {SPECIAL[name]}")

@@ -1,1 +1,1 @@
-"""The machine that torchzoo runs on: facts, differences between two, limits, and the process itself."""
+"""The machine that torchzoo runs on: facts, differences between machines, limits, and the process itself."""

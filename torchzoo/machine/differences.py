@@ -1,4 +1,4 @@
-"""What machine, software and settings a run was measured with, and how two runs differ in them."""
+"""Compare the machines, software and settings of runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchzoo.store import Run
 
 
 class DifferenceKind(enum.StrEnum):
-    """What two runs differ in. A comparison accepts the kinds before `other` only with `--across`."""
+    """The kind of a difference between two runs. A comparison accepts the kinds before `other` only with `--across`."""
 
     HARDWARE = "hardware"
     TORCH = "torch"
@@ -26,7 +26,7 @@ class DifferenceKind(enum.StrEnum):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact that is not the same in two runs; `none` where a run does not have it."""
+    """A fact that differs between two runs; `none` for a run without it."""
 
     kind: DifferenceKind
     name: str
@@ -34,32 +34,29 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str
 
 
-#: Facts of kind `other` that must be equal for records to stand in one report or one run; the packages too.
+#: Facts of kind `other` that must be equal for records in one report or one run; packages must, too.
 _REQUIRED = frozenset({"python", "threads", "compile caches", "timing"})
 
 _Facts = dict[tuple[DifferenceKind, str], str]
 
 
 def run_differences(base: Run, candidate: Run) -> tuple[Difference, ...]:
-    """How two runs differ, for a comparison. The hardware is what their cases ran on: a CPU run's GPUs don't matter."""
+    """The differences between two runs, for a comparison. GPUs that no case ran on are ignored."""
     both_use_cpu = all(any(case.device == "cpu" for case in run.manifest.cases) for run in (base, candidate))
     facts = [_facts(run.manifest, gpus=_gpus_used(run)) for run in (base, candidate)]
     return _differences(*facts, cores_matter=both_use_cpu)
 
 
 def machine_differences(base: Manifest, candidate: Manifest) -> tuple[Difference, ...]:
-    """The differences that forbid records of two runs in one run that is resumed.
-
-    These are another machine, other software, or other settings of the measurement.
-    """
+    """The differences in machine, software or settings that forbid records of two runs in one resumed run."""
     return _that_forbid(base, candidate, gpus=_gpus_present, cores_matter=True)
 
 
 def report_differences(base: Manifest, candidate: Manifest) -> tuple[Difference, ...]:
-    """The differences that forbid records of two runs in one report: those of `machine_differences`, but for hosts.
+    """The differences that forbid records of two runs in one report: those of `machine_differences`, except hosts.
 
-    A case on an accelerator has a device of its own and cores of its own, and nothing else runs while it is timed. So
-    where all cases of both runs are on accelerators, their hosts may have more or fewer of them, of the same kind.
+    A case on an accelerator has a device and cores of its own, and nothing else runs while it is timed. So if all cases
+    of both runs are on accelerators, their hosts may have more or fewer GPUs and cores of the same kind.
     """
     if any(case.device_type == "cpu" for manifest in (base, candidate) for case in manifest.cases):
         return machine_differences(base, candidate)
@@ -67,7 +64,7 @@ def report_differences(base: Manifest, candidate: Manifest) -> tuple[Difference,
 
 
 def why_not_together(base: Manifest, candidate: Manifest) -> str:
-    """What forbids records of two runs in one report (`report_differences`), in words; empty where nothing does."""
+    """The differences that forbid records of two runs in one report, in words; empty if there are none."""
     return "; ".join(f"{one.name} is {one.base} and {one.candidate}" for one in report_differences(base, candidate))
 
 
@@ -83,7 +80,7 @@ def _that_forbid(
     )
 
 
-#: What must be equal on all machines of a run: names of facts, and what they are.
+#: The facts that must be equal on all machines of a run: their names and values.
 MachineKind = tuple[tuple[str, str], ...]
 
 
@@ -98,7 +95,7 @@ def machine_kind(environment: Environment) -> MachineKind:
 
 
 def differences_of_kinds(kinds: Sequence[MachineKind]) -> list[str]:
-    """Of each kind, the facts that are not the same for all of them; all of one kind alone are `the same`."""
+    """The facts of each kind that differ between the kinds; `the same` for equal kinds."""
     every = [dict(kind) for kind in kinds]
     names = [name for name in dict.fromkeys(name for kind in every for name in kind)]  # noqa: C416  in their order
     unlike = [name for name in names if len({kind.get(name) for kind in every}) > 1]
@@ -106,11 +103,11 @@ def differences_of_kinds(kinds: Sequence[MachineKind]) -> list[str]:
 
 
 def hardware_text(manifest: Manifest, gpu: str | None) -> str:
-    """The kind of machine that cases of a run used, in one line: figures of different kinds never stand in one series.
+    """The kind of machine of a run's cases, in one line. Figures of different kinds are never in one series.
 
     Args:
-        manifest: of the run.
-        gpu: the device's name; None for cases on the CPU. To cases on a GPU the number of cores hardly matters.
+        manifest: the run's manifest.
+        gpu: the device's name; None for cases on the CPU. Cases on a GPU hardly depend on the number of cores.
     """
     environment = manifest.environment
     parts = [environment.cpu or "unknown CPU", f"{environment.cpu_usable} cores" if gpu is None else gpu]
@@ -120,7 +117,7 @@ def hardware_text(manifest: Manifest, gpu: str | None) -> str:
 def machine_names(runs: Sequence[Run]) -> list[str]:
     """A name for the machine of each run: the devices that its cases ran on, or its CPU.
 
-    Where several would have the same name, the facts that are not the same for all of these stand behind it.
+    Equal names of different machines are followed by the facts that differ.
     """
     names = [_gpus_used(run) or run.manifest.environment.cpu for run in runs]
     named = list(names)
@@ -139,7 +136,7 @@ def gpu_names(manifest: Manifest) -> str:
 
 
 def software_facts(manifest: Manifest) -> dict[str, str]:
-    """What a run was measured with beside its hardware, by name: torch, packages, driver, threads, variables."""
+    """The software facts of a run by name: torch, packages, driver, threads, variables."""
     facts = _facts(manifest, gpus=_gpus_present(manifest.environment))
     return {name: value for (kind, name), value in facts.items() if kind is not DifferenceKind.HARDWARE}
 
@@ -157,7 +154,7 @@ def _differences(base: _Facts, candidate: _Facts, *, cores_matter: bool) -> tupl
 
 
 def _gpus_used(run: Run) -> str | None:
-    """The names of the devices that cases ran on; before any case ran, those of the machine. None for a CPU run."""
+    """The names of the devices that cases ran on, or of the machine's before any case ran. None for a CPU run."""
     if run.manifest.cases and all(case.device == "cpu" for case in run.manifest.cases):
         return None
     names = {
@@ -183,17 +180,17 @@ def _count_gpus(environment: Environment) -> Counter[str]:
 
 
 def kernel_packages(environment: Environment) -> dict[str, str]:
-    """Return the versions of the installed `KERNEL_PACKAGES`; empty where it is not known what is installed."""
+    """Return the versions of the installed `KERNEL_PACKAGES`; empty if the installed packages are not known."""
     distributions = environment.distributions or {}
     return {name: distributions[name] for name in KERNEL_PACKAGES if name in distributions}
 
 
 def _facts(manifest: Manifest, *, gpus: str | None) -> _Facts:
-    """All facts by kind and name. A fact that the run does not have is left out.
+    """All facts that a run has, by kind and name.
 
     Args:
-        manifest: of the run.
-        gpus: the devices beside the CPU; None if there are none, or if they don't matter.
+        manifest: the run's manifest.
+        gpus: the GPUs; None if there are none, or if they don't matter.
     """
     kind, settings = DifferenceKind, manifest.settings
     facts = _machine_facts(manifest.environment, gpus=gpus)

@@ -1,4 +1,4 @@
-"""The machine and the software that this process runs on."""
+"""Collect the facts of the machine and the software that this process runs on."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from torchzoo.record import Environment
 if TYPE_CHECKING:
     import torch
 
-#: The libraries that reports name beside torch, and that are the same in all records of a report.
+#: The libraries that reports name, and that are equal in all records of a report.
 PACKAGES = ("torchvision", "timm", "transformers", "diffusers", "opacus", "triton", "numpy")
-#: Libraries whose kernels transformers, diffusers, torch_geometric and others call in place of PyTorch's operators as
-#: soon as they are installed: a step then does other work under the same label.
+#: Libraries whose kernels transformers, diffusers, torch_geometric and others call instead of PyTorch's operators once
+#: they are installed, which changes the work of a step under the same label.
 KERNEL_PACKAGES = (
     *("apex", "causal-conv1d", "fla-core", "flash-attn", "flash-attn-3", "flash-attn-4", "flash-linear-attention"),
     *("kernels", "mamba-ssm", "pyg-lib", "sageattention", "torch-scatter", "torch-sparse", "xformers"),
 )
-#: The environment variables that are recorded begin so: they can change how PyTorch and its libraries compute.
+#: Prefixes of the recorded environment variables, which can change how PyTorch and its libraries compute.
 VARIABLE_PREFIXES = (
     *("TORCH", "PYTORCH_", "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "NVIDIA_TF32", "OMP_", "MKL_", "KMP_"),
     *("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"),
@@ -37,7 +37,7 @@ VARIABLE_PREFIXES = (
 
 
 class Accelerator(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU or other accelerator. A field is empty or None where it can't be found out."""
+    """A GPU or other accelerator. Unknown fields are empty or None."""
 
     name: str = ""
     memory_bytes: int | None = None
@@ -50,14 +50,14 @@ class MachineInfo(msgspec.Struct, frozen=True, kw_only=True):
     A worker process collects it, because the runner, which plans the cases, does not import torch.
     """
 
-    devices: dict[str, int]  # how many there are of each device type; the CPU comes first
+    devices: dict[str, int]  # number of devices of each type; the CPU comes first
     dynamo_backends: tuple[str, ...]
     environment: Environment
     accelerators: tuple[Accelerator, ...] = ()  # by index
 
     @property
     def default_device(self) -> str:
-        """The type of the accelerator; `cpu` where there is none."""
+        """The type of the accelerator; `cpu` without one."""
         return list(self.devices)[-1]
 
     def device_class(self, device: str) -> str:
@@ -149,12 +149,12 @@ def _cudnn_version() -> int | None:
 
 
 def installed_distributions() -> dict[str, str]:
-    """The versions of all that pip or another installer has installed here, by normalised name, in their order."""
+    """The versions of all installed distributions by normalised name, in alphabetical order."""
     found: dict[str, str] = {}
     for one in importlib.metadata.distributions():
         about = one.metadata
         name, version = about["Name"], about["Version"]
-        if name and version:  # what was only half removed has none
+        if name and version:  # partly removed distributions have none
             found.setdefault(canonicalize_name(name), version)  # the first one on the path is imported
     return dict(sorted(found.items()))
 
@@ -200,8 +200,8 @@ def _cpu_name() -> str:
 def host_loop_s(loops: int = 5) -> float:
     """Seconds that a fixed loop of plain Python takes, the fastest of `loops` trials.
 
-    It is a measure of the host's speed, as clocks are of a GPU's. Other users of the machine and the turbo clocks of
-    the cores change it. Steps that wait for the host become slower or faster with it.
+    The time measures the host's speed, as clocks measure a GPU's. Other users of the machine and the turbo clocks of
+    the cores change it, and with it the times of steps that wait for the host.
     """
     fastest_s = float("inf")
     for _ in range(loops):

@@ -1,4 +1,4 @@
-"""What this process may use of its machine: CPU cores, and the CPU time and memory that its control group allows.
+"""Read the limits of this process: its CPU cores, and the CPU time and memory of its control group.
 
 `docker run --cpus 8 -m 64g` limits time and memory without changing the number of cores or the host's free memory. Only
 control groups of version 2 are read (https://docs.kernel.org/admin-guide/cgroup-v2.html): in a container, the process's
@@ -22,9 +22,9 @@ def usable_cores() -> tuple[int, ...]:
 
 
 def physical_cores(cores: Iterable[int], folder: Path = Path("/sys/devices/system/cpu")) -> tuple[tuple[int, ...], ...]:
-    """The physical cores among `cores`: for each, its logical cores (hyperthreads).
+    """The physical cores among `cores`, each as a tuple of its logical cores (hyperthreads).
 
-    Where the system does not tell which logical cores share a physical one, each counts as one.
+    If the system does not tell which logical cores share a physical one, each counts as one.
     """
     groups: dict[object, list[int]] = {}
     for core in cores:
@@ -38,7 +38,7 @@ def physical_cores(cores: Iterable[int], folder: Path = Path("/sys/devices/syste
 
 
 def pin_this_thread(core: int) -> None:
-    """Keep this thread on one core. Does nothing where the system can't do it or does not allow it."""
+    """Pin this thread to one core, if the system supports and allows it."""
     if hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {core})
@@ -46,7 +46,7 @@ def pin_this_thread(core: int) -> None:
 
 @contextlib.contextmanager
 def this_thread_on(cores: Iterable[int]) -> Iterator[None]:
-    """Let this thread use these cores for a while; a process that it starts meanwhile keeps them."""
+    """Pin this thread to these cores in the context. Processes started in it stay on them."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -60,7 +60,7 @@ def this_thread_on(cores: Iterable[int]) -> Iterator[None]:
 
 
 def pin(cores: Iterable[int]) -> None:
-    """Keep all threads of this process on these cores. Does nothing where the system can't do it."""
+    """Pin all threads of this process to these cores, if the system supports it."""
     if not hasattr(os, "sched_setaffinity"):
         return
     chosen = set(cores)
@@ -73,7 +73,7 @@ GROUP = Path("/sys/fs/cgroup")
 
 
 def cpu_limit(group: Path | None = None) -> float | None:
-    """How many cores' time the processes may use together; None if there is no limit."""
+    """The number of cores whose time the processes may use together; None if there is no limit."""
     match _words(group, "cpu.max"):
         case [quota, period] if quota.isdigit() and period.isdigit() and int(period):
             return int(quota) / int(period)
@@ -81,7 +81,7 @@ def cpu_limit(group: Path | None = None) -> float | None:
 
 
 def available_bytes(group: Path | None = None) -> int:
-    """Host memory that is free or can be freed at once: the host's, or what the limit leaves, whichever is less."""
+    """The host memory that is free or can be freed at once, or the rest of the limit if that is less."""
     import psutil
 
     on_host = int(psutil.virtual_memory().available)
@@ -94,13 +94,13 @@ def available_bytes(group: Path | None = None) -> int:
 
 
 def whole_cores(count: int, group: Path | None = None) -> int:
-    """As many of `count` cores as the limit allows to be busy all the time, rounded up."""
+    """The number of cores, at most `count`, that the limit allows to be busy all the time, rounded up."""
     limit = cpu_limit(group)
     return count if limit is None else max(1, min(count, math.ceil(limit)))
 
 
 def _words(group: Path | None, name: str) -> list[str]:
-    """The words of a file of the group; of this process's own if none is given."""
+    """The words of a file of the group, by default this process's."""
     try:
         return ((group or GROUP) / name).read_text().split()
     except OSError:

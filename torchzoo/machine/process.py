@@ -1,10 +1,10 @@
-"""What keeps a process that measures from being slow by chance: its heap, and the memory of Python's frames.
+"""Keep a measuring process from being slow by chance, through its heap and the memory of Python's frames.
 
-**Heap.** glibc gives the free end of its heap back to the system once some megabytes are free there. Whether a step's
-memory lies at that end is chance: another block may lie behind it. If it does, each step gives its memory back and gets
-it again page by page: 4,600 page faults a step of a small ResNet in some processes, and 1 in others. `keep_freed` keeps
-freed memory, as do the allocators that PyTorch's tuning guide recommends for the CPU. Blocks of more than 32 MiB are
-mapped and unmapped each time, by a rule of glibc that is the same in every process.
+**Heap.** glibc returns the free end of its heap to the system once some megabytes are free there. Whether a step's
+memory lies at that end is chance. If it does, each step returns its memory and gets it back page by page: 4,600 page
+faults a step of a small ResNet in some processes, and 1 in others. `keep_freed` keeps freed memory, as do the
+allocators that PyTorch's tuning guide recommends for the CPU. Blocks of more than 32 MiB are mapped and unmapped each
+time in every process.
 
 **Frames.** CPython keeps the frames of running functions in chunks of 16 KiB. A call whose frame does not fit into the
 rest of a chunk allocates a new chunk and frees it on return. A function at the end of a chunk that calls others pays
@@ -26,13 +26,13 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from malloc.h
 _NEVER = -1
-_MMAP_BYTES = 32 * 2**20  # the largest that glibc takes; by itself it goes up to it, one freed block after the other
+_MMAP_BYTES = 32 * 2**20  # the largest value of glibc, which approaches it by itself as blocks are freed
 
 
 def keep_freed() -> None:
-    """Keep freed memory in this process and its forks. Without glibc, or if the user set up the heap: do nothing."""
+    """Keep freed memory in this process and its forks. Does nothing without glibc, or if the user set up the heap."""
     if _has_glibc() and not is_chosen(os.environ):
         libc = ctypes.CDLL(None)
         libc.mallopt(_TRIM_THRESHOLD, _NEVER)
@@ -40,18 +40,18 @@ def keep_freed() -> None:
 
 
 def give_back() -> None:
-    """Give what is free in the heap back to the system, once. Does nothing without glibc."""
+    """Return the free memory of the heap to the system, once. Does nothing without glibc."""
     if _has_glibc():
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def is_chosen(variables: Mapping[str, str]) -> bool:
-    """Whether environment variables set up the heap: MALLOC_... and GLIBC_TUNABLES (mallopt(3))."""
+    """Whether environment variables configure the heap: MALLOC_... and GLIBC_TUNABLES (mallopt(3))."""
     return any(name.startswith("MALLOC_") for name in variables) or "malloc" in variables.get("GLIBC_TUNABLES", "")
 
 
 def described() -> str:
-    """What a run notes of the heap: whose `malloc` it is, and what is set; empty without glibc."""
+    """The heap's description in records: the library of `malloc` and its settings; empty without glibc."""
     if not _has_glibc():
         return ""
     library = _library_of_malloc()
@@ -62,7 +62,7 @@ def described() -> str:
 
 
 class _Symbol(ctypes.Structure):
-    """What dladdr(3) says of an address."""
+    """The result of dladdr(3) for an address."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),
@@ -75,8 +75,8 @@ class _Symbol(ctypes.Structure):
 def _library_of_malloc() -> str:
     """The name of the file that has the process's `malloc`: `libc.so.6`, `libjemalloc.so.2`.
 
-    Where the interpreter has a jump to `malloc` of its own, as Debian's has, the process's symbol is that jump. Then
-    the libraries of LD_PRELOAD are asked, in their order, and the C library after them.
+    In some interpreters, as Debian's, the process's symbol is a jump to `malloc`. Then the libraries of LD_PRELOAD are
+    searched in their order, and the C library after them.
     """
     file = _file_of_malloc(None)
     if ".so" in file.name:
@@ -86,7 +86,7 @@ def _library_of_malloc() -> str:
 
 
 def _file_of_malloc(library: str | None) -> Path:
-    """The file that has the `malloc` which this library finds first; None: the process."""
+    """The file of the `malloc` that this library finds first; None: the process."""
     opened, found = ctypes.CDLL(library), _Symbol()
     ctypes.CDLL(None).dladdr(ctypes.cast(opened.malloc, ctypes.c_void_p), ctypes.byref(found))
     return Path(os.fsdecode(found.file or b"libc.so.6"))
@@ -96,7 +96,7 @@ def _has_glibc() -> bool:
     return sys.platform == "linux" and platform.libc_ver()[0] == "glibc"
 
 
-#: The entries of 8 bytes that the first frame asks for. The chunk has 1 MiB, the next power of two: 470 KiB are free.
+#: The 8-byte entries that the first frame requests. The chunk has 1 MiB, the next power of two: 470 KiB are free.
 _ENTRIES = 70_000
 
 _Arguments = ParamSpec("_Arguments")
@@ -111,7 +111,7 @@ _call_with_room = FunctionType(_call.__code__.replace(co_stacksize=_ENTRIES), gl
 
 
 def with_room(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """A decorator: the frames of all that the function calls, in its own thread, fit into one chunk."""
+    """Decorate a function so that the frames of its calls, in its own thread, fit into one chunk."""
 
     @functools.wraps(function)
     def wrapper(*arguments: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:

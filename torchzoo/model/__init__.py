@@ -1,4 +1,4 @@
-"""The contract with model folders: the class `Model`."""
+"""Define the contract with model folders: the class `Model`."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Model(abc.ABC):
 
     A subclass builds everything in `build`: networks, `self.batch` and optimizers, on `self.device`, with random
     weights. A step only computes: it reads no files, uses no network, copies nothing between host and device, does not
-    synchronise, makes no optimizers and no data. Precision, compilation and timing come from outside. To make that
-    possible, a step
+    synchronise, and makes no optimizers and no data. So that precision, compilation and timing can be applied from
+    outside, a step
     - calls the networks of `networks()` by `network(...)`, never by `network.forward(...)` or another method;
     - computes forward passes and losses under `with self.autocast():`;
     - computes gradients by `self.backward(loss)` and updates by `self.step(optimizer)`.
 
     Args:
-        mode: which step will be called: `train_step` for `train`, and so on. Networks are in training mode for `train`,
-            and in evaluation mode for all others.
-        device: where networks and batch are.
-        batch_size: the size of what the model's `metadata.yaml` counts as its batch, at least 1.
+        mode: the step to call: `train_step` for `train`, and so on. Networks are in training mode for `train`, and in
+            evaluation mode for all others.
+        device: the device of networks and batch.
+        batch_size: the size of the batch as the model's `metadata.yaml` counts it, at least 1.
         seed: the seed of weights and data.
-        shard: which part of a batch that several processes share this one has, counted from 0. Each part has data of
-            its own; the weights are the same in all.
+        shard: the number, from 0, of this process's part of a batch that several processes share. Each part has other
+            data; the weights are equal in all.
     """
 
-    sample_unit: str = "samples"  # what `samples_per_step` counts
+    sample_unit: str = "samples"  # unit of `samples_per_step`
 
     #: All data that a step reads, except the networks: any nesting of tuples, lists, dicts and tensors.
     batch: Any
@@ -55,7 +55,7 @@ class Model(abc.ABC):
         self.shard = shard
         self.data = SyntheticData(self.device, seed, shard)
         self.autocast_dtype: torch.dtype | None = None  # set by torchzoo.measure.precision
-        self.scaler: torch.amp.GradScaler | None = None  # set there, too, for autocast at fp16
+        self.scaler: torch.amp.GradScaler | None = None  # set by torchzoo.measure.precision for autocast at fp16
         self.before_update: Callable[[list[nn.Parameter]], None] | None = None  # set by torchzoo.measure.check
         torch.manual_seed(seed)
         with self.device:
@@ -69,7 +69,7 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def networks(self) -> dict[str, nn.Module]:
-        """The modules that are cast, compiled and counted, with frozen ones and copies. The main one comes first."""
+        """The modules to cast, compile and count, with frozen ones and copies. The main one comes first."""
 
     @property
     @abc.abstractmethod
@@ -77,44 +77,44 @@ class Model(abc.ABC):
         """Inputs of the first network of `networks()`, a part of `self.batch`: a tuple, or a dict of names."""
 
     def train_step(self) -> Tensor:
-        """Update every trainable parameter once. Returns the loss (of the main network), detached."""
+        """Update every trainable parameter once. Return the loss (of the main network), detached."""
         raise NotImplementedError
 
     def eval_step(self) -> Any:
-        """Evaluate once. Returns the outputs."""
+        """Evaluate once. Return the outputs."""
         raise NotImplementedError
 
     def prefill_step(self) -> Any:
-        """Read the prompts and fill the caches. Returns the logits of each prompt's last position."""
+        """Read the prompts and fill the caches. Return the logits of each prompt's last position."""
         raise NotImplementedError
 
     def decode_step(self) -> Any:
-        """Read one token of each sequence, with the caches of those before. Returns the logits that follow it.
+        """Read one token of each sequence, with the caches of earlier tokens. Return the logits of the next token.
 
-        Each step does the same work: the token has the same position in each.
+        Each step does the same work, since its token has the same position.
         """
         raise NotImplementedError
 
     @classmethod
     def small(cls) -> type[Model] | None:
-        """A subclass that builds the same classes at a small size, so that a CPU can take its steps in a test.
+        """A subclass that builds the same classes at a small size, so that a CPU can test its steps.
 
-        None, unless a model whose metadata says that it is `large` has one.
+        Only models that are `large` by their metadata have one; None for others.
         """
         return None
 
     @classmethod
     def reference(cls) -> type[Model]:
-        """A class whose results at fp64 are what this one computes: what `--check` judges by.
+        """The class whose results at fp64 are the reference of `--check`.
 
-        It is this class, unless that has operators for which there is no fp64.
+        The default is this class. A class with operators without fp64 needs another.
         """
         return cls
 
     def tensor_parallel_plan(self) -> dict[str, ParallelStyle] | None:
-        """How `parallelize_module` shards the network: by the path of a module (`*` for any name), its style.
+        """The styles with which `parallelize_module` shards the network, by module path (`*` for any name).
 
-        None where there is no plan.
+        None without a plan.
         """
         return None
 
@@ -126,25 +126,25 @@ class Model(abc.ABC):
 
     @property
     def bytes_read_per_step(self) -> int | None:
-        """How many bytes a step must read at least: weights and caches, each once. None where that says little.
+        """The bytes that a step must read at least: weights and caches, each once. None if they hardly matter.
 
-        It bounds steps that do little with what they read, such as those that generate one token.
+        The bytes bound steps that compute little with them, such as those that generate one token.
         """
         return None
 
     @property
     def samples_per_step(self) -> int:
-        """How many samples (images, sequences, ...: `sample_unit`) one step works on."""
+        """The number of samples (images, sequences, ...: `sample_unit`) of a step."""
         return self.batch_size
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """The context of forward passes and losses: autocast under an `amp` precision, otherwise nothing."""
+        """The context of forward passes and losses: autocast under an `amp` precision, otherwise no context."""
         if self.autocast_dtype is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, self.autocast_dtype)
 
     def backward(self, loss: Tensor, *, retain_graph: bool = False) -> None:
-        """Compute the gradients of `loss`. They are scaled if autocast runs at fp16."""
+        """Compute the gradients of `loss`, scaled if autocast runs at fp16."""
         (loss if self.scaler is None else self.scaler.scale(loss)).backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
 
     def step(self, *optimizers: torch.optim.Optimizer, max_grad_norm: float | None = None) -> None:
@@ -171,7 +171,7 @@ class Model(abc.ABC):
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """The norm of all gradients, whole ones and those that are sharded over processes."""
+    """The norm of all gradients, some of which may be sharded over processes."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     kinds = {type(gradient) for gradient in gradients}
     norms = [nn.utils.get_total_norm([one for one in gradients if type(one) is kind]) for kind in kinds]

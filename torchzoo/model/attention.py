@@ -1,12 +1,12 @@
-"""Attention of transformers' networks that is the same in eager and in compiled code.
+"""Make attention of transformers' networks equal in eager and in compiled code.
 
-transformers leaves a mask out if `is_causal` hides the same, or if nothing is hidden. To find out, it reads position
+transformers omits a mask if `is_causal` has the same effect, or if nothing is hidden. To find out, it reads position
 ids (are sequences packed into one row?) and the length of a static cache on the host. While Dynamo traces, it can't
-read them, and makes the mask: attention then has other kernels, reads all places of a cache, and has keys and values
-repeated for grouped queries. So transformers' own attention (`sdpa`) does other work compiled than in eager.
+read them, and makes the mask: attention then has other kernels, reads the whole cache, and repeats keys and values for
+grouped queries. So transformers' own attention (`sdpa`) does other work compiled than in eager.
 
-The two implementations that are registered here ask nothing. They are right for whole sequences without padding: in
-one row each, in an empty cache, or as the one token that fills a static cache.
+The two implementations that are registered here read nothing on the host. They are correct for whole sequences without
+padding: one per row, in an empty cache, or as the one token that fills a static cache.
 
 Shape letters: B batch, H heads of queries, K heads of keys and values, T queries, S keys, D width of a head.
 """
@@ -21,16 +21,16 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-#: transformers makes no masks for an implementation that has no function for them.
+#: transformers makes masks only for implementations with a mask function.
 NO_MASKS, WINDOW_MASKS = "sdpa_without_masks", "sdpa_with_window_masks"
 
 
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **others: Any
 ) -> tuple[Tensor, None]:
-    """transformers' `sdpa_attention_forward`, except that one token never has keys and values repeated.
+    """Call transformers' `sdpa_attention_forward`, but never repeat keys and values for a single token.
 
-    The queries (B, H, 1, D) of a token become H / K queries of each of K heads. In eager, transformers does so, too.
+    The queries (B, H, 1, D) of a token become H / K queries of each of K heads, as in transformers' eager code.
     """
     batch_size, heads, queries, width = query.shape
     groups = heads // key.shape[1]
@@ -58,7 +58,7 @@ def window_mask(
     use_vmap: bool = False,
     **others: Any,
 ) -> Tensor | None:
-    """transformers' `sdpa_mask`; None where neither padding, nor a window, nor a function of the network hides more."""
+    """The mask by transformers' `sdpa_mask`; None if neither padding nor a window nor the network needs it."""
     if attention_mask is None and not use_vmap and (local_size is None or kv_offset + kv_length <= local_size):
         return None
     return sdpa_mask(
@@ -77,14 +77,14 @@ AttentionMaskInterface.register(WINDOW_MASKS, window_mask)
 
 
 def attend_alike(network: nn.Module) -> None:
-    """Let eager and compiled code of `network` attend alike, in each part that has transformers' own `sdpa`.
+    """Make eager and compiled attention of `network` equal, in each part that has transformers' own `sdpa`.
 
     Only parts with a window (or chunks) keep masks, in the layers that have one.
     """
     for part in network.modules():
         if not isinstance(part, PreTrainedModel) or part.config._attn_implementation != "sdpa":
             continue
-        if part._can_set_attn_implementation():  # else its layers ask for "sdpa" by name
+        if part._can_set_attn_implementation():  # else its layers select "sdpa" by name
             windows = [getattr(part.config, name, None) for name in ("sliding_window", "attention_chunk_size")]
             part.config._attn_implementation = {"": WINDOW_MASKS if any(windows) else NO_MASKS}
 

@@ -1,4 +1,4 @@
-"""A dispatch mode that sees each operator of a step, also inside of higher-order operators and wrapper tensors."""
+"""A dispatch mode that sees each operator of a step, also inside higher-order operators and wrapper tensors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from torch.utils._pytree import tree_map
 
 from torchzoo.model.tensors import tensors_in
 
-#: Higher-order operators that PyTorch computes in eager by plain operators of their own.
+#: Higher-order operators that PyTorch computes in eager by plain operators.
 _MADE_OF_OPERATORS = frozenset({"flex_attention", "flex_attention_backward"})
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives each operator that computes something to `see`, which runs it and returns its result.
+    """A mode that passes each operator that computes to `see`, which runs it and returns its result.
 
-    A higher-order operator (`torch.cond`, `while_loop`, `flex_attention` ...) goes to `see_higher_order`. By default,
-    what it runs comes to `see`: the branch that is taken, each turn of a loop, the operators of eager attention.
-    Operators on wrapper tensors (nested, sharded, quantized) come as those on the tensors inside. Operators on fake
-    tensors compute nothing, and are not seen.
+    Higher-order operators (`torch.cond`, `while_loop`, `flex_attention` ...) go to `see_higher_order`. By default, the
+    operators that they run go to `see`: of the chosen branch, of each turn of a loop, of eager attention. Operators on
+    wrapper tensors (nested, sharded, quantized) appear as those on the inner tensors. Operators on fake tensors compute
+    nothing, and are not seen.
     """
 
     supports_higher_order_operators = True
 
-    def __init_subclass__(cls) -> None:  # both are untyped in PyTorch
+    def __init_subclass__(cls) -> None:  # untyped in PyTorch
         super().__init_subclass__()  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def ignore_compile_internals(cls) -> bool:
         """Let Dynamo trace under the mode: in eager, PyTorch calls a higher-order operator by `torch.compile`.
 
-        What Dynamo has traced for it runs under the mode, operator by operator.
+        The code that Dynamo has traced runs under the mode, operator by operator.
         """
         return True
 
@@ -64,7 +64,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.run_inside(func, args, kwargs)
 
     def run_inside(self, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a higher-order operator so that the operators which it runs are seen."""
+        """Run a higher-order operator so that its inner operators are seen."""
         if str(func) in _MADE_OF_OPERATORS:
             with self:
                 return func.py_kernels[DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
@@ -72,10 +72,10 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
     def run_parts(self, func: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator that is made of others so that these are seen. NotImplemented, and nothing, for any other.
+        """Run a composite operator so that its parts are seen; return NotImplemented, without running, for others.
 
-        (In inference mode, such operators come whole.) Nested tensors in PyTorch's older layout have no sizes, so that
-        operators on them are not taken apart.
+        In inference mode, composite operators reach the mode whole. Nested tensors in PyTorch's older layout have no
+        sizes, so operators on them are never decomposed.
         """
         if any(tensor.is_nested for tensor in tensors_in((args, kwargs))):
             return NotImplemented
@@ -95,5 +95,5 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def takes_operators(operand: Any) -> bool:
-    """Whether the operand of a higher-order operator is a function or a graph that it runs."""
+    """Whether an operand of a higher-order operator is a function or a graph that it runs."""
     return callable(operand) and not isinstance(operand, type | torch.Tensor | OpOverload | OpOverloadPacket)

@@ -1,4 +1,4 @@
-"""Bases for model folders. Each fills in what all models of a task have in common."""
+"""Base classes for model folders. Each has the common code of a task's models."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from torchzoo.model.data import OBJECTS_PER_IMAGE
 
 
 class Batch(NamedTuple):
-    """The inputs of a network, and the targets that its loss compares the outputs with."""
+    """The inputs of a network, and the targets with which its loss compares the outputs."""
 
     inputs: Inputs
     targets: Any = None
 
 
 class NetworkModel(Model):
-    """One network on one batch. An eval step is its forward pass. Models that are never trained derive from this.
+    """A network on a batch. An eval step is its forward pass. Models that are never trained derive from this class.
 
-    A network of transformers that gets no mask attends alike in eager and in compiled code. (transformers' own way does
-    not: see `torchzoo.model.attention`.)
+    Attention of a network of transformers without a mask is made equal in eager and in compiled code, which
+    transformers' own is not (see `torchzoo.model.attention`).
     """
 
-    #: Whether attention is left as transformers has it.
+    #: Whether the network keeps transformers' own attention.
     own_attention: ClassVar[bool] = False
 
     network: nn.Module
@@ -69,7 +69,7 @@ class NetworkModel(Model):
 
 
 class SupervisedModel(NetworkModel):
-    """One network, one optimizer, and the usual step: zero_grad, forward, loss, backward, update."""
+    """A network, an optimizer, and the usual step: zero_grad, forward, loss, backward, update."""
 
     #: The norm that gradients are clipped to, or None.
     max_grad_norm: ClassVar[float | None] = None
@@ -114,7 +114,8 @@ class ImageClassifier(SupervisedModel):
 class TimmClassifier(ImageClassifier):
     """A timm model at its own default image size and number of classes, with timm's SGD.
 
-    It has Nesterov momentum 0.9, and learning rate and weight decay of 1e-4. Biases and normalisations are not decayed.
+    The optimizer has Nesterov momentum 0.9, and learning rate and weight decay of 1e-4, without decay of biases and
+    normalisations.
     """
 
     def build_batch(self) -> Batch:
@@ -147,7 +148,7 @@ class LanguageModel(TransformersModel):
     sample_unit = "sequences"
     train_length: ClassVar[int] = 512
     eval_length: ClassVar[int] = 512
-    #: The arguments of the network's configuration, and those that make it small enough for a test on the CPU.
+    #: Arguments of the network's configuration, and those that make it small enough for a test on the CPU.
     sizes: ClassVar[dict[str, Any]] = {}
     small_sizes: ClassVar[dict[str, Any]] = {}
 
@@ -166,20 +167,20 @@ class LanguageModel(TransformersModel):
 
     @property
     def length(self) -> int:
-        """How many tokens a sequence has in this mode."""
+        """The number of tokens of a sequence in this mode."""
         return self.train_length if self.mode is Mode.TRAIN else self.eval_length
 
     def tokens(self) -> Tensor:
-        """(B, T) random tokens."""
+        """Draw (B, T) random tokens."""
         vocabulary_size: int = self.network.config.vocab_size  # type: ignore[union-attr, assignment]
         return self.data.tokens(self.batch_size, self.length, vocabulary_size)
 
-    #: A second input that evaluation needs, in addition to `input_ids`.
+    #: A second input of evaluation, in addition to `input_ids`.
     second_eval_input: ClassVar[str | None] = None
 
 
 class Seq2SeqLM(LanguageModel):
-    """An encoder-decoder. In evaluation, the decoder gets tokens of the same length."""
+    """An encoder-decoder. In evaluation, the decoder gets as many tokens as the encoder."""
 
     second_eval_input = "decoder_input_ids"
 
@@ -224,11 +225,11 @@ class QuestionAnswerer(LanguageModel):
 
 
 class Detector(SupervisedModel):
-    """A torchvision-style detector: a list of images, in training with targets; its loss is the sum of its losses.
+    """A torchvision-style detector on a list of images, in training with targets; its loss is the sum of its losses.
 
-    `box_count` boxes per image, with labels in [1, `num_classes`) and, where `with_masks`, filled-box masks.
-    `initialise` gives random weights the work of trained ones. Frozen parameters are not trained. The others are, with
-    SGD as in torchvision's references/detection/train.py.
+    Targets have `box_count` boxes per image, with labels in [1, `num_classes`) and, if `with_masks`, filled-box masks.
+    `initialise` gives random weights the work of trained ones. Parameters that are not frozen are trained with SGD as
+    in torchvision's references/detection/train.py.
     """
 
     sample_unit = "images"
@@ -241,7 +242,7 @@ class Detector(SupervisedModel):
     weight_decay: ClassVar[float] = 1e-4
 
     def initialise(self, image: Tensor) -> None:
-        """Scale the network's random weights by its outputs on `image` (3, H, W). They may also stay as they are."""
+        """Scale the network's random weights by its outputs on `image` (3, H, W). The default leaves them unchanged."""
 
     def build(self) -> None:
         super().build()

@@ -1,4 +1,4 @@
-"""Plans for the tensor parallelism of transformers' networks, and what plans need beside PyTorch's styles."""
+"""Plan the tensor parallelism of transformers' networks, with styles that PyTorch lacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
-#: By `model_type`, for architectures that have no plan in transformers: Megatron's (Shoeybi et al., 2019,
+#: Plans by `model_type`, for architectures without a plan in transformers: Megatron's (Shoeybi et al., 2019,
 #: arXiv:1909.08053), which splits heads and the inner layer of the feed-forward network.
 PLANS = {
     "bert": {
@@ -33,11 +33,11 @@ PLANS = {
 
 
 class CanNotSplit(ValueError):
-    """So many ranks can't share this network evenly."""
+    """The number of ranks can't share this network evenly."""
 
 
 def library_plan(network: nn.Module) -> dict[str, ParallelStyle] | None:
-    """The plan that transformers has for its network, or ours. None where there is none that these styles can do."""
+    """The plan of transformers for its network, or of `PLANS`; None without one that these styles support."""
     transformers = sys.modules.get("transformers")
     if transformers is None or not isinstance(network, transformers.PreTrainedModel):
         return None
@@ -74,7 +74,7 @@ def _style(word: str) -> ParallelStyle | None:
 
 
 class SplitHeads(ParallelStyle):
-    """Each rank keeps the caches (B, H, ...) of its own heads: the buffers of a module are cut along H.
+    """A style that splits the caches (B, H, ...) by heads: the buffers of a module are cut along H.
 
     Raises:
         CanNotSplit: the ranks can't have the same number of heads.
@@ -90,13 +90,13 @@ class SplitHeads(ParallelStyle):
 
 
 def check_heads(heads: int, ranks: int) -> None:
-    """Raises `CanNotSplit` if the ranks can't have the same number of heads."""
+    """Raise `CanNotSplit` if the ranks can't have equal numbers of heads."""
     if heads % ranks:
         raise CanNotSplit(f"{heads} heads can't be shared evenly by {ranks} ranks")
 
 
 class GPT2Heads(ParallelStyle):
-    """transformers' attention of GPT-2 finds queries, keys and values of a rank's own heads in its product.
+    """A style by which transformers' attention of GPT-2 finds queries, keys and values of a rank's heads.
 
     Raises:
         CanNotSplit: the ranks can't have the same number of heads.
@@ -109,10 +109,10 @@ class GPT2Heads(ParallelStyle):
 
 
 class Columns(ParallelStyle):
-    """A `Conv1D` of transformers, which is a linear layer with a weight (in, out): each rank has some of the columns.
+    """A style for transformers' `Conv1D`, a linear layer with a weight (in, out): each rank has some of the columns.
 
-    Where the layer is several products side by side, each rank has some columns of each of them. The columns are put in
-    the order of the ranks, so that the weight of all ranks together is a tensor that DTensor can shard.
+    In a layer of several products side by side, each rank has some columns of each of them. The columns are put in the
+    order of the ranks, so that the weight of all ranks together is a tensor that DTensor can shard.
     """
 
     def __init__(self, products: int = 1) -> None:
@@ -131,7 +131,7 @@ class Columns(ParallelStyle):
 
 
 class Rows(ParallelStyle):
-    """A `Conv1D` of transformers: each rank has some of the rows, and the ranks add up what these give."""
+    """A style for transformers' `Conv1D`: each rank has some of the rows, and the ranks add up their results."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         _shard(module, "weight", module.get_parameter("weight").detach(), device_mesh, Shard(0))
@@ -142,5 +142,5 @@ class Rows(ParallelStyle):
 
 
 def _shard(module: nn.Module, name: str, whole: Tensor, mesh: DeviceMesh, placement: Shard | Replicate) -> None:
-    """Replace a parameter. All ranks have the whole of it, so nothing is sent."""
+    """Shard a parameter. All ranks have the whole of it, so no data is sent."""
     setattr(module, name, nn.Parameter(distribute_tensor(whole, mesh, [placement], src_data_rank=None)))

@@ -1,4 +1,4 @@
-"""Tensors of each kind (complex, nested, sparse, quantized) in nestings of containers: numbers, bytes and casts."""
+"""Handle tensors of each kind (complex, nested, sparse, quantized) in nested containers: numbers, bytes and casts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-#: The sparse layouts that store where a row or a column begins, by the methods that return their indices.
+#: Compressed sparse layouts, with the methods that return their indices.
 _INDICES = {
     torch.sparse_csr: ("crow_indices", "col_indices"),
     torch.sparse_bsr: ("crow_indices", "col_indices"),
@@ -35,7 +35,7 @@ def tensors_in(tree: Any) -> list[Tensor]:
 def opened(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None, _outer: tuple[int, ...] = ()) -> Any:
     """The nesting with a dict in place of each dataclass and mapping that PyTorch does not know as a container.
 
-    Where `is_leaf` holds, nothing is opened.
+    Nodes for which `is_leaf` holds are not opened.
     """
 
     def open_leaf(leaf: Any) -> Any:
@@ -46,7 +46,7 @@ def opened(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None, _outer: t
 
 
 def mapped(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    """The nesting with `function` of each tensor in its place. Dataclasses and mappings are copied, not changed."""
+    """The nesting with `function` applied to each tensor. Dataclasses and mappings are copied, not changed."""
 
     def of_leaf(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
@@ -59,14 +59,14 @@ def mapped(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
             if isinstance(changed, MutableMapping):
                 changed[name] = mapped(function, value)
             else:
-                object.__setattr__(changed, name, mapped(function, value))  # a frozen dataclass has no other way
+                object.__setattr__(changed, name, mapped(function, value))  # the only way for a frozen dataclass
         return changed
 
     return tree_map(of_leaf, tree)
 
 
 def _fields(leaf: Any) -> dict[Any, Any] | None:
-    """What a dataclass or mapping holds that PyTorch takes for a leaf. None for anything else."""
+    """The fields of a dataclass or mapping that PyTorch treats as a leaf; None for other leaves."""
     if isinstance(leaf, Tensor | type):
         return None
     if dataclasses.is_dataclass(leaf):
@@ -85,14 +85,14 @@ def is_inexact(value: Any) -> bool:
 
 
 def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """The tensor in a floating-point dtype; a complex one in its complex counterpart; one of whole numbers as it is."""
+    """The tensor in a floating-point dtype, or its complex counterpart; a tensor of integers is unchanged."""
     if tensor.is_complex():
         return tensor.to(dtype.to_complex())
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def as_real(tensor: Tensor) -> Tensor:
-    """The tensor; a complex one with real and imaginary part as a last dimension, sharing its memory where it can.
+    """The tensor; a complex one with real and imaginary part as last dimension, sharing memory if possible.
 
     A tensor in a compressed sparse layout is returned in COO format.
     """
@@ -108,9 +108,9 @@ def as_real(tensor: Tensor) -> Tensor:
 
 
 def parts_of(tensor: Tensor) -> list[Tensor]:
-    """The plain tensors that a tensor consists of: its numbers, then the indices or lengths that say where they stand.
+    """The plain tensors that make up a tensor: its numbers, then the indices or lengths of their places.
 
-    A quantized tensor (a wrapper) consists of its numbers and scales. A plain tensor is its own part.
+    A quantized tensor (a wrapper) has its numbers and scales. A plain tensor is its own part.
     """
     if tensor.is_sparse:
         return [tensor._values(), tensor._indices()]
@@ -129,21 +129,21 @@ def _parts_of_nested(tensor: Any) -> list[Tensor]:
         return [torch.cat([one.reshape(-1) for one in tensor.unbind()]), tensor._nested_tensor_size()]
     if tensor.lengths() is None:
         return [tensor.values(), tensor.offsets()]
-    return [torch.cat(tensor.unbind()), tensor.lengths()]  # between its parts the values have holes
+    return [torch.cat(tensor.unbind()), tensor.lengths()]  # the values have gaps between the parts
 
 
 def stored_numbers(tensor: Tensor) -> Tensor:
-    """What a tensor stores, as a plain real tensor: no zeros of a sparse one, and both parts of complex numbers."""
+    """The stored numbers of a tensor as a plain real tensor: no sparse zeros, but both parts of complex numbers."""
     return as_real(parts_of(tensor)[0])
 
 
 def stored_bytes(tensor: Tensor) -> int:
-    """The bytes of a tensor, with the indices of a sparse one, a nested one's lengths and a quantized one's scales."""
+    """The bytes of a tensor, with indices of a sparse, lengths of a nested, and scales of a quantized one."""
     return sum(part.nbytes for part in parts_of(tensor))
 
 
 def same(tensor: Tensor, other: Tensor | None) -> bool:
-    """Whether both have the same kind, shape, type and values."""
+    """Whether both tensors have the same kind, shape, type and values."""
     if other is None or tensor.dtype != other.dtype or tensor.layout != other.layout:
         return False
     ours, theirs = parts_of(tensor), parts_of(other)
@@ -153,19 +153,19 @@ def same(tensor: Tensor, other: Tensor | None) -> bool:
 def is_finite(tree: Any) -> bool:
     """Whether all numbers of the tensors in a nesting are finite; of a sharded tensor, this process's part.
 
-    Nothing large is allocated: a tensor is reduced to its extremes, which are not finite if one of its elements is not.
+    Tensors are reduced to their extremes, which are not finite if an element is not, to save memory.
     """
     found = (stored_numbers(_own_part(tensor.detach())) for tensor in tensors_in(tree) if is_inexact(tensor))
     return all(bool(torch.stack(numbers.aminmax()).isfinite().all()) for numbers in found if numbers.numel())
 
 
 def _own_part(tensor: Tensor) -> Tensor:
-    """What this rank has of it. To look at all of a sharded tensor, all ranks would have to look together."""
+    """This rank's part of a sharded tensor. Reading the whole tensor would need all ranks together."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def kind_of(tensor: Tensor) -> str:
-    """How a tensor differs from a plain one of real numbers: `sparse CSR`, `nested`, `complex64`, or an empty text."""
+    """The kind of a tensor: `sparse CSR`, `nested`, `complex64`; empty for a plain tensor of real numbers."""
     if tensor.is_nested:
         return "nested"
     if tensor.layout is not torch.strided:

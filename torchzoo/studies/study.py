@@ -1,12 +1,12 @@
-"""Studies: userbenchmarks that answer a published one. Their documents show the published figures beside ours.
+"""Load and report studies: userbenchmarks whose documents show published figures next to the measured ones.
 
 The folder of a study has `published.yaml` (`torchzoo.report.beside.Published`), and these functions:
-- `plan(choice)`: what to run, as any userbenchmark has it;
-- `rows(run)`: the measured figures, each with the name of its table and its own in `published.yaml`;
+- `plan(choice)`: the cases, as in any userbenchmark;
+- `rows(run)`: the measured figures, each with the names of its table and figure in `published.yaml`;
 - `report(run)`: the rest of the document's body.
-- `panels(run)`, if it has it: the charts of the document's picture (`torchzoo.report.dots`).
-With `SEVERAL_MACHINES = True` the last three take a run of each machine: `rows(*runs)`. A study with `SHOWS_TIMES =
-False` has no figure that depends on time, and its document does not say what may have changed the times.
+- `panels(run)`, optional: the charts of the document's picture (`torchzoo.report.dots`).
+With `SEVERAL_MACHINES = True` the last three functions take a run of each machine: `rows(*runs)`. The document of a
+study with `SHOWS_TIMES = False`, whose figures do not depend on time, has no section on the conditions of timing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from torchzoo.studies.userbenchmark import (
 from torchzoo.zoo.folders import CatalogError
 
 REASONS = "reasons.yaml"
-SOME_DEVICE = "cuda"  # that a plan is made for where no machine is asked
+SOME_DEVICE = "cuda"  # device of plans that are made without a machine
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ def load(name: str) -> Study:
     """Import one study and read its published figures.
 
     Raises:
-        CatalogError: there is none of that name, its code fails, or `published.yaml` can't be read.
+        CatalogError: there is no such study, its code fails, or `published.yaml` can't be read.
     """
     folder, module = load_module(name, ("plan", "rows", "report"), studies=True)
     try:
@@ -98,11 +98,11 @@ def _no_panels(*_: Run) -> list[Panel]:
 
 
 def read_runs(study: Study, paths: Sequence[Path]) -> tuple[Run, ...]:
-    """The kept runs. Those of one machine and its software are joined: where several have a case, the last one counts.
+    """Read kept runs, and join those of one machine and its software. If several have a case, the last counts.
 
     Raises:
-        StoreError: a run can't be read or has no records; there are several machines and the study is about one; or
-            runs of one machine have unlike software, so that they would count as two.
+        StoreError: a run can't be read or has no records; the runs are of several machines and the study is about one;
+            or runs of one machine differ in software, so that they would count as two.
     """
     alike: dict[object, list[Path]] = {}
     for path in dict.fromkeys(paths):
@@ -121,7 +121,7 @@ def read_runs(study: Study, paths: Sequence[Path]) -> tuple[Run, ...]:
 
 
 def at_home(study: Study, run: Run) -> Run:
-    """The run with the model folders of the study's plan in place of those that are gone, as after it was moved."""
+    """The run with the plan's model folders in place of missing ones, as after the run was moved."""
     there = [one for one in run.manifest.models_dirs if Path(one).is_dir()]
     if len(there) == len(run.manifest.models_dirs):
         return run
@@ -131,7 +131,7 @@ def at_home(study: Study, run: Run) -> Run:
 
 
 def joined(paths: Sequence[Path]) -> Run:
-    """Runs of like machines as one run. The first one's manifest stands for all, with the cases of all.
+    """Join runs of like machines. The manifest is the first run's, with the cases of all.
 
     Raises:
         StoreError: as `read_report_data`.
@@ -148,10 +148,10 @@ def joined(paths: Sequence[Path]) -> Run:
 
 
 def read_reasons(paths: Iterable[Path]) -> list[Reason]:
-    """The reasons that measurements found, kept beside the runs that they are about.
+    """Read the reasons for differences, which are kept in the folders of the runs.
 
     Raises:
-        StoreError: a file of them can't be read, or a reason has no evidence.
+        StoreError: a file of reasons can't be read, or a reason has no evidence.
     """
     found: list[Reason] = []
     for file in (path / REASONS for path in paths):
@@ -171,14 +171,14 @@ def read_reasons(paths: Iterable[Path]) -> list[Reason]:
 
 
 def planned(request: RunRequest) -> Plan:
-    """The cases of a request as far as they are known without asking a machine."""
+    """The cases of a request, as far as they are known without a machine."""
     models = models_of(request)
     axes = msgspec.structs.replace(request.axes, devices=request.axes.devices or (SOME_DEVICE,))
     return make_plan(models, axes, missing(models, axes.backends))
 
 
 def own_cases(study: Study) -> tuple[Case, ...]:
-    """The cases of the study's own plan without their repeats, those that can't run, too."""
+    """The cases of the study's own plan without repeats, including those that can't run."""
     with tempfile.TemporaryDirectory() as scratch:
         plan = planned(study.plan(Choice(folder=Path(scratch))))
     return tuple(dict.fromkeys(with_own_name(one.case.first_repeat(), study.name) for one in plan))
@@ -191,10 +191,10 @@ def is_of_the_plan(study: Study, run: Run) -> bool:
 
 
 def of_the_plan(study: Study, run: Run) -> Run:
-    """Return the run without cases that the study's plan does not have.
+    """Return the run without cases outside the study's plan.
 
     Raises:
-        StoreError: no case is left, or those that are left have several devices, or several batches of a model.
+        StoreError: no case is left, or the cases have several devices, or several batches of a model.
     """
     run = with_own_names(run, study.name)
     has = _is_in(own_cases(study))
@@ -214,7 +214,7 @@ def _is_mixed(cases: Iterable[Case]) -> bool:
 
 
 def _is_in(plan: Sequence[Case]) -> Callable[[Case], bool]:
-    """Tell cases of the plan, on any device. In evaluation, the batch may be one that was tuned for some device."""
+    """Return a test for cases of the plan, on any device. In evaluation, tuned batches count, too."""
     batches = {_without_batch(case): case.batch_size for case in plan}
     tuned = {(name, one.batch_size) for models in read_tuned(default_file()).values() for name, one in models.items()}
 
@@ -234,17 +234,17 @@ def _without_batch(case: Case) -> tuple[str, ...]:
 
 
 class Rendered(NamedTuple):
-    """The document of a study in Markdown, and its picture as SVG; None where the study has none of its runs."""
+    """The document of a study in Markdown, and its picture as SVG, or None without one."""
 
     text: str
     picture: str | None
 
 
 def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) -> Rendered:
-    """The whole document: the question, both figures side by side, the details, what differs, how to do it again.
+    """The whole document: the question, both figures, the details, the differences, and how to repeat the study.
 
     Raises:
-        BesideError, CatalogError: the study's data or its code do not fit together.
+        BesideError, CatalogError: the study's data and its code contradict each other.
     """
     runs = [with_own_names(run, study.name) for run in runs]
     blocks = question(study.name, study.doc)
@@ -273,7 +273,7 @@ def document(study: Study, runs: Sequence[Run], reasons: Sequence[Reason] = ()) 
 
 
 def picture_name(study: Study) -> str:
-    """The file of the picture, beside the document."""
+    """The name of the picture's file, next to the document."""
     return f"{study.name}.svg"
 
 
@@ -290,7 +290,7 @@ averaged: models, or the steps of one model. A difference has a reason only wher
 
 
 def _machines(study: Study, runs: Sequence[Run]) -> list[str]:
-    """`Machine 1, NVIDIA H200` for each run of a study of several machines; empty names in another one."""
+    """`Machine 1, NVIDIA H200` for each run of a study of several machines; empty names in other studies."""
     if not study.several_machines:
         return [""] * len(runs)
     names = enumerate(machine_names(runs), start=1)
@@ -298,7 +298,7 @@ def _machines(study: Study, runs: Sequence[Run]) -> list[str]:
 
 
 def _conditions(machines: Sequence[str], runs: Sequence[Run]) -> list[Block]:
-    """The section on the conditions of each run; none where nothing was timed."""
+    """The section on the conditions of each run; empty if nothing was timed."""
     found = [(name, beside.conditions(run)) for name, run in zip(machines, runs, strict=True)]
     parts = [block for name, blocks in found if blocks for block in _part(name, blocks)]
     return section("Conditions of the measured cases", *parts)
@@ -310,14 +310,14 @@ def _part(name: str, blocks: Document) -> list[Block]:
 
 
 def _of_each(texts: Sequence[str]) -> str:
-    """A text that all runs have in common once; else the text of each machine."""
+    """A text that is equal for all runs, once; else the text of each machine."""
     if len(set(texts)) == 1:
         return texts[0]
     return "; ".join(f"machine {number}: {one}" for number, one in enumerate(texts, start=1))
 
 
 def _commands(study: Study, runs: Sequence[Run]) -> list[str]:
-    """The commands that made these very runs, and the one that makes the document of them."""
+    """The commands that made these runs, and the command that makes their document."""
     names = machine_names(runs) if len(runs) > 1 else [""]
     made = [
         of_run(part.manifest) + (f"  # on {name}" if name else "")

@@ -1,7 +1,7 @@
-"""Userbenchmarks: folders with a plan (what to run) and a report (a document from records). They time nothing.
+"""Load and report userbenchmarks: folders with a plan (what to run) and a report (a document from records).
 
-Most of them measure cases as `torchzoo run` does. One that has a third function, `turns(case, spec, repeats)`, asks
-questions of fresh processes instead (`torchzoo.measure.fresh`), and its report gets `Trials`. If it also says
+Most userbenchmarks measure cases as `torchzoo run` does. With a third function, `turns(case, spec, repeats)`, a
+userbenchmark measures in fresh processes instead (`torchzoo.measure.fresh`), and its report gets `Trials`. With
 `SEVERAL_AT_ONCE = True`, several of these processes may run at once, each with cores of its own (`--jobs`,
 `--devices`); with `ONE_A_DEVICE = True`, too, only one on a device.
 """
@@ -45,45 +45,45 @@ _Value = TypeVar("_Value")
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user chose for a plan. Options for axes and settings replace the plan's own afterwards."""
+    """The user's choice for a plan. Options for axes and settings replace the plan's own afterwards."""
 
     patterns: tuple[str, ...] = ()  # MODELs
     suites: tuple[str, ...] = ()
     models_dirs: tuple[str, ...] = ()
-    folder: Path  # of the run; a plan may write model folders of its own there
+    folder: Path  # folder of the run, where a plan may write its own model folders
 
     @property
     def names_models(self) -> bool:
         return bool(self.patterns or self.suites)
 
     def suites_or(self, *suites: str) -> tuple[str, ...]:
-        """The chosen suites; these if the user named no model and no suite."""
+        """The chosen suites, or `suites` if the user named no model and no suite."""
         return self.suites if self.names_models else suites
 
 
 class UserBenchmark(msgspec.Struct, frozen=True, kw_only=True):
-    """A loaded folder. `plan(choice)` is what to run; `report(run)` is the body of the document.
+    """A loaded userbenchmark. `plan(choice)` is the request; `report(run)` is the body of the document.
 
-    With `turns`, the run's cases are given to fresh processes: those that it returns for a case.
+    With `turns`, each case is measured in the fresh processes that it returns.
     """
 
     name: str
     doc: str
     plan: Callable[[Choice], RunRequest]
-    report: Callable[[Any], list[Block | str]]  # of a `Run`; with `turns`, of `Trials`
+    report: Callable[[Any], list[Block | str]]  # takes a `Run`; with `turns`, `Trials`
     turns: TurnsOf | None = None
-    several_at_once: bool = False  # processes of different cases may run beside each other
-    one_a_device: bool = False  # if so, each with a device of its own
+    several_at_once: bool = False  # whether processes of different cases may run at the same time
+    one_a_device: bool = False  # whether each of these needs a device of its own
 
 
 def find(*, studies: bool) -> dict[str, Path]:
-    """The folders of the userbenchmarks, or of those that are studies, by name."""
+    """The folders by name of the studies, or of the other userbenchmarks."""
     found = sorted(find_userbenchmarks().items())
     return {name: folder for name, folder in found if (folder / PUBLISHED).is_file() == studies}
 
 
 def summaries(*, studies: bool = False) -> dict[str, str]:
-    """The first line of each one's docstring, by name. Nothing is imported."""
+    """The first line of each docstring, by name. Nothing is imported."""
     return {name: _docstring(folder).partition("\n")[0] for name, folder in find(studies=studies).items()}
 
 
@@ -93,11 +93,11 @@ def _docstring(folder: Path) -> str:
 
 
 def load(name: str) -> UserBenchmark:
-    """Import one userbenchmark.
+    """Import a userbenchmark.
 
     Raises:
-        CatalogError: there is none of that name (the message suggests the nearest), or its code fails, now or when its
-            plan or its report is called.
+        CatalogError: there is no such userbenchmark (the message suggests the nearest), or its code fails, now or when
+            its plan or its report is called.
     """
     folder, module = load_module(name, ("plan", "report"), studies=False)
     return UserBenchmark(
@@ -132,10 +132,10 @@ def load_module(name: str, functions: Iterable[str], *, studies: bool) -> tuple[
 
 
 def called(what: str, function: Callable[..., Any], kind: type, *arguments: Any) -> Any:
-    """What a function of a userbenchmark returns, which must be a `kind`.
+    """Call a function of a userbenchmark, which must return a `kind`.
 
     Raises:
-        CatalogError: it is not, or the function fails.
+        CatalogError: the result has another type, or the function fails.
     """
     found = _from_its_code(what, partial(function, *arguments))
     if not isinstance(found, kind):
@@ -144,14 +144,14 @@ def called(what: str, function: Callable[..., Any], kind: type, *arguments: Any)
 
 
 def _from_its_code(what: str, action: Callable[[], _Value]) -> _Value:
-    """What a userbenchmark's own code returns. Its errors become one line, with the place if that is known.
+    """Call a userbenchmark's own code, and turn its errors into one line, with the place if that is known.
 
     Raises:
-        CatalogError: the code raised or left Python. Errors that are meant for the user (`TorchzooError`) stay.
+        CatalogError: the code raised an error or exited. Errors for the user (`TorchzooError`) propagate.
     """
     found: _Value | Exception | SystemExit
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # standard output is the report's
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is for the report
             found = attempt(action)
     except SystemExit as error:
         found = error
@@ -182,7 +182,7 @@ def question(name: str, docstring: str) -> list[Block]:
 
 
 def body(parts: Iterable[Block | str]) -> list[Block]:
-    """The blocks of a report. Strings in it are lines of Markdown."""
+    """The blocks of a report, in which strings are lines of Markdown."""
     blocks: list[Block] = []
     lines: list[str] = []
     for part in (*parts, None):
@@ -197,7 +197,7 @@ def body(parts: Iterable[Block | str]) -> list[Block]:
 
 
 def with_own_names(run: Run, userbenchmark: str) -> Run:
-    """Return the run with the backends of this userbenchmark by their own names, as its report knows them."""
+    """Return the run with this userbenchmark's backends under their own names, as its report knows them."""
     cases = tuple(with_own_name(case, userbenchmark) for case in run.manifest.cases)
     records = (msgspec.structs.replace(one, case=with_own_name(one.case, userbenchmark)) for one in run.records)
     manifest = msgspec.structs.replace(run.manifest, cases=cases)
@@ -205,13 +205,13 @@ def with_own_names(run: Run, userbenchmark: str) -> Run:
 
 
 def with_own_name(case: Case, userbenchmark: str) -> Case:
-    """Return the case with a backend of this userbenchmark as `NAME`, not as `USERBENCHMARK/NAME`."""
+    """Return the case with this userbenchmark's backend as `NAME`, not as `USERBENCHMARK/NAME`."""
     name = case.backend.name.removeprefix(f"{userbenchmark}/")
     return msgspec.structs.replace(case, backend=msgspec.structs.replace(case.backend, name=name))
 
 
 def what_ran(run: Run, command: str) -> str:
-    """How many cases were measured, and how many were not; the command with `--resume` that goes on."""
+    """The numbers of measured and other cases, and the command with `--resume` that continues."""
     counts = run_counts(run)
     unmeasured = counts.found.skipped + counts.found.failed
     line = f"{counts.cases} cases: {counts.found.measured} measured"
@@ -233,7 +233,7 @@ def _not_run_yet(count: int, command: str, unfinished: Iterable[Path]) -> str:
 
 
 def processes_that_ran(trials: Trials, command: str) -> str:
-    """How many processes did what they were asked to, and how many did not; the command that goes on."""
+    """The numbers of successful and other processes, and the command with `--resume` that continues."""
     took = sum(isinstance(record.outcome, Took) for record in trials.records)
     other = len(trials.records) - took
     line = f"{len(trials.by_case())} cases: {took} results of fresh processes"
@@ -249,7 +249,7 @@ def processes_that_ran(trials: Trials, command: str) -> str:
 
 
 def without_result(trials: Trials) -> list[Block]:
-    """A section with what was skipped or failed, by reason. No blocks if there is nothing."""
+    """The section of skipped and failed processes, by reason; empty if there are none."""
     found: dict[str, list[str]] = {}
     for record in trials.records:
         if not isinstance(record.outcome, Took):
@@ -260,7 +260,7 @@ def without_result(trials: Trials) -> list[Block]:
 
 
 def not_measured(run: Run, where: str = "") -> list[Block]:
-    """A section with the cases that were skipped or failed, by reason. No blocks if there is none.
+    """The section of skipped and failed cases, by reason; empty if there are none.
 
     `where` names the machine in a document about several.
     """
@@ -278,7 +278,7 @@ def measured(run: Run) -> list[tuple[CaseResult, CaseFigures]]:
 
 
 def counted(results: Iterable[CaseResult]) -> str:
-    """`70 of 77 counted, 6 unsteady, 1 failed`: how many of the cases that could run are in a mean, and why not all."""
+    """`70 of 77 counted, 6 unsteady, 1 failed`: the cases in a mean, of those that could run, and the reasons."""
     statuses = Counter(result.status for result in results if result.could_run)
     words = [f"{statuses[Status.PASSED]} of {statuses.total()} counted"]
     others = (Status.REFUSED, Status.UNSTEADY, Status.INCORRECT, Status.FAILED)
@@ -286,7 +286,7 @@ def counted(results: Iterable[CaseResult]) -> str:
 
 
 def speedup_of(result: CaseResult, figures: CaseFigures) -> str:
-    """`1.250x [1.240, 1.260]`, and what the case is if it is in no mean; empty without a backend."""
+    """`1.250x [1.240, 1.260]`, and the status of a case that is in no mean; empty without a backend."""
     if figures.speedup is None:
         return ""
     return units.speedup(figures.speedup) + ("" if result.passed else f" ({result.status})")
@@ -299,10 +299,7 @@ def beside_eager(
     line: Callable[[CaseResult, CaseFigures], Sequence[str]],
     reading: str,
 ) -> list[Block]:
-    """A report's body: a table with a line for each case that has a backend, how to read it, what was not measured.
-
-    `reading` is Markdown.
-    """
+    """A report's body: a table of the cases with a backend, its explanation `reading` in Markdown, and other cases."""
     found = [(result, figures) for result, figures in measured(run) if result.has_candidate]
     shown = section(title, table(headings, (line(*one) for one in found)))
     shown = shown or [Text("No case of this run has a backend beside eager.")]
@@ -310,10 +307,10 @@ def beside_eager(
 
 
 def by_domain(run: Run, values: Iterable[tuple[str, _Value]]) -> dict[str, list[_Value]]:
-    """Values of models by the models' domains, in the order of `Domain`, and all of them under `all` at the end.
+    """Values of models by domain, in the order of `Domain`, and all values under `all` at the end.
 
     Args:
-        run: whose manifest has the models' domains.
+        run: the run, whose manifest has the models' domains.
         values: pairs of a model's name and a value.
     """
     found: dict[str, list[_Value]] = {}
@@ -325,7 +322,7 @@ def by_domain(run: Run, values: Iterable[tuple[str, _Value]]) -> dict[str, list[
 
 
 def by_domain_and_mode(run: Run, values: Iterable[tuple[Case, _Value]]) -> dict[tuple[str, Mode], list[_Value]]:
-    """Values of cases as the rows of a picture have them: by domain, `all` at the end, and by mode within each."""
+    """Values of cases by domain and mode in a picture's order: by domain, with `all` at the end, then by mode."""
     found = by_domain(run, [(case.model, (case.mode, value)) for case, value in values])
     return {
         (domain.replace("_", " "), mode): of_mode
@@ -336,15 +333,15 @@ def by_domain_and_mode(run: Run, values: Iterable[tuple[Case, _Value]]) -> dict[
 
 
 def percent(share: float) -> str:
-    """`12.3%`."""
+    """The share as a percentage: `12.3%`."""
     return f"{100 * share:.1f}%"
 
 
 def write(path: Path, text: str) -> None:
-    """Write a report, whole or not at all, and tell the user where it is.
+    """Write a report atomically, and print its path.
 
     Raises:
-        OSError: it can't be written.
+        OSError: the file can't be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, written(text).encode())
@@ -355,7 +352,7 @@ def print_or_write(text: str, folder: Path | None) -> None:
     """Print a report, or write it into a folder.
 
     Raises:
-        StoreError: it can't be written.
+        StoreError: the file can't be written.
     """
     if folder is None:
         sys.stdout.write(text)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Catalog:
-    """Models by name. A spec is read only when it is asked for, so a bad folder does no harm to the others.
+    """Models by name. A spec is read only on request, so a faulty folder does not affect the others.
 
-    A folder's name is the model's. A model of a collection has the collection's name before its own: `timm:resnet18`.
-    A folder that has such a name comes first.
+    A folder has the name of its model. A model of a collection has the collection's name before its own:
+    `timm:resnet18`. A folder with such a name takes precedence.
     """
 
     def __init__(self, folders: dict[str, Path], collections: Mapping[str, Collection] = {}) -> None:
@@ -33,7 +33,7 @@ class Catalog:
 
     @property
     def names(self) -> list[str]:
-        """The names of the model folders. Those of collections are not among them."""
+        """The names of the model folders, without the models of collections."""
         return sorted(self.folders, key=str.lower)
 
     def __contains__(self, name: object) -> bool:
@@ -63,15 +63,15 @@ class Catalog:
         return good, bad
 
     def select(self, patterns: Sequence[str], suites: Sequence[str] = ()) -> list[str]:
-        """The names of the models that are chosen, each once.
+        """The names of the chosen models, without duplicates.
 
         Args:
             patterns: each is a name, a glob such as `hf_*` or `timm:resnet*`, a domain, or `all`. Domains and `all`
                 choose model folders; models of collections are chosen by their names and by globs with a colon.
-            suites: suites whose models are chosen, too. They come first.
+            suites: suites whose models are chosen, too, before those of the patterns.
 
         Raises:
-            CatalogError: a pattern matches nothing, there is no such suite, or a model of a suite is not there.
+            CatalogError: a pattern matches nothing, there is no such suite, or a model of a suite is missing.
             SpecError: the table of a collection can't be used.
         """
         chosen: dict[str, None] = {}
@@ -89,7 +89,7 @@ class Catalog:
         return list(chosen)
 
     def _member(self, name: str) -> tuple[Collection, str] | None:
-        """The collection that a name is in, and the rest of the name."""
+        """The collection in a name, and the rest of the name; None if no collection has such a model."""
         prefix, colon, member = name.partition(":")
         collection = self.collections.get(prefix) if colon else None
         return (collection, member) if collection is not None and member in collection else None
@@ -109,7 +109,7 @@ class Catalog:
         return [spec.name for spec in self.specs()[0] if spec.domain == pattern]
 
     def _unknown(self, pattern: str) -> str:
-        """What to say where nothing has the name, with names that are like it."""
+        """The message for a name that does not exist, with similar names."""
         prefix, colon, _ = pattern.partition(":")
         if colon and prefix in self.collections:
             known, otherwise = self.collections[prefix].names, f"see `torchzoo list '{prefix}:*'`"
@@ -125,7 +125,7 @@ class Catalog:
 def find_models(extra_folders: Iterable[Path] = ()) -> Catalog:
     """The zoo's models, those under `TORCHZOO_PATH` and `extra_folders`, and the collections.
 
-    Of equal names the last one counts.
+    Of models with equal names, the last counts.
 
     Raises:
         CatalogError: a folder of models does not exist.
@@ -136,7 +136,7 @@ def find_models(extra_folders: Iterable[Path] = ()) -> Catalog:
 def library_imports(spec: ModelSpec) -> list[str]:
     """The libraries that the files of a model import, as `module` or `module:attribute`. No code is run.
 
-    What its metadata names under `preload` comes last.
+    The `preload` entries of its metadata come last.
     """
     imports: dict[str, None] = {}
     for path in sorted(Path(spec.folder).glob("*.py")):
@@ -151,7 +151,7 @@ def library_imports(spec: ModelSpec) -> list[str]:
     return [*found, *spec.preload]
 
 
-#: What a model on the meta device raises when it asks for the value of a tensor: such tensors have none.
+#: Errors of a model on the meta device that reads the value of a tensor, since such tensors have none.
 NEEDS_DATA = (RuntimeError, NotImplementedError, AttributeError)
 
 
@@ -159,10 +159,10 @@ def load_model_class(spec: ModelSpec) -> type[Model]:
     """The `Model` class of `spec`.
 
     A model's folder is imported as `torchzoo_models.<name>` and has the class. A collection's folder is imported as
-    `torchzoo_collections.<name>` and makes it: `model_class(name)`.
+    `torchzoo_collections.<name>` and makes the class: `model_class(name)`.
 
     Raises:
-        ImportError: the folder has no `__init__.py`, or there is no such class or function in it.
+        ImportError: the folder has no `__init__.py`, or the file has no such class or function.
     """
     from torchzoo.model import Model
 

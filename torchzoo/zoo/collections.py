@@ -2,11 +2,11 @@
 
 A collection is a folder with three files:
 
-- `metadata.yaml` has what its models share, and in what some of them differ.
+- `metadata.yaml` has the fields that its models share, and the differences of some models.
 - `models.csv` has a line for each model: name, parameters, batches. `benchmarks/collection_table.py` writes it.
 - `__init__.py` has the factory, `model_class(name)`.
 
-So all that a plan needs is known before a library is imported.
+So a plan needs no import of a library.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from torchzoo.zoo.spec import MOST_PARAMETERS, BatchSize, ModelSpec, SpecError, 
 
 _Key = TypeVar("_Key")
 
-#: The most that is read of a table: some hundred bytes for each model.
+#: The most bytes of a table that are read: some hundred for each model.
 MOST_BYTES = 4 * 2**20
 
-#: Models of which a training step takes more host memory than this are `large`: weights, gradients, Adam's two moments
+#: Models are `large` if a training step takes more host memory than this: weights, gradients, Adam's two moments
 #: and activations at the smoke batch size.
 LARGE_BYTES = 3 * 2**30
 
-#: A device memory below this need not be declared: it is what every case is taken to need.
+#: Device memory up to this need not be declared: every case is assumed to need it.
 USUAL_GIB = 8.0
 
 Gib = Annotated[float, Meta(ge=0, le=2**20)]
 
-#: Why a parameter that the table names as unused is not trained.
+#: The reason why a parameter that the table lists as unused is not trained.
 UNUSED = "the class has it, but the loss of this step does not depend on it"
 
 
 class VariantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is different for models whose name matches one of `names` (globs). What has several parts is added."""
+    """The differences of models whose name matches one of `names` (globs). Tuples and dictionaries are added."""
 
     names: tuple[str, ...]
     paper: Line | None = None
@@ -58,15 +58,15 @@ class VariantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tolerances: tuple[ToleranceRule, ...] = ()
 
     def is_about(self, member: str) -> bool:
-        """Whether one of the globs matches."""
+        """Whether a glob matches the name."""
         return any(fnmatch.fnmatchcase(member, glob) for glob in self.names)
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A collection's `metadata.yaml`. The fields mean what they mean in a `ModelSpec`.
+    """A collection's `metadata.yaml`. The fields have the meaning of those of `ModelSpec`.
 
-    In `preload`, `{class}` stands for the part of a model's name before its first colon. `waits` is the reason for the
-    steps that wait for the device, of which the table only says that they do.
+    In `preload`, `{class}` stands for the part of a model's name before its first colon. `waits` is the reason why the
+    steps wait that the table marks as waiting for the device.
     """
 
     domain: Domain
@@ -85,11 +85,11 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of `models.csv`. An empty cell says nothing. Other columns are for people.
+    """A line of `models.csv`. Empty cells are ignored, and so are other columns, which are for people.
 
     A mode has the batch of its column, else the collection's. `no_train` and `no_eval` say why a model has no such
-    step. `train_gib` and so on are the device memory that a case needs at this batch. `unused` has globs of parameters
-    that the loss does not depend on, with spaces between; `waits` has the modes whose step waits for the device.
+    step. `train_gib` and so on are the device memory of a case at this batch. `unused` has globs, between spaces, of
+    parameters that the loss does not depend on; `waits` has the modes whose step waits for the device.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -118,7 +118,7 @@ class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def without(self) -> dict[Mode, str]:
-        """Why the model has no train or eval step."""
+        """The reasons why the model has no train or eval step."""
         reasons = {Mode.TRAIN: self.no_train, Mode.EVAL: self.no_eval}
         return {mode: reason for mode, reason in reasons.items() if reason}
 
@@ -127,16 +127,16 @@ class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
         return [mode for mode in Mode if mode.value in self.waits.split()]
 
     def host_bytes(self, train_batch: int, smoke_batch: int) -> float:
-        """The host memory of a training step at the smoke batch size, from that of the device at the default one."""
+        """The host memory of a training step at the smoke batch size, from the device memory at the default one."""
         fixed = 16.0 * self.parameters
         activations = max(0.0, self.train_gib * 2**30 - fixed)
         return fixed + activations * smoke_batch / train_batch
 
 
 class Collection:
-    """A collection's folder. Its files are read when something of them is asked for.
+    """A collection's folder. Its files are read on first use.
 
-    What is asked for raises `SpecError` if a file can't be used; the message is one line and names the file.
+    Properties and methods raise `SpecError` if a file can't be used; the message is one line and names the file.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -145,19 +145,19 @@ class Collection:
 
     @property
     def members(self) -> list[str]:
-        """The names of its models without the collection's, in the order of the table."""
+        """The names of the models without the collection's, in the order of the table."""
         return list(self._rows)
 
     @property
     def names(self) -> list[str]:
-        """The names of its models: `timm:resnet18`, ..."""
+        """The full names of the models: `timm:resnet18`, ..."""
         return [f"{self.name}:{member}" for member in self._rows]
 
     def __contains__(self, member: object) -> bool:
         return member in self._rows
 
     def spec(self, member: str) -> ModelSpec:
-        """The spec of one model. Raises `KeyError` if there is none of that name."""
+        """The spec of a model. Raises `KeyError` if there is no model of that name."""
         row, shared = self._rows[member], self._shared
         batches = row.batch_size(shared.batch_size)
         differences = [one for one in shared.differences if one.is_about(member)]
@@ -233,7 +233,7 @@ class Collection:
 
 
 def merged(*parts: dict[_Key, str]) -> dict[_Key, str]:
-    """One dictionary of several. Of equal keys the last one counts."""
+    """Merge dictionaries. Of equal keys, the last counts."""
     return {key: text for part in parts for key, text in part.items()}
 
 

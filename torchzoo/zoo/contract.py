@@ -1,6 +1,6 @@
-"""The proof that a model folder keeps the contract of `torchzoo.model.Model`. Importing this module imports torch.
+"""Prove that a model folder keeps the contract of `torchzoo.model.Model`. Importing this module imports torch.
 
-Each `check_` function returns what is broken, one line for each thing. An empty list is the proof.
+Each `check_` function returns a line for each violation. An empty list is the proof.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from torchzoo.zoo.requirements import distribution_name
 from torchzoo.zoo.spec import ModelSpec
 from torchzoo.zoo.waiting import synchronising_operators
 
-#: In so many training steps each trainable parameter has changed. The first may change few: a head, or the last layer
-#: of a residual branch, often begins with zeros, and what stands before it has no gradient until it has changed.
+#: Training steps in which each trainable parameter must change. The first step may change few: a head, or the last
+#: layer of a residual branch, often begins with zeros, and the layers before it have no gradient until it has changed.
 FEW_STEPS = 4
 
 
 def take_step(model: Model) -> Any:
-    """One step in the mode that the model was built for. Returns the loss, or the outputs."""
+    """Take one step in the model's mode, and return the loss or the outputs."""
     return model.measured_step()
 
 
 def check_model(spec: ModelSpec, device: str = "", step: Callable[[Model], Any] = take_step) -> list[str]:
-    """Build the model in each mode at its smoke batch size, take one step in each, and look for what is broken.
+    """Build the model in each mode at its smoke batch size, take one step in each, and return the violations.
 
     Args:
-        device: where to build and step. If it is not given, it is the CPU, or the meta device if `spec.large`. On the
-            meta device there are no values, so values are not checked. That two builds agree is checked on the CPU.
-        step: takes a model's step and returns what it returns. It may look at more than this module does.
+        device: the device to build and step on; empty: the CPU, or the meta device if `spec.large`. Values, which the
+            meta device lacks, are not checked on it. Whether two builds are equal is checked on the CPU.
+        step: takes a model's step and returns its result, perhaps with more checks than this module's.
     """
     device = device or ("meta" if spec.large else "cpu")
     models = {mode: load_model_class(spec)(mode, device, spec.smoke_batch_size) for mode in spec.modes()}
@@ -62,7 +62,7 @@ def check_model(spec: ModelSpec, device: str = "", step: Callable[[Model], Any] 
 
 
 def check_folder(spec: ModelSpec) -> list[str]:
-    """The module's docstring cites its source, the paper is a link, the requirements have names."""
+    """Check that the docstring cites a source, the paper is a link, and the requirements have names."""
     docstring = sys.modules[load_model_class(spec).__module__].__doc__ or ""
     broken = [
         f"not the name of a distribution: {requirement}"
@@ -77,7 +77,7 @@ def check_folder(spec: ModelSpec) -> list[str]:
 
 
 def check_build(model: Model, spec: ModelSpec) -> list[str]:
-    """What was built is what `metadata.yaml` says, in the right mode, with its data on the device."""
+    """Check that the build matches `metadata.yaml`, is in the right mode, and has its data on the device."""
     broken = []
     networks = model.networks()
     parameters = sum(parameter.numel() for network in networks.values() for parameter in network.parameters())
@@ -109,7 +109,7 @@ def check_build(model: Model, spec: ModelSpec) -> list[str]:
 
 
 def _check_lengths(model: Model, spec: ModelSpec) -> list[str]:
-    """The prompts and the cache are as long as `metadata.yaml` says. A model may have a cache without a length."""
+    """Check that the prompts and the cache have the lengths in `metadata.yaml`. A cache may have no length."""
     assert spec.tokens is not None
     broken = []
     tokens = model.batch_size * (spec.tokens.prompt if model.mode is Mode.PREFILL else 1)
@@ -122,9 +122,9 @@ def _check_lengths(model: Model, spec: ModelSpec) -> list[str]:
 
 
 def without_equal(models: dict[Mode, Model]) -> dict[Mode, dict[str, Tensor]]:
-    """The tensors of each build that have no equal of the same name in the builds of other modes.
+    """The tensors of each build without an equal tensor of the same name in the builds of other modes.
 
-    Builds in two modes have the same seed. A tensor that both have is proven to depend on nothing but the seed.
+    Builds in two modes have the same seed, so a tensor that both have depends on nothing but the seed.
     """
     states = {mode: state(model) for mode, model in models.items()}
     return {
@@ -138,9 +138,9 @@ def without_equal(models: dict[Mode, Model]) -> dict[Mode, dict[str, Tensor]]:
 
 
 def check_seed(model: Model, values: dict[str, Tensor]) -> list[str]:
-    """A second build with the same seed has the same values: those of `values`, a part of `state(model)`.
+    """Check that a second build with the same seed has the same `values`, a part of `state(model)`.
 
-    Where there are none, nothing is built.
+    Without values, nothing is built.
     """
     if not values:
         return []
@@ -156,7 +156,7 @@ def check_seed(model: Model, values: dict[str, Tensor]) -> list[str]:
 
 
 def check_batch(model: Model, spec: ModelSpec) -> list[str]:
-    """The batch size that is asked for is the one that a step works on: twice the batch has twice the data."""
+    """Check that a step works on the requested batch size: twice the batch has twice the data."""
     broken = []
     if model.samples_per_step % spec.smoke_batch_size:
         broken.append(f"samples_per_step, {model.samples_per_step}, is no multiple of the batch size")
@@ -172,10 +172,10 @@ def check_batch(model: Model, spec: ModelSpec) -> list[str]:
 
 
 def check_step(model: Model, spec: ModelSpec, step: Callable[[Model], Any] = take_step) -> list[str]:
-    """One step has finite results and waits for the device only if `metadata.yaml` says why.
+    """Check that a step has finite results and waits for the device only if `metadata.yaml` says why.
 
-    A few train steps change every trainable parameter, except those that `metadata.yaml` lists. Whether a large model
-    waits where its metadata says so is asked on a GPU only: its small relative on the CPU shows no copies to a GPU.
+    A few train steps must change every trainable parameter, except those that `metadata.yaml` lists. Whether a large
+    model waits as its metadata says is checked on a GPU only: its small version on the CPU shows no copies to a GPU.
     """
     if model.device.type == "meta":
         try:
@@ -200,7 +200,7 @@ def check_step(model: Model, spec: ModelSpec, step: Callable[[Model], Any] = tak
 
 
 def _check_changes(model: Model, spec: ModelSpec, before: dict[str, Tensor]) -> list[str]:
-    """A few train steps, of which one was made, change every trainable parameter. `before`: their values before it."""
+    """Check that a few train steps change every trainable parameter. `before` has the values before the first step."""
     parameters = {
         name: parameter
         for name, parameter in trainable_parameters(model).items()
@@ -225,9 +225,9 @@ def _check_changes(model: Model, spec: ModelSpec, before: dict[str, Tensor]) -> 
 
 
 def check_waiting(spec: ModelSpec, mode: Mode) -> list[str]:
-    """On a CUDA device, a warm step makes no call that waits and copies nothing between host and device.
+    """Check that a warm step on a CUDA device never waits and copies nothing between host and device.
 
-    A mode that `metadata.yaml` lists under `syncs` may do both.
+    Modes that `metadata.yaml` lists under `syncs` may do both.
     """
     model = load_model_class(spec)(mode, "cuda", spec.smoke_batch_size)
     for _ in range(3):
@@ -250,7 +250,7 @@ def check_waiting(spec: ModelSpec, mode: Mode) -> list[str]:
 
 
 def _check_outputs(model: Model, outputs: Any) -> list[str]:
-    """A train step returns its loss, detached; the floating and complex results of a step are finite."""
+    """Check that a train step returns its detached loss, and that inexact results are finite."""
     broken = []
     if model.mode is Mode.TRAIN and outputs.ndim != 0:
         broken.append(f"the loss has {outputs.ndim} dimensions: return one number, such as loss.mean()")
@@ -265,7 +265,7 @@ def _check_outputs(model: Model, outputs: Any) -> list[str]:
 
 @contextmanager
 def unchanged(values: dict[str, Tensor]) -> Iterator[list[str]]:
-    """A list that has at the end of the context the names of the tensors that it has not changed."""
+    """A list that gets the names of the tensors that the context has not changed, at its end."""
     before = copied(values)
     names: list[str] = []
     yield names
@@ -273,12 +273,12 @@ def unchanged(values: dict[str, Tensor]) -> Iterator[list[str]]:
 
 
 def copied(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors' values of now."""
+    """Copies of the tensors."""
     return {name: tensor.detach().clone() for name, tensor in values.items()}
 
 
 def build_cheaply(spec: ModelSpec, mode: Mode, batch_size: int) -> Model:
-    """On the meta device, where tensors have shapes but no data; on the CPU if the build needs data."""
+    """Build the model on the meta device, where tensors have no data, or on the CPU if the build needs data."""
     model_class = load_model_class(spec)
     try:
         return model_class(mode, "meta", batch_size)
@@ -313,5 +313,5 @@ def state(model: Model) -> dict[str, Tensor]:
 
 
 def element_count(tree: Any) -> int:
-    """How many elements the tensors in a nesting of containers store together."""
+    """The number of elements that the tensors in a nesting of containers store together."""
     return sum(stored_numbers(tensor).numel() for tensor in tensors_in(tree))

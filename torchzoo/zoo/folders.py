@@ -1,4 +1,4 @@
-"""Folders of models and userbenchmarks: where they are, and how one is imported."""
+"""Find and import folders of models and userbenchmarks."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def find_userbenchmarks() -> dict[str, Path]:
 
 
 def find_folders(kind: str, variable: str, extra: Iterable[Path]) -> dict[str, Path]:
-    """The folders of one kind by name. If several have the same name, the last one counts.
+    """The folders of one kind by name. Of folders with equal names, the last counts.
 
     A link has its own name, not that of the folder behind it. A name that is not UTF-8 is escaped.
 
     Args:
-        kind: `models` or `userbenchmark`. Torchzoo's own folders come first.
-        variable: the environment variable that names more parents of folders. Theirs come next.
+        kind: `models`, `collections` or `userbenchmark`. Torchzoo's own folders come first.
+        variable: the environment variable with parents of more folders, which come next.
         extra: parents of more folders, which come last.
 
     Raises:
-        CatalogError: one of these parents does not exist or can't be read.
+        CatalogError: a parent does not exist or can't be read.
     """
     from_environment = [Path(part) for part in os.environ.get(variable, "").split(os.pathsep) if part]
     folders: dict[str, Path] = {}
@@ -72,9 +72,9 @@ def find_folders(kind: str, variable: str, extra: Iterable[Path]) -> dict[str, P
 
 
 def make_shared_importable() -> None:
-    """Put the package `torchzoo_models` into `sys.modules`: `torchzoo_models._shared` has what model folders share.
+    """Put the package `torchzoo_models` into `sys.modules`: its `_shared` has the code that model folders share.
 
-    A folder that is imported as `torchzoo_models.NAME` reaches it by `from .._shared`, wherever the folder is.
+    A folder that is imported as `torchzoo_models.NAME` imports from `.._shared`, wherever the folder is.
     """
     spec = ModuleSpec("torchzoo_models", None, is_package=True)
     spec.submodule_search_locations = [str(bundled("models"))]
@@ -90,13 +90,13 @@ def import_file(file: Path, full_name: str) -> ModuleType:
     """Import a file as the module `full_name`, which is in `sys.modules` before its code runs.
 
     Raises:
-        ImportError: there is no such file, or Python can't parse it because it is nested too deep. Whatever its code
-            raises is raised, too.
+        ImportError: there is no such file, or its nesting is too deep for Python to parse. Errors of its code
+            propagate.
     """
     if not file.is_file():
         raise ImportError(f"{file.parent} has no {file.name}")
     loader = SourceFileLoader(full_name, str(file))
-    if isinstance(attempt(lambda: loader.get_code(full_name)), MemoryError | RecursionError):  # no memory is lacking
+    if isinstance(attempt(lambda: loader.get_code(full_name)), MemoryError | RecursionError):  # by deep nesting
         raise ImportError(f"{file} is nested deeper than Python can parse")
     spec = importlib.util.spec_from_file_location(full_name, file, loader=loader)
     assert spec is not None

@@ -1,4 +1,4 @@
-"""The text of a `metadata.yaml`, changed field by field. Comments, and the order of the fields, stay as they are."""
+"""Change the text of a `metadata.yaml` by fields. Comments and the order of fields stay."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-#: The mark of what a person must still write. `torchzoo check-model` names the lines that have it.
+#: The mark of text that a person must still write. `torchzoo check-model` names the lines that have it.
 FILL_IN = "FILL IN"
 
-#: A field of the whole file, which begins a line, with the comments above it.
+#: A top-level field, with the comments above it.
 _FIELD = re.compile(r"^((?:#.*\n)*)(\w+):", re.MULTILINE)
 
 
 class _Part(NamedTuple):
-    """A field's comments above it, its name, and its text up to the next one."""
+    """The comments above a field, its name, and its text up to the next part."""
 
     comments: str
     name: str
@@ -28,9 +28,9 @@ def without(text: str, fields: Collection[str]) -> str:
 
 
 def with_lines(text: str, lines: Mapping[str, str]) -> str:
-    """The text with these lines, by the fields that they are of.
+    """The text with these lines for the fields.
 
-    A field that is there already is replaced where it stands. Others come last.
+    Existing fields are replaced in place. New ones come last.
     """
     head, parts = _parts(text)
     new = head + "".join(
@@ -48,7 +48,7 @@ def to_fill_in(text: str) -> list[int]:
 
 
 def _parts(text: str) -> tuple[str, list[_Part]]:
-    """What stands above the first field and its comments, and the fields."""
+    """The text above the first field and its comments, and the fields."""
     begins = list(_FIELD.finditer(text))
     if not begins:
         return text, []

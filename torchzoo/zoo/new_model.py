@@ -1,4 +1,4 @@
-"""A new model folder, begun as a copy of another model's, without what is known of the other one alone."""
+"""Make a new model folder as a copy of another model's, without the facts that hold only for that model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchzoo.zoo.catalog import Catalog
 from torchzoo.zoo.metadata_text import FILL_IN, with_lines, without
 from torchzoo.zoo.spec import ModelSpec
 
-#: What metadata says of the other model alone: its figures, and how exact its results were found to be.
+#: Fields of metadata that hold only for the other model: its figures, and how exact its results are.
 OF_THE_OTHER = (
     "parameters",
     "batch_size",
@@ -29,15 +29,15 @@ OF_THE_OTHER = (
 def make_folder(name: str, like: str, parent: Path, catalog: Catalog) -> Path:
     """Write the folder of a model of this name into `parent`, which exists.
 
-    It has the files of the model `like`, with a docstring and a `metadata.yaml` to fill in. It builds and steps as that
-    model does, so that the contract holds from the start.
+    The folder has the files of the model `like`, with a docstring and a `metadata.yaml` to fill in, and keeps the
+    contract from the start.
 
     Returns:
-        The folder.
+        The folder's path.
 
     Raises:
-        UsageError: the name can't be used, or is in use; or `like` is not a model folder.
-        TorchzooError: a file of `like` can't be read. Then nothing is left in `parent`.
+        UsageError: the name is invalid or in use, or `like` is not a model folder.
+        TorchzooError: a file of `like` can't be read. Then `parent` is unchanged.
     """
     _check_name(name, parent, catalog)
     spec = _other(like, catalog)
@@ -52,7 +52,7 @@ def make_folder(name: str, like: str, parent: Path, catalog: Catalog) -> Path:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content)
     except OSError:
-        shutil.rmtree(folder, ignore_errors=True)  # it was made here
+        shutil.rmtree(folder, ignore_errors=True)  # made above
         raise
     return folder
 
@@ -106,7 +106,7 @@ def _docstring(name: str, like: str, today: date) -> str:
 
 
 def _with_docstring(path: Path, code: str, docstring: str) -> str:
-    """The code with another docstring of the module, or with one above it."""
+    """The code with the module's docstring replaced, or added above it."""
     tree = parse_python(path)
     if tree is None:
         raise FileError(f"{path}: no Python that can be parsed")

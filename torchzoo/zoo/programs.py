@@ -1,4 +1,4 @@
-"""How a user starts torchzoo here: by the scripts of a checkout, or by what pip installed."""
+"""Name the programs that start torchzoo: the scripts of a checkout, or those that pip installed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torchzoo.zoo.folders import checkout
 
 
 def run_words() -> list[str]:
-    """The words before the arguments of `torchzoo run`. In a checkout they work before anything is installed."""
+    """The words before the arguments of `torchzoo run`. The scripts of a checkout work without an installation."""
     return ["torchzoo", "run"] if checkout() is None else ["python", "run.py"]
 
 

@@ -1,6 +1,6 @@
-"""What pip requirements ask for, and whether what is installed here satisfies them.
+"""Parse pip requirements, and check whether the installed packages satisfy them.
 
-Until a requirement is parsed, only the standard library is imported: the installer begins without `packaging`.
+Only parsing a requirement imports `packaging`: the installer begins without it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
-#: Modules that some libraries install beside their own by mistake.
+#: Modules that some libraries install by mistake.
 STRAY_MODULES = frozenset({"benchmarks", "docs", "example", "examples", "test", "tests"})
 
 
 class RequirementError(TorchzooError):
-    """A text that is no pip requirement; the message is one line."""
+    """An invalid pip requirement; the message is one line."""
 
 
 def distribution_name(requirement: str) -> str:
     """The normalised name in a pip requirement: `Python_Doctr[torch]>=1` -> `python-doctr`.
 
     Raises:
-        RequirementError: there is no name at its beginning.
+        RequirementError: the text does not begin with a name.
     """
     match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", requirement)
     if match is None:
@@ -38,25 +38,25 @@ def distribution_name(requirement: str) -> str:
 
 
 def parse_requirement(requirement: str) -> Requirement:
-    """The requirement as `packaging` reads it.
+    """Parse a requirement with `packaging`.
 
     Raises:
-        RequirementError: it is no pip requirement.
+        RequirementError: the text is no pip requirement.
     """
     from packaging.requirements import Requirement
 
     parsed = attempt(lambda: Requirement(requirement))
-    if isinstance(parsed, Exception):  # of hundreds of brackets, a RecursionError
+    if isinstance(parsed, Exception):  # a RecursionError for hundreds of brackets
         reason = str(parsed).partition("\n")[0]
         raise RequirementError(f"not a pip requirement: {requirement!r}: {reason}") from parsed
     return parsed
 
 
 def applies(requirement: str) -> bool:
-    """Whether the requirement's marker, if it has one, is true here.
+    """Whether the requirement's marker, if it has one, holds here.
 
     Raises:
-        RequirementError: it is no pip requirement, or its marker compares what can't be compared.
+        RequirementError: the text is no pip requirement, or its marker can't be evaluated.
     """
     marker = parse_requirement(requirement).marker
     if marker is None:
@@ -83,14 +83,14 @@ def is_installed(requirement: str) -> bool:
 
 
 def unsatisfied(requirement: str, constraints: Mapping[str, SpecifierSet] | None = None) -> str | None:
-    """Why what is installed does not satisfy a requirement: `timm not installed`, `timm 0.9 is installed, not >=1.0`.
+    """The reason why a requirement is not satisfied: `timm not installed`, `timm 0.9 is installed, not >=1.0`.
 
     Args:
-        requirement: a pip requirement. One whose marker does not hold here is satisfied.
-        constraints: versions that are wanted beside those of the requirement, as `read_constraints` returns them.
+        requirement: a pip requirement. If its marker does not hold here, it is satisfied.
+        constraints: more constraints on versions, as `read_constraints` returns them.
 
     Returns:
-        None if it is satisfied.
+        None if the requirement is satisfied.
     """
     try:
         if not applies(requirement):
@@ -111,7 +111,7 @@ def unsatisfied(requirement: str, constraints: Mapping[str, SpecifierSet] | None
 
 
 def top_module(requirement: str) -> str:
-    """The module that an installed distribution is imported by: `pyyaml>=6` -> `yaml`."""
+    """The module of an installed distribution: `pyyaml>=6` -> `yaml`."""
     distribution = distribution_name(requirement)
     files = importlib.metadata.files(distribution) or []
     found = {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}

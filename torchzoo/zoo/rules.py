@@ -1,4 +1,4 @@
-"""Rules of `metadata.yaml`: cases that a model skips, tolerances of its own, and limits that several models share."""
+"""Rules of `metadata.yaml`: skipped cases, tolerances, and limits that several models share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Line = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cases that a rule is about, and why. A field that is left out matches every case."""
+    """The cases of a rule, and its reason. An omitted field matches every case."""
 
     reason: Line
     mode: Mode | None = None
@@ -26,7 +26,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     precision: tuple[Precision, ...] = ()
 
     def matches(self, case: Case) -> bool:
-        """Whether all given fields match the case."""
+        """Whether all fields of the rule match the case."""
         return (
             self.mode in (None, case.mode)
             and (not self.device or case.device_type in self.device)
@@ -36,17 +36,17 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ToleranceRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tolerance of the check that a model needs in place of the precision's."""
+    """A tolerance of the check that replaces the precision's for a model."""
 
-    tolerance: float  # relative error; for `integers` and `detections` the share that may differ
+    tolerance: float  # relative error; for `integers` and `detections`, the share that may differ
     what: tuple[ResultKind, ...] = ()
 
 
 class SkipRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Cases that a model can't run.
 
-    `torch` has the versions for which the reason is known to hold, as in a requirement: `>=2.11,<2.16`. With any other
-    version the case runs. So a fault of a compiler is no reason to skip the case when the fault may be mended.
+    `torch` has the versions for which the reason is known to hold, as in a requirement: `>=2.11,<2.16`. With other
+    versions the case runs, since the fault of the compiler may be fixed in them.
     """
 
     memory_format: MemoryFormat | None = None

@@ -1,4 +1,4 @@
-"""What must be known about a model before its code is imported: `metadata.yaml` as a `ModelSpec`."""
+"""Read `metadata.yaml`, the facts of a model that must be known before its code is imported, as a `ModelSpec`."""
 
 from __future__ import annotations
 
@@ -29,28 +29,27 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model folder's `metadata.yaml`.
+    """The `metadata.yaml` of a model folder.
 
     Batch sizes go up to 2**31 - 1, parameters to 10**15, texts to 1,000 characters.
 
     - `parameters` counts the elements of all parameters of `Model.networks()`, with frozen networks and target copies.
     - `batch_size` has an entry for each mode that the model runs in. Without one for `train` or `eval`, a skip must say
       why. Only models that generate have `prefill` and `decode`.
-    - `serving_batch_size` has the batch of a busy server for these two (`--bs serving`).
-    - `tokens` has the length of the prompts that `prefill` reads, and how many tokens are in the cache of a sequence at
-      the end of a `decode` step.
+    - `serving_batch_size` has the batch of a busy server for `prefill` and `decode` (`--bs serving`).
+    - `tokens` has the length of the prompts that `prefill` reads, and the number of tokens in the cache of a sequence
+      at the end of a `decode` step.
     - `limits` names limits of `limits.yaml`. `read_spec` adds their rules to `skips` and their reasons to `syncs`.
     - `gflop_per_step` has the operations of a step at the default batch in 1e9. `torchzoo check-model` counts them.
-    - `device_memory_gib` says how much memory a case at the default batch size needs. It is given where
-      that is more than 8.
-    - `large` says why a CPU has too little memory or is too slow for the contract's test. Such a model is tested on the
-      meta device, and fully on a GPU.
+    - `device_memory_gib` has the memory of a case at the default batch size, if more than 8.
+    - `large` says why a CPU has too little memory or is too slow for the test of the contract. The model is then tested
+      on the meta device, and fully on a GPU.
     - `unequal_work` names cases in which a compiled step does other work than eager's by nature, and why. Other cases
       with unequal work are refused.
     - `detection_rows` says that an eval step returns detections: for each image, rows of x1, y1, x2, y2, score, class.
-    - `preload` names more to import once for all cases, as `module:attribute`, which the files' imports don't name.
+    - `preload` names attributes that the files' imports don't name, to import once for all cases: `module:attribute`.
 
-    `read_spec` fills `name` and `folder`. `collection` is the name of a model's collection; a folder's has none.
+    `read_spec` fills `name` and `folder`. `collection` is the name of a model's collection; empty for a folder.
     """
 
     domain: Domain
@@ -85,7 +84,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return tuple(mode for mode in Mode if mode in self.batch_size)
 
 
-#: Fields that a new folder need not have: `torchzoo check-model --write` counts or tries them out.
+#: Fields that a new folder may omit: `torchzoo check-model --write` determines them.
 COMPUTED = ("parameters", "batch_size", "smoke_batch_size")
 
 
@@ -112,10 +111,10 @@ def read_spec(folder: Path) -> ModelSpec:
 
 
 def completed(spec: ModelSpec, path: Path) -> ModelSpec:
-    """`spec` with the rules of the limits that it names, and checked.
+    """`spec` with the rules of the limits that it names, after a check.
 
     Raises:
-        SpecError: there is no such limit, or what it says does not fit together; the message begins with `path`.
+        SpecError: there is no such limit, or fields contradict each other; the message begins with `path`.
     """
     spec = _with_limits(spec, path)
     _check(spec, path)
@@ -145,7 +144,9 @@ def _check(spec: ModelSpec, path: Path) -> None:
             )
     generates = any(mode.generates for mode in spec.batch_size)
     if generates != (spec.tokens is not None):
-        raise SpecError(f"{path}: models with a prefill or decode batch, and no others, have tokens: prompt and cache")
+        raise SpecError(
+            f"{path}: tokens (prompt and cache) belong to models with a prefill or decode batch, to no others"
+        )
     if not set(spec.serving_batch_size) <= {mode for mode in spec.batch_size if mode.generates}:
         raise SpecError(f"{path}: serving_batch_size has a mode that is no prefill or decode, or has no batch_size")
     for mode in (Mode.TRAIN, Mode.EVAL):

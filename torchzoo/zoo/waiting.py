@@ -1,4 +1,4 @@
-"""Which operators of a step make it wait for the device. Importing this module imports torch."""
+"""Find the operators of a step that make it wait for the device. Importing this module imports torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torchzoo.model.dispatch import OperatorMode
 from torchzoo.model.tensors import tensors_in
 
-#: Operators whose result has a size or a value that the host must know: on a GPU each of them waits for the device.
+#: Operators with a result whose size or value the host must know, for which a step on a GPU waits.
 SYNCHRONISING = frozenset(
     {
         "aten::_local_scalar_dense",
@@ -25,26 +25,26 @@ SYNCHRONISING = frozenset(
         "aten::bincount",
         "aten::equal",
         "aten::repeat_interleave.Tensor",
-        "aten::multinomial",  # it checks on the host whether the probabilities are valid
-        "aten::_coalesce",  # of a sparse tensor: how many different indices there are
+        "aten::multinomial",  # checks on the host whether the probabilities are valid
+        "aten::_coalesce",  # counts the different indices of a sparse tensor
         "torchvision::nms",
-        "aten::_ctc_loss",  # on CUDA it copies the lengths from the host
-        "aten::_fused_moving_avg_obs_fq_helper",  # on CUDA it reads its switch and checks zero points on the host
+        "aten::_ctc_loss",  # on CUDA, copies the lengths from the host
+        "aten::_fused_moving_avg_obs_fq_helper",  # on CUDA, reads its switch and checks zero points on the host
     }
 )
-#: They wait where an index is a mask.
+#: Operators that wait if an index is a mask.
 INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
-#: It waits unless all is in bfloat16: for other dtypes CUDA has no kernel, and the host reads where each group ends.
+#: Waits unless all operands are bfloat16: for other dtypes CUDA has no kernel, and the host reads the groups' ends.
 GROUPED_PRODUCT = "aten::_grouped_mm"
-#: Higher-order operators whose predicate the host reads, to choose a branch or to leave a loop.
+#: Higher-order operators whose predicate the host reads, to choose a branch or leave a loop.
 PREDICATES = frozenset({"cond", "switch", "while_loop", "while_loop_stack_output"})
 
 
 class SynchronisingOperators(OperatorMode):
-    """Collects the names of the operators that would make a GPU step wait.
+    """A mode that collects the names of the operators that would make a GPU step wait.
 
-    On the CPU, what an optimizer reads as a number is left out: its step counters are CPU tensors on a GPU, too, where
-    to read them costs no wait. On a GPU, whatever works on CPU tensors alone is left out.
+    On the CPU, numbers that an optimizer reads are left out: its step counters are CPU tensors on a GPU, too, where
+    reading them takes no wait. On a GPU, operators on CPU tensors alone are left out.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
@@ -78,13 +78,13 @@ class SynchronisingOperators(OperatorMode):
 
 
 def is_mask(index: Any) -> bool:
-    """Whether an index selects by true and false."""
+    """Whether an index is a mask of true and false."""
     return isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
 @contextmanager
 def synchronising_operators(device: torch.device | None = None) -> Iterator[set[str]]:
-    """The names of the operators that wait, among those that run inside the context. No device: the CPU."""
+    """The names of the operators in the context that wait. Without a device: the CPU."""
     mode = SynchronisingOperators(device)
 
     def entering(*_: object) -> None:

@@ -52,12 +52,11 @@ READING = """## How to read it, and where it can mislead
   paired ratios and its interval. Below 1 the network that has met all sizes is faster. `static` should be at 1: what it
   is above is the cost of looking for the right one among several compiled graphs. Over all cases: the geometric mean
   of the cases' medians over sizes, of the cases that worked at all sizes.
-- *Worked*: the cases in which all processes came to their end, and all sizes worked that work in eager. They are of all
-  cases that were begun: one with a process that crashed, raised or took too long has not worked. Those that were
-  skipped are not among them.
-- *Graphs* counts those of all sizes; a backward graph belongs to its forward graph. *Recompiled*: functions that were
-  compiled once more, since a guard failed. *Compiling*: wall time inside Dynamo and inductor, over all sizes. Over all
-  cases: the median of the counts, and the geometric mean of the compile time over that of `static`.
+- *Worked*: the cases in which all processes finished, and all sizes worked that work in eager, of all cases that were
+  begun. A case with a process that crashed, raised or took too long has not worked. Skipped cases do not count.
+- *Graphs* counts the graphs of all sizes; a backward graph belongs to its forward graph. *Recompiled*: functions that
+  were compiled once more, since a guard failed. *Compiling*: wall time inside Dynamo and inductor, over all sizes. Over
+  all cases: the median of the counts, and the geometric mean of the compile time over that of `static`.
 - The sizes stand in the order in which the network met them. Another order can give other graphs: `automatic` compiles
   the first size as a constant. PyTorch compiles the sizes 0 and 1 apart, except where they are unbacked.
 - A size at which it did not work has no slowdown; the reasons are at the end. After such a size the next one is tried
@@ -109,7 +108,7 @@ def turns(case: Case, spec: ModelSpec, repeats: int) -> list[Turn]:
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
-    """What one policy came to along one axis of a case. Several processes: the first one's counts, all timed blocks."""
+    """The results of a policy along an axis of a case: the counts of the first process, the timed blocks of all."""
 
     case: Case
     axis: str
@@ -119,7 +118,7 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def works(self) -> bool:
-        """Whether it worked in all processes, at all sizes that work in eager."""
+        """Whether the policy worked in all processes, at all sizes that work in eager."""
         return not self.has_failed and all(not one.problem or in_eager_too(one) for one in self.sizes)
 
     @property
@@ -146,7 +145,7 @@ def slowdown(one: SizeResult) -> stats.Estimate | None:
 
 
 def swept(trials: Trials) -> list[Swept]:
-    """All that was measured, in the order of the plan."""
+    """The results of all policies, in the order of the plan."""
     return [one for case, records in trials.by_case().items() for axis in AXES for one in _of_axis(case, axis, records)]
 
 
@@ -160,7 +159,7 @@ def _of_axis(case: Case, axis: str, records: Sequence[TrialRecord]) -> Iterator[
 
 
 def _joined(processes: Sequence[tuple[SizeResult, ...]]) -> tuple[SizeResult, ...]:
-    """The first process's sizes with the blocks of all. A size that did not work in one of them did not work."""
+    """The first process's sizes with the blocks of all. A size that failed in a process failed."""
     if not processes:
         return ()
     found: dict[int, list[SizeResult]] = {one.size: [] for one in processes[0]}
@@ -177,7 +176,7 @@ def _of_size(found: Sequence[SizeResult]) -> SizeResult:
 
 
 def report(trials: Trials) -> list[Block | str]:
-    """Means over cases, a table for each case and axis, and why sizes did not work."""
+    """The report: means over cases, a table for each case and axis, and the reasons of failures."""
     found = swept(trials)
     if not found:
         return ["No process has a result yet.", *without_result(trials)]
@@ -185,7 +184,7 @@ def report(trials: Trials) -> list[Block | str]:
     for case, axis in dict.fromkeys((one.case, one.axis) for one in found):
         some = [one for one in found if one.case == case and one.axis == axis]
         if not any(one.sizes for one in some):
-            continue  # why is at the end
+            continue  # the reason is at the end
         label = case.label().replace(" inductor", "")
         lines += [Heading(f"{label}, by its {axis}"), table(*_case(some))]
         if work := _work(some):
@@ -237,7 +236,7 @@ def _means(found: Sequence[Swept]) -> Table:
 
 
 def _sizes(some: Sequence[Swept]) -> list[int]:
-    """The sizes of all, in the order in which networks met them."""
+    """The sizes of all policies, in the order in which networks met them."""
     return list(dict.fromkeys(size.size for one in some for size in one.sizes))
 
 
@@ -256,12 +255,12 @@ def _case(some: Sequence[Swept]) -> Table:
 
 
 def device_ratio(one: SizeResult) -> stats.Estimate | None:
-    """How long the device works in a step, over the same of a network compiled for this size alone; None: unknown."""
+    """The device's time in a step, over that of a network compiled for this size alone; None: not known."""
     return busy_ratio(one.breakdowns.get(CANDIDATE_VARIANT), one.breakdowns.get(EAGER_VARIANT))
 
 
 def _work(some: Sequence[Swept]) -> Table | None:
-    """The device's work at each size, by policy; None if nothing was profiled."""
+    """The ratio of the device's time at each size, by policy; None if nothing was profiled."""
     sizes = _sizes(some)
     rows: list[Sequence[str]] = []
     for one in some:
@@ -273,7 +272,7 @@ def _work(some: Sequence[Swept]) -> Table | None:
 
 
 def _kernels(some: Sequence[Swept]) -> list[Sequence[str]]:
-    """Of each policy that is surely slower at some size: the kernels at the size at which it is slowest."""
+    """The kernels of each policy that is surely slower at some size, at its slowest size."""
     rows: list[Sequence[str]] = []
     for one in some:
         known = [(ratio, size) for size in one.sizes if (ratio := slowdown(size))]
@@ -307,7 +306,7 @@ def _cell(one: SizeResult | None) -> str:
 
 
 def _guards(found: Sequence[Swept]) -> list[Sequence[str]]:
-    """Each guard without the sizes in it and without Dynamo's remark on it: the same of several cases is one line."""
+    """The guards that failed, with equal ones of several cases, but for sizes and Dynamo's remarks, in one line."""
     times: Counter[tuple[str, str]] = Counter()
     which: dict[tuple[str, str], dict[str, None]] = {}
     for one in found:
@@ -321,7 +320,7 @@ def _guards(found: Sequence[Swept]) -> list[Sequence[str]]:
 
 
 def _problems(found: Sequence[Swept]) -> list[Sequence[str]]:
-    """Each problem with the sizes that have it: the same of several cases is one line."""
+    """The problems and their sizes, with equal ones of several cases in one line."""
     which: dict[tuple[str, str], dict[str, set[int]]] = {}
     for one in found:
         label = f"{one.case.model} {one.case.mode} by {one.axis}"

@@ -27,7 +27,7 @@ from torchzoo.studies.userbenchmark import Choice, measured, not_measured, speed
 
 PUBLISHED_MODES = ("eager", "default", "reduce-overhead", "max-autotune")
 
-#: Tokens of a sequence, by model and mode, as the models' folders have them: records don't.
+#: Tokens of a sequence, by model and mode, from the models' folders, since records lack them.
 LENGTHS = {
     ("hf_GPT2", Mode.TRAIN): 512,
     ("hf_GPT2", Mode.EVAL): 1024,
@@ -38,7 +38,7 @@ MODES = (None, "reduce-overhead", "max-autotune")
 
 NOT_COLD = "no process began with empty caches of compiled code"
 
-#: One case with its figures.
+#: A case with its figures.
 Line = tuple[CaseResult, CaseFigures]
 
 READING = """## How to read it, and where it can mislead
@@ -48,15 +48,15 @@ step is of that one. The second found the compiled code in the cache and took tu
 that eager, not against the eager line of the table, which comes from another process. The initial step is one
 measurement, without an interval; it is left out where no process began with empty caches. Compilers use several
 processes at once, so its wall time depends on the number of cores, its CPU time less. *Pays after* is the number of
-steps after which the time that compiling cost is regained. It is computed from medians and includes the first step.
-Device memory is the allocator's peak over a few steady steps, weights included. What CUDA graphs keep for themselves is
+steps after which the time that compiling cost is regained. The number is computed from medians and includes the first
+step. Device memory is the allocator's peak over a few steady steps, weights included. Memory that CUDA graphs keep is
 part of *reserved*. If its CUDA graphs were skipped, a mode did not run as intended.
 
 *Where the time of a step goes* tells why a mode is slower or faster than eager. (On the CPU this is not known, and the
 part is missing.) A step has two parts: the device works (kernels, copies and memory sets), or it waits for the host. If
 a mode makes the device work less and the step is not faster, the host limits the step: it does not hand over the work
 as fast. The device bounds a step if it works in at least 90% of the time; the host does if the device works in less
-than half; else both do. The device's time and the number of kernels are those of one step under the profiler. They have
+than half; else both do. The device's time and the number of kernels are those of one step under the profiler. Both have
 no interval. In a CUDA graph each kernel counts, though the host launches them all at once.
 """
 
@@ -84,10 +84,10 @@ def plan(choice: Choice) -> RunRequest:
 
 
 def rows(run: Run) -> list[Row]:
-    """The blog's table for each of our models: first step, its memory, a training and an evaluation step, by mode.
+    """The blog's table for each model: first step, its memory, a training and an evaluation step, by mode.
 
-    The first step is that of training. A mode's memory is that of a process without eager: beside eager, gradients and
-    the optimizer's state are there already.
+    The first step is that of training. A mode's memory is that of a process without eager: after eager, gradients and
+    the optimizer's state would already exist.
     """
     rows = []
     for result, figures in measured(run):
@@ -127,7 +127,7 @@ def rows(run: Run) -> list[Row]:
 
 
 def first_step_peak_bytes(figures: CaseFigures) -> int | None:
-    """The peak of device memory in the first step; a mode's is that of a process without eager. None if not known."""
+    """The peak of device memory in the first step; for a mode, of a process without eager. None if not known."""
     if figures.candidate is None:
         return figures.eager.raw.first_step_peak_bytes
     alone = figures.candidate.raw.alone
@@ -135,7 +135,7 @@ def first_step_peak_bytes(figures: CaseFigures) -> int | None:
 
 
 def report(run: Run) -> list[Block | str]:
-    """For each model and mode, eager first: what compiling costs and gains, and where the time of a step goes."""
+    """The report for each model and mode, eager first: costs and gains of compiling, and the time of a step."""
     tables: dict[tuple[str, Mode], list[Line]] = {}
     for line in measured(run):
         tables.setdefault((line[0].case.model, line[0].case.mode), []).append(line)
@@ -216,9 +216,9 @@ def _eager_beside(result: CaseResult, figures: CaseFigures) -> list[str]:
 
 
 def _where_time_goes(title: str, lines: list[Line]) -> list[Block]:
-    """How long the device works and waits in a step of each mode, and what changes against eager in the same process.
+    """The device's time of work and waiting in a step of each mode, and the change from eager in the same process.
 
-    Nothing where the device's time is not known, as on the CPU.
+    Empty if the device's time is not known, as on the CPU.
     """
     rows, changes = [], []
     for result, figures in sorted(lines, key=lambda line: line[0].has_candidate):
@@ -250,12 +250,12 @@ def _where_time_goes(title: str, lines: list[Line]) -> list[Block]:
 
 
 def _waits_s(step_s: float, active_s: float) -> float:
-    """How long the device does not work in a step."""
+    """The time in which the device does not work in a step."""
     return max(0.0, step_s - active_s)
 
 
 def _change(result: CaseResult, figures: CaseFigures) -> str | None:
-    """Why a mode's step is slower or faster than eager's beside it, as far as it was measured; None if it was not."""
+    """The measured reason why a mode's step is slower or faster than eager's in turns with it, or None."""
     mode, eager = figures.candidate, figures.eager
     if mode is None or mode.raw.device_active_s is None or eager.raw.device_active_s is None:
         return None
@@ -274,12 +274,12 @@ def _change(result: CaseResult, figures: CaseFigures) -> str | None:
 
 
 def _more(difference_s: float) -> str:
-    """`1.20 ms more`."""
+    """A difference in words: `1.20 ms more`."""
     return f"{units.seconds(abs(difference_s))} {'more' if difference_s >= 0 else 'less'}"
 
 
 def pays_after(figures: CaseFigures) -> str:
-    """How many steps it takes to regain the time by which the candidate's first step was longer than eager's."""
+    """The number of steps that regain the extra time of the candidate's first step over eager's."""
     gain_s = figures.eager.latency_s.value - figures.shown.latency_s.value
     first, of_eager = figures.shown.cold_first_step, figures.eager.cold_first_step
     is_faster = figures.speedup is not None and figures.speedup.surely_excludes(1.0) and figures.speedup.value > 1

@@ -32,12 +32,12 @@ BACKENDS = (EAGER, CUDAGRAPHS, INDUCTOR)
 TIME, UTILISATION = "Table 1, time of an iteration", "Table 2, model FLOPs utilisation"
 BF16 = "bf16"
 
-#: Peaks at bf16 in TFLOP/s by kind; None where one is not known.
+#: Peaks at bf16 in TFLOP/s by kind; None if not known.
 Peaks = dict[str, float | None]
 
 
 class Training(NamedTuple):
-    """One of nanoGPT's trainings: its name in the report, and what the formula of MFU needs."""
+    """A training of nanoGPT: its name in the report, and the parameters of the formula of MFU."""
 
     name: str
     layers: int
@@ -45,7 +45,7 @@ class Training(NamedTuple):
     length: int
 
     def operations(self, parameters: int, sequences: int) -> int:
-        """nanoGPT's number of operations of an iteration over so many sequences."""
+        """The number of operations of an iteration over so many sequences, by nanoGPT's formula."""
         without_positions = parameters - self.length * self.width
         attention = 12 * self.layers * self.width * self.length
         return (6 * without_positions + attention) * self.length * sequences
@@ -59,11 +59,11 @@ TRAININGS = {
 READING = """## How to read it, and where it can mislead
 
 The time of an iteration is the mean over all timed steps, with the device synchronised after each. Its interval is
-Student's t over the steps of one process; another process can differ by more, as the rows of eager show. *Eager*
-comes from a process of its own. *Eager, again* is the eager that took turns with CUDA graphs in another process: it is
-what the report's rows "cudagraphs" were. The speedups in the table by backend are paired, so they are surer than
-quotients of two means. The datasheet's peak holds at a clock that a device under full load may not keep. The measured
-peak is that of large matrix products (`torchzoo doctor --peaks`). It is read from `peaks.yaml` in a run's folder, else
+Student's t over the steps of one process; another process can differ by more, as the rows of eager show. *Eager* comes
+from a process of its own. *Eager, again* is the eager that took turns with CUDA graphs in another process: it is what
+the report's rows "cudagraphs" were. The speedups in the table by backend are paired, so they are surer than quotients
+of two means. The datasheet's peak holds at a clock that a device under full load may not keep. The measured peak is
+that of large matrix products (`torchzoo doctor --peaks`). The peak is read from `peaks.yaml` in a run's folder, else
 from this machine's own file: `TORCHZOO_CACHE=RUN torchzoo doctor --peaks` puts it into the folder, so that the document
 can be written elsewhere.
 """
@@ -88,7 +88,7 @@ def plan(choice: Choice) -> RunRequest:
 
 
 def rows(run: Run) -> list[Row]:
-    """Both tables: eager, CUDA graphs, eager beside CUDA graphs, inductor; MFU of the datasheet's and measured peak."""
+    """Both tables: eager, CUDA graphs, eager in turns with them, inductor; MFU of the datasheet's and measured peak."""
     rows = []
     for result, figures in measured(run):
         training = TRAININGS.get(result.case.model)
@@ -109,7 +109,7 @@ def rows(run: Run) -> list[Row]:
 
 
 def _without_figures(run: Run) -> list[Row]:
-    """Rows of published figures whose case ran here and gave no figure."""
+    """Rows of published figures whose case ran here without a figure."""
     rows = []
     for result in case_results(run):
         training, backend = TRAININGS.get(result.case.model), result.case.backend
@@ -169,7 +169,7 @@ def _of_variant(
 
 
 def _peaks(run: Run, figures: CaseFigures) -> Peaks:
-    """The datasheet's peak, and the measured one if it was kept."""
+    """The datasheet's peak and the measured one, if known."""
     name, is_cpu = figures.measured.device_name, figures.record.case.device_type == "cpu"
     sheet = datasheet(name)
     key = measured_key(name, figures.measured.threads if is_cpu else None)
@@ -182,7 +182,7 @@ def _peaks(run: Run, figures: CaseFigures) -> Peaks:
 
 
 def report(run: Run) -> list[Block]:
-    """A line for each model and backend: the paired speedup, and what the CUDA graphs really did."""
+    """The report: a line for each model and backend, with the paired speedup and the skips of CUDA graphs."""
     headings = (
         "model", "backend", "median of an iteration", "speedup over eager", "graphs", "CUDA graphs skipped", "remarks",
     )  # fmt: skip

@@ -65,13 +65,13 @@ be between those two.
 
 
 class Implementation(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to do a group's work. `base` is the class of step.py that does it; `body` is what its subclass sets."""
+    """An implementation of a group's work. `base` is the class in step.py; `body` has its subclass's attributes."""
 
     group: str
     name: str
     base: str
     body: dict[str, str]  # attribute: Python source
-    accelerator_only: str = ""  # why it can't run on the CPU
+    accelerator_only: str = ""  # reason why it can't run on the CPU
 
 
 def _optimizer(group: str, name: str, optimizer: str, why: str = "", **options: Any) -> Implementation:
@@ -103,11 +103,11 @@ IMPLEMENTATIONS = (
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """What a generated model folder measures."""
+    """The implementation and the parameters that a generated model folder measures."""
 
     group: str
     implementation: str
-    source: str  # the zoo model whose parameters it has
+    source: str  # zoo model of the parameters
 
 
 def plan(choice: Choice) -> RunRequest:
@@ -132,7 +132,7 @@ def plan(choice: Choice) -> RunRequest:
 
 
 def write_folder(folder: Path, one: Implementation, spec: ModelSpec) -> None:
-    """`metadata.yaml`, `__init__.py` and a copy of step.py: a model folder like any other."""
+    """Write a model folder: `metadata.yaml`, `__init__.py` and a copy of step.py."""
     import yaml
 
     gib = 6 * 4 * spec.parameters / 2**30  # weights, gradients, Adam's two moments, foreach's temporaries
@@ -175,7 +175,7 @@ def write_folder(folder: Path, one: Implementation, spec: ModelSpec) -> None:
 
 
 def read_pairs(run: Run) -> dict[str, Pair]:
-    """What each model folder of the run measures.
+    """Read what each model folder of the run measures.
 
     Raises:
         StoreError: the run was not made by this userbenchmark.
@@ -195,7 +195,7 @@ Step = dict[str, dict[str, CaseFigures]]  # source model: implementation: figure
 
 
 def report(run: Run) -> list[Block | str]:
-    """A table for each group: a line for each set of parameters, ratios against the for-loop, geometric means."""
+    """The report: a table for each group, a line for each set of parameters, ratios to the for-loop, and means."""
     pairs = read_pairs(run)
     groups: dict[tuple[str, str], Step] = {}
     for result, figures in measured(run):
@@ -241,7 +241,7 @@ def _cell(base: CaseFigures | None, other: CaseFigures | None) -> str:
 
 
 def _mean(steps: Step, name: str) -> str:
-    """The geometric mean over the sets of parameters on which both were measured."""
+    """The geometric mean over the sets of parameters on which both implementations were measured."""
     ratios = [
         [outcomes[BASELINE].eager.latency_s.value / outcomes[name].eager.latency_s.value]
         for outcomes in steps.values()

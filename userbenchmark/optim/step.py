@@ -1,6 +1,6 @@
 """The model of `torchzoo userbenchmark optim`: its train step is an optimizer's work on another model's parameters.
 
-The plan copies this file into each model folder that it writes. `__init__.py` there says which model and optimizer.
+The plan copies this file into each model folder that it writes, whose `__init__.py` has the model and the optimizer.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torchzoo.zoo.spec import read_spec
 
 
 class ParametersOf(Model):
-    """All parameters of `source`'s networks with random values, and a gradient for each trainable one.
+    """A model with all parameters of `source`'s networks, random values, and a gradient for each trainable one.
 
     No network is ever called. A sample is one trainable parameter tensor.
     """
 
     sample_unit = "parameter tensors"
-    source: ClassVar[str]  # the model's folder, or that of its collection
+    source: ClassVar[str]  # folder of the model or of its collection
     member: ClassVar[str] = ""  # the model's name in its collection
     gradient_scale: ClassVar[float] = 1e-2
 
@@ -74,7 +74,7 @@ class ParametersOf(Model):
 
 
 class OptimizerStep(ParametersOf):
-    """`optimizer.step()`. The gradients are given once."""
+    """The step `optimizer.step()`, with gradients that are set once."""
 
     optimizer_class: ClassVar[type[torch.optim.Optimizer]]
     options: ClassVar[dict[str, Any]]
@@ -90,7 +90,7 @@ class OptimizerStep(ParametersOf):
 
 
 class _Deliver(torch.autograd.Function):
-    """A backward pass of one node. It makes new gradients for all parameters and keeps none of them."""
+    """A backward pass of one node, which makes new gradients for all parameters and keeps none of them."""
 
     @staticmethod
     def forward(ctx: Any, given: list[Tensor], *parameters: Tensor) -> Tensor:
@@ -103,9 +103,9 @@ class _Deliver(torch.autograd.Function):
 
 
 class ZeroGradStep(ParametersOf):
-    """Gradients reset one way or another, then new ones accumulated as by a backward pass, then a foreach SGD step.
+    """A step that resets gradients, accumulates new ones as a backward pass does, and runs a foreach SGD.
 
-    If the old gradients are None, autograd takes the new ones as they are. If they are zeros, it adds.
+    If the old gradients are None, autograd stores the new ones. If they are zeros, it adds.
     """
 
     how: ClassVar[str]  # for_loop, foreach, set_to_none
@@ -122,7 +122,7 @@ class ZeroGradStep(ParametersOf):
         return lambda: self.optimizer.zero_grad(set_to_none=is_none)  # all at once: the optimizer is foreach
 
     def _zero_one_by_one(self) -> None:
-        """What `zero_grad` did before PyTorch's pull request 82777 (2022)."""
+        """Zero each gradient by a kernel, as `zero_grad` did before PyTorch's pull request 82777 (2022)."""
         for parameter in self.trainable:
             if parameter.grad is not None:
                 parameter.grad.zero_()

@@ -61,7 +61,7 @@ def plan(choice: Choice) -> RunRequest:
 
 
 class Surface:
-    """The names that were used, by kind: functions and operators."""
+    """The used names by kind: functions and operators."""
 
     def __init__(self, surfaces: Iterable[ApiSurface] = ()) -> None:
         self.names: dict[str, set[str]] = {kind: set() for kind in KINDS}
@@ -71,7 +71,7 @@ class Surface:
 
 
 def surfaces(run: Run, *modes: Mode) -> dict[str, list[ApiSurface]]:
-    """The surfaces of the run by model: in all its modes, or in those that are given."""
+    """The surfaces of the run by model, in all its modes or in the given ones."""
     found: dict[str, list[ApiSurface]] = defaultdict(list)
     for result, figures in measured(run):
         if figures.measured.api is not None and (not modes or result.case.mode in modes):
@@ -80,21 +80,21 @@ def surfaces(run: Run, *modes: Mode) -> dict[str, list[ApiSurface]]:
 
 
 def _surface(of_model: dict[str, list[ApiSurface]], models: Iterable[str]) -> Surface:
-    """What some models use together."""
+    """The union of some models' surfaces."""
     return Surface(one for model in models for one in of_model.get(model, []))
 
 
 def _sets(of_model: dict[str, list[ApiSurface]]) -> dict[str, Sequence[str]]:
-    """The models of both suites, and all of the run if it has more."""
+    """The models of both suites, and of the whole run if it has more."""
     sets: dict[str, Sequence[str]] = {suite: read_suite(suite).models for suite in (LARGER, SMALLER)}
     has_more = not of_model.keys() <= {*sets[LARGER], *sets[SMALLER]}
     return sets | ({ZOO: tuple(of_model)} if has_more else {})
 
 
 def rows(run: Run) -> list[Row]:
-    """How many times more names the paper's models use than MLPerf's, and how many times all of torchzoo's.
+    """The numbers of names that the paper's models, and all of torchzoo's, use, over that of MLPerf's models.
 
-    They are counts, so they have no intervals.
+    Ratios of counts have no intervals.
     """
     of_model = surfaces(run)
     sets = _sets(of_model)
@@ -123,7 +123,7 @@ def rows(run: Run) -> list[Row]:
 
 
 def report(run: Run) -> list[Block | str]:
-    """The two sets side by side, what each adds, the domains, and the operators that only one or two models use."""
+    """The report: both sets side by side, the names that each adds, the domains, and operators of one or two models."""
     of_model = surfaces(run)
     found = [(model, surface) for model, some in of_model.items() for surface in some]
     if not found:
@@ -139,7 +139,7 @@ def report(run: Run) -> list[Block | str]:
 
 
 def _side_by_side(of_model: dict[str, list[ApiSurface]]) -> list[Block]:
-    """The counts of each set, and what one has and the other has not."""
+    """The counts of each set, and the names in one set and not in the other."""
     sets = _sets(of_model)
     used = {name: _surface(of_model, models) for name, models in sets.items()}
     blocks: list[Block] = [Heading(f"{' and '.join(one for one in sets if one != SMALLER)} against {SMALLER}")]
@@ -159,7 +159,7 @@ def _side_by_side(of_model: dict[str, list[ApiSurface]]) -> list[Block]:
 
 
 def _sensitivity(run: Run, of_model: dict[str, list[ApiSurface]]) -> list[Block]:
-    """The ratio of both suites in one mode alone, and without each model of the smaller one; nothing without one."""
+    """The ratio of the suites in one mode alone, and without each model of the smaller one; empty without a ratio."""
     larger, smaller = (read_suite(suite).models for suite in (LARGER, SMALLER))
     ways = [("as above", of_model, smaller)]
     ways += [(f"only {mode}", surfaces(run, mode), smaller) for mode in (Mode.TRAIN, Mode.EVAL)]
@@ -192,7 +192,7 @@ def _folded(title: str, names: list[str]) -> Block:
 
 
 def _domains(run: Run, found: list[tuple[str, ApiSurface]]) -> list[Block]:
-    """The counts by domain, and how many names no other domain uses."""
+    """The counts by domain, and the number of names that no other domain uses."""
     grouped = {domain: Surface(ones) for domain, ones in by_domain(run, found).items()}
     models = {domain: len(set(names)) for domain, names in by_domain(run, [(name, name) for name, _ in found]).items()}
     rows = []

@@ -56,7 +56,7 @@ def plan(choice: Choice) -> RunRequest:
 
 
 class Shares(NamedTuple):
-    """Parts of the wall time, which add up to 1."""
+    """Shares of the wall time, which add up to 1."""
 
     active: float
     movement: float
@@ -64,7 +64,7 @@ class Shares(NamedTuple):
 
 
 def shares(breakdown: Breakdown) -> Shares | None:
-    """The shares over all profiled steps together; None if the profiler recorded no steps."""
+    """The shares over all profiled steps together; None if there are no profiled steps."""
     found = stats.shares(breakdown)
     return None if found is None else Shares(found.active.value, found.movement.value, found.idle.value)
 
@@ -75,7 +75,7 @@ class Profiled(NamedTuple):
     case: Case
     figures: CaseFigures
     shares: Shares
-    bound: Bound | None  # what bounds a step; None where that is not known
+    bound: Bound | None  # bound of a step; None: not known
 
 
 def profiled(run: Run) -> list[Profiled]:
@@ -89,7 +89,7 @@ def profiled(run: Run) -> list[Profiled]:
     ]
 
 
-#: Models of which the paper has a share of its own: the model, the mode and the share.
+#: The shares of single models in the paper: the model, the mode and the name of the share.
 SINGLE = (
     ("fambench_xlmr", Mode.TRAIN, "active"),
     ("fambench_xlmr", Mode.EVAL, "active"),
@@ -99,7 +99,7 @@ SINGLE = (
 
 
 def rows(run: Run) -> list[Row]:
-    """Table 2's means by domain and mode, with intervals over models; then the single models that the paper names."""
+    """The means of Table 2 by domain and mode, with intervals over models, and the paper's single models."""
     found = profiled(run)
     rows = []
     for mode in (Mode.TRAIN, Mode.EVAL):
@@ -130,7 +130,7 @@ def _share_with_interval(one: Profiled, name: str) -> stats.Estimate:
 
 
 def panels(run: Run) -> list[Panel]:
-    """What Figures 1 and 2 show of each model: the share in which the device computes."""
+    """The chart of Figures 1 and 2: the share in which the device computes, by model."""
     rows = by_domain_and_mode(run, [(one.case, one) for one in profiled(run)])
     groups = tuple(_group(domain, mode, some) for (domain, mode), some in rows.items())
     if not groups:
@@ -146,7 +146,7 @@ def _group(domain: str, mode: Mode, some: list[Profiled]) -> DotRow:
 
 
 def report(run: Run) -> list[Block | str]:
-    """The spread by domain, then Figures 1 (train) and 2 (eval): a bar per model."""
+    """The report: the spread by domain, then Figures 1 (train) and 2 (eval) with a bar per model."""
     found = profiled(run)
     if not found:
         return [
@@ -164,7 +164,7 @@ def report(run: Run) -> list[Block | str]:
 
 
 def _problems(run: Run) -> list[Block]:
-    """The cases whose profile could not be read, and why."""
+    """The section of cases whose profile could not be read, with the reasons."""
     found = [
         (result.case.label(), breakdown.problem)
         for result, figures in measured(run)
@@ -222,7 +222,7 @@ def _bars(found: list[Profiled]) -> Table:
 
 
 def _host_loop(figures: CaseFigures) -> str:
-    """`1.03x`: how long the host's loop took beside the timed steps, of its time on an undisturbed core."""
+    """The time of the host's loop at the timed steps over that on an undisturbed core: `1.03x`."""
     host = figures.measured.host
     if host is None or host.undisturbed_s is None or not host.looks_s:
         return ""

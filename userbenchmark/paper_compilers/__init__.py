@@ -1,8 +1,8 @@
 """What a compiler gains and costs against eager: time, CPU memory and GPU memory.
 
-The question of Figures 3 and 4 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226). They compare TorchInductor
-with eager in training and in inference: the ratios candidate over eager of the time of a step (T), of the peak of CPU
-memory (CM) and of GPU memory (GM), for each model and on average. Below 1 the compiler is better.
+The question of Figures 3 and 4 of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226), which compare
+TorchInductor with eager in training and in inference: the ratios candidate over eager of the time of a step (T), of the
+peak of CPU memory (CM) and of GPU memory (GM), for each model and on average. Below 1 the compiler is better.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ The interval of a mean is Student's t over models. CM and GM of a model
 have no interval: a peak is one number, and it may be another one in a second run.
 
 Peaks are those of a few steady steps. GM is of the device's allocator, weights included. CM is of the resident memory
-of one process. What compiling has left there counts: in the candidate's, that of compiling with empty caches. The peak
+of one process. Memory that compiling has left counts: in the candidate's, that of compiling with empty caches. The peak
 while it compiles does not count, nor do the compilers' own processes. (A note says so where the kernel does not tell
 the peak of these steps alone.) Eager's peak is read in the timed process before anything is compiled. The candidate's
 is read in a process of its own, which takes no eager step: so CM and GM may be above or below 1. The libraries are
-loaded once for all processes. They count in both peaks, which draws CM towards 1. Where there was no such process, or
-it failed, the table of models has the peak beside eager, and a note with the reason if it is known. No mean of CM or GM
-counts it.
+loaded once for all processes. The libraries count in both peaks, which draws CM towards 1. Where there was no such
+process, or it failed, the table of models has the peak beside eager, and a note with the reason if it is known. No mean
+of CM or GM counts it.
 
-The first step is of that process too. The caches of inductor and Triton began empty there. It is one measurement,
-without an interval. Its CPU time has that of the compilers' own processes. Its wall time is longer where other cases
-prepare beside it.
+The first step is of that process too. The caches of inductor and Triton began empty there. The first step is one
+measurement, without an interval. Its CPU time has that of the compilers' own processes. Its wall time is longer where
+other cases prepare beside it.
 
 The means are over the cases that ran, stayed steady and were not found wrong (*counted*). Results are not checked by
 the study's own plan, so none is found wrong there. Where others are left out, a mean may look better than it is. Where
 several processes measured a case, T is over all of them; CM, GM and the first step are those of the process whose
-latency is the middle one. Notes say what was seen. They give no reasons.
+latency is the middle one. Notes say what was seen, and give no reasons.
 """
 
-#: So long compiling may take, the time in which a case is stopped left out. Of the 719 cases that inductor compiled on
-#: H200s up to 2026-11-24, the longest is DALLE2_pytorch in training: 295 to 365 s in three runs. On a disturbed host
-#: (`docs/studies/paper_compilers.md`) its process for memory took longer than this.
+#: The limit of compiling, without the time in which a case is stopped. The longest of 719 compilations by inductor on
+#: H200s is DALLE2_pytorch in training: 295 to 365 s in three runs, and more than the limit on a disturbed host
+#: (`docs/studies/paper_compilers.md`).
 COMPILE_LIMIT_S = 400.0
 
 
 def plan(choice: Choice) -> RunRequest:
-    """Inductor beside eager, both modes, the paper's 84 models unless others are named.
+    """Inductor in turns with eager, in both modes, on the paper's 84 models unless others are named.
 
     The candidate compiles once, in the process that reads its memory; the timed process finds the compiled code in the
-    cache. If that process is late, the case goes on without its figures, and has the same time to compile.
+    cache. If the first process exceeds its limit, the case continues without its figures, and compiles itself.
     """
     return RunRequest(
         patterns=choice.patterns,
@@ -85,19 +85,19 @@ SPEEDUP, SLOWER = "Speedup of inductor over eager", "Slower than eager in evalua
 
 
 class Means(NamedTuple):
-    """Geometric means over some cases; None where no case has the ratio."""
+    """Geometric means over some cases; None if no case has the ratio."""
 
     speedup: Estimate | None
     time_ratio: Estimate | None
     host_memory_ratio: Estimate | None
     device_memory_ratio: Estimate | None
     alone: int  # cases whose candidate had a process of its own for memory
-    with_host_memory: int  # those of them that have the ratio
+    with_host_memory: int  # cases among these with the ratio
     with_device_memory: int
 
 
 def means(results: Sequence[CaseResult], ratios: CaseRatios) -> Means:
-    """The means over the cases that passed, those of memory over the ones with the candidate's own process."""
+    """The means over the cases that passed; of memory, over those with the candidate's own process."""
     passed = [one for one in results if one.passed]
     alone = [one for one in passed if one.figures is not None and one.figures.shown.raw.alone is not None]
     figures = [one.figures for one in alone if one.figures is not None]
@@ -155,7 +155,7 @@ RATIOS = {
 
 
 def panels(run: Run) -> list[Panel]:
-    """Figures 3 and 4: each ratio of inductor over eager, of the cases that its mean counts."""
+    """The charts of Figures 3 and 4: each ratio of inductor over eager, of the cases in its mean."""
     results = [one for one in case_results(run) if one.case.backend == INDUCTOR and one.passed]
     ratios = CaseRatios(results)
     found = []
@@ -170,7 +170,7 @@ def panels(run: Run) -> list[Panel]:
 
 
 def _counts(result: CaseResult, name: str) -> bool:
-    """Whether the mean of this ratio counts the case: those of memory need the candidate's own process."""
+    """Whether the mean of this ratio counts the case: ratios of memory need the candidate's own process."""
     figures = result.figures
     if figures is None or getattr(figures, name) is None:
         return False
@@ -190,7 +190,7 @@ def _value(result: CaseResult, name: str) -> Value:
 
 
 def report(run: Run) -> list[Block | str]:
-    """For each backend: means by domain with pass rates, then a line for each model."""
+    """The report for each backend: means by domain with pass rates, then a line for each model."""
     results = [result for result in case_results(run) if result.has_candidate]
     backends = list(dict.fromkeys(case.backend for case in run.manifest.cases if case.backend != EAGER))
     if not backends:
@@ -215,7 +215,7 @@ def report(run: Run) -> list[Block | str]:
 
 
 def _waited(run: Run) -> list[str]:
-    """A line on how many cases prepared at once; none if each prepared by itself."""
+    """A line on the number of cases that prepared at once; empty for one."""
     jobs = max(part.manifest.settings.jobs for part in run.parts)
     if jobs == 1:
         return []
@@ -251,7 +251,7 @@ def _means(run: Run, results: Sequence[CaseResult], ratios: CaseRatios) -> Block
 
 
 def _cells(results: Sequence[CaseResult], ratios: CaseRatios) -> list[str]:
-    """The means T, CM and GM, and how many cases each of them counts."""
+    """The means T, CM and GM, and the number of cases in each."""
     found = means(results, ratios)
     shown = (found.time_ratio, found.host_memory_ratio, found.device_memory_ratio)
     memory = f"; CM of {found.with_host_memory}, GM of {found.with_device_memory}" if found.time_ratio else ""
@@ -259,7 +259,7 @@ def _cells(results: Sequence[CaseResult], ratios: CaseRatios) -> list[str]:
 
 
 def ratio_text(estimate: Estimate) -> str:
-    """`0.770 [0.700, 0.850]`, or why there is no interval."""
+    """The estimate as `0.770 [0.700, 0.850]`, or the reason why there is no interval."""
     if not estimate.has_interval:
         return f"{estimate.value:.2f} ({estimate.why_no_interval})"
     confidence = "" if estimate.confidence >= 0.95 else f" (at {100 * estimate.confidence:.0f}%)"
@@ -279,7 +279,7 @@ def _row(result: CaseResult, figures: CaseFigures) -> list[str]:
 
 
 def _notes(result: CaseResult, figures: CaseFigures) -> list[str]:
-    """What a reader must know of a case: why no mean counts it, that it is slower, where its memory is from."""
+    """Notes on a case: why no mean counts it, that it is slower, and which process gave its memory."""
     time, raw = figures.time_ratio, figures.shown.raw
     found = [] if result.passed else [f"{result.status}, in no mean: {result.reason}"]
     if time is not None and time.value > 1 and time.excludes(1):
@@ -298,7 +298,7 @@ def _notes(result: CaseResult, figures: CaseFigures) -> list[str]:
 
 
 def _slower(figures: CaseFigures, time: Estimate) -> str:
-    """`slower than eager (the device works 25.0% of its step, 50.0% of eager's)`, and how sure that is."""
+    """`slower than eager (the device works 25.0% of its step, 50.0% of eager's)`, with the confidence."""
     sure = "" if time.confidence >= STATED_CONFIDENCE else f", at {100 * time.confidence:.0f}%"
     own, eagers = figures.shown.device_share, figures.eager.device_share
     text = f"slower than eager{sure}"

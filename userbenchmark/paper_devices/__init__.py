@@ -42,13 +42,13 @@ mean over many models also includes how the models differ. A ratio of a model th
 Both machines run the same batch. A case counts only if it passed on both.
 
 *The device's work alone* compares the time in which the device works in one step, which a few profiled steps show. How
-fast the host hands over work is not part of it. That of a case has no interval, and none is there where one of the runs
-ended before it was known.
+fast the host hands over work is not part of it. A case's ratio has no interval, and is missing if one of the runs ended
+before it was known.
 """
 
 
 def plan(choice: Choice) -> RunRequest:
-    """Eager in both modes at FP32 and TF32, the paper's 84 models; the default batches, whatever was tuned here."""
+    """Eager in both modes at FP32 and TF32, on the paper's 84 models, at the default batches, not tuned ones."""
     return RunRequest(
         patterns=choice.patterns,
         suites=choice.suites_or("torchbench"),
@@ -73,7 +73,7 @@ def _passed(run: Run) -> dict[Case, CaseResult]:
 
 
 def pairs(base: Run, other: Run) -> list[ProcessPair]:
-    """The cases that passed in both runs, whatever the devices are called."""
+    """The cases that passed in both runs, with device names ignored."""
     there = _passed(other)
     return [(case, result.measured, there[case].measured) for case, result in _passed(base).items() if case in there]
 
@@ -94,7 +94,7 @@ def rows(*runs: Run) -> list[Row]:
 
 
 def _work_rows(name: str, on_both: Sequence[ProcessPair]) -> list[Row]:
-    """By precision and mode: how much longer the first device works in a step than the other one."""
+    """The ratio of the devices' time of work in a step, by precision and mode."""
     groups: dict[str, list[CaseRatio]] = {}
     for pair in on_both:
         if (ratio := work_ratio(pair)) is not None:
@@ -111,7 +111,7 @@ def _work_rows(name: str, on_both: Sequence[ProcessPair]) -> list[Row]:
 
 
 def work_ratio(pair: ProcessPair) -> CaseRatio | None:
-    """The time in which the first device works in one step over that of the other; None where one is not known."""
+    """The time in which the first device works in a step over that of the other; None if either is not known."""
     case, *sides = pair
     found = [[_work_s(measured) for measured in side] for side in sides]
     if any(work_s is None for side in found for work_s in side):
@@ -125,13 +125,13 @@ def _work_s(measured: Measured) -> float | None:
 
 
 def _ratio_names(runs: Sequence[Run]) -> list[str]:
-    """`NVIDIA A100's time over NVIDIA H200's`, for each machine beside the first one."""
+    """The names of the ratios, `NVIDIA A100's time over NVIDIA H200's`, for each machine but the first."""
     base, *others = machine_names(runs)
     return [f"{base}'s time over {other}'s" for other in others]
 
 
 def panels(*runs: Run) -> list[Panel]:
-    """Figure 5: the ratio of each case, by domain and mode; a chart for each machine beside the first and precision."""
+    """The charts of Figure 5 for each machine but the first, and precision: the ratio of each case."""
     base, *others = runs
     found = []
     for name, other in zip(_ratio_names(runs), others, strict=True):
@@ -155,7 +155,7 @@ def _group(mean: HardwareMean, some: Sequence[HardwareRatio]) -> DotRow:
 
 
 def report(*runs: Run) -> list[Block | str]:
-    """Each case: its time on both machines and the ratio, the largest ratio first."""
+    """The report: the time of each case on both machines and the ratio, the largest ratio first."""
     base, *others = runs
     base_name, *other_names = machine_names(runs)
     lines: list[Block | str] = []

@@ -28,16 +28,16 @@ from torchzoo.studies.userbenchmark import Choice, not_measured
 
 
 class Change(NamedTuple):
-    """A change of the step. One of both ways is the step's own, the other one is that of the changed step."""
+    """A change of the step. One of the two ways is the step's own, the other that of the changed step."""
 
-    backend: Backend  # by its name in `backends.py`, as the records of a report have it
+    backend: Backend  # name in `backends.py` and in the records of a report
     is_old: bool  # whether the changed step has the old way
     new: str  # the optimization
     old: str
 
     @property
     def text(self) -> str:
-        """Which way is compared with which. The speedup is the old way's time over the new way's."""
+        """The comparison in words. The speedup is the old way's time over the new way's."""
         return f"{self.new} instead of {self.old}"
 
 
@@ -79,7 +79,7 @@ CHANGES = (
 PAPERS = "the paper's optimizations instead of what was before them"
 GAINS, MEAN, LARGEST = "Models that gain", "Mean speedup", "Largest speedup"
 
-#: From which speedup on a model gains.
+#: The least speedup that counts as a gain.
 LEAST_GAIN = {Mode.TRAIN: 1.0, Mode.EVAL: 1.03}
 
 READING = """## How to read it, and where it can mislead
@@ -100,9 +100,9 @@ optimizers that are not PyTorch's or lack the implementation, those with sparse 
 implementation for them, and those whose learning rate is a tensor where the implementation would read it as a number.
 
 *The paper's optimizations* are what the paper made of a model, so that row stands beside its figures: gradients zeroed
-by foreach instead of a kernel each, and in hf_Reformer the square root on the host, too. It is computed: the step's
-time over that with foreach, over the same with kernels, which two processes measured. So its interval is wider, and
-holds at 90%. Gradients set to None, the newer default, are no part of it.
+by foreach instead of a kernel each, and in hf_Reformer the square root on the host, too. Its speedup is computed: the
+step's time over that with foreach, over the same with kernels, which two processes measured. So its interval is wider,
+and holds at 90%. Gradients set to None, the newer default, are no part of it.
 
 A model needs six quads (4 blocks) to be decided: fewer can't give 95%. The models that gain, and those that lose, are
 counted of the decided ones; the mean over all has the others, too. The largest speedup is that of a decided model whose
@@ -113,7 +113,7 @@ models that were chosen by the outcome, so it is too high wherever noise has cho
 
 
 def plan(choice: Choice) -> RunRequest:
-    """Every change beside the model's own step, the paper's 84 models unless others are named."""
+    """Every change in turns with the model's own step, on the paper's 84 models unless others are named."""
     changes = tuple(Backend(f"paper_optimizations/{one.name}", one.option) for one, *_ in CHANGES)
     return RunRequest(
         patterns=choice.patterns,
@@ -125,7 +125,7 @@ def plan(choice: Choice) -> RunRequest:
 
 
 class Gain(NamedTuple):
-    """What a change gains in one model."""
+    """The gain of a change in a model."""
 
     model: str
     speedup: Estimate
@@ -147,7 +147,7 @@ def gains(run: Run, change: Change, mode: Mode) -> list[Gain]:
 
 
 def papers_gains(run: Run) -> list[Gain]:
-    """What the paper's optimizations of training gain together, of the models with both ways to zero gradients."""
+    """The joint gain of the paper's optimizations of training, on models with both ways to zero gradients."""
     old, new, root = (
         {one.model: one for one in gains(run, change, Mode.TRAIN)} for change in (KERNELS, FOREACH, RSQRT)
     )
@@ -157,7 +157,7 @@ def papers_gains(run: Run) -> list[Gain]:
 
 
 def _both(one: Gain, other: Gain) -> Gain:
-    """The product of two gains that were measured apart."""
+    """The product of two gains that were measured independently."""
     return Gain(
         one.model,
         stats.quotient(one.speedup, stats.inverse(other.speedup)),
@@ -174,22 +174,22 @@ def _speedup(result: CaseResult) -> Estimate:
 
 
 def that_lose(found: Sequence[Gain], mode: Mode) -> list[Gain]:
-    """Those that are decided and lose by as much as would count as a gain."""
+    """The decided models that lose by as much as would count as a gain."""
     return [gain for gain in found if gain.is_decided and gain.speedup.high < 1 / LEAST_GAIN[mode]]
 
 
 def largest_of(found: Sequence[Gain]) -> Gain:
-    """The largest speedup that is decided and whose interval is above 1; if there is none, the largest of all."""
+    """The largest decided speedup with an interval above 1, else the largest of all."""
     return next((gain for gain in found if gain.is_decided and gain.speedup.low > 1), found[0])
 
 
 def that_gain(found: Sequence[Gain], mode: Mode) -> list[Gain]:
-    """Those that are decided and whose whole interval is above what counts as a gain."""
+    """The decided models whose whole interval is above the least gain."""
     return [gain for gain in found if gain.is_decided and gain.speedup.low > LEAST_GAIN[mode]]
 
 
 def rows(run: Run) -> list[Row]:
-    """For each change: how many models gain and lose, the mean over those that gain and all, and the largest gain."""
+    """The rows of each change: the models that gain and lose, the means over the gaining and all, the largest gain."""
     rows = _of_change(Mode.TRAIN, PAPERS, papers_gains(run), beside=str(Mode.TRAIN))
     for mode in (Mode.TRAIN, Mode.EVAL):
         for change in CHANGES:
@@ -227,14 +227,14 @@ def _of_change(mode: Mode, text: str, found: Sequence[Gain], *, beside: str = ""
 
 
 def verdict(mean: Estimate, found: Sequence[Gain]) -> str:
-    """What the mean of these says of the optimization. Models that are all undecided say nothing."""
+    """The verdict of a mean on the optimization. Undecided models alone give none."""
     if not any(gain.is_decided for gain in found) or not mean.excludes(1.0):
         return "no difference is sure"
     return "faster" if mean.value > 1 else "slower"
 
 
 def panels(run: Run) -> list[Panel]:
-    """Figure 6: what each change gains in each model; a chart for each mode. A row has the name of the changed step."""
+    """The charts of Figure 6: the gain of each change in each model, by mode. Rows have the names of changed steps."""
     found = []
     for mode in (Mode.TRAIN, Mode.EVAL):
         groups = tuple(_group(change, mode, some) for change in CHANGES if (some := gains(run, change, mode)))
@@ -252,7 +252,7 @@ def _group(change: Change, mode: Mode, some: Sequence[Gain]) -> DotRow:
 
 
 def report(run: Run) -> list[Block | str]:
-    """A table for each mode: a line for each model, a column for each change."""
+    """The report: a table for each mode, with a line for each model and a column for each change."""
     lines: list[Block | str] = []
     for mode in (Mode.TRAIN, Mode.EVAL):
         by_change = {change.text: gains(run, change, mode) for change in CHANGES}

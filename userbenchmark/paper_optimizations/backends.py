@@ -1,4 +1,4 @@
-"""The changes of the step as backends, as data that needs no torch. Their code is in `step_changes.py`."""
+"""Declare the changes of the step as backends, as data that needs no torch. Their code is in `step_changes.py`."""
 
 from __future__ import annotations
 

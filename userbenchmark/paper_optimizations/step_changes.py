@@ -1,7 +1,7 @@
-"""The model's own step with one change that compiles nothing: how gradients are reset, how an optimizer updates.
+"""Change one thing of the model's own step without compiling: the reset of gradients, or an optimizer's update.
 
 The changes are the optimizations of the TorchBench paper (Hao et al., 2023, arXiv:2304.14226, section 4.1), in their
-new and in their old form. A changed step works on the same parameters as the model's own.
+new and in their old form. A changed step works on the parameters of the model's own step.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def changed_step(model: Model, step: Step, backend: Backend) -> Step:
     """Return the step of `model` with the change that the backend names.
 
     Raises:
-        NotRunnable: the model has nothing that this would change.
+        NotRunnable: the change does not apply to the model.
     """
     return _CHANGES[backend.name.rpartition("/")[2]](model, step, backend.option)
 
 
 def _optimizer(model: Model, step: Step, option: str | None) -> Step:
-    """Make the updates by another implementation of the same optimizers."""
+    """Update by another implementation of the optimizers."""
     flags = {
         "for-loop": {"foreach": False, "fused": False},
         "foreach": {"foreach": True, "fused": False},
@@ -54,14 +54,14 @@ def _optimizer(model: Model, step: Step, option: str | None) -> Step:
 
 
 def _rate_is_tensor(group: dict[str, Any]) -> bool:
-    """Whether foreach refuses the group's learning rate, and a loop waits for the device to read it as a number."""
+    """Whether foreach refuses the group's learning rate, which a loop would read from the device."""
     return isinstance(group["lr"], Tensor) and not group.get("capturable")
 
 
 def _check_first_update(optimizer: torch.optim.Optimizer, other: dict[str, Any], otherwise: str) -> None:
-    """Let the first update of the copy look for sparse gradients: before it there are none. Later updates do not look.
+    """Make the first update of the copy check for sparse gradients, which do not exist before it.
 
-    Fused implementations raise for them. Foreach ones update all parameters of that device and dtype one by one.
+    Fused implementations raise for them, and foreach ones update all parameters of that device and dtype one by one.
     """
 
     def first(*args: Any, **kwargs: Any) -> Any:
@@ -79,7 +79,7 @@ def _check_first_update(optimizer: torch.optim.Optimizer, other: dict[str, Any],
 def _zero_grad(model: Model, step: Step, option: str | None) -> Step:
     """Reset gradients by a kernel for each, by a kernel for each device and dtype, or set them to None.
 
-    PyTorch's own `zero_grad` does all three: it uses foreach where the optimizer's defaults say so.
+    PyTorch's `zero_grad` does all three, with foreach if the optimizer's defaults say so.
     """
     to_none, foreach = {"kernels": (False, False), "foreach": (False, True), "none": (True, False)}[option or "foreach"]
     was_reset: set[int] = set()
@@ -107,7 +107,7 @@ def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
 
 
 def _rsqrt(model: Model, step: Step, option: str | None) -> Step:
-    """Compute 1 / sqrt of a number on the device, in each attention layer of Reformer, as transformers once did."""
+    """Compute 1 / sqrt of a number on the device, in each attention layer of Reformer, as in the paper."""
     del model, option
     module: Any = import_module("transformers.models.reformer.modeling_reformer")
     numpy, before = module.np, _NumpyWithSqrtOnDevice(module.np)
@@ -123,7 +123,7 @@ def _rsqrt(model: Model, step: Step, option: str | None) -> Step:
 
 
 def _if(has_changed: Collection[Any], step: Step, otherwise: str) -> Step:
-    """Return the step, after which `has_changed` must hold something: a change that does nothing is not measured."""
+    """Return the step with a check that it changed something: a change without effect is not measured."""
 
     def checked() -> Any:
         result = step()
@@ -135,7 +135,7 @@ def _if(has_changed: Collection[Any], step: Step, otherwise: str) -> Step:
 
 
 class _NumpyWithSqrtOnDevice:
-    """NumPy, whose `sqrt` waits for the vectors that are divided by it, and is computed beside them."""
+    """NumPy with a `sqrt` that is computed on the device of the vectors that are divided by it."""
 
     def __init__(self, numpy: Any) -> None:
         self._numpy = numpy
@@ -184,7 +184,7 @@ def _optimizers_of(model: Model) -> list[torch.optim.Optimizer]:
     """Return the optimizers that the model holds.
 
     Raises:
-        NotRunnable: the model holds none, or one that is not PyTorch's own.
+        NotRunnable: the model holds no optimizer, or one that is not PyTorch's.
     """
     found = optimizers_of(model)
     if not found:

@@ -36,7 +36,7 @@ MODELS = (
 )
 BATCH_SIZE = 64
 DEFAULT_VALUES = VALUES[:2]
-#: The device's clocks follow its power within some tens of milliseconds. A block of one side lasts longer.
+#: The length of a block, longer than the delay (some tens of milliseconds) of the device's clocks after its power.
 BLOCK_S = 0.25
 
 READING = """## How to read it, and where it can mislead
@@ -45,14 +45,14 @@ READING = """## How to read it, and where it can mislead
 sides together. Where it is 0% or not known, values should change nothing. The means are over the models that were at
 the limit with any of the values. Each side computes for a quarter of a second at a time: the clocks of a device follow
 its power with a delay, which brings ratios of shorter turns closer to 1. *Trained* weights have the norm of the model's
-own, matrix by matrix, and a power law in place of its spectrum. They are not the weights of a trained network: what
+own, matrix by matrix, and a power law in place of its spectrum. These are not the weights of a trained network: what
 such a network does to its activations, and how sparse these are, is not reproduced. The inputs are the model's own,
 which are random.
 """
 
 
 def plan(choice: Choice) -> RunRequest:
-    """The other values beside each model's own, one process for each kind of values."""
+    """The step with other values in turns with the model's own, one process for each kind of values."""
     return RunRequest(
         patterns=choice.patterns if choice.names_models else MODELS,
         suites=choice.suites,
@@ -69,7 +69,7 @@ def plan(choice: Choice) -> RunRequest:
 
 
 def report(run: Run) -> list[Block | str]:
-    """A line for each model: the step's time, and the ratios of the time with other values; then the means."""
+    """The report: the step's time for each model, the ratios of the time with other values, and the means."""
     found = [one for one in measured(run) if one[0].case.backend.name == "values"]
     by_model: dict[str, dict[str, tuple[CaseResult, CaseFigures]]] = {}
     for result, figures in found:
@@ -106,7 +106,7 @@ def _ratio(result: CaseResult, figures: CaseFigures) -> str:
 
 
 def _limited(result: CaseResult) -> float | None:
-    """The largest share of a process; None where NVML has no counter, 0 where the device was not at its limit."""
+    """The largest share of a process; None without NVML's counter, 0 if the device was not at its limit."""
     shares = []
     for one in result.measured:
         before = one.device_state_before

@@ -1,4 +1,4 @@
-"""The other values as a backend, as data that needs no torch. `other_values.py` has how they are drawn."""
+"""Declare the other values as a backend, as data that needs no torch. `other_values.py` draws them."""
 
 from __future__ import annotations
 

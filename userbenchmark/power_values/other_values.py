@@ -1,12 +1,12 @@
-"""The model's own step with other weights of the same shapes: like those of a trained network, pruned ones, or zeros.
+"""Run the model's own step with other weights: like those of a trained network, pruned ones, or zeros.
 
-Eager's weights are as the model draws them before training. What differs is the power that a step draws, and so its
-time where the device is at its power limit. Nothing is loaded: `trained` weights have the spectra that are published
-for trained networks. The eigenvalues of W^T W of a layer follow a power law with an exponent alpha, mostly from 2 to 4
-(Martin & Mahoney, 2021, JMLR 22(165), arXiv:1810.01075; Martin, Peng & Mahoney, 2021, Nature Communications 12:4122).
-`pruned` are these with the smallest 90% of each matrix set to zero, as magnitude pruning of a Transformer or ResNet-50
-may leave them (Gale, Elsen & Hooker, 2019, arXiv:1902.09574). Activations follow from the weights and the model's own
-inputs. Their sparsity is not imposed.
+Eager's weights are as the model draws them before training. Other values change the power that a step draws, and so its
+time at the device's power limit. Nothing is loaded: `trained` weights have the spectra that are published for trained
+networks. The eigenvalues of W^T W of a layer follow a power law with an exponent alpha, mostly from 2 to 4 (Martin &
+Mahoney, 2021, JMLR 22(165), arXiv:1810.01075; Martin, Peng & Mahoney, 2021, Nature Communications 12:4122). `pruned`
+are these with the smallest 90% of each matrix set to zero, as magnitude pruning of a Transformer or ResNet-50 may leave
+them (Gale, Elsen & Hooker, 2019, arXiv:1902.09574). Activations follow from the weights and the model's own inputs.
+Their sparsity is not imposed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SPARSITY = 0.9
 
 
 def changed_step(model: Model, step: Step, backend: Backend) -> Step:
-    """Return the step with other values in each matrix of the networks but embeddings, which are looked up.
+    """Return the step with other values in each matrix of the networks except embeddings, which are looked up.
 
     Weights are exchanged by reference before and after the step, which takes some microseconds for each matrix.
 
@@ -56,7 +56,7 @@ def changed_step(model: Model, step: Step, backend: Backend) -> Step:
 
 
 def matrices(model: Model) -> list[nn.Parameter]:
-    """Return the weights of linear layers, convolutions and the like, each once."""
+    """Return the weights of linear layers, convolutions and the like, without duplicates."""
     networks = model.networks().values()
     looked_up = {
         id(parameter)
@@ -70,7 +70,7 @@ def matrices(model: Model) -> list[nn.Parameter]:
 
 
 class Trained:
-    """Draws matrices with the spectra of trained ones, the same in each process."""
+    """A source of matrices with the spectra of trained ones, equal in each process."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -78,7 +78,7 @@ class Trained:
         self._roots: dict[int, Tensor] = {}
 
     def like(self, weight: Tensor) -> Tensor:
-        """Return a matrix of the same shape, norm and dtype, whose eigenvalues have a tail of exponent `ALPHA`.
+        """Return a matrix of the weight's shape, norm and dtype, whose eigenvalues have a tail of exponent `ALPHA`.
 
         A Gaussian matrix is multiplied by the root of a covariance with such eigenvalues in a random basis: the
         eigenvalues of the product have the same tail. Of a convolution, the first axis is one side of the matrix.
@@ -91,7 +91,7 @@ class Trained:
         return torch.empty_like(weight).copy_(made.reshape(weight.shape))
 
     def pruned(self, weight: Tensor) -> Tensor:
-        """Return such a matrix with its smallest values set to zero."""
+        """Return a matrix as by `like`, with its smallest values set to zero."""
         drawn = self.like(weight)
         sizes = drawn.abs().flatten()
         kept = max(1, round((1 - SPARSITY) * sizes.numel()))
@@ -99,7 +99,7 @@ class Trained:
         return drawn.masked_fill(drawn.abs() < least, 0.0)
 
     def _root(self, side: int) -> Tensor:
-        """The root of a covariance: its eigenvalues are the quantiles of a density that falls with the power alpha."""
+        """The root of a covariance whose eigenvalues are the quantiles of a density that falls with the power alpha."""
         if side not in self._roots:
             basis, _ = torch.linalg.qr(self._normal(side, side))
             places = torch.arange(1, side + 1, device=self._device, dtype=torch.float32) / side

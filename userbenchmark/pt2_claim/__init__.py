@@ -26,7 +26,7 @@ from torchzoo.stats import Estimate
 from torchzoo.store import Run
 from torchzoo.studies.userbenchmark import ALL, Choice, counted, percent
 
-#: How much AMP counts in the claim's mean of both precisions.
+#: The weight of AMP in the claim's mean of both precisions.
 AMP_WEIGHT = 0.75
 INDUCTOR = Backend("inductor")
 WORKS, FASTER = "Works", "Faster in training"
@@ -56,14 +56,14 @@ The suite has 162 of the 163 models. Speech2Text2ForCausalLM is not among them, 
 The suite says how its list was put together. The docstrings of the collections say where the work of a step differs.
 """
 
-#: What is done before the network is compiled. A failure there is eager's.
+#: The stages before the network is compiled. A failure there is eager's.
 BEFORE_COMPILING = (Stage.PLAN, Stage.START, Stage.IMPORT, Stage.BUILD, Stage.PREPARE, Stage.WARM_UP)
 
 
 def plan(choice: Choice) -> RunRequest:
-    """Training with inductor beside eager, results compared, at both precisions; the suite unless models are named.
+    """Training with inductor, with a check of results, at both precisions; the suite unless models are named.
 
-    PyTorch's harness allowed TF32 in float32. So the first precision is `tf32`.
+    The first precision is `tf32`, since PyTorch's harness allowed TF32 in float32.
     """
     return RunRequest(
         patterns=choice.patterns,
@@ -77,7 +77,7 @@ def plan(choice: Choice) -> RunRequest:
 
 
 def rows(run: Run) -> list[Row]:
-    """The share that works and the means with inductor, of both precisions together and of each."""
+    """The share of working models and the means with inductor, of both precisions together and of each."""
     results = [one for one in trained(run) if one.case.backend == INDUCTOR]
     if not results:
         return []
@@ -110,7 +110,7 @@ def _faster(figure: str, how: str, speedup: Estimate | None, *, missing: str, no
 
 
 def _works(figure: str, results: Sequence[CaseResult], cases: int, *, beside: str = "") -> Row:
-    """The share of `results` that work, each model with the mean of its cases. `cases` is how many there are in all."""
+    """The share of `results` that work, each model with the mean of its cases. `cases` includes those without eager."""
     if unchecked := without_check(results):
         why = f"the results of {unchecked} of the {len(results)} cases were not checked: measure with --check"
         return Row(table=WORKS, figure=figure, beside=beside, measured=None, missing=why)
@@ -129,27 +129,27 @@ def _works(figure: str, results: Sequence[CaseResult], cases: int, *, beside: st
 
 
 def eager_runs(result: CaseResult) -> bool:
-    """Whether eager trained it. What failed later is the compiler's."""
+    """Whether eager trained the model. Later failures are the compiler's."""
     return result.could_run and not any(failed.stage in BEFORE_COMPILING for failed in result.failures)
 
 
 def compiles(result: CaseResult) -> bool:
-    """Whether it was trained and not found wrong. One that was compiled again meanwhile is so, too."""
+    """Whether the case was trained and not found wrong, even if it was compiled again during the measurement."""
     return result.status in (Status.PASSED, Status.UNSTEADY, Status.CHECKED)
 
 
 def works(result: CaseResult) -> bool:
-    """Whether it was trained and found correct in every process."""
+    """Whether the case was trained and found correct in every process."""
     return compiles(result) and all(one is not None and one.status is CheckStatus.CORRECT for one in result.checks)
 
 
 def without_check(results: Sequence[CaseResult]) -> int:
-    """How many of the cases that were trained had no check of their results."""
+    """The number of trained cases without a check of their results."""
     return sum(compiles(one) and None in one.checks for one in results)
 
 
 def _weighted(tf32: Estimate, amp: Estimate) -> Estimate:
-    """The mean of both means, weighted as in the claim. Its interval goes from both lows to both highs."""
+    """The mean of both means, weighted as in the claim. The ends of its interval are the means of the ends."""
     value, low, high = (
         (1 - AMP_WEIGHT) * getattr(tf32, end) + AMP_WEIGHT * getattr(amp, end) for end in ("value", "low", "high")
     )
@@ -158,12 +158,12 @@ def _weighted(tf32: Estimate, amp: Estimate) -> Estimate:
 
 
 def trained(run: Run) -> list[CaseResult]:
-    """The cases that train with a backend beside eager."""
+    """The cases that train with a backend other than eager."""
     return [one for one in case_results(run) if one.case.mode is Mode.TRAIN and one.case.backend != EAGER]
 
 
 def panels(run: Run) -> list[Panel]:
-    """The speedup of each model that is in a mean, by collection; a chart for each precision."""
+    """The charts of the speedups in the means, by collection; a chart for each precision."""
     results = [one for one in trained(run) if one.case.backend == INDUCTOR and one.passed]
     ratios = CaseRatios(results)
     found = []
@@ -182,7 +182,7 @@ def panels(run: Run) -> list[Panel]:
 
 
 def report(run: Run) -> list[Block | str]:
-    """For each backend: what works and the means by collection, and what is in no mean, with the reason."""
+    """The report for each backend: working models and means by collection, and cases in no mean with the reasons."""
     results = trained(run)
     if not results:
         return ["No case of this run trains with a backend beside eager: run it with `-t train --backend inductor`."]
@@ -224,12 +224,12 @@ def precisions(results: Sequence[CaseResult]) -> list[Precision]:
 
 
 def collection_of(result: CaseResult) -> str:
-    """Where a model is from: the two collections, and the zoo's folders for TorchBench."""
+    """The origin of a model: one of the two collections, or TorchBench for the zoo's folders."""
     return COLLECTIONS.get(result.case.model.partition(":")[0], TORCHBENCH)
 
 
 def work_rate(results: Sequence[CaseResult]) -> str:
-    """`150 of 160, 93.8%`: of the cases that run in eager; or that their results were not checked."""
+    """`150 of 160, 93.8%` of the cases that run in eager, or that their results were not checked."""
     if without_check(results):
         return "not checked"
     of_eager = [one for one in results if eager_runs(one)]
@@ -240,5 +240,5 @@ def work_rate(results: Sequence[CaseResult]) -> str:
 
 
 def speedups(found: Total) -> list[str]:
-    """The geometric means over what counts and over all that could run and were steady."""
+    """The geometric means over the counted cases, and over all steady cases that could run."""
     return ["" if one is None else units.speedup(one) for one in (found.passing, found.over_all)]

@@ -55,7 +55,7 @@ would take.
 
 
 def plan(choice: Choice) -> RunRequest:
-    """Both networks with and without loading, one case at a time. The folders of the loading ones are written here."""
+    """Both networks with and without loading, one case at a time. Folders of the loading ones are written first."""
     root, catalog = choice.folder / "models", find_models()
     for network in NETWORKS:
         _write_folder(root, network, catalog.spec(f"timm_{network}"))
@@ -77,7 +77,7 @@ def plan(choice: Choice) -> RunRequest:
 
 
 def _write_folder(root: Path, network: str, spec: ModelSpec) -> None:
-    """A model folder like any other: `metadata.yaml`, `__init__.py` and a copy of loading.py."""
+    """Write a model folder: `metadata.yaml`, `__init__.py` and a copy of loading.py."""
     import yaml
 
     metadata = {
@@ -108,7 +108,7 @@ def _write_folder(root: Path, network: str, spec: ModelSpec) -> None:
 
 
 def rows(run: Run) -> list[Row]:
-    """Each network and backend twice beside the published time: with images on the device, and loaded."""
+    """Rows of each network and backend for the published time: with images on the device, and loaded."""
     rows = []
     for result, figures in measured(run):
         network = result.case.model.removeprefix("timm_").removesuffix(LOADED)
@@ -131,7 +131,7 @@ def rows(run: Run) -> list[Row]:
 
 
 def _amount(result: CaseResult, steps: int) -> str:
-    """`160 iterations at batch 128`."""
+    """The amount of data: `160 iterations at batch 128`."""
     return f"{steps} iteration{'' if steps == 1 else 's'} at batch {result.case.batch_size}"
 
 
@@ -148,7 +148,7 @@ def _images(result: CaseResult) -> str:
 
 
 def report(run: Run) -> list[Block | str]:
-    """Each case with a backend, in turns with eager: medians and paired speedups, or means where images are loaded."""
+    """The report on each case with a backend: medians and paired speedups, or means if images are loaded."""
     found = [(result, figures) for result, figures in measured(run) if result.has_candidate]
     resident = [_medians(*one) for one in found if not _is_loaded(one[0])]
     loaded = [_means(*one) for one in found if _is_loaded(one[0])]

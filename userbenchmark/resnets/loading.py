@@ -20,18 +20,17 @@ from torch.utils.data import Dataset
 
 from torchzoo.model.tasks import Batch, TimmClassifier
 
-IMAGES = 512  # they stay in memory, encoded, and each is decoded again and again
+IMAGES = 512  # encoded images in memory, which are decoded repeatedly
 WIDTH, HEIGHT = 500, 375
 QUALITY = 95
-#: timm's default is 4. Workers deliver in turn. Where the loader is slower than the computation, about one batch in
-#: WORKERS is waited for, and the next ones are there. When turns were always A B B A, with 4 workers all waits could
-#: fall on one of the two. Chance orders the turns now; the number stays, so that runs can be joined.
+#: Workers deliver in order. If the loader is slower than the computation, about one batch in WORKERS is waited for, and
+#: the next ones are ready. With timm's default of 4 and turns A B B A, all waits could fall on one side.
 WORKERS = 5
 LONGEST_EPOCH = 10**6  # images: the workers never stop to begin a new epoch
 
 
 class JpegImages(Dataset[Any]):
-    """So many encoded images, as often as an epoch needs them."""
+    """A dataset of `IMAGES` encoded images, repeated as often as an epoch needs them."""
 
     transform: Any = None  # set by timm
 
@@ -57,7 +56,7 @@ class JpegImages(Dataset[Any]):
 
 
 def batches_of(loader: Iterable[Any]) -> Generator[Batch, None, None]:
-    """The loader's batches. The generator does not refer to a model, so it can be closed when a model has gone."""
+    """The loader's batches. The generator refers to no model, so it can be closed when the model is gone."""
     for images, labels in loader:
         yield Batch((images,), labels)
 
@@ -73,10 +72,10 @@ class LoadingClassifier(TimmClassifier):
     def build(self) -> None:
         super().build()
         self.batches = batches_of(self._loader())
-        # The workers end with the model. Left to the garbage collector alone, their queues would go first, and PyTorch
-        # would wait 5 s for each worker before it kills it.
+        # The workers end with the model. The garbage collector alone would delete their queues first, and PyTorch would
+        # wait 5 s for each worker before it kills it.
         weakref.finalize(self, self.batches.close)
-        with torch.device("cpu"):  # the loader draws the order of the images there, wherever the model is
+        with torch.device("cpu"):  # the loader draws the order of the images on the CPU
             self.batch = next(self.batches)
 
     def _loader(self) -> Any:
@@ -90,7 +89,7 @@ class LoadingClassifier(TimmClassifier):
             num_workers=WORKERS,
             device=self.device,
         )
-        loader.loader.multiprocessing_context = "fork"  # this folder's modules can't be imported by name elsewhere
+        loader.loader.multiprocessing_context = "fork"  # other processes can't import this folder's modules by name
         return loader
 
     def train_step(self) -> Tensor:

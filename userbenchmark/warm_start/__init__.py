@@ -31,7 +31,7 @@ from torchzoo.studies.userbenchmark import Choice, without_result
 from torchzoo.zoo.spec import ModelSpec
 
 PROCESSES = 5
-SEVERAL_AT_ONCE = True  # seconds of importing and compiling, not steps, are what is timed
+SEVERAL_AT_ONCE = True  # the times of imports and compilations, not of steps
 EAGER, COLD, DISK, MEGA, PACKAGE = "eager", "cold", "disk cache", "mega-cache", "package"
 VARIANTS = (EAGER, COLD, DISK, MEGA, PACKAGE)
 FILLING, PACKING = "filling the caches", "making the package"
@@ -80,7 +80,7 @@ READING = """## How to read it, and where it can mislead
 
 
 def plan(choice: Choice) -> RunRequest:
-    """20 models in evaluation with inductor. The repeats are the processes of each variant."""
+    """20 models in evaluation with inductor. `repeats` is the number of processes of each variant."""
     return RunRequest(
         patterns=choice.patterns if choice.names_models else DEFAULT_MODELS,
         suites=choice.suites,
@@ -91,10 +91,10 @@ def plan(choice: Choice) -> RunRequest:
 
 
 def turns(case: Case, spec: ModelSpec, repeats: int) -> list[Turn]:
-    """First the processes that prepare, then all variants in turns.
+    """The processes that prepare, then all variants in turns.
 
     Raises:
-        UsageError: the backend is not behind Dynamo, so that there are no caches to be warm.
+        UsageError: the backend does not use Dynamo, so there are no caches.
     """
     if not backends.info(case.backend.name).uses_dynamo:
         raise UsageError(f"warm_start measures what is compiled behind Dynamo, and {case.backend} is not")
@@ -135,7 +135,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def starts(trials: Trials) -> dict[Case, dict[str, Start]]:
-    """What was measured, by case and variant, in the order of `VARIANTS`."""
+    """The processes by case and variant, in the order of `VARIANTS`."""
     found: dict[Case, dict[str, Start]] = {}
     for case, records in trials.by_case().items():
         for variant in VARIANTS:
@@ -150,7 +150,7 @@ def starts(trials: Trials) -> dict[Case, dict[str, Start]]:
 
 
 def report(trials: Trials) -> list[Block | str]:
-    """Means over cases, then for each case the times, their parts, and what the caches did."""
+    """The report: means over cases, then the times of each case, their parts, and the work of the caches."""
     found = starts(trials)
     if not found:
         return ["No process has a result yet.", *without_result(trials)]
@@ -169,7 +169,7 @@ Table = tuple[Sequence[str], list[Sequence[str]]]
 
 
 def _means(found: dict[Case, dict[str, Start]]) -> Table:
-    """How much faster than cold: geometric means over the cases that have both, and where both are what they say."""
+    """The speedups over cold: geometric means over the cases that have both variants without a problem."""
     rows: list[Sequence[str]] = []
     for mode in Mode:
         for variant in (EAGER, DISK, MEGA, PACKAGE):
@@ -255,9 +255,9 @@ def _sizes(trials: Trials) -> Table:
 
 
 def problem(start: Start) -> str:
-    """Why a row is not what its name says; empty if it is.
+    """The reason why a row is not what its name says; empty if it is.
 
-    A graph counts as found if AOTAutograd's cache had it. Then inductor's cache had it too: one reads the other.
+    A graph counts as found if AOTAutograd's cache had it. Then inductor's cache, which that cache reads, had it, too.
     """
     if start.variant in (DISK, MEGA) and not all(map(_found_all, start.processes)):
         return "missed the cache"
@@ -272,10 +272,10 @@ def _found_all(one: FirstResult) -> bool:
 
 
 def cache_words(start: Start) -> str:
-    """`all 3 graphs`, `none`, or what each cache had where some graphs were not found."""
+    """`all 3 graphs`, `none`, or the share of each cache if some graphs were not found."""
     if start.variant in (EAGER, PACKAGE):
         return ""
-    return "; ".join(dict.fromkeys(map(_words, start.processes)))  # where processes differ, each is named
+    return "; ".join(dict.fromkeys(map(_words, start.processes)))  # one entry for each kind of process
 
 
 def _words(one: FirstResult) -> str:

@@ -1,4 +1,4 @@
-"""Suites: named choices of models. Each is a YAML file."""
+"""Read suites: named choices of models, each a YAML file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_suite(name: str) -> Suite:
     """Read one of torchzoo's suites, or a YAML file.
 
     Args:
-        name: of the suite, or the path of the file.
+        name: the name of the suite, or the path of the file.
 
     Raises:
         CatalogError: there is no such suite or file, or the file is no suite.

@@ -1,7 +1,7 @@
 """A whole iteration of nanoGPT's train_gpt2 (https://github.com/karpathy/nanoGPT, 2022; Radford et al., 2019).
 
-The gradients of 40 micro-batches of 12 sequences of 1,024 tokens are accumulated, 491,520 tokens, before one update.
-All else is as in the zoo's `nanogpt_gpt2`, whose step has one micro-batch.
+The gradients of 40 micro-batches of 12 sequences of 1,024 tokens, 491,520 tokens, are accumulated before each update.
+Everything else equals the zoo's `nanogpt_gpt2`, whose step has one micro-batch.
 """
 
 from torchzoo_models._shared.gpt import Config
