@@ -14,7 +14,6 @@ on, and one with more `--repeats` or `--models` measures what is new.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
 import sys
@@ -29,9 +28,9 @@ from torchzoo.analysis.means import geomean
 from torchzoo.analysis.run_figures import Metric
 from torchzoo.case import Axes, Case, Mode
 from torchzoo.commands.arguments import backends_of, choices, seconds
+from torchzoo.environments.make import prepare
 from torchzoo.history import turns
 from torchzoo.history.confirm import measure_pair
-from torchzoo.history.environments import using
 from torchzoo.history.turns import Place
 from torchzoo.record import Record
 from torchzoo.report import markdown
@@ -90,12 +89,11 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
     request = RunRequest(patterns=tuple(arguments.models.split(",")), axes=axes, settings=settings)
     folder.mkdir(parents=True, exist_ok=True)
     _note(arguments, folder / "study.json")
-    with contextlib.ExitStack() as stack:
-        places = {
-            release: Place(environment=stack.enter_context(using(f"torch=={release}")), folder=folder / release)
-            for release in arguments.releases
-        }
-        turns.measure(request, places, grows=True, on_record=_show)
+    places = {
+        release: Place(environment=prepare(f"torch=={release}"), folder=folder / release)
+        for release in arguments.releases
+    }
+    turns.measure(request, places, grows=True, on_record=_show)
     compared = comparisons({release: read_run(folder / release) for release in arguments.releases})
     for base, candidate in compared:
         found = large(compared[base, candidate], arguments.confirm_from)

@@ -14,8 +14,10 @@ import pytest
 from examples import environment, manifest, record
 from kept_nights import MIB, eager_s
 from torchzoo.case import Case, Mode
-from torchzoo.history import environments, turns
-from torchzoo.history.environments import PythonEnvironment
+from torchzoo.commands import ab, bisect
+from torchzoo.environments import make
+from torchzoo.environments.make import PythonEnvironment
+from torchzoo.history import ab_evidence, blame, confirm, turns, watch
 from torchzoo.history.turns import Place
 from torchzoo.record import Growth, Outcome
 from torchzoo.run.request import RunRequest
@@ -23,6 +25,12 @@ from torchzoo.store import RunStore, read_run
 
 #: The outcome of a case in the environment of a SPEC; the number is noise around 1.
 Plan = Callable[[str, Case, float], Outcome]
+
+
+def make_environments_by(prepare: Callable[..., PythonEnvironment], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all that needs an environment call this function."""
+    for module in (ab, ab_evidence, bisect, blame, confirm, watch):
+        monkeypatch.setattr(module, "prepare", prepare)
 
 
 class FakeLab:
@@ -39,13 +47,13 @@ class FakeLab:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> FakeLab:
         monkeypatch.setattr(turns, "measure", self.measure)
-        monkeypatch.setattr(environments, "prepare", self.prepare)
+        make_environments_by(self.prepare, monkeypatch)
         return self
 
     def prepare(self, spec: str, *_: object) -> PythonEnvironment:
         self.prepared.append(spec)
         if spec in self.cannot_make:
-            raise environments.EnvironmentNotMade(f"can't make the environment {spec}: no such version")
+            raise make.EnvironmentNotMade(f"can't make the environment {spec}: no such version")
         return PythonEnvironment(name=spec, python="/nowhere/bin/python", variables={}, key="0" * 16)
 
     def measure(

@@ -1,4 +1,4 @@
-"""Tiny packages, and an installer that stands for uv and pip: it makes real virtual environments, quickly."""
+"""Tiny packages, and an installer that stands for uv: it makes real virtual environments, quickly."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from urllib.parse import unquote, urlparse
 
 from packaging.requirements import Requirement
 
-from torchzoo.history import cache as kept
-from torchzoo.history.environments import PythonEnvironment
-from torchzoo.history.installers import EnvironmentInstaller, run_logged
-
-PIP = EnvironmentInstaller()
+from torchzoo.environments import cache as kept
+from torchzoo.environments.make import PythonEnvironment, run_logged
 
 #: What torchzoo requires, where the packages are those of tests/history/conftest.py.
 OWN = ["tzbase>=1", "tztorch>=1", "tzvision>=1", "tzlib"]

@@ -12,12 +12,11 @@ from torchzoo.cli import build_parser, main
 from torchzoo.commands import ab, bisect
 from torchzoo.commands import watch as watching
 from torchzoo.commands.ab import say_record
+from torchzoo.environments.make import EnvironmentNotMade
 from torchzoo.errors import UsageError
 from torchzoo.history.ab import AbRequest
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Evidence, Judgement, Standing
-from torchzoo.history.environments import EnvironmentNotMade
-from torchzoo.history.installers import EnvironmentInstaller
 from torchzoo.history.turns import OnRecord
 from torchzoo.history.watch import Options
 from torchzoo.stats import Estimate
@@ -89,33 +88,6 @@ def test_a_culprit_is_shown_with_what_reproduces_it(
         "  reproduce: torchzoo ab --base torch==2.14 --candidate torch==2.15 tiny "
         f"--models-dir {tmp_path / 'zoo'} --mode train --device cpu"
     )
-
-
-@pytest.mark.parametrize(("uv", "is_said"), [(None, True), ("/x/uv", False)])
-def test_where_pip_makes_the_environments_uv_is_recommended(
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    *,
-    uv: str | None,
-    is_said: bool,
-) -> None:
-    use(monkeypatch, FakeJudge(15))
-    monkeypatch.setattr(bisect, "find_installer", lambda: EnvironmentInstaller(uv=uv))
-    assert main([*words, "-o", str(tmp_path / "out")]) == bisect.FOUND
-    assert (bisect.COPIES in " ".join(capsys.readouterr().err.split())) is is_said
-
-
-def test_without_an_installer_environments_that_are_made_still_serve(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none() -> EnvironmentInstaller:
-        raise UsageError("neither uv nor pip")
-
-    use(monkeypatch, FakeJudge(15))
-    monkeypatch.setattr(bisect, "find_installer", none)
-    assert main([*words, "-o", str(tmp_path / "out")]) == bisect.FOUND
 
 
 def test_nothing_found(

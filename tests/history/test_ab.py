@@ -14,13 +14,14 @@ import psutil
 import pytest
 
 from examples import CASE, ENVIRONMENT, FACTS, ROOT, SPEC, record
-from fake_lab import FakeLab, latency
+from fake_lab import FakeLab, latency, make_environments_by
 from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.cli import main
-from torchzoo.history import ab, environments, turns
+from torchzoo.environments import make
+from torchzoo.environments.spec import parse
+from torchzoo.history import ab, turns
 from torchzoo.history.ab import AbError, AbRequest
 from torchzoo.history.ab_folder import Side
-from torchzoo.history.specs import parse
 from torchzoo.history.turns import in_turns
 from torchzoo.record import Measured
 from torchzoo.run.agent import Prepared
@@ -95,12 +96,12 @@ def test_wrong_usage_is_one_clear_line_and_status_2(
 def test_a_measurement_that_could_not_begin_leaves_its_folder_as_it_was(
     wrong: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, had_something: bool
 ) -> None:
-    def refuse(spec: str, *_: object) -> environments.PythonEnvironment:
+    def refuse(spec: str, *_: object) -> make.PythonEnvironment:
         if "torch==" in spec:
-            raise environments.EnvironmentNotMade(f"can't make the environment {spec}: no such version")
-        return environments._this(parse(spec))
+            raise make.EnvironmentNotMade(f"can't make the environment {spec}: no such version")
+        return make._this(parse(spec))
 
-    monkeypatch.setattr(environments, "prepare", refuse)
+    make_environments_by(refuse, monkeypatch)
     out = tmp_path / "out"
     if had_something:
         out.mkdir()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,12 @@ from kept_nights import eager_s
 from kept_runs import against_eager, checked, failed, incorrect, keep
 from torchzoo.analysis.judge import REPEATS
 from torchzoo.case import EAGER, Axes
+from torchzoo.environments.make import EnvironmentNotMade, NotMadeNow, PythonEnvironment
 from torchzoo.history import ab_evidence, turns
 from torchzoo.history.ab_evidence import AbJudge, make_judge
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Ending, GoodFails, Judgement, Standing
 from torchzoo.history.culprits import Follower
-from torchzoo.history.environments import EnvironmentNotMade, NotMadeNow, PythonEnvironment
 from torchzoo.history.proposals import Kind
 from torchzoo.history.turns import Place
 from torchzoo.record import Checked, CheckStatus, Compilation, Growth, Measured
@@ -75,20 +74,19 @@ class Measuring:
         return record(eager_s(factor * step_s * (1 + self.noise * (place % 3 - 1))), repeat=repeat)
 
 
-@contextlib.contextmanager
-def using(spec: str) -> Iterator[PythonEnvironment]:
+def prepare(spec: str) -> PythonEnvironment:
     if STEPS[spec] == "full":
         raise NotMadeNow(f"can't make the environment {spec}: No space left on device")
     if STEPS[spec] == "nowhere":
         raise EnvironmentNotMade(f"can't make the environment {spec}: no such version")
-    yield PythonEnvironment(name=spec, python="python", variables={}, key=spec)
+    return PythonEnvironment(name=spec, python="python", variables={}, key=spec)
 
 
 @pytest.fixture
 def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
     made = Measuring()
     monkeypatch.setattr(turns, "measure", made)
-    monkeypatch.setattr(ab_evidence, "using", using)
+    monkeypatch.setattr(ab_evidence, "prepare", prepare)
     return made
 
 

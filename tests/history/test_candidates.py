@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from torchzoo.environments.spec import with_index
 from torchzoo.errors import UsageError
 from torchzoo.history import candidates
 from torchzoo.history.candidates import about_commit, one_of_each, short_name
-from torchzoo.history.specs import with_index
 
 VERSIONS = ("1.0", "1.1rc1", "1.1", "1.2.dev20261101+cpu", "1.2.dev20261102", "1.2.dev20261103", "1.2")
 

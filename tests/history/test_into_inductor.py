@@ -11,8 +11,8 @@ import pytest
 from examples import CASE, INDUCTOR, record, run_of
 from kept_runs import against_eager
 from torchzoo.case import Case
+from torchzoo.environments.make import PythonEnvironment
 from torchzoo.history import into_inductor
-from torchzoo.history.environments import PythonEnvironment
 from torchzoo.history.inductor_bisect import BisectionFailed
 from torchzoo.history.inductor_script import Answer
 from torchzoo.history.into_inductor import Inside, applies_to, look_inside

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from examples import environment, manifest
+from torchzoo.environments.pins import Requirements
+from torchzoo.environments.spec import canonical, parse
 from torchzoo.history import software
-from torchzoo.history.kept_versions import Requirements
 from torchzoo.history.software import sides_of
-from torchzoo.history.specs import canonical, parse
 from torchzoo.record import Manifest
 
 

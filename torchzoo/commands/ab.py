@@ -11,12 +11,12 @@ from torchzoo.analysis.judge import REPEATS
 from torchzoo.commands.arguments import check_given, share_of, spec_text, usable_path, write
 from torchzoo.commands.compare import OK, REGRESSION
 from torchzoo.commands.options import add_nightly_index, add_options, run_request
+from torchzoo.environments.make import prepare
+from torchzoo.environments.spec import with_index
 from torchzoo.errors import UsageError
 from torchzoo.history import ab
 from torchzoo.history.ab import AbRequest
 from torchzoo.history.ab_folder import Side
-from torchzoo.history.environments import using
-from torchzoo.history.specs import with_index
 from torchzoo.history.turns import ignore
 from torchzoo.record import Record
 from torchzoo.report import terminal
@@ -73,8 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(request: AbRequest, path: Path, arguments: argparse.Namespace) -> int:
-    with using(request.base) as base, using(request.candidate) as candidate:
-        ab.measure_sides(request, base, candidate, path, on_record=ignore if arguments.quiet else say_record)
+    on_record = ignore if arguments.quiet else say_record
+    ab.measure_sides(request, prepare(request.base), prepare(request.candidate), path, on_record=on_record)
     comparison = ab.compare_sides(path, threshold=arguments.threshold)
     write(FORMATS[arguments.format](comparison), None)
     if arguments.output is not None or arguments.resume is not None:

@@ -16,18 +16,17 @@ from torchzoo.analysis.find_case import find_case
 from torchzoo.commands.ab import say_record
 from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, spec_text, usable_path
 from torchzoo.commands.options import OPTIONS, add_nightly_index, add_options, run_request
-from torchzoo.errors import TorchzooError, UsageError, attempt
+from torchzoo.environments.make import prepare
+from torchzoo.environments.spec import with_index
+from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.files import safe_name
 from torchzoo.history.ab_evidence import AbJudge, make_judge
 from torchzoo.history.bisect_log import Asked, BisectLog
 from torchzoo.history.bisection import Ending, Judge
 from torchzoo.history.candidates import about_commit, candidates, short_name
 from torchzoo.history.culprits import Culprit, Follower, Result, Step, evidence_text, ratio_text
-from torchzoo.history.environments import prepare, using
-from torchzoo.history.installers import EnvironmentInstaller, find_installer
 from torchzoo.history.into_inductor import INSIDE, NO_ANSWER, Inside, applies_to, look_inside
 from torchzoo.history.proposals import Kind
-from torchzoo.history.specs import with_index
 from torchzoo.history.turns import ignore
 from torchzoo.report import terminal
 from torchzoo.run.interrupts import terminated_as_interrupted
@@ -38,10 +37,6 @@ from torchzoo.zoo.catalog import find_models
 FOUND, NOT_FOUND = 0, 1
 #: The folder within a run for the results of --inside-inductor.
 NARROWED = "narrowed"
-COPIES = (
-    "pip makes the environments here, and copies torch into each of them: some 5 GB and two minutes. "
-    "With uv they share its files and take seconds: pip install uv"
-)
 #: The pass of a run that finds each kind of change.
 PASS_OF = {Kind.INCORRECT: Pass.CHECK_ONLY, Kind.LEAKING: Pass.LEAK_CHECK}
 
@@ -127,9 +122,6 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.resume is None:
             for spec in (asked.versions[0], asked.versions[-1]):
                 prepare(spec)  # if that fails, the folder is still free for a corrected command
-            installer = attempt(find_installer)  # there may be none if all environments exist already
-            if isinstance(installer, EnvironmentInstaller) and installer.name == "pip":
-                terminal.say(COPIES)
             log.begin(asked)
         _say_known(log)
         terminal.show_line(f"{len(asked.versions)} versions from {asked.versions[0]} to {asked.versions[-1]}")
@@ -159,8 +151,7 @@ def _insides(result: Result, asked: Asked, judge: Judge, folder: Path) -> list[I
         case = runs[1].manifest.cases[0] if runs is not None else None
         if runs is not None and case is not None and applies_to(asked.kind, case):
             terminal.say(f"torchzoo: inductor's own bisector looks into {bad}: it compiles the case many times")
-            with using(bad) as environment:
-                inside = look_inside(asked.kind, case, *runs, environment, folder / f"{number}-{INSIDE}")
+            inside = look_inside(asked.kind, case, *runs, prepare(bad), folder / f"{number}-{INSIDE}")
         found.append(inside)
         good = bad
     return found

@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from torchzoo.history import cache as kept
-from torchzoo.history.environments import prepare
-from torchzoo.history.installers import find_installer
+from torchzoo.environments import cache as kept
+from torchzoo.environments.make import prepare
 from torchzoo.report import terminal, units
 
 _UNITS_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0}
@@ -40,7 +39,6 @@ def _add_make(actions: Any) -> None:
         "index=URL and VARIABLE=VALUE. All other packages have the versions of this environment.",
     )
     make.add_argument("spec", metavar="SPEC", help="such as torch==2.14.1 or timm@/src/timm:abc123")
-    make.add_argument("--installer", choices=["uv", "pip"], help="default: uv where it is there, else pip")
     make.set_defaults(command=make_one)
 
 
@@ -48,7 +46,7 @@ def _add_prune(actions: Any) -> None:
     prune = actions.add_parser(
         "prune",
         help="delete environments, and say how much space that frees",
-        description="Delete environments that are not in use. Without arguments, only half-made ones are deleted.",
+        description="Delete environments. Without arguments, only half-made ones are deleted.",
     )
     which = prune.add_mutually_exclusive_group()
     which.add_argument("keys", nargs="*", default=[], metavar="KEY", help="as `list` shows it, or its beginning")
@@ -66,8 +64,7 @@ def _duration_s(text: str) -> float:
 
 def make_one(arguments: argparse.Namespace) -> int:
     """Make an environment and print the path of its Python."""
-    installer = find_installer(arguments.installer) if arguments.installer else None
-    terminal.show_line(prepare(arguments.spec, installer=installer).python)
+    terminal.show_line(prepare(arguments.spec).python)
     return 0
 
 
@@ -75,7 +72,7 @@ def show(_: argparse.Namespace) -> int:
     """Show all environments."""
     cache = kept.cache_folder()
     found = kept.entries(cache)
-    total = units.size(kept.disk_bytes([cache]))
+    total = units.size(kept.disk_bytes(cache))
     terminal.show_line(f"{cache}: {len(found)} environment{'' if len(found) == 1 else 's'}, {total} on disk")
     if found:
         headings = ("key", "size", "made", "last used", "state", "spec")
@@ -86,13 +83,13 @@ def show(_: argparse.Namespace) -> int:
 
 def _row(entry: kept.CachedFolder, now_s: float) -> tuple[str, ...]:
     made = entry.made
-    free, busy = ("half-made", "being made") if made is None else ("ready", "in use")
+    state = "being made" if entry.is_locked else "half-made" if made is None else "ready"
     return (
         entry.key,
         units.size(entry.size_bytes),
         _ago(now_s - made.made_s) if made else "-",
         _ago(now_s - entry.used_s),
-        busy if entry.is_in_use else free,
+        state,
         made.spec if made else "-",
     )
 
@@ -108,14 +105,11 @@ def _ago(age_s: float) -> str:
 def delete(arguments: argparse.Namespace) -> int:
     """Delete environments, and say how much space that frees."""
     cache = kept.cache_folder()
-    done = kept.prune(cache, _doomed(cache, arguments))
-    for key in done.in_use:
-        terminal.say(f"torchzoo: {key} is in use: not deleted")
-    count = f"{len(done.deleted)} environment{'' if len(done.deleted) == 1 else 's'}"
-    sizes = f"{units.size(done.size_bytes)}, of which {units.size(done.freed_bytes)} are free now"
-    terminal.show_line(f"{cache}: deleted {count}, {sizes}")
-    if done.freed_bytes < done.size_bytes:
-        terminal.show_line("The rest is in uv's own cache, too: `uv cache clean` deletes that.")
+    deleted, size_bytes = kept.prune(cache, _doomed(cache, arguments))
+    count = f"{len(deleted)} environment{'' if len(deleted) == 1 else 's'}"
+    terminal.show_line(f"{cache}: deleted {count}, {units.size(size_bytes)}")
+    if deleted:
+        terminal.show_line("Files that uv's own cache shares stay there: `uv cache clean` deletes those.")
     return 0
 
 

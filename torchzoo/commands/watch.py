@@ -10,12 +10,12 @@ from typing import Any
 from torchzoo.commands.ab import say_record
 from torchzoo.commands.arguments import recorded_path, spec_text
 from torchzoo.commands.options import add_nightly_index, add_options, run_request
+from torchzoo.environments.spec import with_index
 from torchzoo.errors import UsageError
 from torchzoo.history import nights
 from torchzoo.history.candidates import short_name
 from torchzoo.history.culprits import Step, evidence_text
 from torchzoo.history.nights import NIGHTS, Night, NightStatus
-from torchzoo.history.specs import with_index
 from torchzoo.history.turns import ignore
 from torchzoo.history.watch import Options, Shown, counted, watch
 from torchzoo.report import terminal

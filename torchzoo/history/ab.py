@@ -14,11 +14,11 @@ import msgspec
 
 from torchzoo.analysis.compare import RunComparison, compare_in_turns
 from torchzoo.case import Case
+from torchzoo.environments.make import PythonEnvironment
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file, to_json
 from torchzoo.history import turns
 from torchzoo.history.ab_folder import FILE, Side
-from torchzoo.history.environments import PythonEnvironment
 from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.run.plan import AUTO
 from torchzoo.run.request import RunRequest
@@ -28,7 +28,7 @@ _MOST_BYTES = 2**20
 
 
 class AbRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is measured, and in which two environments (SPECs, see `torchzoo.history.specs`)."""
+    """What is measured, and in which two environments (SPECs, see `torchzoo.environments.spec`)."""
 
     base: str
     candidate: str

@@ -9,7 +9,6 @@ is large enough: noise on a machine with other users often looks like a few perc
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
@@ -21,13 +20,13 @@ import msgspec
 from torchzoo.analysis.cases import Status, case_results
 from torchzoo.analysis.compare import RunComparison, compare_in_turns
 from torchzoo.analysis.judge import LEAST_LEFT, REPEATS, SHARE_OF_CHANGE, Finding, Verdict
+from torchzoo.environments.make import EnvironmentNotMade, NotMadeNow, PythonEnvironment, prepare
 from torchzoo.errors import UsageError, one_line
 from torchzoo.files import safe_name
 from torchzoo.history import turns
 from torchzoo.history.bisect_log import Asked
 from torchzoo.history.bisection import Evidence, GoodFails, Judge, Judgement, Standing
 from torchzoo.history.confirm import changes_for_the_worse
-from torchzoo.history.environments import EnvironmentNotMade, NotMadeNow, PythonEnvironment, using
 from torchzoo.history.proposals import Kind, counts_of
 from torchzoo.history.turns import OnRecord, Place, ignore
 from torchzoo.record import CheckStatus
@@ -80,22 +79,21 @@ class AbJudge:
         found: dict[str, Evidence] = {}
         folder = self._folder_of(good, asks, effort)
         midpoints = [ask.midpoint for ask in asks]
-        with contextlib.ExitStack() as stack:
+        try:
+            beside = prepare(good)
+        except NotMadeNow:
+            raise
+        except EnvironmentNotMade as error:
+            raise GoodFails(f"the good version can't be measured: {error}") from error
+        environments: dict[str, PythonEnvironment] = {}
+        for midpoint in midpoints:
             try:
-                beside = stack.enter_context(using(good))
+                environments[midpoint] = prepare(midpoint)
             except NotMadeNow:
-                raise
-            except EnvironmentNotMade as error:
-                raise GoodFails(f"the good version can't be measured: {error}") from error
-            environments: dict[str, PythonEnvironment] = {}
-            for midpoint in midpoints:
-                try:
-                    environments[midpoint] = stack.enter_context(using(midpoint))
-                except NotMadeNow:
-                    raise  # the version may be fine: the bisection goes on later
-                except (EnvironmentNotMade, UsageError) as error:
-                    found[midpoint] = Evidence(verdict=Standing.SKIPPED, reason=one_line(error))
-            self._measure(beside, environments, folder, effort, found)
+                raise  # the version may be fine: the bisection goes on later
+            except (EnvironmentNotMade, UsageError) as error:
+                found[midpoint] = Evidence(verdict=Standing.SKIPPED, reason=one_line(error))
+        self._measure(beside, environments, folder, effort, found)
         for midpoint in [one for one in midpoints if one not in found]:
             comparison = self._compared(folder, midpoint)
             found[midpoint] = self._evidence(good, midpoint, comparison, folder)

@@ -15,6 +15,7 @@ import msgspec
 from torchzoo.analysis.compare import RunComparison, compare_in_turns
 from torchzoo.analysis.judge import Finding
 from torchzoo.case import Case
+from torchzoo.environments.make import prepare
 from torchzoo.errors import TorchzooError, UsageError, one_line
 from torchzoo.history.ab_evidence import beside_half, make_judge
 from torchzoo.history.bisect_log import Asked, BisectLog
@@ -22,7 +23,6 @@ from torchzoo.history.bisection import Ending, Standing
 from torchzoo.history.candidates import NothingBetween, about_commit, candidates
 from torchzoo.history.confirm import Decided, changes_for_the_worse, measure_pair, of_finding
 from torchzoo.history.culprits import Culprit, Follower, Result, Step
-from torchzoo.history.environments import using
 from torchzoo.history.into_inductor import INSIDE, Inside, applies_to, look_inside
 from torchzoo.history.nights import Blamed, Confirmed
 from torchzoo.history.turns import OnRecord, ignore
@@ -241,8 +241,7 @@ def _inside(target: Confirmed, culprit: Culprit, base: Run, candidate: Run, fold
     """Which part of inductor it is; None where the culprit is not one version, or this does not apply."""
     if not (culprit.is_exact and applies_to(target.kind, target.case)):
         return None
-    with using(culprit.specs[0]) as environment:
-        return look_inside(target.kind, target.case, base, candidate, environment, folder / INSIDE)
+    return look_inside(target.kind, target.case, base, candidate, prepare(culprit.specs[0]), folder / INSIDE)
 
 
 def _why_none(target: Confirmed, result: Result) -> str:

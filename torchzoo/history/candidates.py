@@ -18,8 +18,8 @@ import msgspec
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from torchzoo.environments.spec import parse
 from torchzoo.errors import UsageError, nearest, one_line
-from torchzoo.history.specs import parse
 
 #: Seconds that pip or git may take. An index on the network is slow at times.
 PATIENCE_S = 300.0

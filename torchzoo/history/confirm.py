@@ -15,10 +15,10 @@ from torchzoo.analysis.cases import Status, case_results
 from torchzoo.analysis.compare import REGRESSIONS, Change, RunComparison, StatusChange, compare_in_turns
 from torchzoo.analysis.judge import REPEATS, Finding
 from torchzoo.case import Case
+from torchzoo.environments.make import prepare
 from torchzoo.history import ab
 from torchzoo.history.ab import AbError, AbRequest
 from torchzoo.history.ab_folder import FILE, Side
-from torchzoo.history.environments import using
 from torchzoo.history.nights import Confirmed, is_measured
 from torchzoo.history.proposals import Kind, Proposal, count_text, counts_of
 from torchzoo.history.software import Sides
@@ -95,8 +95,7 @@ def measure_pair(
     elif ab.read_request(folder) != asked:
         raise AbError(f"{folder} holds an A/B of something else, begun by an earlier call: remove this folder")
     if not all(is_measured(folder / side) for side in Side):
-        with using(asked.base) as was, using(asked.candidate) as now:
-            ab.measure_sides(asked, was, now, folder, on_record=on_record)
+        ab.measure_sides(asked, prepare(asked.base), prepare(asked.candidate), folder, on_record=on_record)
     return read_run(folder / Side.BASE), read_run(folder / Side.CANDIDATE)
 
 

@@ -9,9 +9,9 @@ import msgspec
 
 from torchzoo.analysis.cases import case_results
 from torchzoo.case import Case
+from torchzoo.environments.make import PythonEnvironment
 from torchzoo.errors import attempt, one_line
 from torchzoo.files import read_file, to_json
-from torchzoo.history.environments import PythonEnvironment
 from torchzoo.history.inductor_bisect import BisectionFailed, bisect_inductor, in_words, reproduce_in_words
 from torchzoo.history.proposals import Kind
 from torchzoo.store import Run, write_whole

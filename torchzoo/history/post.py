@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from torchzoo.environments.spec import clean_variables
 from torchzoo.errors import TorchzooError, attempt, one_line
-from torchzoo.history.installers import clean_variables
 from torchzoo.store import write_whole
 
 #: Seconds that gh may take.

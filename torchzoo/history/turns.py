@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from torchzoo.case import Case
+from torchzoo.environments.make import PythonEnvironment
 from torchzoo.errors import UsageError, one_line
-from torchzoo.history.environments import PythonEnvironment
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.record import Manifest, Record
 from torchzoo.run import agent as protocol

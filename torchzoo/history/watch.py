@@ -16,6 +16,8 @@ import msgspec
 
 from torchzoo.analysis.cases import Status, case_results
 from torchzoo.analysis.judge import MORE_REPEATS, RECENT_NIGHTS, REPEATS
+from torchzoo.environments.make import prepare
+from torchzoo.environments.spec import canonical, parse
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.history import queries, turns
 from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain, joined
@@ -28,7 +30,6 @@ from torchzoo.history.confirm import (
     groups_of,
     measure_pair,
 )
-from torchzoo.history.environments import using
 from torchzoo.history.index import INDEX_NAME, check_index, open_index
 from torchzoo.history.issues import write_issues
 from torchzoo.history.nights import (
@@ -52,7 +53,6 @@ from torchzoo.history.post import address_of, post
 from torchzoo.history.proposals import Known, Proposal, counts_of, propose
 from torchzoo.history.schema import DamagedIndex
 from torchzoo.history.software import Sides, sides_of
-from torchzoo.history.specs import canonical, parse
 from torchzoo.history.turns import OnRecord, Place
 from torchzoo.machine.differences import machine_differences
 from torchzoo.record import Manifest
@@ -189,9 +189,8 @@ def _run(folder: Path, asked: NightAsked, shown: Shown) -> None:
     path = folder / RUN
     if is_measured(path):
         return
-    with using(asked.software) as environment:
-        places = {"run": Place(environment=environment, folder=path)}
-        turns.measure(asked.request, places, on_record=shown.record)
+    places = {"run": Place(environment=prepare(asked.software), folder=path)}
+    turns.measure(asked.request, places, on_record=shown.record)
 
 
 def _run_text(stamp: str, asked: NightAsked, run: Run) -> str:

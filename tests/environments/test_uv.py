@@ -1,4 +1,4 @@
-"""Uv and pip: which is taken, what they are told, and the line of their messages that counts."""
+"""What uv is told, and the line of its messages that counts."""
 
 from __future__ import annotations
 
@@ -7,17 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from made_packages import PIP
+from torchzoo.environments import make
+from torchzoo.environments.make import essential_line, installer_variables, is_conflict, uv
 from torchzoo.errors import TorchzooError
-from torchzoo.history import installers
-from torchzoo.history.installers import (
-    EnvironmentInstaller,
-    essential_line,
-    find_installer,
-    is_conflict,
-    pip_settings,
-    uv_variables,
-)
 
 
 def test_settings_of_pip_reach_uv_unless_uv_has_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -29,9 +21,9 @@ def test_settings_of_pip_reach_uv_unless_uv_has_its_own(monkeypatch: pytest.Monk
     monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
     monkeypatch.setenv("PIP_INDEX_URL", "https://d/simple")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    settings = pip_settings(os.environ)
-    assert settings["index-url"] == ["https://d/simple"]
-    found = uv_variables({**settings, "pre": ["true"]}, {"SSL_CERT_FILE": "/mine"})
+    for name in [name for name in os.environ if name.startswith("UV_")]:
+        monkeypatch.delenv(name)
+    found = installer_variables({"SSL_CERT_FILE": "/mine", "PIP_PRE": "true"})
     assert found["UV_DEFAULT_INDEX"] == "https://d/simple"
     assert found["UV_INDEX"] == "https://b https://c"
     assert found["UV_FIND_LINKS"] == "/x"
@@ -39,22 +31,15 @@ def test_settings_of_pip_reach_uv_unless_uv_has_its_own(monkeypatch: pytest.Monk
     assert found["UV_INDEX_STRATEGY"] == "unsafe-best-match"
     assert found["UV_PRERELEASE"] == "allow"
     assert found["SSL_CERT_FILE"] == "/mine"
-    own = uv_variables(settings, {"UV_INDEX_URL": "https://mine"})
+    own = installer_variables({"UV_INDEX_URL": "https://mine"})
     assert "UV_DEFAULT_INDEX" not in own
     assert "UV_INDEX" not in own
 
 
-def test_uv_is_taken_where_it_is_and_what_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installers.shutil, "which", lambda *_, **__: "/x/uv")
-    assert find_installer() == EnvironmentInstaller(uv="/x/uv")
-    assert find_installer("pip") == PIP
-    monkeypatch.setattr(installers.shutil, "which", lambda *_, **__: None)
-    assert find_installer() == PIP
-    with pytest.raises(TorchzooError, match="uv is not installed: pip install uv"):
-        find_installer("uv")
-    monkeypatch.setattr(installers, "is_installed", lambda _: False)
-    with pytest.raises(TorchzooError, match="has neither uv nor pip"):
-        find_installer()
+def test_without_uv_the_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make.shutil, "which", lambda *_, **__: None)
+    with pytest.raises(TorchzooError, match="pip install uv"):
+        uv()
 
 
 @pytest.mark.parametrize(
@@ -70,8 +55,8 @@ def test_uv_is_taken_where_it_is_and_what_is_not_there_is_an_error(monkeypatch: 
             "ERROR: Could not install: [Errno 28] No space left on device: '/x'\nmore\n",
             "ERROR: Could not install: [Errno 28] No space left on device: '/x'",
         ),
-        ("ERROR: a\nERROR: ResolutionImpossible: for help visit x\n", "a"),
-        ("", "pip ended with status 1"),
+        ("fatal: no such commit\n", "fatal: no such commit"),
+        ("", "exit status 1"),
     ],
 )
 def test_the_line_that_says_what_went_wrong(output: str, line: str) -> None:

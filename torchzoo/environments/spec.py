@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterable
@@ -11,10 +12,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from torchzoo.errors import UsageError, attempt, one_line
-from torchzoo.history.installers import clean_variables
 from torchzoo.zoo.requirements import distribution_name, is_installed
 
 FORMS = "PACKAGE==VERSION, a wheel, LIBRARY@FOLDER:COMMIT, index=URL, python=PATH, VARIABLE=VALUE or this"
+#: Variables of the calling shell that would lead uv, git or another Python to the wrong place.
+_MISLEADING = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "PIP_TARGET", "PIP_PREFIX", "PIP_USER")
 #: The words for the environment that torchzoo runs in.
 THIS = (".", "this")
 
@@ -231,6 +233,11 @@ def _checkout(word: str) -> Checkout:
     if known.returncode:
         raise UsageError(f"'{word}': {path} has no commit '{commit}': fetch it there, or name another")
     return Checkout(name=_name(name, word), repository=root, subfolder=subfolder, commit=known.stdout.strip())
+
+
+def clean_variables() -> dict[str, str]:
+    """Return the variables of this process, without those that lead other programs to the wrong place."""
+    return {name: value for name, value in os.environ.items() if name not in _MISLEADING and name[:4] != "GIT_"}
 
 
 def git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from made_packages import OWN, FakeInstaller, add_installed
-from torchzoo.history import kept_versions
+from torchzoo.environments import pins
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_installed(site, "tzvision", "0.5", ["tztorch==2.0", "tzbase"])
     add_installed(site, "tzlib", "1.0", ["tzbase<2", "tztorch>=1,<4"])
     monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setattr(kept_versions, "own_requirements", lambda: OWN)
+    monkeypatch.setattr(pins, "own_requirements", lambda: OWN)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from made_packages import add_installed, make_repository, make_wheel
+from torchzoo.environments.spec import Checkout, Package, Wheel, canonical, parse, with_index
 from torchzoo.errors import UsageError
-from torchzoo.history.specs import Checkout, Package, Wheel, canonical, parse, with_index
 
 
 @pytest.fixture(autouse=True)

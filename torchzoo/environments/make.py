@@ -7,55 +7,69 @@ imported through `PYTHONPATH`.
 
 from __future__ import annotations
 
-import contextlib
+import ast
+import functools
 import hashlib
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
-from torchzoo.files import read_file
-from torchzoo.history.bytecode import compile_command, take_over_bytecode
-from torchzoo.history.cache import (
+from torchzoo.environments.cache import (
     KEY_LETTERS,
-    Made,
+    MadeEnvironment,
     cache_folder,
     code_folder,
-    in_use,
+    delete,
     locked,
-    made_venvs,
     read_made,
     remove_leftovers,
     touch_used,
 )
-from torchzoo.history.cache import delete as delete_folder
-from torchzoo.history.installers import (
-    EnvironmentInstaller,
-    Run,
-    clean_variables,
-    essential_line,
-    find_installer,
-    is_conflict,
-    is_passing,
-    run_logged,
-)
-from torchzoo.history.kept_versions import Requirements, choose, exactly
-from torchzoo.history.specs import Spec, parse
+from torchzoo.environments.pins import Requirements, choose, exactly
+from torchzoo.environments.spec import Spec, clean_variables, parse
+from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
+from torchzoo.files import read_file
 from torchzoo.report import terminal
 from torchzoo.report.units import first_few
 from torchzoo.store import write_whole
 from torchzoo.zoo.folders import checkout
 from torchzoo.zoo.requirements import distribution_name, parse_requirement
+
+#: Runs a command with these environment variables, adds what it prints to a file, and returns its exit status.
+Run = Callable[[Sequence[str], Mapping[str, str], Path], int]
+
+#: A setting of pip, the variable of uv for it, and what stands between several values there. (`UV_INDEX` comes before
+#: `UV_DEFAULT_INDEX`, but uv takes the best version of all indexes, as pip does: see `UV_INDEX_STRATEGY` below.)
+_OF_UV = (
+    ("index-url", "UV_DEFAULT_INDEX", " "),
+    ("extra-index-url", "UV_INDEX", " "),
+    ("find-links", "UV_FIND_LINKS", ","),
+    ("no-index", "UV_NO_INDEX", " "),
+    ("trusted-host", "UV_INSECURE_HOST", " "),
+    ("cert", "SSL_CERT_FILE", " "),
+    ("timeout", "UV_HTTP_TIMEOUT", " "),
+    ("default-timeout", "UV_HTTP_TIMEOUT", " "),
+    ("proxy", "ALL_PROXY", " "),
+)
+
+#: What uv and git print where the disk is full, or the network or a server fails.
+_PASSING = re.compile(
+    r"No space left on device|Disk quota exceeded"
+    r"|error sending request|dns error|tcp connect error|HTTP status server error"
+    r"|Temporary failure in name resolution|Could not resolve host|Network is unreachable",
+    re.IGNORECASE,
+)
 
 _INSPECT = """
 import importlib.metadata, json, platform, sys
@@ -98,16 +112,13 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
     requirements: Requirements
 
 
-def prepare(
-    spec: Spec | str, cache: Path | None = None, run: Run = run_logged, installer: EnvironmentInstaller | None = None
-) -> PythonEnvironment:
-    """The environment that a SPEC asks for. It is made if the cache does not have it, which can take minutes.
+def prepare(spec: Spec | str, cache: Path | None = None, run: Run | None = None) -> PythonEnvironment:
+    """Return the environment that a SPEC asks for. If the cache does not have it, it is made, which can take minutes.
 
     Args:
-        spec: what is asked for, see `specs.parse`.
+        spec: what is asked for, see `spec.parse`.
         cache: the folder of environments; None for `cache_folder()`.
-        run: runs git and the installer; a test gives its own.
-        installer: None for uv, or pip where there is no uv.
+        run: runs git and uv; a test gives its own.
 
     Raises:
         UsageError: the SPEC asks for what is not there.
@@ -124,25 +135,13 @@ def prepare(
     with locked(cache, plan.key):
         made = read_made(cache, plan.key)
         if made is None:
-            made = _make(plan, cache, run, installer or find_installer())
+            made = _make(plan, cache, run or run_logged)
         else:
             _check_unchanged(made)
         touch_used(cache, plan.key)
     return PythonEnvironment(
         name=spec.text, python=made.python, variables=_variables(spec, code_folder(cache)), key=plan.key
     )
-
-
-@contextlib.contextmanager
-def using(
-    spec: Spec | str, cache: Path | None = None, run: Run = run_logged, installer: EnvironmentInstaller | None = None
-) -> Iterator[PythonEnvironment]:
-    """`prepare`, and inside, `torchzoo env prune` does not delete the environment."""
-    cache = cache_folder() if cache is None else cache.absolute()
-    environment = prepare(spec, cache, run, installer)
-    is_made = Path(environment.python).is_relative_to(cache / environment.key)
-    with in_use(cache, environment.key) if is_made else contextlib.nullcontext():
-        yield environment
 
 
 # --- environments that are there ---
@@ -245,7 +244,7 @@ def _for_installer(spec: Spec) -> dict[str, str]:
     return {name: value for name, value in spec.variables.items() if name.startswith(("PIP_", "UV_"))}
 
 
-def _make(plan: _Plan, cache: Path, run: Run, installer: EnvironmentInstaller) -> Made:
+def _make(plan: _Plan, cache: Path, run: Run) -> MadeEnvironment:
     """Make the environment in a new folder. Only the last step, which is atomic, makes it known."""
     folder, began_s = cache / plan.key, time.time()
     venv = folder / f"venv-{uuid.uuid4().hex[:8]}"
@@ -253,8 +252,8 @@ def _make(plan: _Plan, cache: Path, run: Run, installer: EnvironmentInstaller) -
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(cache, plan.key)
         log = folder / "install.log"
-        terminal.say(f"torchzoo: making the environment {plan.spec.text} with {installer.name}; its log: {log}")
-        builder = _Builder(plan=plan, cache=cache, venv=venv, log=log, run=run, installer=installer)
+        terminal.say(f"torchzoo: making the environment {plan.spec.text}; its log: {log}")
+        builder = _Builder(plan=plan, venv=venv, log=log, run=run)
         made = builder.build(began_s)
         write_whole(folder / "environment.json", msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
     except OSError as error:
@@ -262,11 +261,11 @@ def _make(plan: _Plan, cache: Path, run: Run, installer: EnvironmentInstaller) -
         raise NotMadeNow(f"can't make the environment {plan.spec.text}: {reason}") from error
     finally:
         if read_made(cache, plan.key) is None and venv.exists():
-            delete_folder(venv)  # a failed environment keeps no space
+            delete(venv)  # a failed environment keeps no space
     return made
 
 
-def _check_unchanged(made: Made) -> None:
+def _check_unchanged(made: MadeEnvironment) -> None:
     """Raises `EnvironmentNotMade` where somebody installed something in an environment after it was made."""
     facts = _inspect(made.python)
     packages = made.packages if isinstance(facts, str) else _normal(facts.packages)
@@ -281,24 +280,19 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of making one environment."""
 
     plan: _Plan
-    cache: Path
     venv: Path
     log: Path
     run: Run
-    installer: EnvironmentInstaller
 
-    def build(self, began_s: float) -> Made:
+    def build(self, began_s: float) -> MadeEnvironment:
         """Make it, and look whether it is what was asked for."""
         self.log.write_bytes(b"")
-        variables = self.installer.variables(_for_installer(self.plan.spec))
-        self._step(self.installer.make_venv(self.venv), variables)
+        variables = installer_variables(_for_installer(self.plan.spec))
+        self._step([uv(), "venv", "--python", sys.executable, str(self.venv)], variables)
         sources = self.venv.with_name(f"{self.venv.name}-sources")  # `remove_leftovers` knows this name, too
         try:
             asked = self._asked(sources)
             requirements = self._install(asked, variables)
-            if not self.installer.compiles:
-                take_over_bytecode(self.venv, made_venvs(self.cache))
-                self.run(compile_command(self.venv), variables, self.log)  # some libraries have files that can't be
         finally:
             shutil.rmtree(sources, ignore_errors=True)
         python = str(self.venv / "bin" / "python")
@@ -307,13 +301,12 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
             raise self._error(f"its Python does not work: {facts}")
         packages = _normal(facts.packages)
         self._check(packages)
-        return Made(
+        return MadeEnvironment(
             key=self.plan.key,
             spec=self.plan.spec.text,
             python=python,
             python_version=facts.version,
             platform=sysconfig.get_platform(),
-            installer=self.installer.name,
             made_s=began_s,
             took_s=time.time() - began_s,
             asked=(*asked, *requirements.asked),
@@ -363,12 +356,15 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
         asked_file, constraints_file = self.venv / "requirements.txt", self.venv / "constraints.txt"
         asked_file.write_text("\n".join([*asked, *requirements.asked, ""]), encoding="utf-8")
         constraints_file.write_text("\n".join([*requirements.constraints, ""]), encoding="utf-8")
-        has_prereleases = any(Version(one.version).is_prerelease for one in self.plan.spec.packages)
-        arguments = ["-r", str(asked_file), "-c", str(constraints_file)]
+        python = str(self.venv / "bin" / "python")
+        # Without bytecode, a measurement would pay for compiling what it is the first to import.
+        command = [uv(), "pip", "install", "--python", python, "--compile-bytecode"]
+        command += ["-r", str(asked_file), "-c", str(constraints_file)]
+        if any(Version(one.version).is_prerelease for one in self.plan.spec.packages):
+            command += ["--prerelease", "allow"]
         for url in self.plan.spec.indexes:
-            arguments += ["--extra-index-url", url]
-        python = self.venv / "bin" / "python"
-        self._step(self.installer.install(python, arguments, has_prereleases=has_prereleases), variables)
+            command += ["--extra-index-url", url]
+        self._step(command, variables)
 
     def _step(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
         before = self.log.stat().st_size
@@ -387,12 +383,108 @@ class _Builder(msgspec.Struct, frozen=True, kw_only=True):
         for requirement in map(parse_requirement, wanted):
             found = packages.get(requirement.name)
             if found is None:
-                raise self._error(f"{self.installer.name} did not install {requirement.name}")
+                raise self._error(f"uv did not install {requirement.name}")
             if not requirement.specifier.contains(found, prereleases=True):
-                raise self._error(
-                    f"{self.installer.name} installed {requirement.name} {found} instead of {requirement}"
-                )
+                raise self._error(f"uv installed {requirement.name} {found} instead of {requirement}")
 
     def _error(self, reason: str) -> EnvironmentNotMade:
         kind = NotMadeNow if is_passing(self._printed()) else EnvironmentNotMade
         return kind(f"can't make the environment {self.plan.spec.text}: {reason}; the whole log: {self.log}")
+
+
+# --- uv ---
+
+
+def uv() -> str:
+    """Return the path of uv.
+
+    Raises:
+        TorchzooError: it is not installed.
+    """
+    found = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    if found is None:
+        raise TorchzooError("software environments are made by uv, which is not installed: pip install uv")
+    return found
+
+
+def installer_variables(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables of uv. Pip's own settings, such as its indexes, reach uv as well.
+
+    What is set for uv already stays.
+
+    Args:
+        extra: variables of the SPEC that are for the installer.
+    """
+    found = clean_variables() | dict(extra)
+    settings = _pip_settings(found)
+    chooses_index = {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_NO_INDEX"} & set(found)
+    for name, variable, between in _OF_UV:
+        values = settings.get(name)
+        if values and variable not in found and not (chooses_index and "INDEX" in variable):
+            found[variable] = between.join(values)
+    if settings.get("pre", ["false"])[0].lower() in ("1", "true", "yes", "on"):
+        found.setdefault("UV_PRERELEASE", "allow")
+    found.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    return found
+
+
+def _pip_settings(variables: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the values of pip's settings for `pip install`, by name; nothing where there is no pip.
+
+    Settings of the environment come before those of `[install]` in pip's files, and these before those of `[global]`.
+    """
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    done = attempt(
+        lambda: subprocess.run(  # noqa: S603  this Python
+            command, check=False, capture_output=True, text=True, env=dict(variables)
+        )
+    )
+    if isinstance(done, Exception) or done.returncode:
+        return {}
+    by_place: dict[str, dict[str, list[str]]] = {"global": {}, "install": {}, ":env:": {}}
+    for place, name, value in re.findall(r"^(global|install|:env:)\.([\w-]+)=(.+)$", done.stdout, re.MULTILINE):
+        text = attempt(functools.partial(ast.literal_eval, value))
+        if isinstance(text, str):
+            by_place[place][name] = text.split()
+    return by_place["global"] | by_place["install"] | by_place[":env:"]
+
+
+def run_logged(command: Sequence[str], variables: Mapping[str, str], log: Path) -> int:
+    """Run a command, add it and all that it prints to the log, and return its exit status.
+
+    Raises:
+        OSError: it can't be started, or the log can't be written.
+    """
+    with log.open("ab") as file:
+        file.write(f"$ {' '.join(command)}\n".encode(errors="backslashreplace"))
+        file.flush()
+        return subprocess.run(  # noqa: S603  uv or git with what was asked for
+            command, check=False, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=dict(variables)
+        ).returncode
+
+
+def essential_line(output: str, status: int) -> str:
+    """Return the line of uv's or git's messages that says what went wrong."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+    full = [line.strip() for line in plain.splitlines() if "No space left on device" in line]
+    if full:
+        return one_line(full[-1])
+    causes = re.split(
+        r"^\s*(?:cause:|Caused by:|\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}\S*)\s", plain, flags=re.MULTILINE
+    )
+    if len(causes) > 1:  # of uv, the last is the first cause; it may be wrapped
+        return one_line(re.split(r"\n\s*(?:\n|\[|hint:)", causes[-1])[0])
+    lines = [line.strip() for line in plain.splitlines() if re.match(r"\s*(error|fatal):", line)]
+    return one_line(lines[-1]) if lines else f"exit status {status}"
+
+
+def is_passing(output: str) -> bool:
+    """Return whether uv or git failed for a reason that has nothing to do with what was asked for."""
+    return _PASSING.search(output) is not None
+
+
+def is_conflict(output: str) -> bool:
+    """Return whether uv says that versions don't fit together. (Then some might fit that are not kept.)"""
+    if re.search(r"there is no version of (\S+) and you require\s+\1", " ".join(output.split())):
+        return False  # what is asked for does not exist
+    return "No solution found" in output
