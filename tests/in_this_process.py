@@ -19,3 +19,11 @@ def torchzoo(*words: object) -> subprocess.CompletedProcess[str]:
         except SystemExit as end:  # argparse ends so
             status = end.code if isinstance(end.code, int) else 1
     return subprocess.CompletedProcess(arguments, status, output.getvalue(), messages.getvalue())
+
+
+def refused(*words: object) -> str:
+    """Return the one line by which a command refuses its arguments, with status 2 and no other output."""
+    done = torchzoo(*words)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    (line,) = done.stderr.splitlines()
+    return line

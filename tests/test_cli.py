@@ -14,39 +14,6 @@ from kept_runs import against_eager, keep
 from torchzoo import cli
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["run", "resnet18", "-o", ""], "torchzoo run: error: argument -o/--output: expected a path, found ''; see"),
-        (["run", "resnet18", "--repeats", "30000000"], "at most 1000, found '30000000'; see `torchzoo run --help`"),
-        (["run", "--no-such\x1b[31m-option", "x"], r"unrecognized arguments: --no-such\x1b[31m-option"),
-        (["noise", "runs/a", "-q"], "there is no command noise: use `torchzoo report RUN --noise`"),
-        (["lst"], "argument COMMAND: unknown word 'lst': did you mean list"),
-        (["list", "--domain", "npl"], "argument --domain: unknown word 'npl': did you mean nlp? Known: "),
-        (["run", "x", "--resume", "nowhere"], "--resume keeps the settings that the run began with: leave out MODEL"),
-        (["report", "nowhere"], "No such file or directory; `torchzoo run MODEL -o DIR` keeps a run in DIR"),
-        (["report", "\x1b[2Jnowhere"], r"torchzoo: error: no run in \x1b[2Jnowhere"),
-        (["report", "first\nsecond"], r"first\nsecond"),
-        (["run", "x" * 20_000], "xxx ... xxx"),
-        (["run", "x", "--models-dir", "x" * 20_000], "File name too long; see `torchzoo run --help`"),
-    ],
-)
-def test_an_error_is_one_line_that_is_safe_to_show(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        status = cli.main(arguments)
-    except SystemExit as end:  # argparse ends so
-        status = end.code  # type: ignore[assignment]
-    shown = capsys.readouterr()
-    assert status == cli.USAGE
-    assert words in shown.err
-    assert shown.err.endswith("\n")
-    assert shown.err[:-1].isprintable()
-    assert len(shown.err) < 1500
-    assert shown.out == ""
-
-
 def shell(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A shell in which `torchzoo` is this one."""
     script = f'torchzoo() {{ "$PYTHON" -m torchzoo "$@"; }}; {command}'

@@ -88,27 +88,6 @@ def test_every_command_is_understood(name: str, capsys: pytest.CaptureFixture[st
     assert refused == [], capsys.readouterr().err
 
 
-def test_commands_are_found_in_every_kind_of_document() -> None:
-    for name in ("README.md", "docs/suite_runs.md", "docs/workflows/nightly.yml", "docs/ci_recipes.md"):
-        assert commands(ROOT / name), name
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "```sh\ntorchzoo compare a b --trheshold 3  # no such option\n```\n",
-        "```yaml\n- run: |\n    torchzoo compare a b --trheshold 3 | tee out\n```\n",
-        "```text\n$ NAME=1 torchzoo compare a b --trheshold 3\n```\n",
-        "Then `torchzoo compare a b\n--trheshold 3` says more.\n",
-    ],
-)
-def test_a_command_that_is_wrong_is_found(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.md").write_text(text)
-    ((*words,),) = commands(tmp_path / "a.md")
-    assert words == ["compare", "a", "b", "--trheshold", "3"]
-    assert parsed_with(words) == 2
-
-
 def steps(text: str) -> list[dict[str, str]]:
     """All steps of a workflow, or of a part of one."""
 

@@ -1,4 +1,4 @@
-"""The errors of the project: one base, one line for the user, one place that catches whatever foreign code raises."""
+"""The errors of the project: one base, and one place that catches whatever foreign code raises."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import builtins
 import pytest
 
 from examples import ROOT
-from torchzoo.cli import main
-from torchzoo.errors import TorchzooError, UsageError, attempt, nearest, unknown
+from torchzoo.errors import attempt, nearest, unknown
 
 MODELS = ("resnet18", "resnet50", "BERT_pytorch", "yolov3")
 
@@ -26,18 +25,6 @@ MODELS = ("resnet18", "resnet50", "BERT_pytorch", "yolov3")
 )
 def test_nearest_names_what_is_most_like_the_word(word: str, hint: str) -> None:
     assert nearest(word, MODELS) == hint
-
-
-def test_nearest_falls_back_on_what_it_is_told() -> None:
-    assert nearest("qqqqqqqq", MODELS, otherwise="see `torchzoo list`") == "see `torchzoo list`"
-    assert nearest("resnet18", [], otherwise="none is known") == "none is known"
-    assert nearest("yolo", iter(MODELS), otherwise="no") == "did you mean yolov3?"
-
-
-def test_nearest_names_three_at_most_the_best_first() -> None:
-    assert nearest("model", ["model_1", "model_22", "model_333", "model_4444"]) == (
-        "did you mean model_1 or model_22 or model_333?"
-    )
 
 
 def test_an_unknown_word_is_told_with_all_known_ones() -> None:
@@ -75,17 +62,3 @@ def test_every_error_for_the_user_has_the_one_base() -> None:
     }
     in_workers = {one for one in with_base if one.startswith(("measure/", "backends/", "model/"))}
     assert with_base - in_workers == {"errors.py: TorchzooError"}
-
-
-@pytest.mark.parametrize("error", [TorchzooError, UsageError])
-def test_the_command_line_shows_an_error_as_one_line_and_ends_with_status_2(
-    error: type[TorchzooError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def wrong(*_: object) -> None:
-        raise error("can't be: do that instead")
-
-    monkeypatch.setattr("torchzoo.commands.report.read_report_data", wrong)
-    assert main(["report", "anywhere"]) == 2
-    captured = capsys.readouterr()
-    assert captured.err == "torchzoo: error: can't be: do that instead\n"
-    assert captured.out == ""

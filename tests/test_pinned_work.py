@@ -1,4 +1,4 @@
-"""Pinned work: what is counted, what counts as a change, and what the command writes."""
+"""Pinned work: what is counted, and what counts as a change."""
 
 from __future__ import annotations
 
@@ -88,18 +88,6 @@ def flops(total: int, moved: int = 7) -> Flops:
 TRAIN_SMOKE, EVAL_SMOKE = (Step("tiny", mode, SMOKE) for mode in (Mode.TRAIN, Mode.EVAL))
 
 
-def test_a_change_is_named_with_both_figures_and_the_command(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path)
-    table = {TRAIN_SMOKE: Work(batch_size=2, flops=1000, bytes=7), EVAL_SMOKE: Work(batch_size=3, flops=5, bytes=8)}
-    found = {Mode.TRAIN: flops(1100), Mode.EVAL: flops(5)}
-    assert differences(spec, SMOKE, found, table) == [
-        "tiny train at its smoke batch: FLOPs 1,000 -> 1,100 (+10.00%)",
-        "tiny eval at its smoke batch: batch size 3 -> 2 (-33.33%)",
-        "tiny eval at its smoke batch: bytes 8 -> 7 (-12.50%)",
-        "to accept it, run `python tests/pinned_work.py tiny` and commit pinned_work.csv",
-    ]
-
-
 @pytest.mark.parametrize(
     ("pinned", "found", "lines"),
     [
@@ -118,37 +106,6 @@ def test_a_change_is_named_with_both_figures_and_the_command(tmp_path: Path) -> 
 def test_what_is_a_change(tmp_path: Path, pinned: Work, found: Flops | None, lines: int) -> None:
     works = {} if found is None else {Mode.TRAIN: found}
     assert len(differences(spec_of(tmp_path), SMOKE, works, {TRAIN_SMOKE: pinned})) == lines
-
-
-def test_only_what_is_pinned_is_compared(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path)
-    table = {TRAIN_SMOKE: Work(batch_size=2, flops=1, bytes=1)}
-    assert differences(spec, DEFAULT, {Mode.TRAIN: flops(9)}, table) == []
-    assert differences(spec, SMOKE, {Mode.TRAIN: flops(1, 1), Mode.EVAL: flops(9)}, table) == []
-
-
-def test_the_command_writes_the_chosen_models_and_keeps_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "pinned.csv"
-    others = {
-        Step("resnet18", Mode.EVAL, DEFAULT): Work(batch_size=1, flops=2, bytes=3),
-        Step("resnet18", Mode.EVAL, SMOKE): Work(batch_size=4, note='a "why", and why'),
-    }
-    gone = {Step("gone", Mode.EVAL, SMOKE): Work(batch_size=1)}
-    pinned_work.write(others | gone, file)
-    assert pinned_work.read(file) == others | gone
-
-    spec = spec_of(tmp_path / "zoo")
-    pinned_work.main(["tiny"], find_models([tmp_path / "zoo"]), file)
-    table = pinned_work.read(file)
-    assert table == others | pinned_work.count_model(spec)
-    assert list(table) == sorted(table)
-    assert f"tiny eval at its smoke batch: FLOPs not counted -> {2 * EVALUATION:,}" in capsys.readouterr().out
-
-    pinned_work.main(["tiny"], find_models([tmp_path / "zoo"]), file)
-    assert pinned_work.read(file) == table
-    assert capsys.readouterr().out == ""  # nothing has changed
 
 
 @pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVAL])

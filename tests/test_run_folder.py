@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import msgspec
@@ -32,12 +31,6 @@ def python(code: str, *arguments: str | Path, **options: object) -> subprocess.P
 # --- one runner at a time ---
 
 
-def test_to_make_a_store_does_nothing(tmp_path: Path) -> None:
-    RunStore(tmp_path / "run")
-    RunStore(tmp_path / "run", resume=True)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     with RunStore(tmp_path) as store:
         store.begin(manifest())
@@ -52,13 +45,6 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     for _ in range(2):  # a store that was refused has not kept the lock
         with RunStore(tmp_path, resume=True):
             pass
-
-
-def test_an_error_inside_gives_the_lock_back(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), RunStore(tmp_path):
-        raise ZeroDivisionError
-    with RunStore(tmp_path):
-        pass
 
 
 HOLD = """
@@ -129,30 +115,6 @@ def test_workers_do_not_inherit_the_lock(tmp_path: Path, method: str) -> None:
         finally:
             for pid in children:
                 os.kill(pid, signal.SIGKILL)
-
-
-def test_the_lock_leaves_one_empty_file_and_no_other(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "run") as store:
-        store.begin(manifest())
-        inside = sorted(path.name for path in store.path.iterdir())
-    after = sorted(path.name for path in store.path.iterdir())
-    assert inside == after == [".lock", "logs", "run.json"]
-    assert (store.path / ".lock").read_bytes() == b""
-
-
-def test_a_lock_file_that_was_left_there_locks_nothing(tmp_path: Path) -> None:
-    (tmp_path / ".lock").write_text("of an earlier torchzoo")
-    with RunStore(tmp_path):
-        pass
-    assert (tmp_path / ".lock").read_text() == "of an earlier torchzoo"
-
-
-def test_to_lock_does_not_wait(tmp_path: Path) -> None:
-    with RunStore(tmp_path):
-        began = time.perf_counter()
-        with pytest.raises(StoreError), RunStore(tmp_path):
-            pass
-        assert time.perf_counter() - began < 5
 
 
 # --- folders that can't be used ---

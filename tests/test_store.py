@@ -42,17 +42,6 @@ def test_records_come_back_in_the_plans_order(tmp_path: Path) -> None:
     assert [r.case.model for r in read_run(tmp_path).records] == ["tiny", "b", "c"]
 
 
-def test_a_line_cut_short_costs_only_itself(tmp_path: Path) -> None:
-    with RunStore(tmp_path) as store:
-        store.begin(manifest())
-        store.append(record())
-    with (tmp_path / "records.jsonl").open("ab") as file:
-        file.write(msgspec.json.encode(record())[:200])
-    run = read_run(tmp_path)
-    assert len(run.records) == 1
-    assert run.damaged_lines == 1
-
-
 def test_a_resumed_run_keeps_the_latest_record_of_a_case(tmp_path: Path) -> None:
     with RunStore(tmp_path) as first:
         first.begin(manifest())
@@ -215,34 +204,6 @@ def test_the_rest_is_read_and_the_line_that_can_not_be_is_named(tmp_path: Path) 
     assert read_run(tmp_path).damage.startswith(
         f"{path}: 3 lines could not be read and are left out (the first is line 2, "
     )
-
-
-@pytest.mark.parametrize("name", ["run.json", "records.jsonl"])
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (Path.mkdir, "Is a directory"),
-        (lambda path: path.symlink_to(path.name), "symbolic links"),
-        (os.mkfifo, "a pipe or a device"),
-    ],
-    ids=["a folder", "a loop", "a pipe"],
-)
-def test_what_is_no_file_is_one_line_that_names_it(
-    tmp_path: Path, name: str, make: Callable[[Path], None], words: str
-) -> None:
-    with RunStore(tmp_path) as store:
-        store.begin(manifest())
-        store.append(record())
-    (tmp_path / name).unlink()
-    make(tmp_path / name)
-    with pytest.raises(StoreError, match=f"{tmp_path / name}: .*{words}"):
-        read_run(tmp_path)
-
-
-def test_a_run_without_records_is_read(tmp_path: Path) -> None:
-    with RunStore(tmp_path) as store:
-        store.begin(manifest())
-    assert read_run(tmp_path).records == ()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from torchzoo.case import Mode
+from torchzoo.zoo.catalog import find_models, load_model_class
 
 METADATA = """
 domain: other
@@ -95,6 +99,12 @@ def make_folder(root: Path, name: str, code: str = TINY, metadata: str = METADAT
     (folder / "metadata.yaml").write_text(metadata)
     (folder / "__init__.py").write_text(code)
     return folder
+
+
+def tiny_model(root: Path, code: str = TINY, mode: Mode = Mode.TRAIN) -> Any:
+    """A model of a new folder, made on the CPU."""
+    make_folder(root, "tiny", code)
+    return load_model_class(find_models([root]).spec("tiny"))(mode, "cpu", 4)
 
 
 def make_broken(root: Path, name: str, flag: Path | None = None) -> Path:

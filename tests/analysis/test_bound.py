@@ -5,32 +5,23 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from examples import INDUCTOR, record, run_of, variant_result
+from examples import INDUCTOR, in_turns, record, run_of, variant_result
 from torchzoo.analysis.bound import Bound, bound_of, case_bound
 from torchzoo.analysis.cases import Status, case_results
-from torchzoo.analysis.totals import overview, sections, speedups_by_group
-from torchzoo.case import Mode
-from torchzoo.record import BackToBack, Block, Compilation, HostWatch, Measured, Recompilation, Record
-from torchzoo.report import terminal_report
-from torchzoo.report.overview import totals_tables
+from torchzoo.analysis.totals import sections
+from torchzoo.record import BackToBack, Compilation, HostWatch, Measured, Recompilation, Record
 from torchzoo.report.remarks import remarks
-from torchzoo.report.terminal import lines
 
 
 def case(model: str, eager_active_s: float | None, candidate_active_s: float | None, *, late: int = 0) -> Record:
     """Eager takes 0.2 s, the candidate 0.1 s; the device works for so long."""
-    one = record(model=model, backend=INDUCTOR, device="cuda")
-    assert isinstance(one.outcome, Measured)
-    quad = [Block("eager", (0.2,)), Block("candidate", (0.1,)), Block("candidate", (0.1,)), Block("eager", (0.2,))]
     failed = Recompilation(place="a.py:3 in forward", reason="size mismatch at index 0")
     compilation = Compilation(graphs=2, late_graphs=late, recompilations=(failed,) if late else ())
     variants = {
         "eager": variant_result(device_active_s=eager_active_s),
         "candidate": variant_result(device_active_s=candidate_active_s, compilation=compilation),
     }
-    return msgspec.structs.replace(
-        one, outcome=msgspec.structs.replace(one.outcome, blocks=tuple(quad * 8), variants=variants)
-    )
+    return record(in_turns(0.2, 0.1, variants=variants), model=model, backend=INDUCTOR, device="cuda")
 
 
 @pytest.mark.parametrize(
@@ -61,19 +52,6 @@ def test_older_records_are_judged_by_when_the_host_has_handed_over_its_work(
     assert bound_of(measured, "eager") is bound
 
 
-def test_rows_name_the_bound_and_means_are_given_over_device_bound_cases_alone() -> None:
-    run = run_of([case("busy", 0.19, 0.095), case("idle", 0.06, 0.02)])
-    results = case_results(run)
-    text = "\n".join(lines(terminal_report.terminal_table(results), width=160))
-    assert "device, 95% / 95%" in text
-    assert "host, 30% / 20%" in text
-    ((_, by_domain),) = speedups_by_group(results).items()
-    assert by_domain["all"][Mode.EVAL].compared == 2
-    assert by_domain["device-bound"][Mode.EVAL].compared == 1
-    groups = [row[0].text for _, table in totals_tables(overview(results)) for row in table.rows]
-    assert [group for group in groups if group.startswith("bound")] == ["bound by device", "bound by host"]
-
-
 def test_unsteady_cases_are_shown_with_their_guard_and_are_in_no_mean() -> None:
     run = run_of([case("good", 0.19, 0.095), case("shapes", 0.19, 0.095, late=2)])
     good, shapes = case_results(run)
@@ -97,14 +75,3 @@ def test_a_slow_host_and_what_was_timed_again_are_remarks() -> None:
     again = msgspec.structs.replace(host, was_slow=False, redone=one.blocks[:4])
     timed_again = remarks(msgspec.structs.replace(one, host=again))
     assert any("4 blocks were timed again" in remark for remark in timed_again)
-
-
-def test_throughput_that_a_slow_host_disturbed_is_a_remark_of_its_own() -> None:
-    one = case("a", 0.19, 0.095).outcome
-    assert isinstance(one, Measured)
-    runs = (BackToBack(3, 0.6, host_was_slow=True), BackToBack(3, 0.6))
-    variants = {**one.variants, "candidate": msgspec.structs.replace(one.variants["candidate"], back_to_back=runs)}
-    said = remarks(msgspec.structs.replace(one, variants=variants))
-    assert [remark for remark in said if "slow" in remark] == [
-        "candidate: throughput: the host was slow in 1 of 2 runs, and stayed so: they count"
-    ]

@@ -11,10 +11,7 @@ from torchzoo.analysis.change_points import (
     best_split,
     change_points,
     distance_sums,
-    pieces,
-    strict_points,
     t_test,
-    weak_points,
 )
 
 
@@ -163,16 +160,3 @@ def test_student_s_t_of_two_pieces() -> None:
     # t = 3 / sqrt(1 / 3 + 1 / 3) = 3.674 with 4 degrees of freedom; from a table of t: 0.02132
     assert t_test(np.array([1.0, 2, 3]), np.array([4.0, 5, 6])) == pytest.approx(0.02132, abs=1e-5)
     assert t_test(np.array([1.0]), np.array([2.0])) == 1.0
-
-
-def test_a_point_is_weak_until_its_neighbour_is_known() -> None:
-    logs = np.log(noisy((1.0, 25), (1.06, 4), (1.0, 25)))
-    weak = weak_points(logs, window=50, p_value=1e-3)
-    assert {25, 29} <= set(weak)
-    assert strict_points(logs, weak, p_value=1e-4) == [25, 29]
-    assert strict_points(logs, [10, *weak], p_value=1e-4) == [25, 29]  # and one that is none goes
-
-
-def test_pieces_stand_between_neighbours() -> None:
-    assert pieces([3, 7], 10) == [(0, 3, 7), (3, 7, 10)]
-    assert pieces([], 10) == []

@@ -13,16 +13,15 @@ import pandas as pd
 import pytest
 
 import torchzoo
-from examples import CASE, INDUCTOR, environment, manifest, measured, record
-from kept_runs import GIB, SCRIPT, against_eager, everything, failed, incorrect, keep
+from examples import CASE, INDUCTOR, manifest, measured, record
+from kept_runs import SCRIPT, against_eager, everything, failed, incorrect, keep
 from torchzoo import cli
 from torchzoo.analysis.command_lines import command
 from torchzoo.analysis.frame import FIGURES
 from torchzoo.case import Backend, Case, CompileScope, MemoryFormat, Mode, Precision
 from torchzoo.commands.options import run_request
-from torchzoo.record import Check, CheckStatus, Compilation, Failed, FailureKind, Growth, Record, Skipped
+from torchzoo.record import Check, CheckStatus, Failed, FailureKind, Growth, Record, Skipped
 from torchzoo.settings import CacheMode, Settings, Stage
-from torchzoo.store import StoreError
 
 
 def loaded(path: Path, *records: Record) -> pd.DataFrame:
@@ -42,48 +41,6 @@ assert len(frame) == 1
     assert done.returncode == 0, done.stderr
 
 
-def test_a_row_holds_the_figures_in_their_units(tmp_path: Path) -> None:
-    made = against_eager(2.0)
-    variants = {
-        name: msgspec.structs.replace(made.variants[name], device_active_s=active_s)
-        for name, active_s in (("eager", 0.1), ("candidate", 0.07))
-    }
-    made = msgspec.structs.replace(made, variants=variants)
-    (row,) = loaded(tmp_path, record(made, backend=INDUCTOR, device="cuda")).to_dict("records")
-    assert (row["model"], row["backend"], row["device"], row["device_name"]) == ("tiny", "inductor", "cuda", "a GPU")
-    assert row["eager_latency_s"] == pytest.approx(0.2, rel=0.01)
-    assert row["latency_s"] == pytest.approx(0.1)
-    assert row["speedup"] == pytest.approx(2.0, rel=0.01)
-    assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"]
-    assert row["speedup_count"] == 8
-    assert row["time_ratio"] == pytest.approx(0.5, rel=0.01)
-    assert row["host_memory_ratio"] == pytest.approx(2.0)
-    assert row["device_memory_ratio"] == pytest.approx(0.5)
-    assert row["device_time_ratio"] == pytest.approx(0.7)
-    assert row["eager_device_peak_allocated_bytes"] == 4 * GIB
-    assert row["device_peak_allocated_bytes"] == 2 * GIB
-    assert row["compile_s"] == 9.0
-    assert row["first_step_s"] == 12.0
-    assert row["graph_breaks"] == 1
-    assert row["active_share"] == pytest.approx(0.61)
-    assert row["active_share"] + row["movement_share"] + row["idle_share"] == pytest.approx(1.0)
-    assert row["energy_j"] == 3.0
-    assert row["flops"] == 10**9
-    assert row["check_status"] == "correct"
-    assert row["leak"] == "level"
-    assert row["throughput_per_s"] == pytest.approx(4 * 10.0)
-    assert row["command"] == "python run.py tiny -d cuda -t eval --backend inductor --bs 4"
-
-
-def test_a_package_has_its_size_and_times(tmp_path: Path) -> None:
-    outcome = against_eager(2.0)
-    packed = Compilation(compile_s=30.0, load_s=0.5, package_bytes=4 * GIB)
-    candidate = msgspec.structs.replace(outcome.variants["candidate"], compilation=packed)
-    outcome = msgspec.structs.replace(outcome, variants={**outcome.variants, "candidate": candidate})
-    (row,) = loaded(tmp_path, record(outcome, backend=Backend("aoti"))).to_dict("records")
-    assert (row["compile_s"], row["load_s"], row["package_bytes"]) == (30.0, 0.5, 4 * GIB)
-
-
 def test_every_row_has_every_documented_column_whatever_its_outcome(tmp_path: Path) -> None:
     frame = torchzoo.load(everything(tmp_path / "run"))
     assert list(frame.columns) == [column.name for column in FIGURES]
@@ -97,13 +54,6 @@ def test_every_row_has_every_documented_column_whatever_its_outcome(tmp_path: Pa
     assert by_model.loc["skips", "reason"] == f"no {SCRIPT} way"
     assert by_model.loc["wrong", "check_status"] == "incorrect"
     assert pd.isna(by_model.loc["skips", "batch_size"]) or by_model.loc["skips", "batch_size"] == 4
-
-
-def test_eager_alone_has_no_speedup_and_is_its_own_candidate(tmp_path: Path) -> None:
-    (row,) = loaded(tmp_path, record()).to_dict("records")
-    assert pd.isna(row["speedup"])
-    assert pd.isna(row["time_ratio"])
-    assert row["latency_s"] == row["eager_latency_s"]
 
 
 def test_repeats_of_a_case_are_one_row_and_a_failed_one_is_the_cases(tmp_path: Path) -> None:
@@ -138,24 +88,12 @@ def test_memory_that_grows_is_a_leak_and_too_few_steps_are_no_verdict(tmp_path: 
     assert pd.isna(frame["eager_leak"][1])
 
 
-def test_several_runs_stand_below_one_another_whatever_their_machines(tmp_path: Path) -> None:
-    here = keep(tmp_path / "here", [record()])
-    there = keep(tmp_path / "there", [record()], environment=environment(torch="1.0"))
-    frame = torchzoo.load([here, str(there)])
-    assert list(frame["run"]) == [str(here), str(there)]
-
-
 def test_lines_that_cannot_be_read_are_named_in_a_warning(tmp_path: Path) -> None:
     path = keep(tmp_path / "run", [record(), record(model="b")])
     lines = (path / "records.jsonl").read_text().splitlines(keepends=True)
     (path / "records.jsonl").write_text("garbage\n" + lines[1])
     with pytest.warns(UserWarning, match="records.jsonl: line 1 could not be read and is left out"):
         assert list(torchzoo.load(path)["model"]) == ["b"]
-
-
-def test_what_is_no_run_is_said(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no run in"):
-        torchzoo.load(tmp_path)
 
 
 def test_csv_is_the_frame(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

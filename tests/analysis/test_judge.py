@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import CASE, INDUCTOR, compared, measured, record, run_of, variant_result
+from examples import CASE, INDUCTOR, compared, in_turns, measured, record, run_of, variant_result
 from kept_nights import night
 from repeated_runs import LOOP_S, STEADY, process, records, times
 from torchzoo.analysis.compare import compare_runs
@@ -319,14 +319,8 @@ def test_the_time_over_eagers_has_none_either() -> None:
     """Others on the device slow down a candidate and eager by different shares."""
 
     def side(factor: float, **changes: object) -> list[Record]:
-        eager, variants = Block("eager", (0.2,)), {"eager": variant_result(), "candidate": variant_result()}
-        found = []
-        for repeat, step_s in enumerate(STEADY):
-            candidate = Block("candidate", (step_s * factor,))
-            blocks = (eager, candidate, candidate, eager) * 8
-            outcome = measured(blocks=blocks, variants=variants, host_loop_s=LOOP_S, **changes)
-            found.append(record(outcome, backend=INDUCTOR, repeat=repeat))
-        return found
+        outcomes = (in_turns(0.2, step_s * factor, host_loop_s=LOOP_S, **changes) for step_s in STEADY)
+        return [record(outcome, backend=INDUCTOR, repeat=repeat) for repeat, outcome in enumerate(outcomes)]
 
     assert verdict(side(1.0), side(1.2), Metric.OVER_EAGER) is Verdict.SLOWER
     assert verdict(side(1.0), side(1.2, **SHARED), Metric.OVER_EAGER) is Verdict.INCONCLUSIVE
@@ -403,12 +397,9 @@ def test_a_metric_that_one_run_lacks_is_left_out() -> None:
 
 
 def compiled(cpu_s: float, repeat: int = 0, cache: CacheMode = CacheMode.COLD, *, traced: bool = False) -> Record:
-    quad = [Block("eager", (0.2,)), Block("candidate", (0.1,)), Block("candidate", (0.1,)), Block("eager", (0.2,))]
     candidate = variant_result(first_step_cpu_s=cpu_s, compilation=Compilation(graphs=1, cache=cache, traced=traced))
     variants = {"eager": variant_result(), "candidate": candidate}
-    return record(
-        measured(blocks=tuple(quad * 8), variants=variants, host_loop_s=LOOP_S), backend=INDUCTOR, repeat=repeat
-    )
+    return record(in_turns(0.2, 0.1, variants=variants, host_loop_s=LOOP_S), backend=INDUCTOR, repeat=repeat)
 
 
 def test_compile_time_is_tested_between_processes() -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-import msgspec
 import pytest
 
 from examples import INDUCTOR, measured, record, run_of, variant_result
 from repeated_runs import records
-from torchzoo.analysis.cases import case_results
 from torchzoo.analysis.compare import RunComparison, compare_runs
 from torchzoo.analysis.judge import Finding, Verdict
-from torchzoo.analysis.run_figures import Metric, run_figures
+from torchzoo.analysis.run_figures import Metric
 from torchzoo.record import BackToBack, Block, Record, VariantResult
-from torchzoo.report import over_time, run_comparison
+from torchzoo.report import run_comparison
 from torchzoo.report.noise import noise_of
 from torchzoo.report.summary import what_compare_finds
 from torchzoo.store import Run
@@ -124,22 +122,6 @@ def test_a_run_promises_what_a_comparison_with_it_can_see_over_eager(cases: int)
     (of_time, over_eager) = what_compare_finds(run)
     assert "time over eager's" in over_eager
     assert "time over eager's" not in of_time
-
-
-def test_reports_show_a_ratio_without_a_unit() -> None:
-    comparison = compare_runs(of_busy_host(1), of_busy_host(2, candidate=1.05))
-    text = run_comparison.as_markdown(comparison)
-    assert "time over eager's" in text
-    assert "0.84x" in text
-    assert "differences of its time over eager's that could be found" in text
-
-
-def test_a_figure_of_few_processes_is_shown_without_an_interval() -> None:
-    (result, *_) = case_results(of_busy_host(1))
-    (figure,) = (one for one in run_figures(result.case, result.measured) if one.metric is Metric.OVER_EAGER)
-    assert over_time.figure_text(figure).startswith("0.8")
-    few = msgspec.structs.replace(figure, confidence=0.5)
-    assert over_time.figure_text(few).endswith("x (5 processes: too few for an interval)")  # as of a time
 
 
 @pytest.mark.parametrize(("processes", "is_shared"), [(2, False), (3, False), (4, True), (5, True)])

@@ -12,7 +12,6 @@ from examples import ENVIRONMENT
 from torchzoo.analysis import peaks
 from torchzoo.analysis.peaks import PeaksFileError, bus_ceiling_bytes_per_s, keep_measured, peaks_of, read_measured
 from torchzoo.commands.doctor import (
-    beside_datasheet,
     devices_alike,
     devices_to_measure,
     measure_and_keep_peaks,
@@ -44,16 +43,6 @@ def test_every_entry_of_the_table_is_whole_and_says_where_it_is_from() -> None:
         rising = [sheet.best_tflop_per_s(path) for path in ("fp32", "tf32", "fp16")]
         assert [value for value in rising if value] == sorted(value for value in rising if value), sheet.names
         assert sheet.tflop_per_s.get("bf16", sheet.tflop_per_s["fp16"]) == sheet.tflop_per_s["fp16"]
-
-
-def test_figures_are_dense() -> None:
-    """NVIDIA's datasheets since Ampere state tensor-core figures with 2:4 sparsity first: these are half of them."""
-    h200, a100 = peaks_of("NVIDIA H200"), peaks_of("NVIDIA A100-SXM4-80GB")
-    assert h200.compute["bf16"].per_s == pytest.approx(1979e12 / 2)
-    assert h200.compute["tf32"].per_s == pytest.approx(989e12 / 2)
-    assert a100.compute["bf16"].per_s == pytest.approx(312e12)
-    assert h200.memory is not None
-    assert h200.memory.per_s == pytest.approx(4.8e12)
 
 
 def test_products_use_the_matrix_units_of_their_precision() -> None:
@@ -197,18 +186,6 @@ def test_one_device_of_each_name_is_measured() -> None:
         accelerators=tuple(Accelerator(name=name) for name in names),
     )
     assert devices_to_measure(facts) == ["cpu", "cuda:0", "cuda:1"]
-
-
-def test_measured_and_stated_are_shown_side_by_side() -> None:
-    peaks = MeasuredPeaks(tflop_per_s={"fp64": 0.4, "fp32": 15.15}, gb_per_s=240.0, torch="2", date="D")
-    headings, *rows, source = (line.split() for line in beside_datasheet("NVIDIA L4", peaks))
-    assert headings == ["path", "measured", "datasheet", "reached"]
-    assert ["fp32", "15.15", "TFLOP/s", "30.3", "TFLOP/s", "50%"] in rows
-    assert ["bf16", "121", "TFLOP/s"] in rows  # not measured
-    assert ["fp64", "0.4", "TFLOP/s"] in rows  # not in the datasheet
-    assert rows[-1] == ["copy", "240", "GB/s", "300", "GB/s", "80%"]
-    assert any("https://" in word for word in source)
-    assert "datasheet" not in "\n".join(beside_datasheet("a CPU, 2 threads", peaks))
 
 
 class FakeServer:

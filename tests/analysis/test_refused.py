@@ -8,11 +8,10 @@ import pytest
 from examples import INDUCTOR, compared, compiled, record, results_of, run_of, variant_result
 from torchzoo.analysis.cases import Status
 from torchzoo.analysis.compare import Change, compare_runs
-from torchzoo.analysis.frame import values
 from torchzoo.analysis.refusals import EAGER_SHARE_LIMIT
 from torchzoo.analysis.totals import ALL, CaseRatios, total
 from torchzoo.record import REFUSED, Check, CheckStatus, Compilation, Coverage, Flops, Measured, Recompilation
-from torchzoo.report import compile_stats, exports
+from torchzoo.report import exports
 from torchzoo.report.remarks import Mark, marks_of, remarks
 
 AT_LIMIT = Recompilation(place="net.py:7 in forward", reason=f"{REFUSED}self.n == 7 # self.n += 1")
@@ -82,17 +81,6 @@ def test_captured_operators_are_exported() -> None:
     (text,) = exports.dynamo_csv(run_of([record(good, backend=INDUCTOR)])).values()
     row = dict(zip(*(line.split(",") for line in text.splitlines()), strict=True))
     assert row["calls_captured"] == "40"
-
-
-def test_one_cases_figures_and_the_frame_have_the_counts() -> None:
-    (result,) = results_of([record(IN_EAGER, backend=INDUCTOR)])
-    assert result.figures is not None
-    lines = dict(compile_stats.lines(result.figures.variants))
-    assert lines["operators captured"] == ["-", "40"]
-    assert lines["operators in eager"] == ["-", "48 of 48"]
-    assert lines["functions left to eager"] == ["-", "1"]
-    row = values(result)
-    assert (row["operators_captured"], row["functions_left"], row["eager_operator_share"]) == (40, 1, 1.0)
 
 
 def test_a_row_that_is_refused_now_is_a_regression() -> None:

@@ -1,46 +1,28 @@
-"""Several processes of one case: honest intervals, one line in every table, the noise floor."""
+"""Several processes of one case: honest intervals, and the noise floor."""
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import random
-import re
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from examples import CASE, INDUCTOR, compared, measured, record, rendered, results_of, run_of, variant_result
+from examples import INDUCTOR, in_turns, measured, record, results_of, run_of, variant_result
+from in_this_process import torchzoo
+from kept_runs import keep
+from repeated_runs import FAILED, process
 from torchzoo import stats
-from torchzoo.analysis.cases import ReportData, case_results
 from torchzoo.analysis.figures import case_figures
-from torchzoo.analysis.means import case_ratio, geomean_of
-from torchzoo.analysis.totals import speedups_by_group
-from torchzoo.case import Domain, Mode
-from torchzoo.cli import main
-from torchzoo.commands.report import FORMATS
-from torchzoo.record import Block, Failed, FailureKind, Measured, Record, Skipped
-from torchzoo.report import terminal_report
+from torchzoo.record import Block, Measured, Record, Skipped
 from torchzoo.report.noise import more_time, noise_of
 from torchzoo.report.remarks import what_failed
-from torchzoo.report.summary import counts, summary, what_compare_finds, where_time_went
-from torchzoo.settings import Stage
-from torchzoo.store import RunStore
-
-DOMAINS = {"tiny": Domain.NLP, "b": Domain.NLP}
-FAILED = Failed(kind=FailureKind.ERROR, stage=Stage.BUILD, message="no")
-
-
-def process(step_s: float, **changes: object) -> Measured:
-    blocks = tuple(Block("eager", (step_s * factor,)) for factor in (0.99, 1.0, 1.01) * 4)
-    return measured(blocks=blocks, host_loop_s=(0.001, 0.001), **changes)
 
 
 def processes(*steps_s: float) -> list[Record]:
-    return [record(process(step_s), repeat=repeat) for repeat, step_s in enumerate(steps_s)]
+    return [record(process(step_s, within=0.01), repeat=repeat) for repeat, step_s in enumerate(steps_s)]
 
 
 # --- statistics ---
@@ -121,9 +103,7 @@ def test_one_process_is_what_it_was_and_none_is_an_error() -> None:
 
 def test_speedups_of_processes_that_disagree_are_wide() -> None:
     def candidate(share: float, repeat: int) -> Record:
-        quad = [Block("eager", (0.2,)), *[Block("candidate", (0.2 * share,))] * 2, Block("eager", (0.2,))]
-        variants = {"eager": variant_result(), "candidate": variant_result()}
-        return record(measured(blocks=tuple(quad * 8), variants=variants), backend=INDUCTOR, repeat=repeat)
+        return record(in_turns(0.2, 0.2 * share), backend=INDUCTOR, repeat=repeat)
 
     row = case_figures([candidate(share, repeat) for repeat, share in enumerate((0.50, 0.50, 0.52, 0.52))])
     assert row.speedup is not None
@@ -134,49 +114,9 @@ def test_speedups_of_processes_that_disagree_are_wide() -> None:
 # --- tables and summary ---
 
 
-def test_tables_show_one_line_for_a_case_and_say_of_how_many_processes() -> None:
-    records = [*processes(0.100, 0.102, 0.101), record(FAILED, repeat=3)]
-    text = rendered(terminal_report.terminal_table(results_of(records)))
-    title, headings, case, *_ = text.splitlines()
-    assert title == "1 case: eval, cpu, eager, batch 4, each by 3 processes"
-    assert headings.split() == ["model", "eager", "memory", "marks"]
-    assert (case.split()[0], case.split()[-1]) == ("tiny", "Ff")
-    assert "101 ms (3 processes)" in case
-    assert "F: not all of its processes measured it (1)" in text
-    assert f"1 of 4 processes FAILED (error in build): no (1): {CASE.label()}" in text
-    file = io.StringIO()
-    data = ReportData(runs=(run_of(records),), cases=tuple(results_of(records)), not_run=0, superseded=0)
-    FORMATS["md"].write(data, file)
-    assert file.getvalue().count("\n| tiny |") == 1
-    assert "3 processes; 1 of 4 processes FAILED" in file.getvalue()
-
-
 def test_repeats_skipped_for_the_same_reason_are_one_line() -> None:
     records = [record(Skipped(reason="no way"), repeat=repeat) for repeat in range(3)]
     assert what_failed(results_of(records)[0]) == ["3 of 3 processes skipped: no way"]
-
-
-def test_the_summary_counts_cases_and_means_do_not_count_repeats_as_models() -> None:
-    slower = msgspec.structs.replace(compared(), blocks=tuple(Block(b.variant, (0.2,)) for b in compared().blocks))
-    records = [record(compared(), backend=INDUCTOR, repeat=repeat) for repeat in range(3)]
-    records += [record(slower, backend=INDUCTOR, model="b", repeat=repeat) for repeat in range(3)]
-    records += [record(model="c"), record(FAILED, model="c", repeat=1), record(model="c", repeat=2)]
-    records = [msgspec.structs.replace(one, lane="cpu") for one in records]
-    run = run_of(records, domains=DOMAINS)
-    told = "3 cases, each by 3 processes: 2 measured, 0 skipped with a reason, 1 failed; 67% of those that could run"
-    assert counts(run) == f"{told} passed"
-    found = speedups_by_group(case_results(run))["inductor on cpu"]["all"][Mode.EVAL]
-    assert found.compared == 2
-    assert found.passing is not None
-    assert found.passing.value == pytest.approx(math.sqrt(2))  # of 2.0 and 1.0, each once
-    assert "1.41x" in rendered(summary([run], case_results(run)))
-    assert "for 9 processes that ran" in where_time_went(run)[0]
-
-
-def test_a_case_counts_once_in_a_mean_however_many_processes_measured_it() -> None:
-    many = case_ratio([[4.0] * 5] * 9, cluster="a")
-    one = case_ratio([[1.0] * 5], cluster="b")
-    assert geomean_of([many, one]).value == pytest.approx(2.0)
 
 
 # --- the noise floor ---
@@ -219,13 +159,6 @@ def test_what_a_longer_time_limit_would_give_is_what_it_gives() -> None:
     assert known.half_width == pytest.approx(sum(widths) / len(widths), rel=0.3)
 
 
-def test_a_run_with_repeats_says_how_small_a_difference_can_be_found() -> None:
-    repeated = what_compare_finds(run_of(processes(0.100, 0.101, 0.100, 0.101, 0.1)))
-    assert len(repeated) == 1
-    assert re.search(r"differences of [1-3]\.\d% and more", repeated[0])
-    assert what_compare_finds(run_of([record()])) == []
-
-
 def test_no_change_stays_below_the_noise_floor_95_times_in_100() -> None:
     generator = random.Random(5)
     trials, below = 600, 0
@@ -237,43 +170,9 @@ def test_no_change_stays_below_the_noise_floor_95_times_in_100() -> None:
     assert 0.92 < below / trials < 0.98
 
 
-def kept(path: Path, records: list[Record]) -> Path:
-    with RunStore(path) as run_store:
-        run_store.begin(run_of(records, domains=DOMAINS).manifest)
-        for one in records:
-            run_store.append(one)
-    return path
-
-
-def test_noise_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = kept(tmp_path / "run", [*processes(0.1, 0.11), record(model="b")])
-    assert main(["report", "--noise", str(path)]) == 0
-    shown = capsys.readouterr().out
-    assert "b eval cpu eager bs4: these have no repeats" in " ".join(shown.split())
-    assert "torchzoo run --repeats 5" in " ".join(shown.split())
-    assert all(len(line) <= 80 for line in shown.splitlines())
-    assert main(["report", "--noise", str(path), "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [one["processes"] for one in found] == [2, 1]
-    assert found[1]["floor"] is None
-    assert main(["report", "--noise", str(path), "-o", str(tmp_path / "noise.md")]) == 0
-    assert "| tiny eval cpu eager bs4 | 105 ms | 2 | 6.7% |" in (tmp_path / "noise.md").read_text()
-
-
-def test_noise_that_hides_everything_is_over_100_percent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = kept(tmp_path / "run", processes(0.1, 0.2))  # by two processes: Student's t has one degree of freedom
-    assert main(["report", "--noise", str(path), "--format", "md"]) == 0
-    assert "| 141 ms | 2 | 49.0% | over 100% | over 100% |" in capsys.readouterr().out
-
-
-def test_noise_of_what_is_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--noise", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("torchzoo: error: no run in")
-
-
-@pytest.mark.parametrize("words", [["other"], ["--format", "csv"], ["-o", "noise.svg"], ["--worst", "1"]])
-def test_noise_with_what_it_does_not_have_is_one_line(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", str(kept(tmp_path / "run", processes(0.1, 0.11))), *words, "--noise"]) == 2
-    assert capsys.readouterr().err.startswith("torchzoo: error: --noise ")
+def test_noise_of_two_processes_hides_everything_and_of_one_is_not_known(tmp_path: Path) -> None:
+    path = keep(tmp_path / "run", [*processes(0.1, 0.2), record(model="b")])
+    two, one = json.loads(torchzoo("report", "--noise", path, "--format", "json").stdout)
+    assert (two["processes"], two["floor"] > 1) == (2, True)
+    assert (one["processes"], one["floor"]) == (1, None)
+    assert "| over 100% | over 100% |" in torchzoo("report", "--noise", path, "--format", "md").stdout

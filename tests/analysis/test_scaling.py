@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from examples import INDUCTOR, measured, record, results_of, variant_result
+from examples import INDUCTOR, in_turns, measured, record, results_of
 from torchzoo.case import EAGER, Backend, Parallel
 from torchzoo.record import Block, Record
 from torchzoo.report import scaling
@@ -9,13 +9,7 @@ from torchzoo.report.scaling import Scaling, scalings
 
 
 def pair(eager_s: float, candidate_s: float, *, world: int = 1, parallel: Parallel = Parallel.NONE) -> Record:
-    """A case of inductor: eager and the candidate took so long."""
-    quad = [("eager", eager_s), ("candidate", candidate_s), ("candidate", candidate_s), ("eager", eager_s)]
-    outcome = measured(
-        blocks=tuple(Block(name, (seconds, seconds)) for name, seconds in quad * 8),
-        variants={"eager": variant_result(), "candidate": variant_result()},
-    )
-    return record(outcome, backend=INDUCTOR, world=world, parallel=parallel)
+    return record(in_turns(eager_s, candidate_s), backend=INDUCTOR, world=world, parallel=parallel)
 
 
 def by_backend(found: list[Scaling]) -> dict[Backend, Scaling]:

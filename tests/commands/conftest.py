@@ -1,10 +1,13 @@
-"""The repository whose commits are watched, made once for all tests of `torchzoo watch`."""
+"""What tests of `torchzoo watch` share."""
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from fake_lab import Repository
+import pytest
+from watched_suite import Planted, Suite, Watching
+
+from fake_lab import FakeLab, Plan, Repository
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +16,14 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     made = Repository(tmp_path_factory.mktemp("src") / "timm")
     made.commit(16)
     return made
+
+
+@pytest.fixture
+def watching(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watching:
+    def begin(*models: str, quiet: int = 4, plan: Plan | None = None, folder: str = "w") -> Suite:
+        lab = FakeLab(plan or Planted(repository)).install(monkeypatch)
+        suite = Suite(tmp_path / folder, repository, lab, *models)
+        suite.quiet(quiet)
+        return suite
+
+    return begin

@@ -14,13 +14,11 @@ import pytest
 
 from examples import ROOT
 from torchzoo.case import Backend
-from torchzoo.cli import main
 from torchzoo.commands import arguments
 from torchzoo.commands.arguments import MOST_REPEATS, MOST_SECONDS
 from torchzoo.errors import UsageError
 
-HUGE = "9" * 30
-ENDLESS = "9" * 5000  # Python itself reads 4,300 digits at most
+OVERFLOWS = ("9" * 30, "9" * 5000)  # Python itself reads 4,300 digits at most
 
 
 @pytest.mark.parametrize(
@@ -54,14 +52,17 @@ def test_what_is_meant_is_taken(read: Callable[[str], Any], text: str, value: ob
 @pytest.mark.parametrize(
     ("read", "texts"),
     [
-        (arguments.positive_int, ["0", "-1", "1.5", "", " 1", "1_000", "\u0663", "2147483648"]),
-        (arguments.repeat_count, ["0", str(MOST_REPEATS + 1), "30000000"]),
-        (arguments.seed, ["", "-", "--1", "1.0", str(2**63), str(-(2**63) - 1)]),
+        (arguments.positive_int, ["0", "-1", "1.5", "", " 1", "1_000", "\u0663", "2147483648", *OVERFLOWS]),
+        (arguments.repeat_count, ["0", str(MOST_REPEATS + 1), *OVERFLOWS]),
+        (arguments.seed, ["", "-", "--1", "1.0", str(2**63), str(-(2**63) - 1), *OVERFLOWS]),
         (arguments.seconds, ["0", "-1", "nan", "inf", "1e400", "x"]),
-        (arguments.indices, ["", "0,", "-1", "x", "1001"]),
-        (arguments.size_in_bytes, ["", "0", "GiB", "-1GiB", f"{'9' * 18}GiB", str(2**63)]),
-        (arguments.batch_sizes, ["", "0", "-4", "many", str(2**63)]),
-        (arguments.devices_of, ["", ",", ":", "0", "cuda:", "cuda:x", "cuda:-1", "cpu:0:0"]),
+        (arguments.indices, ["", "0,", "-1", "x", "1001", *OVERFLOWS]),
+        (arguments.size_in_bytes, ["", "0", "GiB", "-1GiB", f"{'9' * 18}GiB", *OVERFLOWS]),
+        (arguments.batch_sizes, ["", "0", "-4", "many", *OVERFLOWS]),
+        (
+            arguments.devices_of,
+            ["", ",", ":", "0", "cuda:", "cuda:x", "cuda:-1", "cpu:0:0", *(f"cuda:{one}" for one in OVERFLOWS)],
+        ),
         (arguments.backends_of, ["", ",", ":", "::", ":x", "inductor::"]),
     ],
 )
@@ -69,25 +70,6 @@ def test_the_rest_is_refused(read: Callable[[str], Any], texts: list[str]) -> No
     for text in texts:
         with pytest.raises((argparse.ArgumentTypeError, UsageError)):
             read(text)
-
-
-@pytest.mark.parametrize(
-    "read",
-    [
-        arguments.positive_int,
-        arguments.repeat_count,
-        arguments.seed,
-        arguments.indices,
-        arguments.size_in_bytes,
-        arguments.batch_sizes,
-        lambda digits: arguments.devices_of(f"cpu:{digits}"),
-        lambda digits: arguments.devices_of(f"cuda:{digits}"),
-    ],
-)
-def test_numbers_that_overflow_are_refused(read: Callable[[str], Any]) -> None:
-    for digits in (HUGE, ENDLESS):
-        with pytest.raises((argparse.ArgumentTypeError, UsageError), match="99999"):
-            read(digits)
 
 
 def test_a_path_is_one_that_the_system_takes(tmp_path: Path) -> None:
@@ -116,21 +98,3 @@ def test_ctrl_c_while_python_ends_prints_nothing() -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["ab", "--base", ""],
-        ["ab", "--candidate", ""],
-        ["bisect", "--good", ""],
-        ["bisect", "--bad", " "],
-        ["watch", "DIR", "--software", ""],
-    ],
-)
-def test_an_empty_spec_is_no_environment(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"argument {words[-2]}: expected a SPEC, found ''" in line

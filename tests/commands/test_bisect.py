@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from torchzoo.cli import build_parser, main
+from in_this_process import refused, torchzoo
 from torchzoo.commands import ab, bisect
 from torchzoo.commands import watch as watching
 from torchzoo.commands.ab import say_record
@@ -50,6 +50,9 @@ class FakeJudge:
         return Evidence(verdict=Standing.BAD if is_bad else Standing.GOOD, ratio=ratio)
 
 
+Use = Callable[[FakeJudge], FakeJudge]
+
+
 @pytest.fixture
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A command without its folder."""
@@ -60,84 +63,87 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["bisect", "--good", VERSIONS[0], "--bad", VERSIONS[-1], *case]
 
 
-def use(monkeypatch: pytest.MonkeyPatch, judge: FakeJudge) -> FakeJudge:
-    def make_judge(asked: Asked, folder: Path, on_record: OnRecord) -> FakeJudge:
-        assert on_record is say_record
-        assert asked.versions == VERSIONS
-        assert folder.name == "records"
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Makes a judge the one of the next bisections."""
+
+    def chosen(judge: FakeJudge) -> FakeJudge:
+        def make_judge(asked: Asked, folder: Path, on_record: OnRecord) -> FakeJudge:
+            assert on_record is say_record
+            assert asked.versions == VERSIONS
+            assert folder.name == "records"
+            return judge
+
+        monkeypatch.setattr(bisect, "make_judge", make_judge)
         return judge
 
-    monkeypatch.setattr(bisect, "make_judge", make_judge)
-    return judge
+    return chosen
 
 
-def test_a_culprit_is_shown_with_what_reproduces_it(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(monkeypatch, FakeJudge(15))
-    assert main([*words, "-o", str(tmp_path / "out")]) == bisect.FOUND
-    shown = capsys.readouterr()
-    lines = shown.out.splitlines()
-    assert lines[0] == "8 versions from torch==2.11 to torch==2.18"
-    assert lines[1].startswith("2.18  bad 1.200x [1.190, 1.210]; first bad: 2.1")
-    assert lines[-3].startswith("2.18  good 1.000x [0.990, 1.010] (beside 2.15); first bad: none (9")
-    assert "torchzoo: first bad: 2.15 (9" in shown.err
-    assert "now whether it explains all of the change" in shown.err
-    assert lines[-2].startswith("First bad version: torch==2.15: latency 1.200x [1.190, 1.210] (9")
-    assert lines[-1] == (
-        "  reproduce: torchzoo ab --base torch==2.14 --candidate torch==2.15 tiny "
-        f"--models-dir {tmp_path / 'zoo'} --mode train --device cpu"
-    )
+def test_a_culprit_is_shown_with_what_reproduces_it(words: list[str], tmp_path: Path, use: Use) -> None:
+    use(FakeJudge(15))
+    done = torchzoo(*words, "-o", tmp_path / "out")
+    assert done.returncode == bisect.FOUND
+    first, bad, *_, again, culprit, reproduce = done.stdout.splitlines()
+    assert first == "8 versions from torch==2.11 to torch==2.18"
+    assert bad.startswith("2.18  bad 1.200x [1.190, 1.210]; first bad: 2.1")
+    assert again.startswith("2.18  good 1.000x [0.990, 1.010] (beside 2.15); first bad: none (9")
+    assert culprit.startswith("First bad version: torch==2.15: latency 1.200x [1.190, 1.210] (9")
+    options = f"--models-dir {tmp_path / 'zoo'} --mode train --device cpu"
+    assert reproduce.endswith(f"torchzoo ab --base torch==2.14 --candidate torch==2.15 tiny {options}")
+    assert "torchzoo: first bad: 2.15 (9" in done.stderr
 
 
-def test_nothing_found(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(monkeypatch, FakeJudge(99))
-    assert main([*words, "-o", str(tmp_path / "absent")]) == bisect.NOT_FOUND
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "Nothing was found: latency of torch==2.18 does not differ from torch==2.11"
-    use(monkeypatch, FakeJudge(15, broken=(18,)))
-    assert main([*words, "-o", str(tmp_path / "broken")]) == bisect.NOT_FOUND
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "Nothing was found: torch==2.18 could not be judged: the model fails in build"
-
-
-def test_a_range(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(monkeypatch, FakeJudge(15, broken=(14, 15)))
-    assert main([*words, "-o", str(tmp_path / "out")]) == bisect.NOT_FOUND
-    shown = capsys.readouterr().out
-    assert "The first bad version is one of 3: latency 1.200x" in shown
-    assert "  torch==2.14, torch==2.15, torch==2.16\n  All of them but torch==2.16 could not be judged" in shown
-    assert "2.15  skipped: the model fails in build; first bad:" in shown
+@pytest.mark.parametrize(
+    ("judge", "lines"),
+    [
+        (FakeJudge(99), ["Nothing was found: latency of torch==2.18 does not differ from torch==2.11"]),
+        (
+            FakeJudge(15, broken=(18,)),
+            ["Nothing was found: torch==2.18 could not be judged: the model fails in build"],
+        ),
+        (
+            FakeJudge(15, broken=(14, 15)),
+            [
+                "The first bad version is one of 3: latency 1.200x",
+                "  torch==2.14, torch==2.15, torch==2.16",
+                "  All of them but torch==2.16 could not be judged",
+                "2.15  skipped: the model fails in build; first bad:",
+            ],
+        ),
+    ],
+    ids=["no change", "the bad version fails", "a range"],
+)
+def test_nothing_is_found(words: list[str], tmp_path: Path, use: Use, judge: FakeJudge, lines: list[str]) -> None:
+    use(judge)
+    done = torchzoo(*words, "-o", tmp_path / "out")
+    assert done.returncode == bisect.NOT_FOUND
+    shown = done.stdout.splitlines()
+    assert [line for line in lines if not any(one.startswith(line) for one in shown)] == []
 
 
 def test_it_goes_on_after_an_interrupt(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "out"
-    first = use(monkeypatch, FakeJudge(13, dies_at=2))
-    assert main([*words, "-o", str(folder)]) == 130
-    assert f"go on with: torchzoo bisect --resume {folder}" in capsys.readouterr().err
+    first = use(FakeJudge(13, dies_at=2))
+    done = torchzoo(*words, "-o", folder)
+    assert (done.returncode, f"torchzoo bisect --resume {folder}" in done.stderr) == (130, True)
     monkeypatch.setattr(bisect, "candidates", None)  # the index is not asked again
-    second = use(monkeypatch, FakeJudge(13))
-    assert main(["bisect", "--resume", str(folder)]) == bisect.FOUND
-    assert "torchzoo: 2 verdicts are kept from before" in capsys.readouterr().err
+    second = use(FakeJudge(13))
+    done = torchzoo("bisect", "--resume", folder)
+    assert (done.returncode, "2 verdicts" in done.stderr) == (bisect.FOUND, True)
     assert first.asks == ["torch==2.18", "torch==2.15"]
     assert "torch==2.15" not in second.asks
-    third = use(monkeypatch, FakeJudge(13))
-    assert main([*words, "--resume", str(folder)]) == bisect.FOUND  # the whole command again
+    third = use(FakeJudge(13))
+    assert torchzoo(*words, "--resume", folder).returncode == bisect.FOUND  # the whole command again
     assert third.asks == []
-    assert main([*words, "--metric", "host_memory", "--resume", str(folder)]) == 2
-    assert "began with another kind: leave out all but --resume" in capsys.readouterr().err
-    assert main(["bisect", "--resume", str(folder), "--threads", "3"]) == 2
-    assert "leave out --threads" in capsys.readouterr().err
+    assert "leave out all but --resume" in refused(*words, "--metric", "host_memory", "--resume", folder)
+    assert "leave out --threads" in refused("bisect", "--resume", folder, "--threads", "3")
 
 
 def test_a_nightly_index_is_a_part_of_the_specs(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, ...]] = []
 
@@ -146,12 +152,12 @@ def test_a_nightly_index_is_a_part_of_the_specs(
         return VERSIONS
 
     monkeypatch.setattr(bisect, "candidates", of_index)
-    use(monkeypatch, FakeJudge(15))
+    use(FakeJudge(15))
     index = "https://example.org/nightly"
-    assert main([*words, "--nightly-index", index, "-o", str(tmp_path / "out")]) == bisect.FOUND
+    assert torchzoo(*words, "--nightly-index", index, "-o", tmp_path / "out").returncode == bisect.FOUND
     assert asked == [(f"{VERSIONS[0]},index={index}", f"{VERSIONS[-1]},index={index}")]
-    assert main([*words, "--nightly-index", index, "--resume", str(tmp_path / "out")]) == bisect.FOUND
-    assert main([*words, "--resume", str(tmp_path / "out")]) == 2  # without the index it is another bisection
+    assert torchzoo(*words, "--nightly-index", index, "--resume", tmp_path / "out").returncode == bisect.FOUND
+    assert torchzoo(*words, "--resume", tmp_path / "out").returncode == 2  # without the index it is another bisection
 
 
 def test_ab_and_watch_take_the_same_index(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,31 +174,28 @@ def test_ab_and_watch_take_the_same_index(words: list[str], tmp_path: Path, monk
     monkeypatch.setattr(ab.ab, "begin", begin)
     monkeypatch.setattr(watching, "watch", watch)
     case = words[words.index("tiny") :]
-    assert main(["ab", "--base", "torch==2.16.0.dev20261101", *case, *index]) == 2
-    assert main(["watch", str(tmp_path / "nights"), *case, *index]) == 2
+    assert torchzoo("ab", "--base", "torch==2.16.0.dev20261101", *case, *index).returncode == 2
+    assert torchzoo("watch", tmp_path / "nights", *case, *index).returncode == 2
     part = "index=https://example.org/nightly"
     assert specs == [f"torch==2.16.0.dev20261101,{part}", f"this,{part}", f"this,{part}"]
 
 
 def test_where_nothing_was_measured_a_corrected_command_can_begin(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words += ["-o", str(tmp_path / "out")]
 
     def broken(*_: object) -> NoReturn:
         raise EnvironmentNotMade("no such version")
 
-    with monkeypatch.context() as without:
-        without.setattr(bisect, "prepare", broken)
-        assert main(words) == 2
-    judge = use(monkeypatch, FakeJudge(15))
-    with monkeypatch.context() as without:
-        without.setattr(judge, "judge", broken)
-        assert main(words) == 2
-    assert capsys.readouterr().err.count("torchzoo: error: no such version") == 2
-    assert main(words) == bisect.FOUND
-    assert main(words) == 2  # what was measured is kept
-    assert "go on with --resume" in capsys.readouterr().err
+    judge = use(FakeJudge(15))
+    for place, name in ((bisect, "prepare"), (judge, "judge")):
+        with monkeypatch.context() as without:
+            without.setattr(place, name, broken)
+            done = torchzoo(*words)
+        assert (done.returncode, "torchzoo: error: no such version" in done.stderr) == (2, True)
+    assert torchzoo(*words).returncode == bisect.FOUND
+    assert "go on with --resume" in refused(*words)  # what was measured is kept
 
 
 @pytest.mark.parametrize(
@@ -203,29 +206,5 @@ def test_where_nothing_was_measured_a_corrected_command_can_begin(
         (["--models-dir", "/nowhere"], "/nowhere"),
     ],
 )
-def test_wrong_usage(words: list[str], changed: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*words, *changed, "-o", "/nowhere"]) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_what_is_missing_is_named(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 2
-    assert "name a folder for the verdicts with -o DIR" in capsys.readouterr().err
-    assert main(["bisect", "tiny", "-o", str(tmp_path / "out")]) == 2
-    assert "name both versions: --good SPEC --bad SPEC" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_words_of_its_case_are_those_that_were_given(tmp_path: Path) -> None:
-    given = ["--cache", "warm", "--batch-size", "4,8", "--backend", "inductor:max-autotune", "--time-limit", "3"]
-    for cache in ("warm", str(tmp_path)):
-        given[1] = cache
-        parsed = build_parser(["bisect"]).parse_args(["bisect", "tiny", *given])
-        found = list(bisect._words(parsed))
-        assert found[0] == "tiny"
-        assert dict(zip(found[1::2], found[2::2], strict=True)) == {
-            "--cache": cache,
-            "--batch-size": "4,8",
-            "--backend": "inductor:max-autotune",
-            "--time-limit": "3.0",
-        }
+def test_wrong_usage(words: list[str], changed: list[str], message: str) -> None:
+    assert message in refused(*words, *changed, "-o", "/nowhere")

@@ -44,11 +44,3 @@ def test_the_machines_of_an_executor_are_not_asked(tmp_path: Path) -> None:
     done = torchzoo("run", *words)
     assert done.returncode == 0, done.stderr
     assert "device: the accelerator of the machine that measures" in done.stdout
-
-
-def test_a_device_that_is_not_here_is_one_clear_line(tmp_path: Path) -> None:
-    make_folder(tmp_path / "zoo", "one")
-    done = torchzoo("run", "one", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu:1", "--dry-run")
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert "no device cpu:1" in line

@@ -67,22 +67,3 @@ def test_a_file_with_two_links_takes_its_space_once(tmp_path: Path) -> None:
     before = kept.disk_bytes(tmp_path)
     os.link(tmp_path / "one", tmp_path / "two")
     assert 2**20 <= kept.disk_bytes(tmp_path) < before + 2**16
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["make", "tza"], "'tza' is no part of a software environment"),
-        (["prune", "abc"], "'abc' is no key in"),
-        (["prune", "--older-than", "soon"], "expected a time such as 30d, 12h or 5m, found 'soon'"),
-        (["prune", "--all", "abc"], "not allowed with"),
-        ([], "ACTION"),
-    ],
-)
-def test_wrong_usage_is_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        status = cli.main(["env", *arguments])
-    except SystemExit as end:
-        status = end.code  # type: ignore[assignment]
-    assert status == cli.USAGE
-    assert words in capsys.readouterr().err

@@ -107,23 +107,6 @@ def test_the_script_of_each_shell_names_models_and_options(shell: str, capsys: p
     assert "retry-failed" in text
 
 
-def table(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[list[str]]:
-    assert main(["list", *arguments]) == 0
-    return [line.split() for line in capsys.readouterr().out.splitlines()]
-
-
-def test_list_has_the_columns_that_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert table(capsys, "resnet18", "vgg16", "--columns", "parameters,name,train,domain") == [
-        ["parameters", "name", "train", "domain"],
-        ["11,689,512", "resnet18", "16", "computer_vision"],
-        ["138,357,544", "vgg16", "64", "computer_vision"],
-    ]
-    assert table(capsys, "resnet18") == [
-        ["name", "domain", "task", "train", "eval", "source"],
-        ["resnet18", "computer_vision", "image_classification", "16", "8", "torchvision"],
-    ]
-
-
 def test_every_column_has_a_cell_for_a_model_that_has_everything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,33 +122,3 @@ def test_every_column_has_a_cell_for_a_model_that_has_everything(
         *("tiny", "other", "testing", *numbers, "train", "9.5", "fp32", "torchzoo's", "tests", "https://example.org"),
         *("timm,", "numpy", str(folder)),
     ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--columns", "name,parms"], "unknown column 'parms': did you mean"),
-        (["--columns", "name,parms"], "Known: name, domain, task, "),
-        (["--columns", ""], "no column given; known: name, "),
-        (["resnet18", "--flops-from", "runs/a"], "--flops-from goes with --table"),
-    ],
-)
-def test_columns_that_there_are_not_are_one_line(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["list", *arguments]) == 2
-    shown = capsys.readouterr()
-    assert words in shown.err
-    assert shown.out == ""
-
-
-@pytest.mark.parametrize("form", ["--json", "--table"])
-def test_other_forms_of_the_list_have_their_own_columns(form: str) -> None:
-    with pytest.raises(SystemExit, match=r"^2$"):
-        main(["list", "--columns", "name", form])
-
-
-def test_columns_help_explains_each(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = table(capsys, "--columns", "help")
-    assert [line[0] for line in lines] == list(COLUMNS)
-    assert all(len(line) > 2 for line in lines)

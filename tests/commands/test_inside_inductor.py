@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from examples import INDUCTOR, record
+from in_this_process import refused, torchzoo
 from kept_runs import against_eager, incorrect, keep
 from torchzoo.case import Backend, Case
-from torchzoo.cli import main
 from torchzoo.history import into_inductor
 from torchzoo.history.inductor_bisect import BisectionFailed
 from torchzoo.history.inductor_script import Answer
@@ -37,52 +37,41 @@ def kept(folder: Path, *models: str) -> Path:
     return keep(folder / "run", [*records, record(against_eager(2.0), backend=INDUCTOR, model="right")])
 
 
-def test_each_incorrect_case_is_looked_into_once(
-    tmp_path: Path, asked: list[Case], capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = str(kept(tmp_path, "wrong", "other"))
-    assert main(["bisect", "--inside-inductor", path]) == 0
-    shown = capsys.readouterr().out
+def test_each_incorrect_case_is_looked_into_once(tmp_path: Path, asked: list[Case]) -> None:
+    path = kept(tmp_path, "wrong", "other")
+    done = torchzoo("bisect", "--inside-inductor", path)
+    assert done.returncode == 0
     assert [case.model for case in asked] == ["wrong", "other"]
-    assert "wrong eval cpu inductor bs4: its results are not eager's: loss is off by 40%" in shown
-    assert "  backend inductor, the lowering of an operator (lowerings), number 2: relu" in shown
-    assert "  without it: TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM=lowerings TORCH_BISECT_MAX=1 " in shown
-    assert "--debug DIR, then DIR/*/reproduce.py --minify" in shown
-    assert main(["bisect", "--inside-inductor", path, "other"]) == 0
+    assert "wrong eval cpu inductor bs4: its results are not eager's: loss is off by 40%" in done.stdout
+    assert "  backend inductor, the lowering of an operator (lowerings), number 2: relu" in done.stdout
+    assert " TORCH_BISECT_BACKEND=inductor TORCH_BISECT_SUBSYSTEM=lowerings TORCH_BISECT_MAX=1 " in done.stdout
+    assert "relu" in torchzoo("bisect", "--inside-inductor", path, "other").stdout
     assert len(asked) == 2
-    assert "relu" in capsys.readouterr().out
 
 
-def test_a_line_that_cannot_be_read_is_said(
-    tmp_path: Path, asked: list[Case], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_that_cannot_be_read_is_said(tmp_path: Path, asked: list[Case]) -> None:
     path = kept(tmp_path, "wrong")
     with (path / "records.jsonl").open("a") as file:
         file.write('{"case": {"mod')
-    assert main(["bisect", "--inside-inductor", str(path)]) == 0
-    assert "records.jsonl: line 3 could not be read" in capsys.readouterr().err
-    assert len(asked) == 1
+    done = torchzoo("bisect", "--inside-inductor", path)
+    assert (done.returncode, "records.jsonl: line 3 " in done.stderr, len(asked)) == (0, True, 1)
 
 
-def test_what_has_no_answer_says_why(tmp_path: Path, asked: list[Case], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_has_no_answer_says_why(tmp_path: Path, asked: list[Case]) -> None:
     path = kept(tmp_path, "hidden", "wrong")
-    assert main(["bisect", "--inside-inductor", str(path)]) == 1
-    shown = capsys.readouterr().out
-    assert "  inductor's own bisector gave no answer: its results are not wrong" in shown
-    assert f"  remove {path / 'narrowed'}" in shown
+    done = torchzoo("bisect", "--inside-inductor", path)
+    assert done.returncode == 1
+    assert "its results are not wrong" in done.stdout
+    assert f"  remove {path / 'narrowed'}" in done.stdout
     assert [case.model for case in asked] == ["hidden", "wrong"]  # one does not stop the next
 
 
-def test_what_is_not_incorrect_or_not_inductors_is_refused(
-    tmp_path: Path, asked: list[Case], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["bisect", "--inside-inductor", str(kept(tmp_path)), "right"]) == 2
-    assert "right eval cpu inductor bs4 is passed: " in capsys.readouterr().err
-    assert main(["bisect", "--inside-inductor", str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().out == "no case of this run has incorrect results\n"
+def test_what_is_not_incorrect_or_not_inductors_is_refused(tmp_path: Path, asked: list[Case]) -> None:
+    path = kept(tmp_path)
+    assert "right eval cpu inductor bs4 is passed" in refused("bisect", "--inside-inductor", path, "right")
+    assert torchzoo("bisect", "--inside-inductor", path).returncode == 0
     other = keep(tmp_path / "other", [record(incorrect(2.0), backend=Backend("aot_eager"), model="wrong")])
-    assert main(["bisect", "--inside-inductor", str(other)]) == 1
-    assert "only cases of one rank with the backend inductor" in capsys.readouterr().out
-    assert main(["bisect", "--inside-inductor", str(other), "--good", "torch==2.14.1"]) == 2
-    assert "--inside-inductor reads a kept run: leave out --good" in capsys.readouterr().err
+    done = torchzoo("bisect", "--inside-inductor", other)
+    assert (done.returncode, "with the backend inductor" in done.stdout) == (1, True)
+    assert "--good" in refused("bisect", "--inside-inductor", other, "--good", "torch==2.14.1")
     assert asked == []

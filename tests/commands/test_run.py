@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ from torchzoo.record import Compilation, Failed, FailureKind, Measured, Record, 
 from torchzoo.settings import Stage
 from torchzoo.store import read_run
 from user_models import TINY, make_broken, make_folder, make_waiting
+from waiting import until
 
 pytestmark = pytest.mark.xdist_group("run")  # side by side they would wait for each other
 
@@ -279,20 +280,13 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 120) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.1)
-
-
 @pytest.mark.slow
 def test_interrupt_ends_the_worker_and_keeps_what_was_measured(tmp_path: Path) -> None:
     make_broken(tmp_path / "zoo", "hangs")
     make_folder(tmp_path / "zoo", "a_tiny")
     arguments = ["a_tiny", "hangs", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu", "-o", str(tmp_path / "run")]
     parent = start(*arguments, "--time-limit", "0.2")
-    wait_for(lambda: list((tmp_path / "run" / "logs").glob("*hangs*")))
+    until(lambda: list((tmp_path / "run" / "logs").glob("*hangs*")))
     time.sleep(1)
     children = psutil.Process(parent.pid).children(recursive=True)
     assert children
@@ -323,7 +317,7 @@ def test_kill_9_of_the_runner_leaves_no_process_and_a_run_to_go_on_with(tmp_path
         has_row = (path / "records.jsonl").exists()
         return has_row and any(child.status() == psutil.STATUS_STOPPED for child in children)
 
-    wait_for(one_is_stopped)
+    until(one_is_stopped)
     refused = run("--resume", str(path))
     assert refused.returncode == 2
     assert "another torchzoo is at work" in refused.stderr
@@ -331,7 +325,7 @@ def test_kill_9_of_the_runner_leaves_no_process_and_a_run_to_go_on_with(tmp_path
     parent.wait()
     _, alive = psutil.wait_procs(children, timeout=20)
     assert alive == []
-    wait_for(lambda: not list(temporary.glob("torchzoo-scratch-*")), timeout_s=10)
+    until(lambda: not list(temporary.glob("torchzoo-scratch-*")), limit_s=10)
     assert list(records(path)) == ["a_tiny"]
 
     (tmp_path / "flag").touch()

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from examples import INDUCTOR, ROOT, measured, record, results_of
-from kept_runs import MESSAGE, against_eager, failed, incorrect, keep
+from kept_runs import MESSAGE, against_eager, incorrect, keep
 from torchzoo.analysis.find_case import find_case
 from torchzoo.case import Mode, Precision
 from torchzoo.cli import main
 from torchzoo.errors import UsageError
-from torchzoo.record import Block, Failed, FailureKind, Record, Skipped, StopReason
+from torchzoo.record import Failed, FailureKind, Record, Skipped, StopReason
 from torchzoo.report import bars
 from torchzoo.settings import Stage
 from torchzoo.store import read_run
@@ -85,12 +85,6 @@ def test_no_line_but_the_command_is_wider_than_the_terminal(
     assert sum("graph break" in line for line in lines) > 8  # all of them: a report shows a few
 
 
-def test_remarks_are_in_words_and_no_name_is_markup(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = show(capsys, kept, "[[]red]x")
-    assert text.startswith("[red]x eval cpu eager bs4\n")
-    assert "note: its step waits for the device by nature: NMS" in text
-
-
 @pytest.mark.parametrize(
     ("model", "words"),
     [
@@ -102,18 +96,6 @@ def test_remarks_are_in_words_and_no_name_is_markup(kept: Path, capsys: pytest.C
 )
 def test_what_became_of_a_case_is_said(kept: Path, capsys: pytest.CaptureFixture[str], model: str, words: str) -> None:
     assert words in show(capsys, kept, model)
-
-
-def test_several_processes_are_one_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    each = [record(measured(blocks=(Block("eager", (0.1 + n / 100,)),) * 10), repeat=n) for n in range(3)]
-    path = keep(tmp_path / "run", [*each, record(failed("no"), repeat=3)])
-    text = show(capsys, path, "tiny")
-    assert "over 3 processes" in text
-    assert "30 steps from 100 ms to 120 ms" in text
-    assert "1 of 4 processes FAILED (oom_device in compile): no" in text
-    assert "--repeats 4" in text
-    rows = list(csv.DictReader(io.StringIO(show(capsys, path, "tiny", "--samples"))))
-    assert [row["repeat"] for row in rows[::10]] == ["0", "1", "2"]
 
 
 def test_samples_are_all_steps_as_they_were_timed(capsys: pytest.CaptureFixture[str]) -> None:

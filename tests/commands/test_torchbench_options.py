@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from in_this_process import refused
 from torchzoo.case import Precision
-from torchzoo.cli import build_parser, main
+from torchzoo.cli import build_parser
 from torchzoo.commands.options import run_request
 from torchzoo.commands.torchbench_options import PAGE, REFUSED, UNDERSTOOD
 from torchzoo.run.request import RunRequest
@@ -18,17 +19,6 @@ from torchzoo.run.request import RunRequest
 def request(*words: str) -> RunRequest:
     """What `torchzoo run resnet18 ...` asks for."""
     return run_request(build_parser(["run"]).parse_args(["run", "resnet18", *words]))
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """What `torchzoo` says, in one line and with status 2."""
-    with pytest.raises(SystemExit) as stopped:
-        main(words)
-    assert stopped.value.code == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    return said.err.strip()
 
 
 @pytest.mark.parametrize(
@@ -57,11 +47,9 @@ def test_an_understood_option_changes_the_request() -> None:
 
 
 @pytest.mark.parametrize("option", REFUSED.split())
-def test_the_others_are_refused_in_one_line_that_names_the_page(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_others_are_refused_in_one_line_that_names_the_page(option: str) -> None:
     for words in ([option], [option, "1"]):
-        said = refusal(capsys, "run", "resnet18", *words)
+        said = refused("run", "resnet18", *words)
         assert said.startswith(f"torchzoo run: error: {option} ")
         assert PAGE in said
 
@@ -70,8 +58,8 @@ def test_the_page_is_there() -> None:
     assert (Path(__file__).parents[2] / PAGE).is_file()
 
 
-def test_dynamos_eager_is_not_taken_for_eager(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "use --backend aot_eager" in refusal(capsys, "run", "resnet18", "--torchdynamo", "eager")
+def test_dynamos_eager_is_not_taken_for_eager() -> None:
+    assert "use --backend aot_eager" in refused("run", "resnet18", "--torchdynamo", "eager")
 
 
 def run_parser(command: str = "run") -> argparse.ArgumentParser:
@@ -86,7 +74,7 @@ def test_they_are_not_in_the_help() -> None:
     assert not [option for option in UNDERSTOOD if re.search(rf"(?<!\w){option}\b", shown)]
 
 
-def test_userbenchmarks_understand_and_refuse_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_userbenchmarks_understand_and_refuse_too() -> None:
     parser = run_parser("userbenchmark")
     assert parser.parse_args(["breakdown", "--torchdynamo", "inductor", "--amp"]).precision == (Precision.AMP,)
-    assert PAGE in refusal(capsys, "userbenchmark", "breakdown", "--channels-last")  # an option of `run` alone
+    assert PAGE in refused("userbenchmark", "breakdown", "--channels-last")  # an option of `run` alone

@@ -1,33 +1,28 @@
-"""`torchzoo watch` without models: planted changes in a generated repository, quiet nights, wrong usage."""
+"""`torchzoo watch` without models: planted changes in a generated repository, and quiet nights."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from watched_suite import Planted, Suite
+from watched_suite import Planted, Watching
 
-from fake_lab import FakeLab, Repository, latency
+from fake_lab import Repository, latency
 from torchzoo.case import Case
-from torchzoo.cli import main
 from torchzoo.history.nights import NightStatus, finished_nights
 from torchzoo.history.proposals import Kind
 from torchzoo.store import read_run
 
 
 def test_a_planted_step_is_proposed_confirmed_bisected_and_an_issue_is_written(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    watching: Watching, repository: Repository
 ) -> None:
-    lab = FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower", "same", "larger")
-    suite.quiet()
-    assert all(night.status is NightStatus.GOOD and not night.confirmed for night in finished_nights(tmp_path))
-    capsys.readouterr()
+    suite = watching("slower", "same", "larger", quiet=6)
+    assert all(night.status is NightStatus.GOOD and not night.confirmed for night in finished_nights(suite.root))
 
     assert suite.night(15) == 1
-    night, shown = suite.last, capsys.readouterr().out
+    night, shown = suite.last, suite.shown
     assert night.software == repository.spec(15)
     assert {(one.case.model, one.kind) for one in night.proposed} == {
         ("slower", Kind.LATENCY), ("larger", Kind.HOST_MEMORY),
@@ -52,16 +47,14 @@ def test_a_planted_step_is_proposed_confirmed_bisected_and_an_issue_is_written(
     assert "| slower eval cpu eager bs4 | latency | 20" in issue
     assert f"found: {repository.spec(11)} (Ada Lovelace, 2026-11-01: change 11): 2 changes" in shown
     assert "regressed: 2 changes; next: read what is in" in shown
-    assert not [spec for spec in lab.prepared if spec == "this"]
+    assert not [spec for spec in suite.lab.prepared if spec == "this"]
 
     assert suite.night(15) == 0  # the next night is as slow: the change is known
     assert suite.last.proposed == ()
 
 
-def test_two_culprits_have_two_issues(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeLab(Planted(repository, second=13)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower", "same", "later")
-    suite.quiet()
+def test_two_culprits_have_two_issues(watching: Watching, repository: Repository) -> None:
+    suite = watching("slower", "same", "later", quiet=6, plan=Planted(repository, second=13))
     assert suite.night(15) == 1
     found = {blamed.specs: [one.case.model for one in blamed.explains] for blamed in suite.last.blamed}
     assert found == {(repository.spec(13),): ["later"], (repository.spec(11),): ["slower"]}
@@ -70,15 +63,13 @@ def test_two_culprits_have_two_issues(repository: Repository, tmp_path: Path, mo
 
 
 def test_the_issue_of_each_of_two_culprits_has_its_own_part_of_the_change(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watching: Watching, repository: Repository
 ) -> None:
     def in_two_steps(spec: str, _: Case, noise: float) -> Any:
         number = repository.number(spec)
         return latency(0.02 * noise * (1.5 if number >= 9 else 1.0) * (1.2 if number >= 13 else 1.0))
 
-    FakeLab(in_two_steps).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower")
-    suite.quiet()
+    suite = watching("slower", quiet=6, plan=in_two_steps)
     assert suite.night(15) == 1
     (confirmed,) = suite.last.confirmed
     assert confirmed.ratio is not None
@@ -88,9 +79,7 @@ def test_the_issue_of_each_of_two_culprits_has_its_own_part_of_the_change(
     assert sorted(title.split()[7] for title in titles) == ["1.20x", "1.50x"]
 
 
-def test_what_cannot_be_bisected_costs_nothing_else(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_bisected_costs_nothing_else(watching: Watching, repository: Repository) -> None:
     """A ghost is slower while it is confirmed, and never again."""
     planted, seen = Planted(repository), []
 
@@ -100,9 +89,7 @@ def test_what_cannot_be_bisected_costs_nothing_else(
             return latency(0.02 * noise * (1.5 if len(seen) <= 6 else 1.0))
         return planted(spec, case, noise)
 
-    FakeLab(haunted).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower", "ghost")
-    suite.quiet()
+    suite = watching("slower", "ghost", quiet=6, plan=haunted)
     assert suite.night(15) == 1
     (blamed,) = suite.last.blamed
     assert (blamed.specs, [one.case.model for one in blamed.explains]) == ((repository.spec(11),), ["slower"])
@@ -114,42 +101,33 @@ def test_what_cannot_be_bisected_costs_nothing_else(
 
 
 def test_a_package_that_changed_beside_a_commit_is_not_the_commits_fault(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watching: Watching, repository: Repository
 ) -> None:
-    lab = FakeLab(Planted(repository)).install(monkeypatch)
-    lab.packages = {"timm": "1.0.19", "numpy": "2.0"}
+    suite = watching("slower", quiet=0)
+    suite.lab.packages = {"timm": "1.0.19", "numpy": "2.0"}
 
     def with_numpy(spec: str, _: Case, noise: float) -> Any:
-        is_new = lab.packages["numpy"] == "2.1" and "numpy==2.0" not in spec
+        is_new = suite.lab.packages["numpy"] == "2.1" and "numpy==2.0" not in spec
         return latency(0.02 * noise * (1.1 if is_new else 1.0))
 
-    lab.plan = with_numpy
-    suite = Suite(tmp_path, repository, "slower")
+    suite.lab.plan = with_numpy
     suite.quiet(4)
-    lab.packages = {"timm": "1.0.19", "numpy": "2.1"}
+    suite.lab.packages = {"timm": "1.0.19", "numpy": "2.1"}
     assert suite.night(4) == 1
     assert suite.last.blamed == ()
     issue = (suite.folder / "issue-1.md").read_text()
     assert f"- `{repository.spec(3)},numpy==2.0` and" in issue
 
 
-def test_the_only_commit_of_a_day_needs_no_bisection(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    FakeLab(Planted(repository, culprit=6)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower", "same")
-    suite.quiet()
+def test_the_only_commit_of_a_day_needs_no_bisection(watching: Watching, repository: Repository) -> None:
+    suite = watching("slower", "same", quiet=6, plan=Planted(repository, culprit=6))
     assert suite.night(6) == 1
     assert suite.last.blamed[0].specs == (repository.spec(6),)
     assert not (suite.folder / "bisect-1").exists()
 
 
-def test_a_case_that_newly_fails_is_bisected(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "fails", "same")
-    suite.quiet(3)
+def test_a_case_that_newly_fails_is_bisected(watching: Watching, repository: Repository) -> None:
+    suite = watching("fails", "same", quiet=3)
     assert suite.night(15) == 1
     (confirmed,) = suite.last.confirmed
     assert (confirmed.kind, confirmed.ratio) == (Kind.FAILING, None)
@@ -160,40 +138,32 @@ def test_a_case_that_newly_fails_is_bisected(
     assert suite.night(15) == 0
 
 
-def test_a_wrong_proposal_is_not_confirmed(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_proposal_is_not_confirmed(watching: Watching, repository: Repository) -> None:
     planted = Planted(repository, culprit=99)
-    lab = FakeLab(planted).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower", "same")
-    suite.quiet(4)
-    lab.plan = lambda *given: latency(0.02 * given[2] * 1.08)  # the whole machine is slower tonight
+    suite = watching("slower", "same", plan=planted)
+    suite.lab.plan = lambda *given: latency(0.02 * given[2] * 1.08)  # the whole machine is slower tonight
     assert suite.night(4) == 0
     assert [one.kind for one in suite.last.proposed] == [Kind.LATENCY] * 2
     assert (suite.last.status, suite.last.confirmed, suite.last.issues) == (NightStatus.GOOD, (), ())
-    assert "not confirmed: slower eval cpu eager bs4: latency" in capsys.readouterr().out
+    assert "not confirmed: slower eval cpu eager bs4: latency" in suite.shown
 
 
-def test_an_ab_that_cannot_tell_leaves_the_night_undecided(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_ab_that_cannot_tell_leaves_the_night_undecided(watching: Watching, repository: Repository) -> None:
     def wild(spec: str, case: Case, noise: float) -> Any:
         slower = 1.6 if case.repeat % 3 == 0 else 0.9
         return latency(0.02 * noise * (slower if repository.number(spec) == 4 else 1.0))
 
-    FakeLab(wild).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower")
-    suite.quiet(4)
+    suite = watching("slower", plan=wild)
     assert suite.night(4) == 0
     assert suite.last.status is NightStatus.UNDECIDED
     assert suite.last.remarks == ("the A/B could not tell: slower eval cpu eager bs4: latency",)
-    assert "undecided: slower eval cpu eager bs4: latency" in capsys.readouterr().out
+    assert "undecided: slower eval cpu eager bs4: latency" in suite.shown
     sides = [read_run(suite.folder / "confirm-again" / side) for side in ("base", "candidate")]
     assert [len(side.records) for side in sides] == [20, 20]
 
 
 def test_what_an_ab_cannot_tell_is_decided_by_pairs_of_more_processes(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    watching: Watching, repository: Repository
 ) -> None:
     drift = (1.0, 1.3, 0.8, 1.5, 1.1)
 
@@ -201,51 +171,40 @@ def test_what_an_ab_cannot_tell_is_decided_by_pairs_of_more_processes(
         slower = 1.25 if repository.number(spec) == 4 else 1.0
         return latency(0.02 * noise * slower * drift[case.repeat % 5])
 
-    FakeLab(drifting).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower")
-    suite.quiet(4)
+    suite = watching("slower", plan=drifting)
     assert suite.night(4) == 1
-    shown = capsys.readouterr().out
+    shown = suite.shown
     assert shown.index("undecided: slower eval") < shown.index("with 20 processes") < shown.index("confirmed: slower")
     assert [one.kind for one in suite.last.confirmed] == [Kind.LATENCY]
     assert suite.last.remarks == ()
 
 
-def test_the_same_software_is_not_measured_again_and_the_night_says_so(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lab = FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower")
+def test_the_same_software_is_not_measured_again_and_the_night_says_so(watching: Watching) -> None:
+    suite = watching("slower", quiet=0)
     for _ in range(3):
         assert suite.night(3) == 0
     assert suite.last.status is NightStatus.GOOD
-    lab.plan = lambda *given: latency(0.03 * given[2])
+    suite.lab.plan = lambda *given: latency(0.03 * given[2])
     assert suite.night(3) == 0
-    assert len(lab.measured) == 4
+    assert len(suite.lab.measured) == 4
     assert suite.last.status is NightStatus.UNDECIDED
     (remark,) = suite.last.remarks
     assert "could not be decided: no recorded software changed" in remark
-    assert remark in capsys.readouterr().out
+    assert remark in suite.shown
 
 
-def test_a_library_that_no_report_names_is_held_against_its_old_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = FakeLab(lambda *given: latency(0.02 * given[2])).install(monkeypatch)
-    lab.facts = {"distributions": {"timm": "1.0.19", "effdet": "0.4.0"}}
-    command = ["watch", str(tmp_path), "slower", "-d", "cpu", "-q", "--no-bisect"]
+def test_a_library_that_no_report_names_is_held_against_its_old_version(watching: Watching) -> None:
+    suite = watching("slower", quiet=0, plan=lambda *given: latency(0.02 * given[2]))
+    suite.lab.facts = {"distributions": {"timm": "1.0.19", "effdet": "0.4.0"}}
     for _ in range(4):
-        assert main(command) == 0
-    lab.facts = {"distributions": {"timm": "1.0.19", "effdet": "0.4.1"}}
-    lab.plan = lambda spec, _, noise: latency(0.02 * noise * (1.0 if "effdet==0.4.0" in spec else 1.1))
-    assert main(command) == 1
-    night = finished_nights(tmp_path)[-1]
-    assert [one.kind for one in night.confirmed] == [Kind.LATENCY]
+        assert suite.call("--no-bisect") == 0
+    suite.lab.facts = {"distributions": {"timm": "1.0.19", "effdet": "0.4.1"}}
+    suite.lab.plan = lambda spec, _, noise: latency(0.02 * noise * (1.0 if "effdet==0.4.0" in spec else 1.1))
+    assert suite.call("--no-bisect") == 1
+    assert [one.kind for one in suite.last.confirmed] == [Kind.LATENCY]
 
 
-def test_this_environment_is_held_against_its_old_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_this_environment_is_held_against_its_old_packages(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     """Releases are no commits, so pip is asked what lies between."""
     from packaging.version import Version
 
@@ -253,57 +212,37 @@ def test_this_environment_is_held_against_its_old_packages(
 
     versions = [Version(f"1.0.{number}") for number in range(10, 20)]
     monkeypatch.setattr(candidates, "offered_versions", lambda *_, **__: versions)
-    lab = FakeLab(lambda *given: latency(0.02 * given[2])).install(monkeypatch)
-    lab.packages = {"timm": "1.0.10"}
+    suite = watching("slower", quiet=0)
+    suite.lab.packages = {"timm": "1.0.10"}
 
     def slower_since_14(spec: str, _: Case, noise: float) -> Any:
-        version = lab.packages["timm"] if spec == "this" else spec.partition("==")[2]
+        version = suite.lab.packages["timm"] if spec == "this" else spec.partition("==")[2]
         return latency(0.02 * noise * (1.1 if Version(version) >= Version("1.0.14") else 1.0))
 
-    lab.plan = slower_since_14
-    command = ["watch", str(tmp_path), "slower", "-d", "cpu", "-q"]
+    suite.lab.plan = slower_since_14
     for _ in range(4):
-        assert main(command) == 0
-    lab.packages = {"timm": "1.0.19"}
-    assert main(command) == 1
-    night = finished_nights(tmp_path)[-1]
+        assert suite.call() == 0
+    suite.lab.packages = {"timm": "1.0.19"}
+    assert suite.call() == 1
+    night = suite.last
     assert night.software == "this"
     assert night.blamed[0].specs == ("timm==1.0.14",)
-    assert "measuring 1 case beside the night" in capsys.readouterr().out
-    asked = json.loads((tmp_path / "nights" / night.stamp / "confirm" / "ab.json").read_text())
+    assert "measuring 1 case beside the night" in suite.shown
+    asked = json.loads((suite.folder / "confirm" / "ab.json").read_text())
     assert (asked["base"], asked["candidate"]) == ("timm==1.0.10", "this")
 
 
 def test_an_environment_that_cannot_be_made_leaves_the_night_undecided(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    watching: Watching, repository: Repository
 ) -> None:
-    lab = FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower")
-    suite.quiet(4)
-    lab.cannot_make = {repository.spec(3)}
+    suite = watching("slower")
+    suite.lab.cannot_make = {repository.spec(3)}
     assert suite.night(15) == 0
     assert suite.last.status is NightStatus.UNDECIDED
     assert "no such version" in suite.last.remarks[0]
-    assert "undecided: nothing was confirmed, and not all could be decided" in capsys.readouterr().out
-    lab.cannot_make = {repository.spec(14)}
+    assert "undecided: nothing was confirmed, and not all could be decided" in suite.shown
+    suite.lab.cannot_make = {repository.spec(14)}
     assert suite.night(14) == 2
-    assert len(finished_nights(tmp_path)) == len(list((tmp_path / "nights").iterdir())) == 5
-    lab.cannot_make = set()
+    assert len(finished_nights(suite.root)) == len(list((suite.root / "nights").iterdir())) == 5
+    suite.lab.cannot_make = set()
     assert suite.night(15) == 1  # what could not be decided is proposed again
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["resnet18", "--repo", "a/b"], "--repo goes with --issue github"),
-        (["resnet18", "--issue", "github", "--repo", "a b"], "is no OWNER/NAME"),
-        (["resnet18", "--bs", "auto"], "--bs auto could choose other batches each night"),
-        (["resnet18", "--software", "nonsense"], "'nonsense' is no part of a software environment"),
-        ([], "name at least one MODEL"),
-    ],
-)
-def test_wrong_usage(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["watch", str(tmp_path), *words]) == 2
-    shown = capsys.readouterr().err
-    assert message in shown
-    assert len(shown.strip().splitlines()) == 1

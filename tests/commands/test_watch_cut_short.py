@@ -8,44 +8,41 @@ from typing import Any
 
 import msgspec
 import pytest
-from watched_suite import Planted, Suite
+from watched_suite import Planted, Suite, Watching
 
-from fake_lab import FakeLab, Repository, latency
+from fake_lab import Repository, latency
 from torchzoo.case import Case
-from torchzoo.cli import main
 from torchzoo.history import watch
 from torchzoo.history.nights import NightStatus, finished_nights
 from torchzoo.record import Skipped
 
 
 def test_killed_at_any_moment_the_next_call_goes_on_and_nothing_is_measured_twice(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    watching: Watching, tmp_path: Path
 ) -> None:
-    FakeLab(Planted(repository)).install(monkeypatch)
-    quiet = Suite(tmp_path / "quiet", repository, "slower", "same")
-    quiet.quiet(4)
+    quiet = watching("slower", "same")
 
-    def on_a_copy(name: str) -> tuple[FakeLab, Suite]:
+    def on_a_copy(name: str) -> Suite:
         shutil.copytree(quiet.root, tmp_path / name)
-        return FakeLab(Planted(repository)).install(monkeypatch), Suite(tmp_path / name, repository, *quiet.models)
+        return watching(*quiet.models, quiet=0, folder=name)
 
-    lab, suite = on_a_copy("whole")
+    suite = on_a_copy("whole")
     assert suite.night(15) == 1
-    count, expected = len(lab.measured), suite.last
+    count, expected = len(suite.lab.measured), suite.last
     for dies_at in sorted({*range(0, count, 11), count - 1}):
-        lab, suite = on_a_copy(str(dies_at))
-        lab.dies_at = dies_at
+        suite = on_a_copy(str(dies_at))
+        suite.lab.dies_at = dies_at
         assert suite.night(15) == 130
-        assert "the same command goes on with this night" in capsys.readouterr().err
-        lab.dies_at = -1
+        assert "the same command goes on with this night" in suite.said
+        suite.lab.dies_at = -1
         assert suite.night(15) == 1
-        assert len(lab.measured) == len(set(lab.measured)) == count
+        assert len(suite.lab.measured) == len(set(suite.lab.measured)) == count
         assert [one.specs for one in suite.last.blamed] == [one.specs for one in expected.blamed]
         assert len(finished_nights(suite.root)) == 5
 
 
 def test_groups_beside_two_nights_find_their_own_bisections_again_and_make_one_issue(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watching: Watching, repository: Repository, tmp_path: Path
 ) -> None:
     """In the last quiet night, one case was skipped. So it is held against the night before that."""
     planted = Planted(repository)
@@ -57,30 +54,28 @@ def test_groups_beside_two_nights_find_their_own_bisections_again_and_make_one_i
             case = msgspec.structs.replace(case, model="slower")
         return planted(spec, case, noise)
 
-    FakeLab(shy).install(monkeypatch)
-    quiet = Suite(tmp_path / "quiet", repository, "slower", "shy")
-    quiet.quiet(4)
+    quiet = watching("slower", "shy", plan=shy)
 
-    def night(name: str, dies_at: int = -1) -> tuple[FakeLab, Suite]:
+    def night(name: str, dies_at: int = -1) -> Suite:
         shutil.copytree(quiet.root, tmp_path / name)
-        lab, suite = FakeLab(shy).install(monkeypatch), Suite(tmp_path / name, repository, *quiet.models)
+        suite = watching(*quiet.models, quiet=0, plan=shy, folder=name)
         if dies_at >= 0:
-            lab.dies_at = dies_at
+            suite.lab.dies_at = dies_at
             assert suite.night(15) == 130
-            lab.dies_at = -1
+            suite.lab.dies_at = -1
         assert suite.night(15) == 1
-        return lab, suite
+        return suite
 
-    lab, suite = night("whole")
+    suite = night("whole")
     assert len({one.base for one in suite.last.confirmed}) == 2
     (blamed,) = suite.last.blamed
     assert blamed.specs == (repository.spec(11),)
     assert {one.case.model for one in blamed.explains} == {"slower", "shy"}
     assert suite.last.issues == ("issue-1.md",)
-    count = len(lab.measured)
+    count = len(suite.lab.measured)
     for dies_at in range(count - 1, 0, -count // 5):
-        lab, suite = night(str(dies_at), dies_at)
-        assert len(lab.measured) == len(set(lab.measured)) == count
+        suite = night(str(dies_at), dies_at)
+        assert len(suite.lab.measured) == len(set(suite.lab.measured)) == count
         for one, whole in zip(suite.last.blamed[0].explains, blamed.explains, strict=True):
             assert (one.case, one.kind, one.base) == (whole.case, whole.kind, whole.base)
             assert one.ratio is not None
@@ -90,11 +85,9 @@ def test_groups_beside_two_nights_find_their_own_bisections_again_and_make_one_i
 
 @pytest.mark.parametrize("step", ["propose", "decide", "explain", "write_issues", "finish"])
 def test_killed_between_two_steps(
-    step: str, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, watching: Watching, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab = FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower")
-    suite.quiet(4)
+    suite = watching("slower")
 
     def die(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -103,48 +96,42 @@ def test_killed_between_two_steps(
         patch.setattr(watch, step, die)
         assert suite.night(15) == 130
     assert suite.night(15) == 1
-    assert len(lab.measured) == len(set(lab.measured))
+    assert len(suite.lab.measured) == len(set(suite.lab.measured))
     assert suite.last.blamed[0].specs == (repository.spec(11),)
 
 
-def test_a_night_that_was_cut_short_keeps_its_commit(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lab = FakeLab(Planted(repository)).install(monkeypatch)
+def test_a_night_that_was_cut_short_keeps_its_commit(watching: Watching, tmp_path: Path) -> None:
+    suite = watching("a", "b", quiet=0, plan=lambda *given: latency(0.02 * given[2]))
     repository_of_today = Repository(tmp_path / "moving")
     repository_of_today.commit(2)
-    lab.plan = lambda *given: latency(0.02 * given[2])
-    command = ["watch", str(tmp_path / "w"), "a", "b", "-d", "cpu", "-q", "--software", repository_of_today.head]
-    lab.dies_at = 1
-    assert main(command) == 130
+    command = ["--software", repository_of_today.head]
+    suite.lab.dies_at = 1
+    assert suite.call(*command) == 130
     repository_of_today.commit()
-    lab.dies_at = -1
-    assert main(command) == 0
-    assert [one.software for one in finished_nights(tmp_path / "w")] == [repository_of_today.spec(1)]
-    assert main(command) == 0
-    assert finished_nights(tmp_path / "w")[-1].software == repository_of_today.spec(2)
-    lab.dies_at = len(lab.measured) + 1
-    assert main(command) == 130
-    lab.dies_at = -1
-    assert main([*command, "-t", "train"]) == 0
-    assert "it was begun with other models, options or software" in capsys.readouterr().out
-    assert [one.status for one in finished_nights(tmp_path / "w")][-2:] == [NightStatus.UNDECIDED, NightStatus.GOOD]
+    suite.lab.dies_at = -1
+    assert suite.call(*command) == 0
+    assert [one.software for one in finished_nights(suite.root)] == [repository_of_today.spec(1)]
+    assert suite.call(*command) == 0
+    assert finished_nights(suite.root)[-1].software == repository_of_today.spec(2)
+    suite.lab.dies_at = len(suite.lab.measured) + 1
+    assert suite.call(*command) == 130
+    suite.lab.dies_at = -1
+    assert suite.call(*command, "-t", "train") == 0
+    assert "it was begun with other models, options or software" in suite.shown
+    assert [one.status for one in finished_nights(suite.root)][-2:] == [NightStatus.UNDECIDED, NightStatus.GOOD]
 
 
-def test_an_environment_that_changed_while_the_night_was_cut_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = FakeLab(lambda *given: latency(0.02 * given[2])).install(monkeypatch)
-    command = ["watch", str(tmp_path), "slower", "-d", "cpu", "-q"]
+def test_an_environment_that_changed_while_the_night_was_cut_short(watching: Watching) -> None:
+    suite = watching("slower", quiet=0, plan=lambda *given: latency(0.02 * given[2]))
     for _ in range(4):
-        assert main(command) == 0
-    lab.packages = {"timm": "1.0.20"}
-    lab.plan = lambda *given: latency(0.03 * given[2])
-    lab.dies_at = len(lab.measured) + 1
-    assert main(command) == 130
-    lab.packages = {"timm": "1.0.21"}
-    lab.dies_at = -1
-    assert main(command) == 0
-    night = finished_nights(tmp_path)[-1]
+        assert suite.call() == 0
+    suite.lab.packages = {"timm": "1.0.20"}
+    suite.lab.plan = lambda *given: latency(0.03 * given[2])
+    suite.lab.dies_at = len(suite.lab.measured) + 1
+    assert suite.call() == 130
+    suite.lab.packages = {"timm": "1.0.21"}
+    suite.lab.dies_at = -1
+    assert suite.call() == 0
+    night = suite.last
     assert night.status is NightStatus.UNDECIDED
     assert "the environment changed after the run of this night: timm was 1.0.20, is 1.0.21" in night.remarks[0]

@@ -9,84 +9,66 @@ from typing import Any
 
 import msgspec
 import pytest
-from watched_suite import Planted, Suite
+from watched_suite import Watching
 
 from examples import BREAK
-from fake_lab import FakeLab, Repository, eval_case, latency
+from fake_lab import Repository, eval_case, latency
+from in_this_process import refused, torchzoo
 from torchzoo.case import Case
-from torchzoo.cli import main
 from torchzoo.history import nights
 from torchzoo.history.nights import finished_nights
 from torchzoo.history.proposals import Kind
 from torchzoo.record import Compilation
 
 
-def test_a_night_that_was_removed_is_no_base(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower")
-    suite.quiet(5)
+def test_a_night_that_was_removed_is_no_base(watching: Watching) -> None:
+    suite = watching("slower", quiet=5)
     shutil.rmtree(suite.folder)
     assert suite.night(15) == 1
-    assert suite.last.proposed[0].base == finished_nights(tmp_path)[3].stamp
+    assert suite.last.proposed[0].base == finished_nights(suite.root)[3].stamp
 
 
 def test_the_nights_of_a_watch_are_told_apart_by_their_stamps(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "same")
-    suite.quiet(2)
-    stamps = [one.stamp for one in finished_nights(tmp_path)]
-    capsys.readouterr()
-    assert main(["history", "show", "same", "--metric", "latency", "--runs", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
+    suite = watching("same", quiet=2)
+    stamps = [one.stamp for one in finished_nights(suite.root)]
+    shown = torchzoo("history", "show", "same", "--metric", "latency", "--runs", suite.root).stdout
     assert all(stamp in shown for stamp in stamps)
     sides = ["--from", stamps[0], "--to", stamps[1]]
-    assert main(["history", "regressions", *sides, "--runs", str(tmp_path)]) == 0
+    assert torchzoo("history", "regressions", *sides, "--runs", suite.root).returncode == 0
 
 
-def test_a_damaged_index_is_made_again_and_costs_no_night(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lab = FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "slower")
-    suite.quiet(4)
-    (tmp_path / "history.sqlite").write_bytes(os.urandom(9000))
-    capsys.readouterr()
+def test_a_damaged_index_is_made_again_and_costs_no_night(watching: Watching) -> None:
+    suite = watching("slower")
+    (suite.root / "history.sqlite").write_bytes(os.urandom(9000))
     assert suite.night(15) == 1
-    assert capsys.readouterr().out.count("was damaged, and is made again") == 1
-    (tmp_path / "history.sqlite").unlink()
-    (tmp_path / "history.sqlite").mkdir()
-    count = len(lab.measured)
+    assert suite.shown.count("was damaged, and is made again") == 1
+    (suite.root / "history.sqlite").unlink()
+    (suite.root / "history.sqlite").mkdir()
+    count = len(suite.lab.measured)
     assert suite.night(15) == 2
-    assert len(lab.measured) == count  # it is seen before the suite is measured
-    assert "can't read the index" in capsys.readouterr().err
+    assert len(suite.lab.measured) == count  # it is seen before the suite is measured
+    assert "can't read the index" in suite.said
 
 
-def test_two_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_at_once(tmp_path: Path) -> None:
     with nights.locked(tmp_path):
-        assert main(["watch", str(tmp_path), "resnet18"]) == 2
-    assert "another torchzoo watch is at work on" in capsys.readouterr().err
+        assert "another torchzoo watch is at work on" in refused("watch", tmp_path, "resnet18")
 
 
-def test_a_night_that_cannot_be_read_is_named(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "same")
-    suite.quiet(1)
+def test_a_night_that_cannot_be_read_is_named(watching: Watching) -> None:
+    suite = watching("same", quiet=1)
     (suite.folder / "night.json").write_text("{")
     assert suite.night(1) == 2
-    assert "night.json can't be read" in capsys.readouterr().err
+    assert "night.json can't be read" in suite.said
 
 
-def test_leaks(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = FakeLab(Planted(repository)).install(monkeypatch)
-    lab.plan = lambda spec, _, noise: latency(0.02 * noise, leaks=repository.number(spec) >= 11)
-    suite = Suite(tmp_path, repository, "leaks")
+def test_leaks(watching: Watching, repository: Repository) -> None:
+    suite = watching(
+        "leaks", quiet=0, plan=lambda spec, _, noise: latency(0.02 * noise, leaks=repository.number(spec) >= 11)
+    )
     for number in range(3):
         assert suite.night(number, "--leak-check") == 0
     assert suite.night(15, "--leak-check") == 1
@@ -97,7 +79,7 @@ def test_leaks(repository: Repository, tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("flickers", [False, True])
 def test_more_graph_breaks_are_confirmed_where_every_process_has_them(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, flickers: bool
+    watching: Watching, repository: Repository, *, flickers: bool
 ) -> None:
     def broken(spec: str, case: Case, noise: float) -> Any:
         made = latency(0.02 * noise)
@@ -106,9 +88,7 @@ def test_more_graph_breaks_are_confirmed_where_every_process_has_them(
         variants = {"eager": msgspec.structs.replace(made.variants["eager"], compilation=compilation)}
         return msgspec.structs.replace(made, variants=variants)
 
-    FakeLab(broken).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "broken")
-    suite.quiet(2)
+    suite = watching("broken", quiet=2, plan=broken)
     assert suite.night(15) == (0 if flickers else 1)
     assert [one.kind for one in suite.last.proposed] == [Kind.GRAPH_BREAKS]
     if not flickers:
@@ -119,12 +99,8 @@ def test_more_graph_breaks_are_confirmed_where_every_process_has_them(
         assert suite.night(15) == 0
 
 
-def test_an_earlier_night_that_cannot_be_read_costs_no_other(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    FakeLab(Planted(repository)).install(monkeypatch)
-    suite = Suite(tmp_path, repository, "same")
-    suite.quiet(2)
+def test_an_earlier_night_that_cannot_be_read_costs_no_other(watching: Watching) -> None:
+    suite = watching("same", quiet=2)
     (suite.folder / "run" / "run.json").write_text("{")
     assert suite.night(2) == 0
-    assert capsys.readouterr().out.count("not all of the history can be read") == 1
+    assert suite.shown.count("not all of the history can be read") == 1

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fake_lab import Repository, latency
+from fake_lab import FakeLab, Repository, latency
+from in_this_process import torchzoo
 from kept_nights import MIB
 from kept_runs import failed
 from torchzoo.case import Case
-from torchzoo.cli import main
 from torchzoo.history import nights
 from torchzoo.history.nights import finished_nights
 
@@ -38,21 +39,28 @@ class Planted:
 
 
 class Suite:
-    """Calls `torchzoo watch` night after night."""
+    """Calls `torchzoo watch` night after night, in a laboratory with a plan."""
 
-    def __init__(self, root: Path, repository: Repository, *models: str) -> None:
+    def __init__(self, root: Path, repository: Repository, lab: FakeLab, *models: str) -> None:
         self.root = root
         self.repository = repository
+        self.lab = lab
         self.models = models
+        self.shown = ""  # on standard output, by the last night
+        self.said = ""  # on standard error
 
     def spec(self, number: int) -> str:
         return f"timm@{self.repository.folder}:main~{len(self.repository.commits) - 1 - number}"
 
     def night(self, number: int, *options: str) -> int:
-        words = ["-d", "cpu", "-q", "--software", self.spec(number)]
-        return main(["watch", str(self.root), *self.models, *words, *options])
+        return self.call("--software", self.spec(number), *options)
 
-    def quiet(self, count: int = 6) -> None:
+    def call(self, *options: str) -> int:
+        done = torchzoo("watch", self.root, *self.models, "-d", "cpu", "-q", *options)
+        self.shown, self.said = done.stdout, done.stderr
+        return done.returncode
+
+    def quiet(self, count: int) -> None:
         for number in range(count):
             assert self.night(number) == 0
 
@@ -63,3 +71,7 @@ class Suite:
     @property
     def folder(self) -> Path:
         return self.root / "nights" / self.last.stamp
+
+
+#: Begins a watch of some models: `(*models, quiet=4, plan=Planted(repository), folder="w")`.
+Watching = Callable[..., Suite]

@@ -38,13 +38,6 @@ def planned(model: str, repeat: int) -> PlannedCase:
     return PlannedCase(case=msgspec.structs.replace(CASE, model=model, repeat=repeat), spec=SPEC)
 
 
-def status_of(*words: str) -> object:
-    try:
-        return main(list(words))
-    except SystemExit as end:  # argparse ends so
-        return end.code
-
-
 def order(some: tuple[PlannedCase, ...]) -> list[str]:
     by_repeat = sorted(some, key=lambda one: one.case.repeat)  # as the scheduler does
     return [f"{one.case.model}{one.case.repeat} {one.agent}" for one in by_repeat]
@@ -62,33 +55,6 @@ def test_what_is_left_of_one_side_alone_is_measured_alone() -> None:
     plan = (planned("x", 0), planned("x", 1))
     found = order(in_turns({"base": plan[1:], "candidate": plan}))
     assert found == ["x0 candidate", "x1 candidate", "x1 base"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["resnet18"], "say what to compare: --base SPEC"),
-        (["resnet18", "--candidate", "A=1", "--bs", "auto"], "--bs auto could choose other batches for each side"),
-        (["--resume", "{tmp}/nothing"], "no A/B measurement in"),
-        (["--resume", "{tmp}/odd"], "{tmp}/odd/ab.json: "),
-        (["--resume", "{tmp}/odd", "--bs", "4"], "--resume keeps the settings that the measurement began with"),
-        (["resnet18", "--candidate", "A=1", "-o", "{tmp}/odd"], "holds an A/B measurement already"),
-        (["resnet81", "--candidate", "A=1"], "did you mean resnet18"),
-        (["resnet18", "--candidate", "no such thing"], "no such thing"),
-        (["resnet18", "--candidate", ""], "argument --candidate: expected a SPEC, found ''"),
-        (["resnet18", "--base", " ", "--candidate", "A=1"], "argument --base: expected a SPEC, found ''"),
-    ],
-)
-def test_wrong_usage_is_one_clear_line_and_status_2(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / "ab.json").write_text('{"base": 7}')
-    assert status_of("ab", *(word.format(tmp=tmp_path) for word in arguments)) == 2
-    shown = capsys.readouterr()
-    assert message.format(tmp=tmp_path) in shown.err
-    assert len(shown.err.strip().splitlines()) == 1
-    assert shown.out == ""
 
 
 @pytest.mark.parametrize("had_something", [False, True])

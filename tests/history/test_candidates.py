@@ -45,30 +45,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
     return folder, line
 
 
-def test_commits_of_the_main_line(checkout: tuple[Path, list[str]]) -> None:
-    folder, line = checkout
-    found = candidates.candidates(f"timm@{folder}:{line[0][:8]}", f"timm@{folder}:v2")
-    assert found == tuple(f"timm@{folder}:{commit}" for commit in line)
-    assert short_name(found[1]) == line[1][:10]
-    assert about_commit(found[2]) == "Ada Lovelace, 2026-11-01: third: faster layers"
-
-
 def test_from_a_merged_branch_the_line_goes_through_the_merge(checkout: tuple[Path, list[str]]) -> None:
     folder, line = checkout
     found = candidates.candidates(f"timm@{folder}:side-work", f"timm@{folder}:v2")
     subjects = [about_commit(spec).rpartition(": ")[2] for spec in found]
     assert subjects == ["on the side", "more on the side", "merged", "last"]
     assert [spec.rpartition(":")[2] for spec in found[2:]] == line[3:]
-
-
-def test_what_else_the_specs_of_commits_name_stays_the_same(checkout: tuple[Path, list[str]]) -> None:
-    folder, line = checkout
-    found = candidates.candidates(f"OMP_NUM_THREADS=2,timm@{folder}:{line[0]}", f"timm@{folder}:v2,OMP_NUM_THREADS=2")
-    assert found[1] == f"timm@{folder}:{line[1]},OMP_NUM_THREADS=2"
-    assert short_name(found[1]) == line[1][:10]
-    assert about_commit(found[2]) == "Ada Lovelace, 2026-11-01: third: faster layers"
-    with pytest.raises(UsageError, match="can't find what lies between"):
-        candidates.candidates(f"A=1,timm@{folder}:{line[0]}", f"timm@{folder}:v2,A=2")
 
 
 @pytest.mark.parametrize(

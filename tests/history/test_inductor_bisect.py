@@ -10,7 +10,7 @@ import pytest
 from examples import CASE, INDUCTOR
 from torchzoo.errors import UsageError
 from torchzoo.history import inductor_script
-from torchzoo.history.inductor_bisect import BisectionFailed, bisect_inductor, in_words, reproduce_in_words
+from torchzoo.history.inductor_bisect import BisectionFailed, bisect_inductor, in_words
 from torchzoo.history.inductor_script import Answer, Task
 from torchzoo.record import Check, CheckStatus
 from user_models import make_folder
@@ -101,16 +101,6 @@ def test_a_try_without_a_verdict_ends_the_search(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("torchzoo.measure.check.check.check_case", lambda *_: no_verdict)
     with pytest.raises(ValueError, match="a try has no verdict: reference_failed, nothing to judge by"):
         inductor_script.bisected(Task(case=msgspec.structs.replace(COMPILED, model="resnet18")))
-
-
-def test_answers_in_words() -> None:
-    assert in_words(Answer(backend="aot_eager")) == "backend aot_eager; which part of it is not known"
-    padding = "inductor_comprehensive_padding"
-    setting = Answer(backend="inductor", subsystem=padding, number=0, setting="comprehensive_padding=False")
-    assert in_words(setting).endswith("the problem is gone with the setting comprehensive_padding=False")
-    assert reproduce_in_words(setting) == ""
-    lowering = Answer(backend="inductor", subsystem="lowerings", number=3)
-    assert reproduce_in_words(lowering).endswith("TORCH_BISECT_SUBSYSTEM=lowerings TORCH_BISECT_MAX=2")
 
 
 def test_what_cannot_be_bisected(tmp_path: Path) -> None:

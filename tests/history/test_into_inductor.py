@@ -79,11 +79,6 @@ def test_slow_code_is_told_from_the_step_over_eagers(bisector: Bisector, tmp_pat
     assert options["variables"] == {"PYTHONPATH": "/code", "OMP_NUM_THREADS": "1"}
 
 
-def test_wrong_results_need_no_times(bisector: Bisector, tmp_path: Path) -> None:
-    look_inside(Kind.INCORRECT, COMPILED, run_of([]), run(1.0), BAD, tmp_path / "inside.json")
-    assert bisector.asked[0][1]["slow_from"] is None
-
-
 @pytest.mark.parametrize("candidate", [run(2.0, eager_s=0.3), run(2.5)], ids=["eager is slower too", "it is faster"])
 def test_what_is_not_slower_beside_eager_is_not_looked_into(candidate: Run, bisector: Bisector, tmp_path: Path) -> None:
     found = look_inside(Kind.LATENCY, COMPILED, run(2.0), candidate, BAD, tmp_path / "inside.json")

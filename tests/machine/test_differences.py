@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from examples import CASE, manifest, measured, record, run_of
+from kept_runs import keep
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.compare import compare_runs
 from torchzoo.case import Backend
@@ -20,7 +22,7 @@ from torchzoo.record import Environment, Gpu, Manifest, Record
 from torchzoo.report import markdown
 from torchzoo.run.session import check_same_machine
 from torchzoo.settings import CacheMode, Settings
-from torchzoo.store import Run, RunStore, StoreError, read_run
+from torchzoo.store import Run, StoreError, read_run
 
 H200 = Gpu(name="NVIDIA H200", memory_bytes=150_754_820_096, driver="580.159.04")
 MIG = msgspec.structs.replace(H200, memory_bytes=18 * 2**30)
@@ -80,12 +82,9 @@ def found(base: Manifest, candidate: Manifest) -> list[tuple[str, str, str, str]
     return [(d.kind, d.name, d.base, d.candidate) for d in machine_differences(base, candidate)]
 
 
-def keep(path: Path, kept: Manifest, *records: Record) -> Path:
-    with RunStore(path) as store:
-        store.begin(kept)
-        for one in records:
-            store.append(one)
-    return path
+def keep_with(path: Path, records: Sequence[Record], settings: Settings = SETTINGS, **environment: Any) -> Path:
+    facts = msgspec.structs.replace(ENVIRONMENT, **environment)
+    return keep(path, records, environment=facts, settings=settings)
 
 
 def run(
@@ -104,11 +103,6 @@ def differences(base: Run, candidate: Run) -> dict[str, tuple[str, str, str]]:
 # --- records that stand together ---
 
 
-def test_a_run_does_not_differ_from_itself() -> None:
-    assert found(of(), of()) == []
-    assert run_differences(run(), run()) == ()
-
-
 @pytest.mark.parametrize(("change", "difference"), REFUSED, ids=lambda value: str(value)[:40])
 def test_another_machine_or_other_software_stands_apart(
     change: dict[str, Any], difference: tuple[str, str, str, str]
@@ -116,13 +110,6 @@ def test_another_machine_or_other_software_stands_apart(
     kind, name, base, candidate = difference
     assert found(of(), of(**change)) == [difference]
     assert found(of(**change), of()) == [(kind, name, candidate, base)]
-
-
-def test_a_machine_without_gpus_lacks_their_driver_too() -> None:
-    assert found(of(), of(gpus=())) == [
-        ("hardware", "device", "2 x NVIDIA H200 (140.4 GiB)", "CPU"),
-        ("driver", "driver", "580.159.04", "none"),
-    ]
 
 
 def test_of_mixed_gpus_the_number_of_each_counts() -> None:
@@ -137,22 +124,12 @@ def test_what_does_not_change_a_measurement_may_differ(change: dict[str, Any]) -
     assert found(of(), of(**change)) == []
 
 
-def test_the_order_of_kinds_is_hardware_torch_driver_other() -> None:
-    gpus = (msgspec.structs.replace(H200, driver="1"),) * 2
-    changed = of(python="3.12", torch="2.16", cpu="another", gpus=gpus)
-    assert [kind for kind, *_ in found(of(), changed)] == ["hardware", "torch", "driver", "other"]
-
-
 def test_settings_that_change_a_measurement_stand_apart_and_others_do_not() -> None:
     change = msgspec.structs.replace
     assert found(of(), of(change(SETTINGS, threads=2))) == [("other", "threads", "8", "2")]
     assert found(of(), of(change(SETTINGS, threads=None))) == [("other", "threads", "8", "none")]
     assert found(of(), of(change(SETTINGS, cache=CacheMode.WARM))) == [("other", "compile caches", "cold", "warm")]
     assert found(of(), of(change(SETTINGS, jobs=1, time_limit_s=3.0))) == []
-
-
-def test_a_fact_that_only_one_run_has_is_a_difference() -> None:
-    assert found(of(torch_commit=None), of()) == [("torch", "torch_commit", "none", "d0f2af8")]
 
 
 def test_a_fact_that_neither_run_has_is_none() -> None:
@@ -176,9 +153,8 @@ def test_libraries_with_kernels_are_compared_by_version_and_the_others_are_not(n
 
 @pytest.mark.parametrize("change", [change for change, _ in REFUSED], ids=str)
 def test_a_report_over_two_runs_names_them_and_what_differs(tmp_path: Path, change: dict[str, Any]) -> None:
-    other = msgspec.structs.replace(CASE, model="b")
-    one = keep(tmp_path / "one", of(), record())
-    two = keep(tmp_path / "two", msgspec.structs.replace(of(**change), cases=(other,)), record(model="b"))
+    one = keep_with(tmp_path / "one", [record()])
+    two = keep_with(tmp_path / "two", [record(model="b")], **change)
     with pytest.raises(StoreError) as error:
         read_report_data([one, two])
     message = str(error.value)
@@ -200,17 +176,15 @@ def test_a_report_on_gpus_takes_hosts_with_more_or_fewer_of_the_same_kind_and_na
     paths = []
     for model, environment in {"a": {}, "b": change | {"torchzoo_commit": "fffffff"}}.items():
         one = record(measured(device_name="NVIDIA H200"), model=model, device="cuda")
-        kept = msgspec.structs.replace(of(**environment), cases=(one.case,))
-        paths.append(keep(tmp_path / model, kept, one))
+        paths.append(keep_with(tmp_path / model, [one], **environment))
     data = read_report_data(paths)
     assert [result.case.model for result in data.cases] == ["a", "b"]
     said = "\n".join(markdown.provenance(*(run.manifest for run in data.runs)).texts)
     assert "8 cores; 2 x NVIDIA H200 (driver 580.159.04); and a CPU, " in said
     assert f"{change['cpu_usable']} cores" in said
     assert "torchzoo 0.1.0 (2c6ebe8) and torchzoo 0.1.0 (fffffff)" in said
-    on_cpu = msgspec.structs.replace(of(**change), cases=(CASE,))
     with pytest.raises(StoreError, match="usable cores is 8 and"):
-        read_report_data([paths[0], keep(tmp_path / "cpu", on_cpu, record())])
+        read_report_data([paths[0], keep_with(tmp_path / "cpu", [record()], **change)])
 
 
 @pytest.mark.parametrize(
@@ -227,23 +201,21 @@ def test_a_report_on_gpus_takes_no_other_kind_of_machine_or_software(
     tmp_path: Path, change: dict[str, Any], name: str
 ) -> None:
     one = record(measured(device_name="NVIDIA H200"), device="cuda")
-    first = keep(tmp_path / "one", msgspec.structs.replace(of(), cases=(one.case,)), one)
-    second = keep(tmp_path / "two", msgspec.structs.replace(of(**change), cases=(one.case,)), one)
+    first, second = keep_with(tmp_path / "one", [one]), keep_with(tmp_path / "two", [one], **change)
     with pytest.raises(StoreError, match=f"{name} is "):
         read_report_data([first, second])
 
 
 @pytest.mark.parametrize("change", ACCEPTED, ids=str)
 def test_a_report_takes_runs_that_stand_together(tmp_path: Path, change: dict[str, Any]) -> None:
-    other = msgspec.structs.replace(CASE, model="b")
-    one = keep(tmp_path / "one", of(), record())
-    two = keep(tmp_path / "two", msgspec.structs.replace(of(**change), cases=(other,)), record(model="b"))
+    one = keep_with(tmp_path / "one", [record()])
+    two = keep_with(tmp_path / "two", [record(model="b")], **change)
     assert [result.case.model for result in read_report_data([one, two]).cases] == ["tiny", "b"]
 
 
 @pytest.mark.parametrize("change", [change for change, _ in REFUSED], ids=str)
 def test_a_run_is_not_resumed_elsewhere(tmp_path: Path, change: dict[str, Any]) -> None:
-    began = read_run(keep(tmp_path / "run", of()))
+    began = read_run(keep_with(tmp_path / "run", []))
     with pytest.raises(StoreError) as error:
         check_same_machine(began, msgspec.structs.replace(ENVIRONMENT, **change))
     message = str(error.value)
@@ -255,7 +227,7 @@ def test_a_run_is_not_resumed_elsewhere(tmp_path: Path, change: dict[str, Any]) 
 
 @pytest.mark.parametrize("change", [{}, *ACCEPTED], ids=str)
 def test_a_run_is_resumed_on_the_machine_where_it_began(tmp_path: Path, change: dict[str, Any]) -> None:
-    check_same_machine(read_run(keep(tmp_path / "run", of())), msgspec.structs.replace(ENVIRONMENT, **change))
+    check_same_machine(read_run(keep_with(tmp_path / "run", [])), msgspec.structs.replace(ENVIRONMENT, **change))
 
 
 ACROSS: list[tuple[DifferenceKind, dict[str, Any]]] = [
@@ -307,11 +279,6 @@ def test_a_comparison_shows_in_how_many_processes_inductor_compiled() -> None:
     assert differences(eager, run()) == {}
 
 
-def test_a_comparison_of_cpu_runs_does_not_look_at_gpus() -> None:
-    assert differences(run("cpu"), run("cpu", gpus=())) == {}
-    assert differences(run("cpu"), run("cpu", cpu_usable=4)) == {"usable cores": ("hardware", "8", "4")}
-
-
 def test_a_comparison_of_gpu_runs_takes_the_devices_that_cases_ran_on() -> None:
     more = run(gpus=(H200,) * 8)
     assert differences(run(), more) == {"GPUs": ("other", "2", "8")}
@@ -325,9 +292,3 @@ def test_before_any_case_ran_the_devices_are_the_machines() -> None:
     assert differences(empty, run()) == {}
     unknown = run_of([], cases=planned, environment=msgspec.structs.replace(ENVIRONMENT, gpus=()), settings=SETTINGS)
     assert differences(unknown, run())["device"] == ("hardware", "none", "NVIDIA H200")
-
-
-def test_a_cpu_run_and_a_gpu_run_differ_in_the_device() -> None:
-    found = differences(run("cpu"), run())
-    assert found["device"] == ("hardware", "CPU", "NVIDIA H200")
-    assert found["driver"] == ("driver", "none", "580.159.04")

@@ -23,12 +23,21 @@ def _cheap_collections() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _dynamo_as_it_was() -> Iterator[None]:
     """Nothing that a test compiled, and nobody who counts it, is there in the next."""
+    torch._dynamo.reset()
     yield
     torch._dynamo.reset()
     for name in list(logging.Logger.manager.loggerDict):
         logger = logging.getLogger(name)
         for handler in [one for one in logger.handlers if isinstance(one, CompilationWatch)]:
             logger.removeHandler(handler)
+
+
+@pytest.fixture(autouse=True)
+def _pytorch_flags_as_they_were() -> Iterator[None]:
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    yield
+    torch.set_float32_matmul_precision(matmul)
+    torch.backends.cudnn.allow_tf32 = cudnn
 
 
 @pytest.fixture

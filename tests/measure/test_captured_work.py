@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -18,13 +18,6 @@ from torchzoo.case import Backend, Mode
 from torchzoo.measure.passes.flops import count_captured_work, count_work
 from torchzoo.model.tasks import Batch, SupervisedModel
 from torchzoo.record import Flops
-
-
-@pytest.fixture(autouse=True)
-def _nothing_compiled() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 class Branching(nn.Module):

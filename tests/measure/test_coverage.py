@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,13 +15,6 @@ from torch.nn import functional as F
 from torchzoo.measure.passes.coverage import measure_coverage
 from torchzoo.measure.variant import Variant
 from torchzoo.record import Coverage
-
-
-@pytest.fixture(autouse=True)
-def _nothing_compiled() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def coverage(

@@ -14,13 +14,7 @@ from torchzoo.backends.optimizer_copies import StepWithCopies, copy_of, optimize
 from torchzoo.case import Backend, Case, CompileScope, Mode
 from torchzoo.measure.variant import candidate_variant, eager_variant
 from torchzoo.model import Model
-from torchzoo.zoo.catalog import find_models, load_model_class
-from user_models import TINY, make_folder
-
-
-def tiny(tmp_path: Path) -> Any:
-    make_folder(tmp_path, "tiny", TINY)
-    return load_model_class(find_models([tmp_path]).spec("tiny"))("train", "cpu", 4)
+from user_models import tiny_model
 
 
 def step_candidate(model: Model) -> Any:
@@ -38,7 +32,7 @@ def step_candidate(model: Model) -> Any:
 def test_what_compiling_a_step_does_to_optimizers_is_not_eagers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = tiny(tmp_path)
+    model = tiny_model(tmp_path)
     model.train_step()
     [optimizer] = optimizers_of(model)
     counters = [state["step"] for state in optimizer.state.values()]
@@ -65,7 +59,7 @@ def test_what_compiling_a_step_does_to_optimizers_is_not_eagers(
 
 
 def test_a_step_that_is_compiled_whole_and_eager_train_one_model(tmp_path: Path) -> None:
-    models = [tiny(tmp_path / name) for name in ("eager", "both")]
+    models = [tiny_model(tmp_path / name) for name in ("eager", "both")]
     for _ in range(4):
         models[0].train_step()
     model = models[1]

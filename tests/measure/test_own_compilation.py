@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -19,13 +19,6 @@ from torchzoo.model.tasks import Batch, SupervisedModel
 
 compiled = functools.partial(torch.compile, backend="aot_eager")
 uncompiled: Callable[..., Callable[[Tensor], Tensor]] = torch.compiler.disable
-
-
-@pytest.fixture(autouse=True)
-def _nothing_compiled() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def cosine(x: Tensor) -> Tensor:

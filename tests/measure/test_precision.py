@@ -22,29 +22,14 @@ from torchzoo.measure.precision import (
     inspect_step,
 )
 from torchzoo.measure.variant import candidate_variant, eager_variant
-from torchzoo.model import Model
-from torchzoo.zoo.catalog import find_models, load_model_class
-from user_models import TINY, make_folder
-
-
-@pytest.fixture(autouse=True)
-def _pytorch_flags_as_they_were() -> Any:
-    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    yield
-    torch.set_float32_matmul_precision(matmul)
-    torch.backends.cudnn.allow_tf32 = cudnn
+from user_models import TINY, tiny_model
 
 
 @pytest.mark.parametrize(("elements", "uses"), [(32_768, True), (32_767, False)])
 def test_a_step_with_a_large_operand_on_the_cpu_uses_its_threads(tmp_path: Path, *, elements: int, uses: bool) -> None:
-    model = tiny(tmp_path)
+    model = tiny_model(tmp_path)
     moment = torch.zeros(elements)  # as an optimizer on the CPU has; in place, and without a result
     assert inspect_step(model, lambda: torch._foreach_add_([moment], 1.0)).uses_cpu_threads is uses
-
-
-def tiny(tmp_path: Path, mode: Mode = Mode.TRAIN, code: str = TINY) -> Model:
-    make_folder(tmp_path, "tiny", code)
-    return load_model_class(find_models([tmp_path]).spec("tiny"))(mode, "cpu", 4)
 
 
 def case(backend: Backend, mode: Mode, scope: CompileScope = CompileScope.NETWORK) -> Case:
@@ -52,7 +37,7 @@ def case(backend: Backend, mode: Mode, scope: CompileScope = CompileScope.NETWOR
 
 
 def test_views_casts_and_fills_compute_nothing(tmp_path: Path) -> None:
-    model, numbers = tiny(tmp_path), torch.ones(4, 4)
+    model, numbers = tiny_model(tmp_path), torch.ones(4, 4)
 
     def moves() -> Any:
         half = numbers.to(torch.float16).view(16)[2:].clone()
@@ -65,7 +50,7 @@ def test_views_casts_and_fills_compute_nothing(tmp_path: Path) -> None:
 
 
 def test_what_operators_compute_in_place_and_do_not_return_counts(tmp_path: Path) -> None:
-    model = tiny(tmp_path)
+    model = tiny_model(tmp_path)
     half = [torch.ones(4, dtype=torch.float16) for _ in range(3)]
     assert inspect_step(model, lambda: torch._foreach_add_(half, 1.0)).operator_dtypes == {"float16": 3}
     weights = [torch.ones(4, requires_grad=True)]
@@ -76,7 +61,7 @@ def test_what_operators_compute_in_place_and_do_not_return_counts(tmp_path: Path
 
 
 def test_autocast_that_only_casts_is_a_reasoned_skip(tmp_path: Path) -> None:
-    model = tiny(tmp_path, Mode.EVAL)
+    model = tiny_model(tmp_path, mode=Mode.EVAL)
     apply_precision(model, Precision.AMP_BF16)
     casts = inspect_step(model, lambda: torch.ones(4, 4).exp().to(torch.bfloat16))
     with pytest.raises(NotRunnable, match="autocast to bfloat16 changes none"):
@@ -84,7 +69,7 @@ def test_autocast_that_only_casts_is_a_reasoned_skip(tmp_path: Path) -> None:
 
 
 def test_tf32_of_a_step_without_products_is_a_reasoned_skip(tmp_path: Path) -> None:
-    model = tiny(tmp_path, Mode.EVAL)
+    model = tiny_model(tmp_path, mode=Mode.EVAL)
     own = inspect_step(model, model.eval_step)
     assert own.products == 2  # a convolution and a linear layer
     check_precision(model, Precision.TF32, NativeDtype.FP32, own)
@@ -102,7 +87,7 @@ def test_the_dtype_of_the_label_is_really_there(tmp_path: Path, precision: Preci
         Precision.FP64: torch.float64,
     }.get(precision, torch.float32)
     computed = {Precision.AMP: "bfloat16", Precision.AMP_BF16: "bfloat16", Precision.AMP_FP16: "float16"}
-    model = tiny(tmp_path, mode)
+    model = tiny_model(tmp_path, mode=mode)
     flags = apply_precision(model, precision)
     step = model.train_step if mode is Mode.TRAIN else model.eval_step
     inspection = inspect_step(model, step)
@@ -121,7 +106,7 @@ def test_the_dtype_of_the_label_is_really_there(tmp_path: Path, precision: Preci
 
 
 def test_training_still_updates_the_weights_after_a_cast(tmp_path: Path) -> None:
-    model = tiny(tmp_path)
+    model = tiny_model(tmp_path)
     apply_precision(model, Precision.FP64)
     before = [parameter.detach().clone() for parameter in model.network.parameters()]
     model.train_step()
@@ -130,7 +115,7 @@ def test_training_still_updates_the_weights_after_a_cast(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.AMP_FP16])
 def test_several_optimizers_make_the_update_of_one(tmp_path: Path, precision: Precision) -> None:
-    one, several = tiny(tmp_path / "one"), tiny(tmp_path / "several")
+    one, several = tiny_model(tmp_path / "one"), tiny_model(tmp_path / "several")
     weights, biases = ([p for p in several.network.parameters() if (p.ndim > 1) is large] for large in (True, False))
     for model, groups in ((one, [[*one.network.parameters()]]), (several, [weights, biases])):
         apply_precision(model, precision)
@@ -144,14 +129,14 @@ def test_several_optimizers_make_the_update_of_one(tmp_path: Path, precision: Pr
 
 def test_fp32_turns_tf32_off_everywhere(tmp_path: Path) -> None:
     torch.set_float32_matmul_precision("high")
-    flags = apply_precision(tiny(tmp_path), Precision.FP32)
+    flags = apply_precision(tiny_model(tmp_path), Precision.FP32)
     assert flags["float32_matmul_precision"] == "highest"
     assert flags["cudnn_allow_tf32"] == "False"
 
 
 def test_tf32_on_the_cpu_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(NotRunnable, match="Ampere"):
-        apply_precision(tiny(tmp_path), Precision.TF32)
+        apply_precision(tiny_model(tmp_path), Precision.TF32)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +155,8 @@ def test_tf32_on_the_cpu_is_refused_with_the_reason(tmp_path: Path) -> None:
 def test_a_model_that_escapes_the_cast_is_not_measured_under_its_label(
     tmp_path: Path, addition: str, words: str
 ) -> None:
-    model = tiny(
-        tmp_path, Mode.EVAL, TINY.replace("class Model(", "class Base(") + f"\n\nclass Model(Base):\n{addition}"
-    )
+    code = TINY.replace("class Model(", "class Base(") + f"\n\nclass Model(Base):\n{addition}"
+    model = tiny_model(tmp_path, code, Mode.EVAL)
     apply_precision(model, Precision.BF16)
     inspection = Inspection(calls={}, operator_dtypes={"bfloat16": 1})
     with pytest.raises(LabelNotReached, match=words):
@@ -180,7 +164,7 @@ def test_a_model_that_escapes_the_cast_is_not_measured_under_its_label(
 
 
 def test_arithmetic_in_another_dtype_is_not_measured_under_the_label(tmp_path: Path) -> None:
-    model = tiny(tmp_path, Mode.EVAL)
+    model = tiny_model(tmp_path, mode=Mode.EVAL)
     apply_precision(model, Precision.BF16)
     inspection = Inspection(calls={}, operator_dtypes={"float32": 9})
     with pytest.raises(LabelNotReached, match="computes in float32"):
@@ -188,7 +172,7 @@ def test_arithmetic_in_another_dtype_is_not_measured_under_the_label(tmp_path: P
 
 
 def test_autocast_that_changes_nothing_is_a_reasoned_skip(tmp_path: Path) -> None:
-    model = tiny(tmp_path, Mode.EVAL)
+    model = tiny_model(tmp_path, mode=Mode.EVAL)
     apply_precision(model, Precision.AMP)
     inspection = Inspection(calls={}, operator_dtypes={"float32": 9})
     with pytest.raises(NotRunnable, match="changes none"):
@@ -196,14 +180,14 @@ def test_autocast_that_changes_nothing_is_a_reasoned_skip(tmp_path: Path) -> Non
 
 
 def test_channels_last_reaches_weights_and_images(tmp_path: Path) -> None:
-    model = tiny(tmp_path)
+    model = tiny_model(tmp_path)
     apply_memory_format(model, MemoryFormat.CHANNELS_LAST)
     assert model.network[0].weight.is_contiguous(memory_format=torch.channels_last)
     assert model.example_inputs[0].is_contiguous(memory_format=torch.channels_last)
 
 
 def test_channels_last_without_a_4d_weight_is_a_reasoned_skip(tmp_path: Path) -> None:
-    model = tiny(tmp_path)
+    model = tiny_model(tmp_path)
     model.network = nn.Linear(2, 2)
     with pytest.raises(NotRunnable, match="four dimensions"):
         apply_memory_format(model, MemoryFormat.CHANNELS_LAST)
@@ -222,7 +206,7 @@ BACKENDS = [
 
 @pytest.mark.parametrize(("backend", "mode"), BACKENDS, ids=str)
 def test_a_backend_runs_the_same_weights_and_agrees_with_eager(tmp_path: Path, backend: Backend, mode: Mode) -> None:
-    model = tiny(tmp_path, mode)
+    model = tiny_model(tmp_path, mode=mode)
     step = model.train_step if mode is Mode.TRAIN else model.eval_step
     inspection = inspect_step(model, step)
     eager = eager_variant(model, step)
@@ -257,7 +241,7 @@ class Network(nn.Module):
 def test_a_network_can_be_scripted_after_eager_has_run(tmp_path: Path) -> None:
     """TorchScript types every attribute of a module, so selecting eager must leave none behind."""
     code = re.sub(r"nn\.Sequential\(.*\)", "Network()", TINY) + NETWORK_OF_ITS_OWN_CLASS
-    model = tiny(tmp_path, code=code)
+    model = tiny_model(tmp_path, code=code)
     calls = inspect_step(model, model.train_step).take_calls()
     eager_variant(model, model.train_step).select()
     candidate = candidate_variant(model, model.train_step, case(Backend("torchscript", "script"), Mode.TRAIN), calls)
@@ -270,7 +254,7 @@ def test_eager_checks_the_arguments_of_distributions_also_beside_a_compiled_netw
     """Which `torch.compile` ends for the whole process."""
     Distribution.set_default_validate_args(True)
     torch._dynamo.eval_frame.TorchPatcher.patch.cache_clear()  # as in a process that has compiled nothing
-    model = tiny(tmp_path, Mode.EVAL)
+    model = tiny_model(tmp_path, mode=Mode.EVAL)
     calls = inspect_step(model, model.eval_step).take_calls()
     eager = eager_variant(model, model.eval_step)
     candidate = candidate_variant(model, model.eval_step, case(Backend("aot_eager"), Mode.EVAL), calls)
@@ -282,7 +266,7 @@ def test_eager_checks_the_arguments_of_distributions_also_beside_a_compiled_netw
 
 
 def test_the_whole_step_can_be_compiled(tmp_path: Path) -> None:
-    model = tiny(tmp_path)
+    model = tiny_model(tmp_path)
     inspection = inspect_step(model, model.train_step)
     variant = candidate_variant(
         model, model.train_step, case(Backend("aot_eager"), Mode.TRAIN, CompileScope.STEP), inspection.take_calls()
@@ -295,7 +279,7 @@ def test_the_whole_step_can_be_compiled(tmp_path: Path) -> None:
 
 def test_a_step_that_calls_no_network_has_nothing_to_compile(tmp_path: Path) -> None:
     code = TINY + "\n    def eval_step(self):\n        return self.network.forward(*self.batch.inputs)\n"
-    model = tiny(tmp_path, Mode.EVAL, code)
+    model = tiny_model(tmp_path, code, Mode.EVAL)
     inspection = inspect_step(model, model.eval_step)
     with pytest.raises(LabelNotReached, match="calls none of its networks"):
         candidate_variant(model, model.eval_step, case(Backend("aot_eager"), Mode.EVAL), inspection.take_calls())

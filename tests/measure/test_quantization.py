@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +47,6 @@ class ReadsItsWeight(Perceptron):
     def eval_step(self) -> Any:
         self.network(*self.batch.inputs)
         return self.network[0].weight.cumsum(0)
-
-
-@pytest.fixture(autouse=True)
-def _pytorch_flags_as_they_were() -> Iterator[None]:
-    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    yield
-    torch.set_float32_matmul_precision(matmul)
-    torch.backends.cudnn.allow_tf32 = cudnn
 
 
 @pytest.mark.usefixtures("float8_everywhere")

@@ -1,9 +1,8 @@
-"""Reports for the terminal, of kept runs: a line a case, columns within the width, marks that are explained once."""
+"""Reports for the terminal: what fits, marks that are explained once, and the order of cases."""
 
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,93 +10,18 @@ import pytest
 
 from examples import INDUCTOR, ROOT, measured, record, results_of, run_of
 from kept_runs import against_eager, everything, failed, incorrect, keep
-from torchzoo.analysis.cases import CaseResult, ReportData, read_report_data
+from torchzoo.analysis.cases import ReportData, read_report_data
 from torchzoo.analysis.ranking import SortKey
-from torchzoo.case import Backend, Mode, Precision
+from torchzoo.case import Backend, Mode
 from torchzoo.cli import main
 from torchzoo.record import Block, CheckStatus, Record, StopReason
 from torchzoo.report import terminal, terminal_report
-from torchzoo.report.case_lines import LAYOUTS, CaseLines, without_middle
+from torchzoo.report.case_lines import without_middle
 from torchzoo.report.remarks import CHECK_WORDS, Mark, marks_of, remarks_of
-from torchzoo.report.summary import next_steps, summary
+from torchzoo.report.summary import summary
 from torchzoo.report.terminal_report import View
 
-KEPT = ROOT / "docs/results"
-BIG = "2026-11-21-h200-zoo-inductor"
-RUNS = (
-    BIG,
-    "2026-11-21-cpu-eighteen",
-    "2026-11-21-h200-check",
-    "2026-11-21-h200-compile-modes",
-    "2026-11-21-h200-optim",
-    "2026-11-21-h200-x2",
-)
-WIDTHS = (80, 160)
 SCREEN = (24, 80)  # lines and columns
-
-
-class Kept:
-    """The kept runs, and what the terminal shows of them: each is read and shown once."""
-
-    def __init__(self) -> None:
-        self.data = {name: read_report_data([KEPT / name]) for name in RUNS}
-        self.lines: dict[tuple[str, int], list[str]] = {}
-
-    def shown(self, name: str, width: int) -> list[str]:
-        if (name, width) not in self.lines:
-            file = io.StringIO()
-            with pytest.MonkeyPatch.context() as patched:
-                patched.setenv("COLUMNS", str(width))
-                terminal_report.write(self.data[name], file)
-            self.lines[name, width] = file.getvalue().splitlines()
-        return self.lines[name, width]
-
-
-@pytest.fixture(scope="module")
-def kept() -> Kept:
-    return Kept()
-
-
-def case_lines(lines: list[str], results: tuple[CaseResult, ...]) -> list[str]:
-    """The lines of the table, without its title, headings and groups."""
-    start = next(number for number, line in enumerate(lines) if line.startswith("model "))
-    rows = [line for line in lines[start + 1 :] if not line.startswith("-- ")]
-    return rows[: len(results)]
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", RUNS)
-def test_each_case_is_one_line_and_no_line_is_wider_than_the_terminal(kept: Kept, name: str, width: int) -> None:
-    data, lines = kept.data[name], kept.shown(name, width)
-    assert [line for line in lines if len(line) > width and ": torchzoo " not in line] == []
-    rows = case_lines(lines, data.cases)
-    assert sorted(row.split()[0] for row in rows) == sorted(result.case.model for result in data.cases)
-    for row in rows:
-        assert re.search(r"\d (s|ms|µs)\b|skipped|FAILED", row)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", RUNS)
-def test_each_mark_is_explained_once_and_no_list_of_cases_is_long(kept: Kept, name: str, width: int) -> None:
-    data, lines = kept.data[name], kept.shown(name, width)
-    expected = {mark for result in data.cases for mark in marks_of(result)}
-    legend = [line for line in lines if re.match(r"[A-Za-z]: ", line)]
-    assert [line[0] for line in legend] == [mark.letter for mark in Mark if mark in expected]
-    below = "\n".join(line for line in lines if line not in case_lines(lines, data.cases))
-    paragraphs = re.sub(r"\n +", " ", below).splitlines()
-    labels = [result.case.label() for result in data.cases]
-    longest = max(sum(label in paragraph for label in labels) for paragraph in paragraphs)
-    assert longest <= terminal_report.MOST_LABELS + 1  # a label may be the beginning of another
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_the_summary_at_the_end_fits_a_screen(kept: Kept, name: str) -> None:
-    height, width = SCREEN
-    data, lines = kept.data[name], kept.shown(name, width)
-    begin = len(lines) - lines[::-1].index("")
-    assert re.match(r"\d+ cases: ", lines[begin])
-    assert lines[-len(next_steps(data.cases)) :] == next_steps(data.cases)
-    assert len(lines[begin:]) <= height
 
 
 def test_a_summary_of_all_domains_groups_and_failures_fits_a_screen(tmp_path: Path) -> None:
@@ -122,47 +46,6 @@ def lines_of(records: list[Record], width: int = 80) -> list[str]:
     return terminal.lines(terminal_report.terminal_table(results_of(records)), width=width)
 
 
-def test_what_does_not_fit_is_named_and_the_first_to_go_are_intervals() -> None:
-    records = [record(against_eager(2.0), backend=INDUCTOR, model=f"a_name_of_25_columns_{n:04d}") for n in range(2)]
-    whole, narrow = lines_of(records, 160), lines_of(records, 80)
-    assert "2.00x [2.00, 2.01]" in "\n".join(whole) or "[" in whole[2]
-    assert not any("left out" in line for line in whole)
-    left_out = " ".join(line.strip() for line in narrow)
-    assert "left out for lack of room: " in left_out
-    assert "intervals; a wider terminal and --format md have them" in left_out
-    assert "[" not in narrow[2]
-
-
-def test_every_layout_has_fewer_columns_than_the_one_before() -> None:
-    widths = [CaseLines({"": results_of([record(against_eager(2.0), backend=INDUCTOR)])})._widths(n, (), 2).width
-              for n in range(len(LAYOUTS))]  # fmt: skip
-    assert widths == sorted(widths, reverse=True)
-
-
-def test_axes_that_differ_are_columns_or_where_there_is_no_room_groups() -> None:
-    records = [
-        record(against_eager(2.0), backend=Backend("inductor", option), precision=precision, model="some_model_here")
-        for option in ("reduce-overhead", "max-autotune-no-cudagraphs")
-        for precision in (Precision.AMP, Precision.FP32)
-    ]
-    wide, narrow = lines_of(records, 160), lines_of(records, 80)
-    assert ["model", "backend", "precision", "time"] in [line.split()[:4] for line in wide]
-    assert [line for line in narrow if line.startswith("-- ")] == [
-        f"-- inductor:{option}, {precision}"
-        for option in ("reduce-overhead", "max-autotune-no-cudagraphs")
-        for precision in ("amp", "fp32")
-    ]
-
-
-def test_a_column_counts_processes_where_cases_have_other_numbers_of_them() -> None:
-    records = [record(model="a", repeat=repeat) for repeat in range(3)] + [record(model="b")]
-    _, headings, a, b, *legend = lines_of(records)
-    assert headings.split()[:2] == ["model", "proc"]
-    assert (a.split()[:2], b.split()[:2]) == (["a", "3"], ["b", "1"])
-    assert "proc: processes that measured the case" in legend
-    assert lines_of(records[:3])[0] == "1 case: eval, cpu, eager, batch 4, each by 3 processes"
-
-
 def test_a_name_that_is_too_long_keeps_its_ends_and_is_whole_in_the_legend() -> None:
     name = "a" * 50 + "the_end"
     lines = lines_of([record(model=name), record(model="b", mode=Mode.TRAIN)])
@@ -172,10 +55,10 @@ def test_a_name_that_is_too_long_keeps_its_ends_and_is_whole_in_the_legend() -> 
     assert without_middle("abcdefghij", 8) == "abc..hij"
 
 
-def test_each_remark_has_a_mark(kept: Kept, tmp_path: Path) -> None:
+def test_each_remark_has_a_mark(tmp_path: Path) -> None:
     """Whatever a record can tell: a remark in words means a mark, and the other way round."""
-    data = [*kept.data.values(), read_report_data([everything(tmp_path / "run")])]
-    for result in (result for one in data for result in one.cases):
+    runs = [everything(tmp_path / "run"), ROOT / "docs/results/2026-11-21-h200-zoo-inductor"]
+    for result in (result for run in runs for result in read_report_data([run]).cases):
         marks = set(marks_of(result)) - {Mark.FEW_SAMPLES, Mark.SOME_FAILED}
         assert bool(marks) == bool(remarks_of(result.measured)), result.case.label()
     letters = [mark.letter for mark in Mark]

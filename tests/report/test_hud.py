@@ -8,31 +8,24 @@ from typing import Any
 
 import jsonschema
 import pytest
-from syrupy.assertion import SnapshotAssertion
 
-from examples import GB, INDUCTOR, compiled, environment, manifest, measured, record, variant_result
+from examples import GB, INDUCTOR, compiled, environment, measured, record, run_of, variant_result
 from torchzoo import stats
 from torchzoo.case import EAGER, Backend, CompileScope, MemoryFormat, Mode, Parallel, Precision
 from torchzoo.record import Block, Check, CheckStatus, Compilation, Failed, FailureKind, Gpu, Record, Skipped
 from torchzoo.report.exports import hud_v3
 from torchzoo.settings import Stage
-from torchzoo.store import Run
 
 SCHEMA = json.loads(Path(__file__).with_name("hud_v3.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+GPU = Gpu(name="a GPU", memory_bytes=80 * GB, driver="1")
+MACHINE = environment(torch_commit="abc123", host_memory_bytes=64 * GB, cpu_count=8, gpus=(GPU, GPU))
 FAILED = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.WARM_UP, message="out")
-
-
-def run_of(*found: Record) -> Run:
-    gpu = Gpu(name="a GPU", memory_bytes=80 * GB, driver="1")
-    facts = environment(torch_commit="abc123", host_memory_bytes=64 * GB, cpu_count=8, gpus=(gpu, gpu))
-    made = manifest(cases=tuple(one.case for one in found), environment=facts)
-    return Run(path=Path("run"), manifest=made, records=found)
 
 
 def entries(*found: Record) -> list[dict[str, Any]]:
     """The records of a run with these outcomes. All of them fit the schema."""
-    lines = [json.loads(line) for line in hud_v3(run_of(*found)).splitlines()]
+    lines = [json.loads(line) for line in hud_v3(run_of(found, environment=MACHINE)).splitlines()]
     for line in lines:
         VALIDATOR.validate(line)
     return lines
@@ -54,13 +47,6 @@ def test_the_schema_is_one_and_refuses_what_does_not_fit() -> None:
         {"runners": [{"cpu_count": -1}]},
     ):
         assert not VALIDATOR.is_valid({**good, **changes}), changes
-
-
-def test_records_have_the_layout_of_the_database(snapshot: SnapshotAssertion) -> None:
-    lines = entries(record(compiled(device_name="a GPU"), backend=INDUCTOR, device="cuda", batch_size=16))
-    found = {line["metric"]["name"]: line for line in lines}
-    figures = {name: line["metric"]["benchmark_values"] for name, line in found.items()}
-    assert json.dumps([found["speedup"], figures]) == snapshot
 
 
 def test_every_axis_fits_the_schema() -> None:
@@ -123,12 +109,6 @@ def test_checks_become_words_as_the_dashboard_reads_them() -> None:
         "failed": '["OOM"]',
     }
     assert {tuple(line["metric"]["benchmark_values"]) for line in lines} == {()}
-
-
-def test_without_checks_there_is_no_accuracy_and_a_failure_has_no_record() -> None:
-    lines = entries(record(compiled(), backend=INDUCTOR), record(FAILED, backend=INDUCTOR, model="failed"))
-    assert {line["model"]["name"] for line in lines} == {"tiny"}
-    assert "accuracy" not in by_metric(lines)
 
 
 def test_the_dtype_of_a_label_and_of_none() -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from examples import INDUCTOR, compared, manifest, measured, record
+from examples import INDUCTOR, compared, record
+from in_this_process import torchzoo
+from kept_runs import keep
 from torchzoo.case import Precision
-from torchzoo.cli import main
-from torchzoo.commands.export import op_shapes
 from torchzoo.record import Measured, Operand, OperatorCalls, OperatorShapes, Skipped
-from torchzoo.store import Run, RunStore
 
 FOUND = OperatorShapes(
     steps=2,
@@ -34,14 +33,14 @@ def with_operators(found: Measured, **by_variant: OperatorShapes) -> Measured:
     return msgspec.structs.replace(found, variants=variants)
 
 
-def lines(*outcomes: Measured | Skipped) -> list[dict[str, object]]:
+def lines(folder: Path, *outcomes: Measured | Skipped) -> list[dict[str, object]]:
     records = [record(one, backend=INDUCTOR, precision=Precision.BF16, repeat=n) for n, one in enumerate(outcomes)]
-    run = Run(path=Path("run"), manifest=manifest(cases=tuple(one.case for one in records)), records=tuple(records))
-    return [json.loads(line) for line in op_shapes(run).splitlines()]
+    done = torchzoo("export", keep(folder / "run", records), "--format", "op-shapes")
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_line_has_the_case_the_operator_and_its_share() -> None:
-    first, second, rest = lines(with_operators(compared(), candidate=FOUND))
+def test_a_line_has_the_case_the_operator_and_its_share(tmp_path: Path) -> None:
+    first, second, rest = lines(tmp_path, with_operators(compared(), candidate=FOUND))
     assert (first["model"], first["backend"], first["precision"], first["variant"]) == (
         "tiny",
         "inductor",
@@ -59,9 +58,10 @@ def test_a_line_has_the_case_the_operator_and_its_share() -> None:
     assert sum(float(str(one["share"])) for one in (first, second, rest)) == pytest.approx(1)
 
 
-def test_both_variants_and_all_processes_are_there_and_others_are_not() -> None:
+def test_both_variants_and_all_processes_are_there_and_others_are_not(tmp_path: Path) -> None:
     nothing = OperatorShapes(steps=0, problem="torch.profiler saw nothing run")
     found = lines(
+        tmp_path,
         with_operators(compared(), eager=FOUND, candidate=FOUND),
         with_operators(compared(), eager=FOUND, candidate=nothing),
         compared(),
@@ -72,23 +72,3 @@ def test_both_variants_and_all_processes_are_there_and_others_are_not() -> None:
         (0, "candidate"),
         (1, "eager"),
     ]
-
-
-def kept(folder: Path, outcome: Measured) -> str:
-    one = record(outcome)
-    with RunStore(folder) as store:
-        store.begin(manifest(cases=(one.case,)))
-        store.append(one)
-    return str(folder)
-
-
-def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = kept(tmp_path / "run", with_operators(measured(), eager=FOUND))
-    assert main(["export", path, "--format", "op-shapes"]) == 0
-    names = [json.loads(line)["operator"] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["aten::addmm", "aten::_foreach_add_", None]
-
-
-def test_a_run_without_them_says_how_to_measure_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", kept(tmp_path / "run", measured()), "--format", "op-shapes"]) != 0
-    assert "torchzoo run --op-shapes" in capsys.readouterr().err

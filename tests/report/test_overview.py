@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from examples import CASE, GB, INDUCTOR, environment, measured, record, rendered, results_of, run_of
-from kept_runs import MESSAGE, against_eager, everything, failed, incorrect, keep
-from torchzoo import cli
+from examples import CASE, INDUCTOR, measured, record, rendered, results_of, run_of
+from in_this_process import refused, torchzoo
+from kept_runs import against_eager, everything, failed, incorrect, keep
 from torchzoo.analysis.cases import read_report_data
 from torchzoo.analysis.totals import Total, device_ratios, outliers, sections
-from torchzoo.case import Backend, Case, Domain, Precision
+from torchzoo.case import Backend, Domain, Precision
 from torchzoo.commands.report import FORMATS
-from torchzoo.record import Block, Gpu, Measured, Record, Skipped
+from torchzoo.record import Block, Measured, Record, Skipped
 from torchzoo.report import units
 from torchzoo.report.overview import percent
 from torchzoo.report.summary import summary
@@ -109,16 +110,6 @@ def test_totals_are_by_every_axis_along_which_cases_differ(tmp_path: Path) -> No
     assert over_all.value == 1.0
 
 
-def test_each_kind_of_speedup_has_a_section_where_there_are_several(tmp_path: Path) -> None:
-    records = [against(2.0, "a"), against(3.0, "a", precision=Precision.TF32), record(model="a")]
-    found = sections(read_report_data([keep(tmp_path / "run", records)]).cases)
-    assert [section.title for section in found] == [
-        "all cases",
-        "inductor on cpu over eager",
-        "inductor on cpu at tf32 over eager",
-    ]
-
-
 def test_outliers_are_far_from_their_like_in_either_direction(tmp_path: Path) -> None:
     usual = [against(1.0 + 0.02 * n, f"m{n}") for n in range(12)]
     other = [against(9.0, f"t{n}", precision=Precision.TF32) for n in range(3)]  # too few to be far from
@@ -159,26 +150,14 @@ def test_runs_of_one_machine_are_one_report_and_the_later_stands(tmp_path: Path)
     assert data.superseded == 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"environment": environment(torch="2.11.0")}, "torch is 2.15.0 and 2.11.0"),
-        ({"environment": environment(gpus=(Gpu(name="B200", memory_bytes=180 * GB, driver="590"),))}, "1 x B200"),
-        ({"environment": environment(packages={"timm": "1.0"})}, "timm is none and 1.0"),
-        ({"settings": Settings(threads=3)}, "threads is none and 3"),
-    ],
-)
-def test_runs_that_differ_in_machine_software_or_settings_are_refused_with_what_differs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], words: str
-) -> None:
-    here = keep(tmp_path / "here", [record()])
-    there = keep(tmp_path / "there", [record()], **changes)
-    assert cli.main(["report", str(here), str(there)]) == 2
-    shown = capsys.readouterr()
-    assert words in shown.err
-    assert "torchzoo compare" in shown.err
-    assert shown.err.count("\n") == 1
-    assert shown.out == ""
+def test_runs_that_differ_are_refused_with_what_differs(tmp_path: Path) -> None:
+    here, there = (
+        keep(tmp_path / "here", [record()]),
+        keep(tmp_path / "there", [record()], settings=Settings(threads=3)),
+    )
+    line = refused("report", here, there)
+    assert "threads is none and 3" in line
+    assert "torchzoo compare" in line
 
 
 # --- formats ---
@@ -189,100 +168,31 @@ def full(tmp_path: Path) -> Path:
     return everything(tmp_path / "full")
 
 
-def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert cli.main(["report", *arguments]) == 0
-    return capsys.readouterr().out
-
-
-def test_markdown_has_summary_reasons_and_a_command_a_row_and_foreign_text_breaks_nothing(
-    full: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = report(capsys, str(full), "--format", "md")
-    for heading in ("## Summary: all cases", "## Failed (1)", "## Incorrect (1)", "## Skipped (1)", "## Outliers"):
-        assert heading in text
-    assert "## One device against another" in text
-    commands = text.split("```sh\n")[1].split("```")[0].splitlines()
-    assert len(commands) == len(read_run(full).records)
-    assert all(command.startswith("python run.py ") for command in commands)
-    outside = text.replace("\n".join(commands), "")
-    assert "<script" not in outside
-    assert "<img" not in outside
-    assert [line for line in outside.splitlines() if "fails" in line and line.startswith("|")]
-    for table in (part for part in outside.split("\n\n") if part.startswith("|")):
-        assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1
-
-
-def test_the_table_says_totals_outliers_and_what_to_do_next(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = report(capsys, str(full))
-    assert "all cases" in text
-    assert "Outliers" in text
-    assert "1.0x" in text
-    *_, case, page, again = text.splitlines()
-    assert case == f"one case in full: torchzoo show {full} model_00 train cpu eager bs4"
-    assert page == f"all in a browser: torchzoo report {full} --format html -o report.html"
-    assert again == f"what failed, again: torchzoo run --resume {full} --retry-failed"
-    assert cli.main(case.split()[5:]) == 0
-    assert "again: python run.py model_00 -d cpu -t train --bs 4" in capsys.readouterr().out
-    assert MESSAGE.split(" | ")[0] in " ".join(text.split())
-
-
-def test_of_several_runs_those_that_have_failures_are_run_again(
-    full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_next_steps_of_several_runs_are_commands_for_those_with_failures(full: Path, tmp_path: Path) -> None:
     good = record(measured(), model="model_of_its_own")
     there = read_run(full).manifest
     other = keep(tmp_path / "other", [good], environment=there.environment, settings=there.settings)
-    *_, page, again = report(capsys, str(other), str(full)).splitlines()
+    *_, page, again = torchzoo("report", other, full).stdout.splitlines()
     assert page == f"all in a browser: torchzoo report {other} {full} --format html -o report.html"
     assert again == f"what failed, again: torchzoo run --resume {full} --retry-failed"
+    *_, case, _, again = torchzoo("report", full).stdout.splitlines()
+    assert torchzoo(*case.split()[5:]).returncode == 0
+    assert f"--resume {full} " in again
 
 
-def test_json_is_one_document_and_jsonl_the_records(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = json.loads(report(capsys, str(full), "--format", "json"))
-    assert len(document["rows"]) == len(read_run(full).records)
-    assert set(document["rows"][0]) == set(document["columns"])
-    total = document["summary"]["sections"][0]["totals"][0]
-    assert total["name"] == "all"
-    assert total["passing"]["low"] < total["passing"]["value"] < total["passing"]["high"]
-    assert document["runs"][0]["environment"]["torch"] == "2.15.0"
-    records = [
-        msgspec.json.decode(line, type=Record) for line in report(capsys, str(full), "--format", "jsonl").splitlines()
-    ]
-    assert tuple(records) == read_run(full).records
-
-
-def test_a_file_is_written_whole_or_refused_in_a_line(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = full / "report.md"
-    assert report(capsys, str(full), "--format", "md", "-o", str(target)) == ""
-    assert "## Summary" in target.read_text()
-    named = full / "other.md"
-    assert report(capsys, str(full), "-o", str(named)) == ""
-    assert named.read_text() == target.read_text()  # the suffix says which format
-    assert cli.main(["report", str(full), "-o", str(full / "no" / "such.txt")]) == 2
-    shown = capsys.readouterr().err
-    assert "can't write" in shown
-    assert len(shown.splitlines()) == 2  # that a case was not run, and this
-
-
-def test_a_single_case_is_shown_in_detail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = report(capsys, str(keep(tmp_path / "run", [against(2.0, "a")])))
-    assert "speedup over eager" in text
-    assert "again: python run.py a -d cpu -t eval --backend inductor --bs 4" in text
-    text = report(capsys, str(keep(tmp_path / "failed", [record(failed("[bold]no"), model="b")])))
-    assert "[bold]no" in text
-
-
-def test_the_formats() -> None:
-    assert set(FORMATS) == {"table", "md", "csv", "json", "jsonl", "html", "svg"}
+def test_a_file_is_written_whole_or_refused_in_a_line(full: Path) -> None:
+    assert torchzoo("report", full, "--format", "md", "-o", full / "report.md").stdout == ""
+    assert torchzoo("report", full, "-o", full / "other.md").stdout == ""
+    assert (full / "other.md").read_text() == (full / "report.md").read_text()  # the suffix says which format
+    done = torchzoo("report", full, "-o", full / "no" / "such.txt")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 2  # that a case was not run, and this
 
 
 @pytest.mark.parametrize("form", sorted(set(FORMATS) - {"svg"}))  # a picture of speedups needs one
-def test_a_run_in_which_nothing_passed_can_be_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
-) -> None:
+def test_a_run_in_which_nothing_passed_can_be_reported(tmp_path: Path, form: str) -> None:
     records = [record(failed(), backend=INDUCTOR), record(Skipped(reason="why not"), model="b", batch_size=None)]
-    text = report(capsys, str(keep(tmp_path / "run", records)), "--format", form)
-    assert "why not" in text
+    assert "why not" in torchzoo("report", keep(tmp_path / "run", records), "--format", form).stdout
 
 
 # --- what can't be read ---
@@ -296,65 +206,44 @@ def spoil(path: Path, name: str, content: bytes) -> Path:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("run.json", b"", "is not a run of this torchzoo"),
         ("run.json", b"[]", "is not a run of this torchzoo"),
-        ("run.json", b'{"name": "package", "version": "1.0.0"}', "is not a run of this torchzoo"),  # npm's, say
-        ("run.json", b'{"schema_version": 99}', "newer torchzoo"),
         ("records.jsonl", b"garbage\n\xff\xfe\n{}\n", "none of its 3 lines can be read"),
         ("records.jsonl", b"", "holds no records yet"),
     ],
 )
 @pytest.mark.parametrize("form", ["table", "html"])
 def test_what_is_no_run_is_one_line_and_status_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, words: str, form: str
+    tmp_path: Path, name: str, content: bytes, words: str, form: str
 ) -> None:
-    path = spoil(tmp_path / "run", name, content)
-    assert cli.main(["report", str(path), "--format", form]) == 2
-    shown = capsys.readouterr()
-    assert words in shown.err
-    assert len(shown.err.splitlines()) == 1
-    assert shown.out == ""
+    assert words in refused("report", spoil(tmp_path / "run", name, content), "--format", form)
 
 
-@pytest.mark.parametrize("kind", ["nothing", "file", "folder"])
-def test_a_path_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    path = tmp_path / "there"
-    if kind == "file":
-        path.write_text("records")
-    if kind == "folder":
-        path.mkdir()
-    assert cli.main(["report", str(path)]) == 2
-    shown = capsys.readouterr().err
-    assert "no run in" in shown
-    assert len(shown.splitlines()) == 1
+@pytest.mark.parametrize("make", [lambda _: None, Path.touch, Path.mkdir], ids=["nothing", "file", "folder"])
+def test_a_path_without_a_run_is_one_line(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "there")
+    assert f"no run in {tmp_path / 'there'}" in refused("report", tmp_path / "there")
 
 
-def test_unknown_fields_of_a_record_are_ignored_and_damaged_lines_are_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_fields_of_a_record_are_ignored_and_damaged_lines_are_said(tmp_path: Path) -> None:
     path = keep(tmp_path / "run", [record(), against(2.0, "b")])
     newer, other = ((json.loads(line)) for line in (path / "records.jsonl").read_text().splitlines())
     newer["mood"] = newer["case"]["colour"] = newer["outcome"]["verse"] = "new"
     lines = [json.dumps(newer), json.dumps(other), json.dumps(other)[:300], "{}"]
     (path / "records.jsonl").write_text("\n".join(lines))
-    assert cli.main(["report", str(path), "--format", "csv"]) == 0
-    shown = capsys.readouterr()
-    assert len(shown.out.splitlines()) == 1 + 2
-    assert "records.jsonl: 2 lines could not be read and are left out (the first is line 3, " in shown.err
-    assert len(shown.err.splitlines()) == 1
+    done = torchzoo("report", path, "--format", "csv")
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1 + 2)
+    (line,) = done.stderr.splitlines()
+    assert "records.jsonl: 2 lines could not be read and are left out (the first is line 3, " in line
 
 
-def test_repeats_that_have_not_run_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cases_and_repeats_that_have_not_run_are_said(tmp_path: Path) -> None:
     cases = [msgspec.structs.replace(CASE, model=model, repeat=n) for model in ("tiny", "b") for n in range(3)]
     path = keep(tmp_path / "run", [record(), record(repeat=2)], cases=tuple(cases))
     said = f"1 planned case and 1 planned repeat were not run; on its machine: torchzoo run --resume {path}"
-    for form in ("md", "html", "json"):
-        file = tmp_path / f"report.{form}"
-        assert cli.main(["report", str(path), "-o", str(file)]) == 0
-        words = {"md": said, "html": "1 repeats not run", "json": '"repeats_not_run": 1'}[form]
-        assert words in " ".join(file.read_text().split())
-    assert cli.main(["report", str(path)]) == 0
-    assert said in capsys.readouterr().err
+    for form, words in {"md": said, "html": "1 repeats not run", "json": '"repeats_not_run": 1'}.items():
+        done = torchzoo("report", path, "--format", form)
+        assert words in " ".join(done.stdout.split())
+        assert said in done.stderr
 
 
 def test_repeats_of_a_run_that_another_one_supersedes_are_not_missing(tmp_path: Path) -> None:
@@ -363,14 +252,6 @@ def test_repeats_of_a_run_that_another_one_supersedes_are_not_missing(tmp_path: 
     second = keep(tmp_path / "second", [record()], cases=cases[:1])
     assert read_report_data([first]).repeats_not_run == 2
     assert read_report_data([first, second]).repeats_not_run == 0
-
-
-def test_cases_that_have_not_run_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cases: tuple[Case, ...] = (CASE, msgspec.structs.replace(CASE, model="b"), msgspec.structs.replace(CASE, model="c"))
-    path = keep(tmp_path / "run", [record()], cases=cases)
-    assert cli.main(["report", str(path)]) == 0
-    said = f"2 planned cases were not run; on its machine: torchzoo run --resume {path}"
-    assert said in capsys.readouterr().err
 
 
 def test_a_later_schema_of_one_of_several_runs_is_refused(tmp_path: Path) -> None:

@@ -36,17 +36,6 @@ def test_foreign_text_can_not_break_out_of_markdown(write: Any) -> None:
         assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1
 
 
-def test_the_issue_is_complete() -> None:
-    text = shown.as_issue(nasty())
-    assert text.splitlines()[0] == "# Regression: 1 slower, 1 newly failing (torch 2.15.0)"
-    assert "| torch | 2.15.0 | 2.15.0 |" in text
-    assert "1.200x" in text
-    assert "newly failing" in text
-    commands = text.split("````sh\n")[1].split("\n````")[0]
-    assert "--repeats 5" in commands
-    assert "python run.py b -d cpu -t eval --bs 4" in commands
-
-
 def test_the_issue_stays_within_what_github_takes() -> None:
     base = [one for number in range(400) for one in records(STEADY[:2], model=f"model_of_a_long_name_{number}")]
     text = shown.as_markdown(compare_runs(run_of(base), run_of(base)))

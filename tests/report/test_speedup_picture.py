@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from examples import INDUCTOR, ROOT, measured, record
-from kept_runs import SCRIPT, against_eager, everything, failed, incorrect, keep
+from kept_runs import SCRIPT, against_eager, everything, failed, keep
 from svg_dots import dots as all_dots
 from svg_dots import texts
 from torchzoo import cli
@@ -38,51 +38,6 @@ def case(model: str, speedup: float, mode: Mode = Mode.EVAL, backend: Backend = 
 def dots(picture: ET.Element) -> dict[str, float]:
     """Where the dot of each case stands, by what it says."""
     return dict(all_dots(picture))
-
-
-def test_a_dot_for_each_case_and_a_mean_for_each_domain_and_mode(tmp_path: Path) -> None:
-    records = [case("a", 2.0), case("b", 4.0), case("c", 1.0), case("c", 8.0, Mode.TRAIN)]
-    picture = of(tmp_path, *records)
-    assert [text.split()[0] for text in dots(picture)] == ["a", "b", "c", "c"]
-    shown = texts(picture)
-    assert {"nlp", "speech", "all", "train", "eval"} <= set(shown)
-    assert "Speedup of inductor on cpu over eager" in shown
-    assert sum(text.endswith("(2)") for text in shown) == 1  # nlp in evaluation
-    assert sum(text.endswith("(3)") for text in shown) == 1  # all in evaluation
-    assert "a CPU" not in shown[-1]
-    assert shown[-1] == "a GPU · torch 2.15.0 · torchzoo 0.1.0 · 2026-11-20"
-
-
-def test_a_dot_is_a_model_where_each_model_has_one_case(tmp_path: Path) -> None:
-    assert "a model" in texts(of(tmp_path, case("a", 2.0), case("a", 3.0, Mode.TRAIN)))
-    larger = record(against_eager(2.0), model="a", backend=INDUCTOR, batch_size=64)
-    assert "a case" in texts(of(tmp_path, case("a", 2.0), larger))
-
-
-def test_another_speedup_moves_the_dot_and_the_mean(tmp_path: Path) -> None:
-    slow, fast = (of(tmp_path, case("a", 1.5), case("b", second)) for second in (1.5, 1.9))
-    assert max(dots(slow).values()) < max(dots(fast).values())
-    assert min(dots(slow).values()) == min(dots(fast).values())
-    assert texts(slow) != texts(fast)
-
-
-def test_only_cases_that_count_are_drawn(tmp_path: Path) -> None:
-    picture = of(
-        tmp_path,
-        case("a", 2.0),
-        record(incorrect(3.0), model="b", backend=INDUCTOR),
-        record(failed(), model="c", backend=INDUCTOR),
-        record(measured(), model="c"),
-    )
-    assert len(dots(picture)) == 1
-    assert "speech" not in texts(picture)
-
-
-def test_each_backend_has_a_chart_of_its_own(tmp_path: Path) -> None:
-    other = Backend("inductor", "reduce-overhead")
-    shown = texts(of(tmp_path, case("a", 2.0), case("a", 3.0, backend=other)))
-    assert "Speedup of inductor on cpu over eager" in shown
-    assert "Speedup of inductor:reduce-overhead on cpu over eager" in shown
 
 
 def test_what_is_beyond_the_scale_stands_at_its_edge_and_is_said(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -24,6 +23,7 @@ from torchzoo.run.workers import Exited
 from torchzoo.settings import Settings, Stage
 from torchzoo.zoo.spec import read_spec
 from user_models import make_waiting
+from waiting import until
 
 PREPARE = protocol.Prepare(models=(), backends=(), import_limit_s=60)
 BEGIN = protocol.Begin(settings=Settings(), lanes=(), undisturbed_loop_s=None)
@@ -124,9 +124,9 @@ def test_a_real_agent_prepares_runs_and_stops_workers_and_leaves_none(real: Agen
             came += workers.wait(30)
         assert {ticket for ticket, _ in came} == {7}
         workers.pause(7)
-        wait_until(lambda: stopped(process))
+        until(lambda: stopped(process))
         workers.resume(7)
-        wait_until(lambda: not stopped(process))
+        until(lambda: not stopped(process))
         workers.kill(7)
         below = process.children(recursive=True)
         os.kill(real.pid, signal.SIGKILL)
@@ -134,14 +134,6 @@ def test_a_real_agent_prepares_runs_and_stops_workers_and_leaves_none(real: Agen
             workers.wait(30)
     _, alive = psutil.wait_procs(below, timeout=20)
     assert alive == []
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """A signal that was sent takes a moment to arrive."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def stopped(process: psutil.Process) -> list[psutil.Process]:

@@ -25,11 +25,13 @@ from torchzoo.run.worker import PRELOAD_VARIABLE
 from torchzoo.settings import Stage
 from torchzoo.store import read_run
 from user_models import TINY, make_folder
+from waiting import until
 
 pytestmark = pytest.mark.xdist_group("run")
 
 SETTINGS = """
 import os, threading, time
+from waiting import until
 import torch
 
 torch.set_num_threads(3)
@@ -117,9 +119,7 @@ def test_each_repeat_has_a_server_of_its_own(tmp_path: Path, temporary: Path) ->
 def test_descendants_are_found_in_sessions_of_their_own() -> None:
     code = "import subprocess; subprocess.Popen(['sleep', '700'], start_new_session=True).wait()"
     with subprocess.Popen([sys.executable, "-c", code]) as process:
-        deadline = time.monotonic() + 20
-        while not reaper.descendants(process.pid) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: reaper.descendants(process.pid))
         (sleeper,) = map(psutil.Process, reaper.descendants(process.pid))
         reaper.kill_all(process.pid)
         assert psutil.wait_procs([sleeper], timeout=10)[1] == []
@@ -141,10 +141,7 @@ def test_a_server_that_imports_ends_with_its_runner_though_the_reaper_is_gone(tm
     command = [sys.executable, str(ROOT / "run.py"), "hangs", "-d", "cpu", "-q", "-o", str(tmp_path / "run")]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(temporary)}
     with subprocess.Popen([*command, "--models-dir", str(tmp_path / "zoo")], env=environment) as runner:
-        deadline = time.monotonic() + 100
-        while not flag.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(flag.exists)
         children = psutil.Process(runner.pid).children(recursive=True)
         (the_reaper,) = (child for child in children if "reaper.py" in " ".join(child.cmdline()))
         the_reaper.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torchzoo.measure.fresh import Ask, Took
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run.fresh import Alive, Outcome, outcome_of
 from torchzoo.settings import Settings, Stage
+from waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -56,11 +56,8 @@ def test_the_answer_comes_back_from_a_process_that_has_imported_nothing(tmp_path
 
 def assert_ends(pid: int) -> None:
     """The process was killed, and is gone once the kernel has come to it."""
-    until_s = time.monotonic() + 10
     with contextlib.suppress(psutil.NoSuchProcess):
-        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < until_s
-            time.sleep(0.02)
+        until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_an_error_is_a_failure_with_its_stage_and_the_log_has_the_rest(tmp_path: Path) -> None:
@@ -97,10 +94,7 @@ class SlowToKill(Alive):
 
     def remove(self, pid: int) -> None:
         Path(self.folder, "is over").touch()
-        until_s = time.monotonic() + 30
-        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < until_s
-            time.sleep(0.01)
+        until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
         super().remove(pid)
 
 
@@ -115,10 +109,7 @@ def test_all_are_ended_at_once_and_so_is_what_starts_afterwards(tmp_path: Path) 
     ask = msgspec.structs.replace(ask_for("hangs", tmp_path), cores=(min(os.sched_getaffinity(0)),))
     with ThreadPoolExecutor() as threads:
         told = threads.submit(outcome_of, ask, 60.0, alive)
-        until_s = time.monotonic() + 30
-        while not (tmp_path / "child").exists():
-            assert time.monotonic() < until_s
-            time.sleep(0.02)
+        until((tmp_path / "child").exists)
         child = int((tmp_path / "child").read_text())
         assert os.sched_getaffinity(child) == set(ask.cores)
         alive.end_all()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from torchzoo.run.workers import Exited, Message, Timed
 from torchzoo.settings import Stage
 from torchzoo.store import read_run
 from user_models import TINY, make_folder
+from waiting import until
 
 IN_CHECK: Script = [*GOOD[:4], (5, Timed(measured())), (1, Stage.EXAMINE), (1, Stage.HOLD), (0, Stage.CHECK)]
 OOM = Failed(kind=FailureKind.OOM_DEVICE, stage=Stage.CHECK, message="out of memory")
@@ -91,10 +91,7 @@ def test_the_times_are_in_the_run_and_resume_measures_the_case_once_more(tmp_pat
     command = [sys.executable, str(ROOT / "run.py"), "waits", "--models-dir", str(tmp_path / "zoo"), "-d", "cpu"]
     command += ["-t", "eval", "--check", "--time-limit", "0.2", "--threads", "1", "-o", str(path)]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 100
-    while not begun.exists():
-        assert time.monotonic() < deadline, "the check never began"
-        time.sleep(0.1)
+    until(begun.exists, "the check never began")
     parent.send_signal(signal.SIGINT)
     _, stderr = parent.communicate(timeout=100)
     assert parent.returncode == 130

@@ -24,14 +24,6 @@ from torchzoo.studies import study
 CRASHED = Failed(kind=FailureKind.ERROR, stage=Stage.COMPILE, message="no such lowering")
 
 
-def in_turns(eager_s: float, candidate_s: float, **changes: Any) -> Measured:
-    """Eager and a candidate that always take the same times."""
-    times = {"eager": eager_s, "candidate": candidate_s}
-    quad = [Block(name, (times[name],)) for name in ("eager", "candidate", "candidate", "eager")]
-    variants = {"eager": variant_result(), "candidate": variant_result()}
-    return measured(**({"blocks": tuple(quad * 8), "variants": variants} | changes))
-
-
 def alone(*steps_s: float, **changes: Any) -> Measured:
     return measured(**({"blocks": tuple(Block("eager", (one,)) for one in steps_s)} | changes))
 

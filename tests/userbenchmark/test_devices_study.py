@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from benchmark_runs import beside, figures, run_of
+from benchmark_runs import beside, run_of
 from study_records import CRASHED, alone, study_table, trained
-from syrupy.assertion import SnapshotAssertion
 
 from examples import GB, environment, variant_result
 from torchzoo.case import Domain, Precision
@@ -38,11 +37,6 @@ def document(*runs: Run) -> str:
     return study.document(study.load("paper_devices"), runs).text
 
 
-def test_every_figure_of_one_machine_says_which_one_it_is(snapshot: SnapshotAssertion) -> None:
-    text = document(machine("GPU one", 0.3, path="/one"), machine("GPU two", 0.1, path="/two"))
-    assert figures(text) == snapshot
-
-
 def test_machines_with_the_same_gpu_are_named_by_what_they_differ_in() -> None:
     runs = (machine("GPU", 0.3, path="/one", driver="1"), machine("GPU", 0.1, path="/two", driver="2"))
     text = document(*runs, machine("other GPU", 0.1, path="/three"))
@@ -55,13 +49,3 @@ def test_a_run_on_the_cpu_is_named_by_the_cpu_though_the_machine_has_a_gpu() -> 
     text = document(machine("GPU", 0.3, path="/one", device="cpu"), machine("GPU", 0.1, path="/two"))
     assert "| case | a step on a CPU | a step on GPU |" in text
     assert "the device's work alone" not in beside(text, study_table())  # a CPU has no time of its own
-
-
-def test_the_commands_say_on_which_machine_each_was_run() -> None:
-    text = document(machine("GPU one", 0.3, path="/one"), machine("GPU two", 0.1, path="/two"))
-    again = text.partition("## Do it again\n\n```sh\n")[2].partition("```")[0]
-    assert again.splitlines() == [
-        "torchzoo run --suite torchbench -o /one  # on GPU one",
-        "torchzoo run --suite torchbench -o /two  # on GPU two",
-        "torchzoo study paper_devices --from /one /two  # only this document, from the kept records",
-    ]

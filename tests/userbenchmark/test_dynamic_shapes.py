@@ -6,15 +6,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from benchmark_runs import NASTY, figures, module, report_of, table
-from syrupy.assertion import SnapshotAssertion
+from benchmark_runs import NASTY, module, report_of, table
 from trial_runs import case_of, trial, trials_of
 
 from examples import SPEC
 from torchzoo.case import EAGER, Domain
 from torchzoo.errors import UsageError
 from torchzoo.measure.fresh import SizeResult, SizeSweep
-from torchzoo.record import Block, Breakdown, Failed, FailureKind, Kernel, Recompilation, Skipped, StepTime
+from torchzoo.record import Block, Failed, FailureKind, Recompilation, Skipped
 from torchzoo.settings import Stage
 from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models
@@ -49,53 +48,6 @@ def text_of(*changed: tuple[str, SizeSweep]) -> str:
     }
     records = [trial(case_of("one"), f"batch, {policy}", 0, found) for policy, found in sweeps.items()]
     return report_of("dynamic_shapes", trials_of(*records))
-
-
-def test_the_tables_of_a_case_the_means_and_what_did_not_work(snapshot: SnapshotAssertion) -> None:
-    assert figures(text_of()) == snapshot
-
-
-def breakdown(step_s: float, *kernels: Kernel) -> Breakdown:
-    return Breakdown(steps=(StepTime(0.2, 0.75 * step_s, 0.25 * step_s),) * 20, kernels=kernels)
-
-
-def test_the_devices_own_work_is_set_beside_that_for_the_size_alone() -> None:
-    own = breakdown(0.06, Kernel(f"void gemm{NASTY}", 40, 0.8))
-    theirs = breakdown(0.04, Kernel("fused", 20, 0.6))
-    profiled = msgspec.structs.replace(size(8, 1.25), breakdowns={"candidate": own, "eager": theirs})
-    failed = Breakdown(steps=(), kernels=(), problem="it could not tell")
-    unknown = msgspec.structs.replace(size(4, 1.5), breakdowns={"candidate": failed, "eager": theirs})
-    fast = msgspec.structs.replace(size(8, 1.0), breakdowns={"candidate": theirs, "eager": theirs})
-    text = text_of(
-        ("mark_unbacked", SizeSweep(sizes=(unknown, profiled))), ("automatic", SizeSweep(sizes=(size(4, 1.0), fast)))
-    )
-    rows = table(text[text.index("The device's own work") :], "how")
-    assert rows == [
-        ["automatic", "", "1.000x [1.000, 1.000] (at 90%)"],
-        ["mark_unbacked", "", "1.500x [1.500, 1.500] (at 90%)"],
-    ]
-    ((how, problem, sizes, _),) = table(text[text.index("## What did not work") :], "how")
-    assert (how, problem, sizes) == ("mark_unbacked", "not profiled: it could not tell", "4")
-    kernels = table(text[text.index("The 5 kernels") :], "how")
-    assert kernels == [["mark_unbacked", "4", "for this size alone", "30.0 ms", "1", "fused"]]
-
-    slowest = SizeSweep(sizes=(size(4, 1.0), profiled))
-    text = text_of(("mark_unbacked", slowest))
-    kernels = table(text[text.index("The 5 kernels") :], "how")
-    assert [row[:5] for row in kernels] == [
-        ["mark_unbacked", "8", "this one", "40.0 ms", "2"],
-        ["mark_unbacked", "8", "for this size alone", "30.0 ms", "1"],
-    ]
-    assert kernels[0][5].startswith("gemma¦b&lt;i&gt;")
-
-    one_quad = msgspec.structs.replace(profiled, blocks=profiled.blocks[:4])
-    text = text_of(("mark_unbacked", SizeSweep(sizes=(size(4, 1.0), one_quad))))
-    assert "The 5 kernels" not in text  # one quad can't tell that it is slower
-
-
-def test_problems_are_named_once_with_their_sizes_and_foreign_text_stays_text() -> None:
-    text = text_of()
-    assert not any(line.startswith("# heading") for line in text.splitlines())
 
 
 def test_guards_that_failed_are_counted_without_their_numbers() -> None:

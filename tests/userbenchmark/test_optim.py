@@ -1,4 +1,4 @@
-"""The userbenchmark `optim`: its report, the models that its plan writes, and a run for real."""
+"""The userbenchmark `optim`: the models that its plan writes, and a run for real."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
-from benchmark_runs import NASTY, module, report, run_of, table
+from benchmark_runs import report, run_of, table
 
-from examples import ROOT, measured
+from examples import ROOT
 from examples import record as example
 from in_this_process import torchzoo
 from torchzoo.case import Mode
-from torchzoo.record import Block, Measured
-from torchzoo.store import Run, StoreError, read_run
+from torchzoo.record import Measured
+from torchzoo.store import StoreError, read_run
 from torchzoo.studies import userbenchmark
 from torchzoo.studies.userbenchmark import Choice
 from torchzoo.zoo.catalog import find_models, load_model_class
@@ -27,44 +26,6 @@ from torchzoo.zoo.spec import read_spec
 from user_models import make_collection, make_folder
 
 # --- its report ---
-
-
-def stepping(time_s: float) -> Measured:
-    blocks = tuple(Block("eager", (time_s,)) for _ in range(12))
-    return measured(blocks=blocks, samples_per_step=7, sample_unit="parameter tensors", parameters=1234)
-
-
-def optim_run(path: Path, times_s: dict[tuple[str, str, str], float]) -> Run:
-    optim = module("optim")
-    pairs, records = {}, []
-    for (group, implementation, source), time_s in times_s.items():
-        name = f"case{len(pairs)}"  # the report must not look into names
-        pairs[name] = optim.Pair(group=group, implementation=implementation, source=source)
-        records.append(example(stepping(time_s), model=name, mode=Mode.TRAIN))
-    (path / "models").mkdir()
-    (path / "models" / "pairs.json").write_bytes(msgspec.json.encode(pairs))
-    return run_of(records, path)
-
-
-def test_optim_gives_ratios_against_the_for_loop(tmp_path: Path) -> None:
-    times_s = {
-        ("adam", "for-loop", "one"): 0.4,
-        ("adam", "fused", "one"): 0.1,
-        ("adam", "for-loop", "two"): 0.1,
-        ("adam", "fused", "two"): 0.1,
-        ("sgd", "for-loop", "one"): 0.3,
-        ("sgd", "foreach", "one"): 0.2,
-        ("sgd", "foreach", NASTY): 0.2,
-    }
-    text = report("optim", optim_run(tmp_path, times_s))
-    adam = {row[0]: row[1:] for row in table(text[text.index("## adam") :], "parameters of")}
-    assert adam["one"][:4] == ["1,234", "7", "400.00 ms [400.00, 400.00]", "100 ms, 4.000x [4.000, 4.000] (at 90%)"]
-    assert adam["geometric mean"][3].startswith("2.00x (2 models: too few for an interval)")
-    assert adam["geometric mean"][3].endswith("), 2 models")
-    sgd = {row[0]: row[1:] for row in table(text[text.index("## sgd") :], "parameters of")}
-    assert sgd["one"][3] == "200 ms, 1.500x [1.500, 1.500] (at 90%)"
-    (nasty,) = (cells for name, cells in sgd.items() if name.startswith("a¦b&lt;i&gt;"))
-    assert nasty[2:] == ["not measured", "200 ms"]
 
 
 def test_optim_refuses_a_run_that_is_not_its_own(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from torchzoo.measure.case import measure_case
 from torchzoo.record import Measured
 from torchzoo.run.plan import parse_backend
 from torchzoo.settings import Settings
-from torchzoo.zoo.catalog import find_models, load_model_class
-from user_models import TINY, make_folder
+from torchzoo.zoo.catalog import find_models
+from user_models import TINY, make_folder, tiny_model
 
 changed_step = backends.module_of("paper_optimizations/optimizer").changed_step
 
@@ -41,11 +41,6 @@ class Operators(TorchDispatchMode):
         name = function.overloadpacket.__name__
         self.counts[name] = self.counts.get(name, 0) + 1
         return function(*args, **(kwargs or {}))
-
-
-def tiny(tmp_path: Path, code: str = TINY, mode: Mode = Mode.TRAIN) -> Any:
-    make_folder(tmp_path, "tiny", code)
-    return load_model_class(find_models([tmp_path]).spec("tiny"))(mode, "cpu", 4)
 
 
 def operators(step: Callable[[], Any]) -> dict[str, int]:
@@ -71,7 +66,7 @@ def operators(step: Callable[[], Any]) -> dict[str, int]:
 def test_a_changed_step_calls_what_it_says(
     tmp_path: Path, backend: Backend, expected: dict[str, int], absent: str
 ) -> None:
-    model = tiny(tmp_path)
+    model = tiny_model(tmp_path)
     counts = operators(changed_step(model, model.train_step, backend))
     assert {name: counts.get(name) for name in expected} == expected
     assert absent not in counts
@@ -79,7 +74,7 @@ def test_a_changed_step_calls_what_it_says(
 
 @pytest.mark.parametrize("option", ["for-loop", "foreach", "fused"])
 def test_the_models_own_step_stays_as_it_was(tmp_path: Path, option: str) -> None:
-    model = tiny(tmp_path)
+    model = tiny_model(tmp_path)
     before = operators(model.train_step)
     own_state = model.optimizer.state
     changed_step(model, model.train_step, Backend("optimizer", option))()
@@ -94,7 +89,7 @@ def test_the_models_own_step_stays_as_it_was(tmp_path: Path, option: str) -> Non
     ids=str,
 )
 def test_a_changed_step_updates_the_parameters_as_the_own_step_does(tmp_path: Path, backend: Backend) -> None:
-    own = tiny(tmp_path)
+    own = tiny_model(tmp_path)
     other = type(own)(Mode.TRAIN, "cpu", 4)
     changed = changed_step(other, other.train_step, backend)
     for _ in range(3):
@@ -103,7 +98,7 @@ def test_a_changed_step_updates_the_parameters_as_the_own_step_does(tmp_path: Pa
 
 
 def test_an_own_step_that_raises_is_put_back(tmp_path: Path) -> None:
-    model = tiny(tmp_path)
+    model = tiny_model(tmp_path)
 
     def raises() -> None:
         raise ValueError("no")
@@ -115,7 +110,7 @@ def test_an_own_step_that_raises_is_put_back(tmp_path: Path) -> None:
 
 def test_what_has_nothing_to_change_is_a_reasoned_skip(tmp_path: Path) -> None:
     code = TINY + "\n    def build_optimizer(self):\n        return torch.optim.RMSprop(self.network.parameters())\n"
-    model = tiny(tmp_path, code)
+    model = tiny_model(tmp_path, code)
     with pytest.raises(NotRunnable, match="RMSprop has no fused implementation"):
         changed_step(model, model.train_step, Backend("optimizer", "fused"))
     changed_step(model, model.train_step, Backend("optimizer", "foreach"))()
@@ -145,7 +140,7 @@ SPARSE = """
 
 @pytest.mark.parametrize("option", ["foreach", "fused"])
 def test_sparse_gradients_are_a_reasoned_skip_where_the_label_would_not_hold(tmp_path: Path, option: str) -> None:
-    model = tiny(tmp_path, TINY + SPARSE)
+    model = tiny_model(tmp_path, TINY + SPARSE)
     with pytest.raises(NotRunnable, match=f"SGD has no {option} implementation for sparse gradients"):
         changed_step(model, model.train_step, Backend("optimizer", option))()
     assert "step" not in vars(model.optimizer)
@@ -157,7 +152,7 @@ def test_sparse_gradients_are_a_reasoned_skip_where_the_label_would_not_hold(tmp
 @pytest.mark.parametrize("option", ["for-loop", "foreach"])
 def test_a_learning_rate_that_is_a_tensor_is_for_fused_optimizers_only(tmp_path: Path, option: str) -> None:
     adam = "torch.optim.Adam(self.network.parameters(), lr=torch.tensor(0.1), fused=True)"
-    model = tiny(tmp_path, TINY + f"\n    def build_optimizer(self):\n        return {adam}\n")
+    model = tiny_model(tmp_path, TINY + f"\n    def build_optimizer(self):\n        return {adam}\n")
     with pytest.raises(NotRunnable, match="the learning rate of its Adam is a tensor"):
         changed_step(model, model.train_step, Backend("optimizer", option))
     assert operators(changed_step(model, model.train_step, Backend("optimizer", "fused")))["_fused_adam_"] == 1
@@ -166,7 +161,7 @@ def test_a_learning_rate_that_is_a_tensor_is_for_fused_optimizers_only(tmp_path:
 @pytest.mark.parametrize(("own", "option"), [("fused", "for-loop"), ("foreach", "fused")])
 def test_only_a_fused_optimizer_takes_the_scaling_of_gradients_itself(tmp_path: Path, own: str, option: str) -> None:
     sgd = f"torch.optim.SGD(self.network.parameters(), lr=0.1, {own}=True)"
-    model = tiny(tmp_path, TINY + f"\n    def build_optimizer(self):\n        return {sgd}\n")
+    model = tiny_model(tmp_path, TINY + f"\n    def build_optimizer(self):\n        return {sgd}\n")
     model.scaler = torch.amp.GradScaler("cpu")
     model.train_step()
     takes = []
@@ -176,7 +171,7 @@ def test_only_a_fused_optimizer_takes_the_scaling_of_gradients_itself(tmp_path: 
 
 
 def test_a_scheduler_that_counts_updates_counts_those_of_a_changed_optimizer(tmp_path: Path) -> None:
-    model = tiny(tmp_path)
+    model = tiny_model(tmp_path)
     torch.optim.lr_scheduler.StepLR(model.optimizer, 1)  # puts a `step` of its own into the optimizer
     own = model.optimizer.step
     changed = changed_step(model, model.train_step, Backend("optimizer", "fused"))
@@ -241,7 +236,7 @@ def test_the_librarys_reformer_has_a_square_root_on_the_device_in_each_layer_and
 
 
 def test_offloaded_networks_are_back_on_the_device_and_give_the_same(tmp_path: Path) -> None:
-    model = tiny(tmp_path, mode=Mode.EVAL)
+    model = tiny_model(tmp_path, mode=Mode.EVAL)
     torch.testing.assert_close(changed_step(model, model.eval_step, Backend("offload"))(), model.eval_step())
     assert {parameter.device for parameter in model.network.parameters()} == {model.device}
 

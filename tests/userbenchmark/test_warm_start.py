@@ -19,7 +19,6 @@ from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import fresh
 from torchzoo.run.fork_server import ForkServer
 from torchzoo.settings import Stage
-from torchzoo.zoo.catalog import find_models
 from user_models import make_folder
 
 
@@ -53,11 +52,6 @@ def records_of(case: Case, *, disk: FirstResult | None = None, cold_s: float = 2
         trial(case, "making the package", 0, Packages(compile_s=30.0, package_bytes=5 * 2**20)),
         *(trial(case, name, number, result) for number in range(5) for name, result in results.items()),
     ]
-
-
-def test_times_parts_caches_and_sizes_of_each_case(snapshot: SnapshotAssertion) -> None:
-    text = report_of("warm_start", trials_of(*records_of(case_of("one"))))
-    assert figures(text) == snapshot
 
 
 def test_means_are_over_cases_in_which_the_cache_was_hit(snapshot: SnapshotAssertion) -> None:
@@ -125,14 +119,6 @@ def test_training_and_autocast_have_no_package() -> None:
 def test_a_backend_without_caches_is_refused() -> None:
     with pytest.raises(UsageError, match="behind Dynamo"):
         module("warm_start").turns(msgspec.structs.replace(case_of("tiny"), backend=EAGER), SPEC, 1)
-
-
-def test_the_default_models_are_at_least_twenty_of_the_zoo() -> None:
-    names = module("warm_start").DEFAULT_MODELS
-    specs = [find_models().spec(name) for name in names]
-    assert len(set(names)) == len(specs) >= 20
-    assert len({spec.domain for spec in specs}) >= 5
-    assert all(Mode.EVAL in spec.batch_size for spec in specs)
 
 
 # --- from the command line, with made-up processes ---

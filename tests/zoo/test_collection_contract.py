@@ -69,16 +69,3 @@ def test_a_sampled_model_keeps_the_contract(name: str) -> None:
 @pytest.mark.parametrize("name", of_suites())
 def test_a_suites_model_keeps_the_contract(name: str) -> None:
     keeps_the_contract(CATALOG.spec(name))
-
-
-def test_a_sample_has_some_of_each_collection_and_is_repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = sampled(CATALOG.collections)
-    assert len(set(first)) == SAMPLE
-    assert first == sampled(CATALOG.collections)
-    assert {name.partition(":")[0] for name in first} == set(CATALOG.collections)
-    monkeypatch.setenv("TORCHZOO_SAMPLE", "7")
-    assert sampled(CATALOG.collections) != first
-
-
-def test_suites_have_models_of_both_collections() -> None:
-    assert {name.partition(":")[0] for name in of_suites()} == {"hf", "timm"}

@@ -1,4 +1,4 @@
-"""Models of the two collections: small ones are built and take their steps; sizes, batches and suites are PyTorch's."""
+"""Models of the two collections: small ones are built and take their steps; sizes and suites are PyTorch's."""
 
 from __future__ import annotations
 
@@ -80,34 +80,6 @@ def test_a_size_is_that_of_the_published_weights() -> None:
     assert isinstance(model, SupervisedModel)
     assert sum(one.numel() for one in model.network.parameters()) == spec.parameters
     assert model.batch.inputs["input_ids"].shape == (1, 512)  # type: ignore[call-overload]
-
-
-@pytest.mark.parametrize(
-    ("name", "batch_size"),
-    [
-        ("timm:ghostnet_100", 512),
-        ("timm:swin_base_patch4_window7_224", 64),  # 128, divided by 2
-        ("hf:XGLMForCausalLM", 8),  # 32, divided by 4
-        ("hf:ElectraForCausalLM", 32),
-        ("hf:GPTNeoForCausalLM", 32),
-    ],
-)
-def test_batches_are_those_of_pytorchs_own_benchmarks(name: str, batch_size: int) -> None:
-    assert CATALOG.spec(name).batch_size == {Mode.TRAIN: batch_size, Mode.EVAL: batch_size}
-
-
-def test_a_batch_is_halved_until_a_training_step_fits_into_80_gb() -> None:
-    spec = CATALOG.spec("timm:vit_base_patch14_dinov2")  # 128 there, at 518 x 518: at fp32 that needs 125 GiB
-    assert spec.batch_size == {Mode.TRAIN: 64, Mode.EVAL: 128}
-    assert 60 < spec.device_memory_gib[Mode.TRAIN] < 70
-
-
-def test_a_model_that_generates_there_has_a_prompt_and_a_cache() -> None:
-    spec = CATALOG.spec("hf:Qwen3ForCausalLM:0.6b")
-    assert spec.batch_size == {Mode.PREFILL: 1, Mode.DECODE: 1}
-    assert spec.tokens is not None
-    assert (spec.tokens.prompt, spec.tokens.cache) == (1000, 3000)
-    assert {rule.mode for rule in spec.skips} >= {Mode.TRAIN, Mode.EVAL}
 
 
 @pytest.mark.parametrize(

@@ -48,21 +48,6 @@ def test_no_model_folder_imports_another(folder: Path) -> None:
     assert strays(folder) == []
 
 
-def test_imports_that_lead_into_another_folder_are_found(tmp_path: Path) -> None:
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "__init__.py").write_text(
-        "from .parts import a\nfrom .._shared.u_net import UNet\nfrom ..other import b\nimport torchzoo_models.other\n"
-    )
-    (tmp_path / "parts" / "__init__.py").write_text(
-        "from ..network import c\nfrom ..._shared.u_net import UNet\nfrom ... import other\n"
-    )
-    assert strays(tmp_path) == [
-        "__init__.py: ..other",
-        "__init__.py: torchzoo_models.other",
-        "parts/__init__.py: ...other",
-    ]
-
-
 def other_operations(spec: ModelSpec, table: str) -> list[Mode]:
     """The modes of which `metadata.yaml` says other operations than the table of models, which its own test counts."""
     (row,) = [line for line in table.splitlines() if line.startswith(f"| {spec.name} |")]

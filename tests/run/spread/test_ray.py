@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 from examples import ROOT
 from torchzoo.record import Failed, Measured
 from torchzoo.store import read_run
+from waiting import until
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
 
@@ -73,13 +73,6 @@ def node_processes() -> list[psutil.Process]:
         one for one in psutil.process_iter(["cmdline"]) if "torchzoo.run.spread.node" in (one.info["cmdline"] or ())
     ]
     return [process for node in nodes for process in (node, *node.children(recursive=True))]
-
-
-def until(condition: Any, what: str, limit_s: float = 300.0) -> None:
-    until_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < until_s, what
-        time.sleep(0.2)
 
 
 def rows(path: Path) -> int:

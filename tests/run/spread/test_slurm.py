@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from slurm_cluster import SlurmCluster, why_not
 from examples import ROOT
 from torchzoo.record import Measured
 from torchzoo.store import read_run
+from waiting import until
 
 pytest.importorskip("submitit", reason="submitit is not installed: pip install submitit")
 
@@ -48,13 +48,6 @@ def torchzoo(cluster: SlurmCluster, *words: str) -> subprocess.Popen[str]:
 def rows(path: Path) -> int:
     records = path / "records.jsonl"
     return records.read_bytes().count(b"\n") if records.exists() else 0
-
-
-def until(condition: Callable[[], object], what: str, limit_s: float = 300.0) -> None:
-    until_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < until_s, what
-        time.sleep(0.2)
 
 
 def cancel_a_task(cluster: SlurmCluster) -> None:
