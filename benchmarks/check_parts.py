@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from torchzoo.case import Backend, Case, Mode, Precision
-from torchzoo.measure.check.check import check_case
+from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.check.runs import Runs
 from torchzoo.measure.process_group import use_device
 from torchzoo.run.plan import parse_backend

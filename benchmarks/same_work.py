@@ -36,7 +36,7 @@ PRELOAD = [
     "torchvision",
     "timm",
     "transformers",
-    "torchzoo.measure.case",
+    "torchzoo.measure.measure_case",
 ]
 LIMIT_S = 240
 UNKNOWN_GIB = 6  # what a case is taken to need where its metadata has no figure

@@ -12,7 +12,7 @@ from examples import ROOT
 from made_packages import make_index, make_repository, make_wheel, packages
 from torchzoo.environments import pins
 from torchzoo.environments.make import EnvironmentNotMade, prepare
-from torchzoo.environments.spec import with_index
+from torchzoo.environments.parsing import with_index
 
 pytestmark = pytest.mark.usefixtures("here")
 

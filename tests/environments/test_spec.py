@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from made_packages import add_installed, make_repository, make_wheel
-from torchzoo.environments.spec import Checkout, Package, Wheel, canonical, parse, with_index
+from torchzoo.environments.parsing import Checkout, Package, Wheel, canonical, parse, with_index
 from torchzoo.errors import UsageError
 
 

@@ -18,7 +18,7 @@ from fake_lab import FakeLab, latency, make_environments_by
 from torchzoo.case import EAGER, Axes, Mode
 from torchzoo.cli import main
 from torchzoo.environments import make
-from torchzoo.environments.spec import parse
+from torchzoo.environments.parsing import parse
 from torchzoo.history import ab, turns
 from torchzoo.history.ab import AbError, AbRequest
 from torchzoo.history.ab_folder import Side

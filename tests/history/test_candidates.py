@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from torchzoo.environments.spec import with_index
+from torchzoo.environments.parsing import with_index
 from torchzoo.errors import UsageError
 from torchzoo.history import candidates
 from torchzoo.history.candidates import about_commit, one_of_each, short_name

@@ -98,7 +98,7 @@ def test_where_no_part_is_at_fault_each_is_left_out_once(monkeypatch: pytest.Mon
 
 def test_a_try_without_a_verdict_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     no_verdict = Check(status=CheckStatus.REFERENCE_FAILED, reason="nothing to judge by")
-    monkeypatch.setattr("torchzoo.measure.check.check.check_case", lambda *_: no_verdict)
+    monkeypatch.setattr("torchzoo.measure.check.check_case.check_case", lambda *_: no_verdict)
     with pytest.raises(ValueError, match="a try has no verdict: reference_failed, nothing to judge by"):
         inductor_script.bisected(Task(case=msgspec.structs.replace(COMPILED, model="resnet18")))
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from examples import environment, manifest
+from torchzoo.environments.parsing import canonical, parse
 from torchzoo.environments.pins import Requirements
-from torchzoo.environments.spec import canonical, parse
 from torchzoo.history import software
 from torchzoo.history.software import sides_of
 from torchzoo.record import Manifest

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from torchzoo.case import Backend, Case, Mode, Precision
-from torchzoo.measure import case as case_module
+from torchzoo.measure import measure_case as case_module
 from torchzoo.measure import member, passes, variant_run
 from torchzoo.record import Measured
 from torchzoo.settings import Pass, Settings, Stage

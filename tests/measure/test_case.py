@@ -16,7 +16,7 @@ from torchzoo.case import Mode
 from torchzoo.cli import build_parser
 from torchzoo.commands.options import run_request
 from torchzoo.measure import member
-from torchzoo.measure.check import check as check_module
+from torchzoo.measure.check import check_case as check_module
 from torchzoo.measure.gang import Gang
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model

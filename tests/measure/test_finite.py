@@ -14,7 +14,7 @@ from measuring import measure, spy
 
 from torchzoo.backends import NotFiniteByBackend, NotRunnable
 from torchzoo.case import Mode, Precision
-from torchzoo.measure import case as case_module
+from torchzoo.measure import measure_case as case_module
 from torchzoo.model import Model
 from torchzoo.model.tensors import is_finite
 from torchzoo.record import FailureKind

@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 from examples import CASE, INDUCTOR
 from torchzoo.backends import NotRunnable, aoti
 from torchzoo.measure import first_result
-from torchzoo.measure.fresh import Ask, CacheCounts, FirstResult, Fresh
+from torchzoo.measure.trial_records import Ask, CacheCounts, FirstResult, Fresh
 from torchzoo.settings import Settings, Stage
 from torchzoo.zoo.spec import read_spec
 from user_models import TINY, make_folder

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from examples import CASE, SPEC
 from torchzoo.case import Mode, NativeDtype, Precision
-from torchzoo.measure.check.check import check_case
+from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.check.randomness import RecordRandomDraws, ReplayRandomDraws
 from torchzoo.measure.check.runs import RoundedProducts
 from torchzoo.measure.passes.api import step_api

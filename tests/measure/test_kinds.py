@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from examples import CASE, SPEC
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Backend, Mode, NativeDtype, Precision
-from torchzoo.measure.check.check import check_case
+from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.passes.flops import count_work
 from torchzoo.measure.precision import LabelNotReached, apply_precision, check_precision, inspect_step
 from torchzoo.model import Model

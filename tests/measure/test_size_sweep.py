@@ -19,8 +19,8 @@ from torchzoo.backends import NotRunnable
 from torchzoo.case import Mode
 from torchzoo.measure import latency, size_sweep
 from torchzoo.measure.clock import DeviceClock
-from torchzoo.measure.fresh import Ask, Fresh, SizeResult, SizeSweep
 from torchzoo.measure.size_sweep import POLICIES, Sized, batches_of, lengths_of, sweep, sweep_sizes
+from torchzoo.measure.trial_records import Ask, Fresh, SizeResult, SizeSweep
 from torchzoo.model import Inputs, Model
 from torchzoo.model.tasks import Batch, LanguageModel
 from torchzoo.settings import Settings, Stage

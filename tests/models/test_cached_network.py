@@ -27,7 +27,7 @@ from transformers import (
 
 from examples import CASE, SPEC
 from torchzoo.case import Backend, Mode, Precision, ResultKind
-from torchzoo.measure.check.check import check_case
+from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.precision import apply_precision
 from torchzoo.record import Check, CheckStatus
 from torchzoo_models._shared.causal_lm import CausalLM

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchzoo.backends import NotRunnable
-from torchzoo.measure.fresh import Fresh
+from torchzoo.measure.trial_records import Fresh
 from torchzoo.settings import Stage
 
 

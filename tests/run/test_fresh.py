@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from examples import CASE, SPEC
-from torchzoo.measure.fresh import Ask, Took
+from torchzoo.measure.trial_records import Ask, Took
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run.fresh import Alive, Outcome, outcome_of
 from torchzoo.settings import Settings, Stage

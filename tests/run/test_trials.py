@@ -13,7 +13,7 @@ import pytest
 from examples import CASE, FACTS, INDUCTOR
 from torchzoo.case import Axes, Case, Mode
 from torchzoo.errors import UsageError
-from torchzoo.measure.fresh import Ask, Took, TrialRecord, Turn
+from torchzoo.measure.trial_records import Ask, Took, TrialRecord, Turn
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import fresh, trials
 from torchzoo.run.fork_server import ForkServer

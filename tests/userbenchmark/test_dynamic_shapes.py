@@ -12,7 +12,7 @@ from trial_runs import case_of, trial, trials_of
 from examples import SPEC
 from torchzoo.case import EAGER, Domain
 from torchzoo.errors import UsageError
-from torchzoo.measure.fresh import SizeResult, SizeSweep
+from torchzoo.measure.trial_records import SizeResult, SizeSweep
 from torchzoo.record import Block, Failed, FailureKind, Recompilation, Skipped
 from torchzoo.settings import Stage
 from torchzoo.studies.userbenchmark import Choice

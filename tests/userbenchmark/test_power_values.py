@@ -14,7 +14,7 @@ from examples import compared, record
 from torchzoo import backends
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Backend, Case, Mode
-from torchzoo.measure.case import measure_case
+from torchzoo.measure.measure_case import measure_case
 from torchzoo.record import DeviceState, Measured, Record
 from torchzoo.run.plan import skip_reason
 from torchzoo.settings import Settings

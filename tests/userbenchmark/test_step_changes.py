@@ -20,7 +20,7 @@ from torchzoo import backends, cli
 from torchzoo.backends import NotRunnable
 from torchzoo.case import Backend, Case, Mode
 from torchzoo.errors import TorchzooError
-from torchzoo.measure.case import measure_case
+from torchzoo.measure.measure_case import measure_case
 from torchzoo.record import Measured
 from torchzoo.run.plan import parse_backend
 from torchzoo.settings import Settings

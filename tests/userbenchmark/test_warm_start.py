@@ -14,7 +14,7 @@ from examples import FACTS, SPEC
 from in_this_process import torchzoo
 from torchzoo.case import EAGER, Case, Mode, Precision
 from torchzoo.errors import UsageError
-from torchzoo.measure.fresh import Ask, CacheCounts, FirstResult, Packages, Took, TrialRecord
+from torchzoo.measure.trial_records import Ask, CacheCounts, FirstResult, Packages, Took, TrialRecord
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import fresh
 from torchzoo.run.fork_server import ForkServer

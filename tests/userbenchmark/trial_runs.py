@@ -9,7 +9,7 @@ import msgspec
 
 from examples import CASE, INDUCTOR, manifest
 from torchzoo.case import Case
-from torchzoo.measure.fresh import Took, TrialRecord
+from torchzoo.measure.trial_records import Took, TrialRecord
 from torchzoo.record import Failed, Skipped
 from torchzoo.run.trial_store import Trials
 

@@ -185,7 +185,7 @@ BAD = {
     "memory without end": ("name,parameters,eval_gib\nwide,1,nan\n", "line 2: Expected `float` "),
     "another domain": ("name,parameters,domain\nwide,1,cooking\n", "line 2: Invalid enum value 'cooking'"),
     "an open quote": ('name,parameters\n"wide,1\n', "unexpected end of data"),
-    "a prompt without a cache": ("name,parameters,prefill,prompt\nwide,1,2,5\n", "have tokens: prompt and cache"),
+    "a prompt without a cache": ("name,parameters,prefill,prompt\nwide,1,2,5\n", "prompt and cache"),
 }
 
 

@@ -12,7 +12,7 @@ from torchzoo.commands.arguments import check_given, share_of, spec_text, usable
 from torchzoo.commands.compare import OK, REGRESSION
 from torchzoo.commands.options import add_nightly_index, add_options, run_request
 from torchzoo.environments.make import prepare
-from torchzoo.environments.spec import with_index
+from torchzoo.environments.parsing import with_index
 from torchzoo.errors import UsageError
 from torchzoo.history import ab
 from torchzoo.history.ab import AbRequest

@@ -17,7 +17,7 @@ from torchzoo.commands.ab import say_record
 from torchzoo.commands.arguments import check_given, positive_int, recorded_path, share_of, spec_text, usable_path
 from torchzoo.commands.options import OPTIONS, add_nightly_index, add_options, run_request
 from torchzoo.environments.make import prepare
-from torchzoo.environments.spec import with_index
+from torchzoo.environments.parsing import with_index
 from torchzoo.errors import TorchzooError, UsageError
 from torchzoo.files import safe_name
 from torchzoo.history.ab_evidence import AbJudge, make_judge

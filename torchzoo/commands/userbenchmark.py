@@ -23,7 +23,7 @@ from torchzoo.commands.options import add_some, applied
 from torchzoo.commands.run import finish
 from torchzoo.commands.torchbench_options import add_torchbench_options
 from torchzoo.errors import UsageError
-from torchzoo.measure.fresh import Took, Turn
+from torchzoo.measure.trial_records import Took, Turn
 from torchzoo.record import Failed
 from torchzoo.report import terminal
 from torchzoo.report.remarks import not_measured_line

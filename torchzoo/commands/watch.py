@@ -10,7 +10,7 @@ from typing import Any
 from torchzoo.commands.ab import say_record
 from torchzoo.commands.arguments import recorded_path, spec_text
 from torchzoo.commands.options import add_nightly_index, add_options, run_request
-from torchzoo.environments.spec import with_index
+from torchzoo.environments.parsing import with_index
 from torchzoo.errors import UsageError
 from torchzoo.history import nights
 from torchzoo.history.candidates import short_name

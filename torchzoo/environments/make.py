@@ -36,8 +36,8 @@ from torchzoo.environments.cache import (
     remove_leftovers,
     touch_used,
 )
+from torchzoo.environments.parsing import Spec, clean_variables, parse
 from torchzoo.environments.pins import Requirements, choose, exactly
-from torchzoo.environments.spec import Spec, clean_variables, parse
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.files import read_file
 from torchzoo.report import terminal

@@ -28,7 +28,7 @@ _MOST_BYTES = 2**20
 
 
 class AbRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is measured, and in which two environments (SPECs, see `torchzoo.environments.spec`)."""
+    """What is measured, and in which two environments (SPECs, see `torchzoo.environments.parsing`)."""
 
     base: str
     candidate: str

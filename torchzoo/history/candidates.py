@@ -18,7 +18,7 @@ import msgspec
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from torchzoo.environments.spec import parse
+from torchzoo.environments.parsing import parse
 from torchzoo.errors import UsageError, nearest, one_line
 
 #: Seconds that pip or git may take. An index on the network is slow at times.

@@ -149,7 +149,7 @@ def _symptom(task: Task, model_class: type[Model]) -> Callable[[], bool]:
     """Whether the problem is there, compiled anew each time."""
     import torch
 
-    from torchzoo.measure.check.check import check_case
+    from torchzoo.measure.check.check_case import check_case
     from torchzoo.record import CheckStatus
 
     case, device = task.case, torch.device(task.case.device)

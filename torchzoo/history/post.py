@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from torchzoo.environments.spec import clean_variables
+from torchzoo.environments.parsing import clean_variables
 from torchzoo.errors import TorchzooError, attempt, one_line
 from torchzoo.store import write_whole
 

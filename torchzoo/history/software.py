@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from torchzoo.analysis.series import software_changes
+from torchzoo.environments.parsing import Spec, canonical, parse
 from torchzoo.environments.pins import choose
-from torchzoo.environments.spec import Spec, canonical, parse
 from torchzoo.machine.differences import software_facts
 from torchzoo.record import Manifest
 from torchzoo.report.units import first_few

@@ -17,7 +17,7 @@ import msgspec
 from torchzoo.analysis.cases import Status, case_results
 from torchzoo.analysis.judge import MORE_REPEATS, RECENT_NIGHTS, REPEATS
 from torchzoo.environments.make import prepare
-from torchzoo.environments.spec import canonical, parse
+from torchzoo.environments.parsing import canonical, parse
 from torchzoo.errors import TorchzooError, UsageError, attempt, one_line
 from torchzoo.history import queries, turns
 from torchzoo.history.blame import MOST_BISECTIONS, Explained, Found, OnStep, explain, joined

@@ -11,9 +11,9 @@ import torch
 from torchzoo import backends
 from torchzoo.case import Case
 from torchzoo.machine import facts
-from torchzoo.measure.case import build_everywhere, check_results, count_parameters, with_model
 from torchzoo.measure.compilation import CompilationWatch
 from torchzoo.measure.gang import Gang, Line
+from torchzoo.measure.measure_case import build_everywhere, check_results, count_parameters, with_model
 from torchzoo.measure.member import Member
 from torchzoo.measure.precision import check_precision
 from torchzoo.measure.process_group import use_device
@@ -35,7 +35,7 @@ def check_alone(
 ) -> Checked:
     """Whether a case computes what eager computes. One eager step before shows that it is what its label says.
 
-    The arguments are those of `torchzoo.measure.case.measure_case`.
+    The arguments are those of `torchzoo.measure.measure_case.measure_case`.
 
     Raises:
         NotRunnable: the case can't run as its label says, or its training is not finite after one step of eager.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from torchzoo.backends import NotRunnable
-from torchzoo.measure.fresh import CacheCounts, FirstResult, Fresh, Packages
+from torchzoo.measure.trial_records import CacheCounts, FirstResult, Fresh, Packages
 from torchzoo.settings import Stage
 
 if TYPE_CHECKING:

@@ -274,8 +274,8 @@ class Member(Participant):
         free_memory(self.device)
 
     def values(self, kind: str, steps: int) -> list[float]:
-        """Numbers of the first steps of a new model: see `torchzoo.measure.check.ranks`."""
-        from torchzoo.measure.check.ranks import first_values
+        """Numbers of the first steps of a new model: see `torchzoo.measure.check.check_ranks`."""
+        from torchzoo.measure.check.check_ranks import first_values
 
         return first_values(self, kind, steps)
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from torchzoo.case import AXES, EAGER, Case
-from torchzoo.measure.case import prepared_model
-from torchzoo.measure.check.check import check_case
+from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.compilation import count_compiled, watch_compilation
 from torchzoo.measure.finite import FiniteWatch
+from torchzoo.measure.measure_case import prepared_model
 from torchzoo.measure.precision import check_precision, inspect_step
 from torchzoo.measure.process_group import use_device
 from torchzoo.measure.variant import Variant, candidate_variant, eager_variant

@@ -25,12 +25,12 @@ from torchzoo.backends import NotRunnable
 from torchzoo.errors import attempt, one_line
 from torchzoo.measure.clock import DeviceClock
 from torchzoo.measure.compilation import CompilationWatch, caches_in, watch_compilation
-from torchzoo.measure.fresh import Fresh, SizeResult, SizeSweep
 from torchzoo.measure.host import HostGate
 from torchzoo.measure.latency import measure_latency, quiet_python, steps_in, timed_step_s
 from torchzoo.measure.passes.breakdown import measure_breakdown
 from torchzoo.measure.precision import apply_memory_format, apply_precision, inspect_step
 from torchzoo.measure.process_group import use_device
+from torchzoo.measure.trial_records import Fresh, SizeResult, SizeSweep
 from torchzoo.measure.variant import Variant
 from torchzoo.model import Model
 from torchzoo.model.tasks import LanguageModel

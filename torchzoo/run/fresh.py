@@ -21,7 +21,7 @@ from torchzoo.errors import attempt, written
 from torchzoo.files import to_json
 from torchzoo.machine import process
 from torchzoo.machine.process import with_room
-from torchzoo.measure.fresh import Ask, Fresh, Took
+from torchzoo.measure.trial_records import Ask, Fresh, Took
 from torchzoo.record import Failed, FailureKind, Skipped
 from torchzoo.run import prctl, reaper
 from torchzoo.settings import Stage

@@ -17,7 +17,7 @@ from torchzoo.case import Case, Domain
 from torchzoo.errors import one_line
 from torchzoo.files import FileError, read_file, safe_name, to_json
 from torchzoo.machine.differences import why_not_together
-from torchzoo.measure.fresh import TrialRecord, Turn
+from torchzoo.measure.trial_records import TrialRecord, Turn
 from torchzoo.record import DecodeError, Manifest, decode_manifest
 from torchzoo.store import MANIFEST_BYTES, StoreError, append_line, lock_folder, write_whole
 

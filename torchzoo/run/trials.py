@@ -21,7 +21,7 @@ from torchzoo.case import Case
 from torchzoo.errors import UsageError, attempt
 from torchzoo.machine.facts import MachineInfo
 from torchzoo.machine.limits import physical_cores, usable_cores
-from torchzoo.measure.fresh import Ask, Took, TrialRecord, Turn
+from torchzoo.measure.trial_records import Ask, Took, TrialRecord, Turn
 from torchzoo.record import Failed, Manifest, Skipped
 from torchzoo.run import fresh, plan
 from torchzoo.run.fork_server import ForkServer

@@ -238,9 +238,9 @@ def _measure(
     ranks: Sequence[Rank] = (),
     keep: Callable[[Measured], object] = lambda _: None,
 ) -> Measured | Checked:
-    from torchzoo.measure.case import measure_case
     from torchzoo.measure.checked import check_alone
     from torchzoo.measure.gang import Line
+    from torchzoo.measure.measure_case import measure_case
 
     _limit_compile_processes(request)
     measure: Callable[..., Measured | Checked] = check_alone
@@ -277,7 +277,7 @@ def _alone(request: Request) -> Alone | Skipped | Failed:
     It compiles into an empty folder. Where this process should find warm caches, that is the folder which this process
     reads afterwards, so that nothing is compiled a third time. Else this process does not see it.
     """
-    from torchzoo.measure.alone import measure_alone, why_never_alone
+    from torchzoo.measure.without_eager import measure_alone, why_never_alone
 
     if (why := why_never_alone(request.case)) is not None:
         return Skipped(reason=why)

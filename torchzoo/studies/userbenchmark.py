@@ -1,7 +1,7 @@
 """Load and report userbenchmarks: folders with a plan (what to run) and a report (a document from records).
 
 Most userbenchmarks measure cases as `torchzoo run` does. With a third function, `turns(case, spec, repeats)`, a
-userbenchmark measures in fresh processes instead (`torchzoo.measure.fresh`), and its report gets `Trials`. With
+userbenchmark measures in fresh processes instead (`torchzoo.measure.trial_records`), and its report gets `Trials`. With
 `SEVERAL_AT_ONCE = True`, several of these processes may run at once, each with cores of its own (`--jobs`,
 `--devices`); with `ONE_A_DEVICE = True`, too, only one on a device.
 """
@@ -28,7 +28,7 @@ from torchzoo.analysis.figures import CaseFigures
 from torchzoo.case import Case, Domain, Mode
 from torchzoo.errors import TorchzooError, attempt, nearest, one_line, written
 from torchzoo.files import parse_python
-from torchzoo.measure.fresh import Took
+from torchzoo.measure.trial_records import Took
 from torchzoo.report import markdown, terminal, units
 from torchzoo.report.document import Block, Heading, Marked, Text, section, table
 from torchzoo.report.remarks import not_measured_line, what_failed

@@ -24,7 +24,7 @@ from torchzoo.analysis.kernels import busy_ratio, longest_kernels, short_name
 from torchzoo.analysis.means import geomean
 from torchzoo.case import Axes, Backend, Case, Domain, Mode
 from torchzoo.errors import UsageError
-from torchzoo.measure.fresh import SizeResult, SizeSweep, Took, TrialRecord, Turn
+from torchzoo.measure.trial_records import SizeResult, SizeSweep, Took, TrialRecord, Turn
 from torchzoo.record import CANDIDATE_VARIANT, EAGER_VARIANT, Failed
 from torchzoo.report import units
 from torchzoo.report.document import Block, Heading, table

@@ -20,7 +20,7 @@ from torchzoo import backends, stats
 from torchzoo.analysis.means import geomean
 from torchzoo.case import Axes, Backend, Case, Mode
 from torchzoo.errors import UsageError
-from torchzoo.measure.fresh import CacheCounts, FirstResult, Packages, Took, Turn
+from torchzoo.measure.trial_records import CacheCounts, FirstResult, Packages, Took, Turn
 from torchzoo.report import units
 from torchzoo.report.document import Block, Heading, table
 from torchzoo.run.plan import skip_reason

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from examples import CASE, SPEC
 from torchzoo.case import Backend, Case, Mode
-from torchzoo.measure.check.check import check_case
+from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.check.runs import timed_runs
 from torchzoo.measure.member import Member
 from torchzoo.model import Model

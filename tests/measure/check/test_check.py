@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from examples import CASE, SPEC
 from torchzoo.case import Backend, CompileScope, Mode, Precision, ResultKind
 from torchzoo.cli import main
-from torchzoo.measure.check.check import check_case
+from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.precision import LabelNotReached
 from torchzoo.model import Model
 from torchzoo.model.tasks import Batch

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from examples import CASE, SPEC
 from perceptron import Perceptron
 from torchzoo.case import Backend, Mode, NativeDtype, Precision
-from torchzoo.measure.check.check import check_case
+from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.precision import apply_precision, check_precision, inspect_step
 from torchzoo.record import CheckStatus
 from torchzoo.zoo.catalog import find_models

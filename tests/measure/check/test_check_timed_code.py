@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from examples import CASE, SPEC
 from torchzoo.case import Backend, CompileScope, Mode, Precision
-from torchzoo.measure.check.check import check_case
+from torchzoo.measure.check.check_case import check_case
 from torchzoo.model import Model
 from torchzoo.record import CheckStatus
 

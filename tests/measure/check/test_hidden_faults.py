@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from torchzoo.case import Mode, Precision, ResultKind
 from torchzoo.measure.check import verdicts
-from torchzoo.measure.check.ranks import largest_difference, numbers_of
+from torchzoo.measure.check.check_ranks import largest_difference, numbers_of
 from torchzoo.record import Check, CheckStatus
 
 

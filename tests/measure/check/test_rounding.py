@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from examples import CASE, SPEC
 from torchzoo.case import Backend, Mode, Precision, ResultKind
-from torchzoo.measure.check.check import check_case
+from torchzoo.measure.check.check_case import check_case
 from torchzoo.measure.check.randomness import RecordRandomDraws
 from torchzoo.measure.check.rounding import perturbed_activations
 from torchzoo.measure.check.runs import Runs

@@ -15,7 +15,7 @@ After the window, while other cases may run:
 
 To add a pass, add a module and a function here, a member of `Pass` in `torchzoo/settings.py` (its option of `torchzoo
 run` is made from it, with a help text in `torchzoo/commands/run_options.py`), a field in `torchzoo/record.py`, a call
-in `torchzoo/measure/case.py`, and its lines in `torchzoo/report/one_case.py`.
+in `torchzoo/measure/measure_case.py`, and its lines in `torchzoo/report/one_case.py`.
 
 `measured_peaks` is not of a case: it measures a device.
 
@@ -169,14 +169,14 @@ def check_of(
     timed: TimedRuns | None,
 ) -> Check:
     """Whether the case computes what eager computes. `timed` is what the code computes that it has timed, if any."""
-    from torchzoo.measure.check.check import check_case
+    from torchzoo.measure.check.check_case import check_case
 
     return check_case(case, spec, model_class, device, timed=timed)
 
 
 def check_ranks_of(gang: Gang, case: Case) -> Check:
     """Whether ranks compute what one device computes."""
-    from torchzoo.measure.check.ranks import check_ranks
+    from torchzoo.measure.check.check_ranks import check_ranks
 
     return check_ranks(gang, case)
 

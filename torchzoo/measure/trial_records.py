@@ -46,7 +46,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     variant: str  # what it does, in the words of the report
     number: Count = 0  # the how many-th of its variant
-    function: str  # `module:function` of torchzoo; it is called with a `torchzoo.measure.fresh.Fresh`
+    function: str  # `module:function` of torchzoo; it is called with a `torchzoo.measure.trial_records.Fresh`
     options: dict[str, Any] = {}
     cache: str = ""  # turns of a case that name the same one share a folder of compile caches; empty: a new one
     needs: str = ""  # a variant that must have worked before; --resume runs it again, for the files that it leaves
